@@ -1,0 +1,54 @@
+//! The protocol, free of I/O, clocks, randomness and any runtime.
+//!
+//! Everything here is plain data and pure rules; time and random numbers are arguments. The
+//! simulator and production run this same code. A rule has a number, and the code that upholds it
+//! cites the number:
+//!
+//! | rule | in a few words | upheld by |
+//! |---|---|---|
+//! | P1 | one random value for one round | [`Value`], `crate::token` |
+//! | P2 | validity counts from before the first send | [`Terms`], [`Round`] |
+//! | P3 | the deciding clock counts suspended time | `crate::clock` |
+//! | P4 | the verdict falls at the quorum-th reply | [`Quorum`], [`Round`] |
+//! | P5 | unknown is a result: never a grant, always released | [`Reply`], [`Round::must_release`] |
+//! | P6 | stragglers are followed to their end, and find a release's mark | `crate::runtime::cleanup`, `mark.lua` |
+//! | P7 | a release compares, on every instance | `release.lua`, [`Lease::asked`] |
+//! | P8 | a failed extend deletes nothing | [`Lease::settle`], `extend.lua` |
+//! | P9 | an extend continues a lease that is still valid | [`Round::extend`], [`Lease`] |
+//! | P10 | an extend repairs, unless its lease was released | `extend.lua`, [`FencingToken::closed`] |
+//! | P11 | all or nothing on each instance | `acquire.lua`, `extend.lua`, `crate::resource` |
+//! | P14, P15, P16 | instances that may have forgotten do not vote | [`admit`], [`Record`], `admission.lua` |
+//! | P17 | votes after a clock step do not count | [`ClockWatch`], [`Standing`] |
+//! | P12, P13 | fencing tokens in the same round trip | [`FencingToken`], [`Round::stale`], `acquire.lua` |
+
+mod admission;
+mod cause;
+mod clock_watch;
+mod fencing;
+mod instances;
+mod lease;
+mod outcome;
+mod quorum;
+mod reply;
+mod round;
+mod schedule;
+mod standing;
+mod time;
+mod validity;
+mod value;
+
+pub use admission::{Facts, Identity, NotUsable, Origin, Record, START_UNCERTAINTY_MS, Step, admit, never_used};
+pub use cause::Cause;
+pub use clock_watch::{ClockWatch, Observation};
+pub use fencing::FencingToken;
+pub use instances::{InstanceId, InstanceSet};
+pub use lease::{ExtendRefused, Lease};
+pub use outcome::{Contention, Defeat};
+pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
+pub use reply::{Refusal, Reply};
+pub use round::{Answer, Round};
+pub use schedule::{RetryDelay, reconnect_delay};
+pub use standing::{Raw, Remedy, Standing};
+pub use time::Instant;
+pub use validity::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, Terms, TermsError};
+pub use value::{Incumbent, Value};

@@ -1,0 +1,62 @@
+//! When to try again.
+
+use std::time::Duration;
+
+/// The pause between two rounds of a waiting acquire: evenly spread between two bounds, so that
+/// clients that collided do not collide again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryDelay {
+    least: Duration,
+    most: Duration,
+}
+
+impl RetryDelay {
+    /// Pauses between `least` and `most`; bounds in the wrong order are swapped.
+    #[must_use]
+    pub fn new(least: Duration, most: Duration) -> Self {
+        Self { least: least.min(most), most: least.max(most) }
+    }
+
+    /// The next pause; `random` is a number drawn evenly from all of `u32`.
+    #[must_use]
+    pub fn next(self, random: u32) -> Duration {
+        let spread = self.most.saturating_sub(self.least).as_nanos();
+        let part = spread.saturating_mul(u128::from(random)) / u128::from(u32::MAX);
+        self.least.saturating_add(Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX)))
+    }
+}
+
+/// The pause before the next attempt to reconnect: doubled from `least` to `most`, each cut by up
+/// to half at random so that clients do not return in step.
+#[must_use]
+pub fn reconnect_delay(attempt: u32, least: Duration, most: Duration, random: u32) -> Duration {
+    let full = least.saturating_mul(1u32.checked_shl(attempt.min(16)).unwrap_or(u32::MAX)).min(most);
+    RetryDelay::new(full / 2, full).next(random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_bounds_are_reached() {
+        let delay = RetryDelay::new(10 * MS, 100 * MS);
+        assert_eq!((delay.next(0), delay.next(u32::MAX)), (10 * MS, 100 * MS));
+        assert_eq!(RetryDelay::new(Duration::ZERO, Duration::ZERO).next(7), Duration::ZERO);
+        assert_eq!(reconnect_delay(0, 50 * MS, 1000 * MS, u32::MAX), 50 * MS);
+        assert_eq!(reconnect_delay(40, 50 * MS, 1000 * MS, u32::MAX), 1000 * MS);
+    }
+
+    proptest! {
+        #[test]
+        fn a_pause_is_always_within_its_bounds(a: u32, b: u32, random: u32, attempt: u32) {
+            let (a, b) = (Duration::from_micros(a.into()), Duration::from_micros(b.into()));
+            let pause = RetryDelay::new(a, b).next(random);
+            prop_assert!(a.min(b) <= pause && pause <= a.max(b));
+            prop_assert!(reconnect_delay(attempt, a, b, random) <= b);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What is stored under a lock's key (P1).
+
+use std::fmt;
+
+/// The value of one round: `holder:nonce:label`.
+///
+/// The nonce is what makes it unique; it comes from the operating system's random source and is
+/// never used again, so that a late release of an old try cannot delete a new lock. The holder is
+/// the caller's identity, empty if none was given; the label (`host/pid`) is for people.
+/// Whoever knows a value can delete the lock: it is never printed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Value(Box<[u8]>);
+
+impl Value {
+    /// Puts a value together. `holder` and `label` are escaped so that they hold no `:`.
+    #[must_use]
+    pub fn new(holder: &str, nonce: u128, label: &str) -> Self {
+        let (holder, label) = (escape(holder), escape(label));
+        Self(format!("{holder}:{nonce:032x}:{label}").into_bytes().into())
+    }
+
+    /// The bytes that instances compare.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Value(..)")
+    }
+}
+
+/// Who holds a lock, as far as the stored value tells: the parts of a value of this library that
+/// are not secret.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Incumbent {
+    /// The holder's identity; `None` if it gave none, or is a client of another library.
+    pub holder: Option<String>,
+    /// The label for people, usually `host/pid`; `None` for a client of another library.
+    pub label: Option<String>,
+}
+
+impl Incumbent {
+    /// Reads the parts of a value; a value of another library has none.
+    #[must_use]
+    pub fn from_value(value: &[u8]) -> Self {
+        let parts = std::str::from_utf8(value).ok().and_then(|text| {
+            let (holder, rest) = text.split_once(':')?;
+            let (nonce, label) = rest.split_once(':')?;
+            let ours = nonce.len() == 32 && nonce.bytes().all(|b| b.is_ascii_hexdigit());
+            (ours && !label.contains(':')).then(|| (unescape(holder), unescape(label)))
+        });
+        let (holder, label) = parts.unwrap_or_default();
+        let given = |text: String| (!text.is_empty()).then_some(text);
+        Self { holder: given(holder), label: given(label) }
+    }
+}
+
+impl fmt::Display for Incumbent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.holder, &self.label) {
+            (Some(holder), Some(label)) => write!(f, "holder {holder:?} on {label}"),
+            (Some(holder), None) => write!(f, "holder {holder:?}"),
+            (None, Some(label)) => write!(f, "a client on {label}"),
+            (None, None) => write!(f, "a client of another kind"),
+        }
+    }
+}
+
+/// `%` and `:` as `%25` and `%3A`.
+fn escape(text: &str) -> String {
+    text.replace('%', "%25").replace(':', "%3A")
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("%3A", ":").replace("%25", "%")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_parts_that_are_not_secret_come_back(holder in ".*", label in ".*", nonce: u128) {
+            let incumbent = Incumbent::from_value(Value::new(&holder, nonce, &label).as_bytes());
+            prop_assert_eq!(incumbent.holder.unwrap_or_default(), holder);
+            prop_assert_eq!(incumbent.label.unwrap_or_default(), label);
+        }
+
+        #[test]
+        fn two_rounds_never_share_a_value(a: u128, b: u128) {
+            prop_assert_eq!(Value::new("h", a, "l") == Value::new("h", b, "l"), a == b);
+        }
+
+        #[test]
+        fn any_bytes_are_an_incumbent(bytes: Vec<u8>) {
+            let _ = Incumbent::from_value(&bytes).to_string();
+        }
+    }
+
+    #[test]
+    fn a_value_is_never_printed() {
+        let value = Value::new("me", 0xabcdef, "host/1");
+        assert!(!format!("{value:?}").contains("abcdef"));
+        assert!(!Incumbent::from_value(value.as_bytes()).to_string().contains("abcdef"));
+        assert!(!Incumbent::from_value(b"secret").to_string().contains("secret"));
+    }
+}
