@@ -1,0 +1,166 @@
+//! From what a server said to a [`Reply`]: the only place that knows the redis crate's errors.
+
+use std::time::Duration;
+
+use redis::{RedisError, Value};
+
+use super::Request;
+use crate::protocol::{Cause, FencingToken, Raw, Refusal, Reply};
+
+/// The longest piece of a server's own words that is kept.
+const MAX_TEXT: usize = 200;
+
+/// Classifies the end of a request. Whatever a server says, only the exact words of the request's
+/// own script count as a grant.
+pub(super) fn classify(request: &Request, result: Result<Value, RedisError>) -> Raw {
+    let instance_us = result.as_ref().ok().and_then(|value| clock_of_grant(request, value));
+    let reply = match result {
+        Ok(Value::ServerError(error)) => server_error(error.code(), error.details().unwrap_or_default()),
+        Ok(value) => {
+            parse(request, &value).unwrap_or_else(|| Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}")))))
+        }
+        Err(error) => redis_error(&error),
+    };
+    Raw { reply, instance_us }
+}
+
+/// Classifies the end of a batch: one reply for each request.
+pub(super) fn classify_batch(requests: &[&Request], result: Result<Value, RedisError>) -> Vec<Raw> {
+    match result {
+        Ok(Value::Array(values)) if values.len() == requests.len() => {
+            requests.iter().zip(values).map(|(request, value)| classify(request, Ok(value))).collect()
+        }
+        // Not the reply of a batch: it stands for every request in it.
+        Ok(value @ Value::Array(_)) => {
+            let odd = Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))));
+            vec![Raw { reply: odd, instance_us: None }; requests.len()]
+        }
+        other => requests.iter().map(|request| classify(request, other.clone())).collect(),
+    }
+}
+
+fn parse(request: &Request, value: &Value) -> Option<Reply> {
+    let keys = request.claim().resources.len();
+    match (request, value) {
+        (Request::Release(_), Value::Int(deleted)) => released(*deleted, keys),
+        (Request::Release(_), _) => None,
+        (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
+            (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
+            (_, b"not admitted", [Value::Int(left_ms)]) => {
+                Some(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
+            }
+            (_, b"refused", details) => refused(details, keys),
+            (Request::Acquire(_), b"stale", [stored]) => {
+                Some(Reply::Stale { stored: FencingToken::from_wire(bytes(stored)?)? })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The instance's clock that a grant carries, in microseconds; none where admission is off.
+fn clock_of_grant(request: &Request, value: &Value) -> Option<u64> {
+    match (request, value) {
+        (Request::Acquire(_) | Request::Extend(_), Value::Array(items)) => match items.as_slice() {
+            [word, Value::Int(us)] if bytes(word)? == b"granted" => u64::try_from(*us).ok().filter(|us| *us > 0),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn refused(details: &[Value], keys: usize) -> Option<Reply> {
+    let [Value::Int(index), Value::Int(ttl_ms), value, stored] = details else { return None };
+    let resource = usize::try_from(*index).ok().filter(|index| *index < keys)?;
+    Some(Reply::Refused(Refusal {
+        resource,
+        value: bytes(value).map(<[u8]>::to_vec),
+        expires_in: u64::try_from(*ttl_ms).ok().map(Duration::from_millis),
+        token: bytes(stored).and_then(FencingToken::from_wire),
+    }))
+}
+
+fn released(deleted: i64, keys: usize) -> Option<Reply> {
+    match usize::try_from(deleted).ok()? {
+        deleted if deleted == keys => Some(Reply::Granted),
+        deleted if deleted < keys => Some(Reply::Refused(Refusal::default())),
+        _ => None,
+    }
+}
+
+fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.as_bytes()),
+        _ => None,
+    }
+}
+
+/// An error of the server: the script may have been carried out in part, so it is unknown, except
+/// where the server says that it did not know the script.
+fn server_error(code: &str, details: &str) -> Reply {
+    match code {
+        "NOSCRIPT" => Reply::NotSent(Cause::ScriptMissing),
+        _ => Reply::Unknown(server_cause(code, details)),
+    }
+}
+
+/// What an error of the server means, whatever was asked.
+fn server_cause(code: &str, details: &str) -> Cause {
+    let text = || clip(details);
+    match code {
+        "LOADING" => Cause::Loading,
+        "BUSY" => Cause::Busy,
+        "OOM" => Cause::OutOfMemory,
+        "READONLY" => Cause::ReadOnly,
+        "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => Cause::CannotWrite(text()),
+        "NOPERM" | "NOAUTH" | "WRONGPASS" => Cause::NoPermission(text()),
+        "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "TRYAGAIN" => Cause::ClusterMode(text()),
+        _ => wrapped(details).unwrap_or_else(|| Cause::Server(clip(&format!("{code} {details}")))),
+    }
+}
+
+/// Errors of commands inside a script reach older clients with a generic code and the real one in
+/// the text.
+fn wrapped(text: &str) -> Option<Cause> {
+    let says = |word: &str| text.contains(word);
+    if says("OOM command not allowed") || says("used memory > 'maxmemory'") {
+        Some(Cause::OutOfMemory)
+    } else if says("READONLY") || says("read only replica") || says("read only slave") {
+        Some(Cause::ReadOnly)
+    } else if ["NOPERM", "can't run this command", "o permissions", "ACL failure in script"].into_iter().any(says) {
+        Some(Cause::NoPermission(clip(text)))
+    } else {
+        None
+    }
+}
+
+fn redis_error(error: &RedisError) -> Reply {
+    match error.code() {
+        // A server's error that the client library turned into one of its own.
+        Some(code) => server_error(code, error.detail().unwrap_or_default()),
+        None => Reply::Unknown(Cause::Disconnected(clip(&error.to_string()))),
+    }
+}
+
+/// What keeps an instance from being used, by the error that ended connecting or admission. Nothing
+/// of a round was sent, so that only a cause that calls for a remedy of its own is worth naming.
+pub(super) fn failed(error: &RedisError) -> Cause {
+    // Several commands in one message may fail together; the first tells.
+    let first = error.clone().into_server_errors().and_then(|errors| errors.first().cloned());
+    let cause = first.map(|(_, error)| server_cause(error.code(), error.details().unwrap_or_default()));
+    let is_about_credentials = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
+    match cause {
+        Some(cause) if !is_about_credentials && !matches!(cause, Cause::Server(_)) => cause,
+        _ => Cause::NotConnected(clip(&error.to_string())),
+    }
+}
+
+/// Cuts a server's words to a length that fits into an error message, on one line.
+pub(super) fn clip(text: &str) -> String {
+    text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests;

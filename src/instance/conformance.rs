@@ -1,0 +1,192 @@
+//! What it takes to compare the scripts on a real server with their mirror in the process. For the
+//! tests of this library; no part of its interface.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, RedisError, Value as Wire};
+
+use super::classify::{classify, classify_batch};
+use super::memory::scripts::run;
+use super::memory::store::Store;
+use super::scripts::Scripts;
+use super::{Claim, Request};
+use crate::protocol::{FencingToken, Instant, Raw, Record, Reply, Value};
+use crate::resource::{Resources, fence_key};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// To set the keys.
+    Acquire,
+    /// To keep them, and to set those that are missing.
+    Extend,
+    /// To delete them.
+    Release,
+}
+
+/// A request, before its names have keys.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What is asked.
+    pub kind: Kind,
+    /// The resources.
+    pub names: Vec<String>,
+    /// Tells values apart.
+    pub nonce: u128,
+    /// The proposed token.
+    pub token: FencingToken,
+    /// How long the keys live.
+    pub ttl: Duration,
+    /// How long the fence keys live.
+    pub retention: Duration,
+    /// Whether an extend was ever sent.
+    pub resent: bool,
+}
+
+impl Ask {
+    /// As a request for keys that begin with `namespace`; `None` for names that cannot be locked.
+    fn request(&self, namespace: &str) -> Option<Request> {
+        let claim = Arc::new(Claim {
+            resources: Resources::new(namespace.as_bytes(), self.names.clone().into()).ok()?,
+            value: Value::new("", self.nonce, ""),
+            token: self.token,
+            ttl: self.ttl,
+            fence_retention: self.retention,
+            resent: self.resent,
+        });
+        Some(match self.kind {
+            Kind::Acquire => Request::Acquire(claim),
+            Kind::Extend => Request::Extend(claim),
+            Kind::Release => Request::Release(claim),
+        })
+    }
+}
+
+/// One set of scripts.
+#[derive(Clone, Copy)]
+pub struct Dialect(&'static Scripts);
+
+impl std::fmt::Debug for Dialect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dialect")
+    }
+}
+
+impl Dialect {
+    /// For servers that are compatible with this version of Redis.
+    #[must_use]
+    pub fn for_version(major: u32) -> Self {
+        Self(Scripts::for_version(major))
+    }
+
+    /// As for the newest servers, but without shortcuts for the usual cases.
+    #[must_use]
+    pub fn without_shortcuts() -> Self {
+        Self(Scripts::without_shortcuts())
+    }
+
+    /// Loads the scripts.
+    #[must_use]
+    pub fn load(self) -> Pipeline {
+        self.0.load()
+    }
+
+    /// The command for one request.
+    #[must_use]
+    pub fn command(self, namespace: &str, ask: &Ask, record: Option<&Record>) -> Option<Cmd> {
+        Some(self.0.command(&ask.request(namespace)?, record))
+    }
+
+    /// The command for several requests.
+    #[must_use]
+    pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&Record>) -> Option<Cmd> {
+        let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request(namespace)).collect();
+        Some(self.0.batch(requests?.iter(), record))
+    }
+}
+
+/// What the answer to one request means.
+#[must_use]
+pub fn reply(ask: &Ask, answer: Result<Wire, RedisError>) -> Option<Raw> {
+    Some(classify(&ask.request("")?, answer))
+}
+
+/// What the answer to a batch means.
+#[must_use]
+pub fn replies(asks: &[Ask], answer: Result<Wire, RedisError>) -> Option<Vec<Raw>> {
+    let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request("")).collect();
+    Some(classify_batch(&requests?.iter().collect::<Vec<_>>(), answer))
+}
+
+/// The data of an in-process instance, and the scripts as they are mirrored there. Every operation
+/// takes the instant at which it is carried out.
+#[derive(Debug, Default)]
+pub struct Mirror(Store);
+
+/// What is under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    Nothing,
+    /// A string, and how long it still lives; `None` for ever.
+    Text(Vec<u8>, Option<Duration>),
+    /// No string.
+    OtherType,
+}
+
+impl Mirror {
+    /// Carries a request out when the instance's wall clock reads `wall_us`.
+    pub fn run(&mut self, ask: &Ask, record: Option<&Record>, now: Instant, wall_us: u64) -> Option<Reply> {
+        Some(run(&mut self.0, &ask.request("")?, record, (now, wall_us)))
+    }
+
+    /// SET NX PX.
+    pub fn set_if_absent(&mut self, key: &str, value: &str, ttl: Duration, now: Instant) -> bool {
+        self.0.expire(now);
+        self.0.set_if_absent(key.as_bytes(), value.as_bytes(), Some(now.saturating_add(ttl)))
+    }
+
+    /// SET.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.0.set(key.as_bytes(), value.as_bytes(), None);
+    }
+
+    /// DEL and RPUSH.
+    pub fn set_other_type(&mut self, key: &str) {
+        self.0.set_other_type(key.as_bytes());
+    }
+
+    /// PEXPIRE.
+    pub fn expire_in(&mut self, key: &str, ttl: Duration, now: Instant) {
+        self.0.expire(now);
+        self.0.expire_at(key.as_bytes(), now.saturating_add(ttl));
+    }
+
+    /// DEL: whether it was there.
+    pub fn remove(&mut self, key: &str, now: Instant) -> bool {
+        self.0.expire(now);
+        self.0.remove(key.as_bytes())
+    }
+
+    /// FLUSHALL.
+    pub fn flush(&mut self) {
+        self.0.flush();
+    }
+
+    /// What is under a key.
+    pub fn content(&mut self, key: &str, now: Instant) -> Content {
+        self.0.expire(now);
+        match self.0.get(key.as_bytes()) {
+            Some(text) => Content::Text(text.to_vec(), self.0.ttl(key.as_bytes(), now)),
+            None if self.0.contains(key.as_bytes()) => Content::OtherType,
+            None => Content::Nothing,
+        }
+    }
+}
+
+/// The fence key of the lock with this key.
+#[must_use]
+pub fn fence_of(key: &str) -> String {
+    String::from_utf8_lossy(&fence_key(key.as_bytes())).into_owned()
+}

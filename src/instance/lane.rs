@@ -1,0 +1,162 @@
+//! The queue in front of one connection.
+//!
+//! Up to a few commands are on their way at once, each carrying one request and sent the moment it
+//! is made. Requests beyond that wait for the next reply and then share a command: under load an
+//! instance is asked about many locks in one script call, which costs it half as much.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::Request;
+use crate::protocol::{Cause, Reply};
+
+/// Commands on their way at once. Fewer make larger batches; this many keep latency to one round
+/// trip for as many concurrent requests, and the instance busy while replies are on their way.
+const WINDOW: usize = 4;
+
+/// The most requests in one command.
+const MAX_BATCH: usize = 64;
+
+/// A request that waits for its turn.
+pub(super) struct Waiting {
+    pub(super) request: Request,
+    pub(super) reply: oneshot::Sender<Reply>,
+}
+
+/// What to do with a request.
+pub(super) enum Turn {
+    /// Send it now; a place is taken.
+    Now(Request),
+    /// It waits; the reply comes through here.
+    Later(oneshot::Receiver<Reply>),
+    /// It is not sent, and why.
+    Refused(Cause),
+}
+
+/// The places of one connection and those who wait for one.
+#[derive(Default)]
+pub(super) struct Lane(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    on_their_way: usize,
+    waiting: Vec<Waiting>,
+    singly: bool,
+    closed: bool,
+}
+
+impl Lane {
+    /// Takes a place if one is free, or queues.
+    pub(super) fn enter(&self, request: Request, most_waiting: usize) -> Turn {
+        let mut state = self.state();
+        if state.closed {
+            return Turn::Refused(closed());
+        }
+        if state.on_their_way < WINDOW && state.waiting.is_empty() {
+            state.on_their_way += 1;
+            return Turn::Now(request);
+        }
+        if state.waiting.len() >= most_waiting {
+            return Turn::Refused(Cause::Overloaded);
+        }
+        let (reply, receiver) = oneshot::channel();
+        state.waiting.push(Waiting { request, reply });
+        Turn::Later(receiver)
+    }
+
+    /// Gives a place back; whoever waits takes it together and is sent. Requests that nobody waits
+    /// for any more are left out: they were never sent.
+    ///
+    /// P6: nobody enters meanwhile. A release that found the place free again before those that
+    /// waited are sent would overtake its own acquire among them.
+    pub(super) fn leave<T>(&self, send: impl FnOnce(&[Waiting]) -> T) -> Option<(Vec<Waiting>, T)> {
+        let mut state = self.state();
+        state.waiting.retain(|waiting| !waiting.reply.is_closed());
+        let most = if state.singly { 1 } else { MAX_BATCH };
+        let next: Vec<Waiting> = if state.waiting.len() <= most {
+            std::mem::take(&mut state.waiting)
+        } else {
+            state.waiting.drain(..most).collect()
+        };
+        if next.is_empty() {
+            state.on_their_way = state.on_their_way.saturating_sub(1);
+            return None;
+        }
+        let sent = send(&next);
+        Some((next, sent))
+    }
+
+    /// From now on every request has a command of its own, so that one that the server refuses (a
+    /// key that the user may not touch, say) does not fail others.
+    pub(super) fn stop_batching(&self) {
+        self.state().singly = true;
+    }
+
+    /// The connection was given up: those who wait are told that nothing was sent.
+    pub(super) fn close(&self) {
+        let waiting = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.waiting)
+        };
+        for waiting in waiting {
+            let _ = waiting.reply.send(Reply::NotSent(closed()));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What happened to a connection that is not there any more.
+pub(super) fn closed() -> Cause {
+    Cause::NotConnected("the connection was closed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::instance::Claim;
+    use crate::protocol::{FencingToken, Value};
+    use crate::resource::Resources;
+
+    fn request() -> Request {
+        Request::Acquire(Arc::new(Claim {
+            resources: Resources::new(b"", "a".into()).unwrap(),
+            value: Value::new("", 1, ""),
+            token: FencingToken::from_number(4096).unwrap(),
+            ttl: Duration::from_secs(1),
+            fence_retention: Duration::from_secs(60),
+            resent: false,
+        }))
+    }
+
+    #[test]
+    fn nobody_enters_between_the_end_of_a_wait_and_the_sending() {
+        let lane = Lane::default();
+        for _ in 0..WINDOW {
+            assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+        }
+        let Turn::Later(_reply) = lane.enter(request(), 1) else { panic!("the window is full") };
+        assert!(matches!(lane.enter(request(), 1), Turn::Refused(Cause::Overloaded)));
+        let left = lane.leave(|waiting| (waiting.len(), lane.0.try_lock().is_err()));
+        assert!(matches!(left, Some((_, (1, true)))));
+        assert!(lane.leave(|_| ()).is_none(), "nobody waits any more, the place is free");
+        assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+    }
+
+    #[test]
+    fn a_request_that_nobody_waits_for_is_not_sent() {
+        let lane = Lane::default();
+        for _ in 0..WINDOW {
+            assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+        }
+        drop(lane.enter(request(), 1));
+        assert!(lane.leave(|_| ()).is_none());
+    }
+}

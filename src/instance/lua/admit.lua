@@ -1,0 +1,28 @@
+-- Writes the admission record, if the one that was found is still there (P15).
+--
+-- KEYS  1 the record's key
+-- ARGV  1 what was found, empty if nothing; 2 identity; 3 max_ttl in ms; 4 origin;
+--       5 from when on it may vote in ms, or empty: max_ttl from now;
+--       6 how much of that must still be left for it to stand
+--
+-- {the record that is there now, or nil; its clock in us}
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now_us / 1000)
+local found = redis.pcall('GET', KEYS[1])
+if type(found) == 'table' then
+  found = 'no string'
+end
+if (found or '') ~= ARGV[1] then
+  return {found, now_us}
+end
+
+local vote_from = tonumber(ARGV[5])
+if ARGV[4] == 'opened' then
+  vote_from = now_ms
+elseif not vote_from or vote_from <= now_ms + ARGV[6] then
+  vote_from = now_ms + ARGV[3]
+end
+local record = string.format('%s %.0f %s %s', ARGV[2], vote_from, ARGV[3], ARGV[4])
+redis.call('SET', KEYS[1], record)
+return {record, now_us}

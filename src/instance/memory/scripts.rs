@@ -1,0 +1,187 @@
+//! What the scripts do, step by step as in `lua/acquire.lua`, `extend.lua` and `release.lua`.
+//! Whoever changes one of those changes its mirror here.
+
+use std::time::Duration;
+
+use super::store::Store;
+use crate::instance::{Claim, Request};
+use crate::protocol::{Cause, FencingToken, Instant, Record, Refusal, Reply};
+use crate::resource::ADMISSION_KEY;
+
+/// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `record` is the
+/// admission record that the request names, if any.
+pub(crate) fn run(
+    store: &mut Store,
+    request: &Request,
+    record: Option<&Record>,
+    (now, wall_us): (Instant, u64),
+) -> Reply {
+    store.expire(now);
+    let may_vote = may_vote(store, record, wall_us);
+    let mut script = Script { store, claim: request.claim(), may_vote, now };
+    let ended = match request {
+        Request::Acquire(_) => script.acquire(),
+        Request::Extend(_) => script.extend(),
+        Request::Release(_) => Ok(script.release()),
+    };
+    ended.unwrap_or_else(|WrongType| {
+        let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        Reply::Unknown(Cause::Server(text.to_owned()))
+    })
+}
+
+/// As `admission.lua`: the refusal, unless the instance may vote (P14).
+fn may_vote(store: &Store, record: Option<&Record>, wall_us: u64) -> Result<(), Reply> {
+    let Some(record) = record else { return Ok(()) };
+    let remaining = if store.get(ADMISSION_KEY.as_bytes()) == Some(record.to_wire().as_bytes()) {
+        Some(Duration::from_millis(record.vote_from_ms.saturating_mul(1000).saturating_sub(wall_us).div_ceil(1000)))
+    } else {
+        None
+    };
+    if remaining == Some(Duration::ZERO) { Ok(()) } else { Err(Reply::NotAdmitted { remaining }) }
+}
+
+/// A fence key that is no string aborts a script where it stands.
+struct WrongType;
+
+struct Script<'a> {
+    store: &'a mut Store,
+    claim: &'a Claim,
+    may_vote: Result<(), Reply>,
+    now: Instant,
+}
+
+impl<'a> Script<'a> {
+    fn keys(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        self.claim.resources.lock_keys().zip(self.claim.resources.fence_keys())
+    }
+
+    fn acquire(&mut self) -> Result<Reply, WrongType> {
+        if let Err(refused) = &self.may_vote {
+            return Ok(refused.clone()); // P14
+        }
+        let expires_at = self.now.saturating_add(self.claim.ttl);
+        let mut taken = Vec::new();
+        for (index, (key, _)) in self.keys().enumerate() {
+            if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
+                taken.push(key);
+            } else if self.is_own(key) {
+                self.store.expire_at(key, expires_at); // P12
+            } else {
+                self.take_back(&taken); // P11
+                return Ok(self.refused(index));
+            }
+        }
+        for (index, (_, fence)) in self.keys().enumerate() {
+            match self.stored(fence)? {
+                Some(stored) if stored >= self.token() => {
+                    self.keep_token(fence, &stored);
+                    let later: Result<Vec<_>, WrongType> =
+                        self.keys().skip(index + 1).map(|(_, fence)| self.stored(fence)).collect();
+                    let highest = later?.into_iter().flatten().fold(stored, Ord::max);
+                    self.take_back(&taken);
+                    return Ok(stale(&highest)); // P12
+                }
+                _ => self.keep_token(fence, &self.token()),
+            }
+        }
+        Ok(Reply::Granted)
+    }
+
+    fn extend(&mut self) -> Result<Reply, WrongType> {
+        if let Err(refused) = &self.may_vote {
+            return Ok(refused.clone()); // P10
+        }
+        let blocked = |key| self.store.contains(key) && !self.is_own(key);
+        if let Some(index) = self.keys().position(|(key, _)| blocked(key)) {
+            return Ok(self.refused(index)); // P8
+        }
+        let expires_at = self.now.saturating_add(self.claim.ttl);
+        let missing: Vec<_> = self.keys().filter(|(key, _)| !self.store.contains(key)).collect();
+        for (index, (key, fence)) in self.keys().enumerate() {
+            if !self.store.contains(key) && self.stored(fence)?.is_some_and(|stored| stored == self.closed()) {
+                return Ok(self.refused(index)); // P6: released, this extend is late
+            }
+        }
+        for (key, _) in self.keys() {
+            self.store.expire_at(key, expires_at);
+        }
+        for (key, fence) in missing {
+            self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10
+            if self.stored(fence)?.is_none_or(|stored| stored < self.token()) {
+                self.keep_token(fence, &self.token());
+            }
+        }
+        Ok(Reply::Granted)
+    }
+
+    fn release(&mut self) -> Reply {
+        let mut deleted = 0;
+        for (key, fence) in self.keys() {
+            let own = self.is_own(key);
+            if own {
+                self.store.remove(key);
+                deleted += 1;
+            }
+            if self.claim.resent || !own {
+                self.mark(fence); // P6
+            }
+        }
+        let all = deleted == self.claim.resources.len();
+        if all { Reply::Granted } else { Reply::Refused(Refusal::default()) }
+    }
+
+    fn is_own(&self, key: &[u8]) -> bool {
+        self.store.get(key) == Some(self.claim.value.as_bytes())
+    }
+
+    fn take_back(&mut self, taken: &[&[u8]]) {
+        for key in taken {
+            self.store.remove(key);
+        }
+    }
+
+    fn refused(&self, resource: usize) -> Reply {
+        let (key, fence) = self.keys().nth(resource).unwrap_or_default();
+        Reply::Refused(Refusal {
+            resource,
+            value: self.store.get(key).map(<[u8]>::to_vec),
+            expires_in: self.store.ttl(key, self.now),
+            token: self.store.get(fence).and_then(FencingToken::from_wire),
+        })
+    }
+
+    /// The claim's token, as text: so the scripts compare (P13).
+    fn token(&self) -> Vec<u8> {
+        self.claim.token.to_wire().into_bytes()
+    }
+
+    fn closed(&self) -> Vec<u8> {
+        self.claim.token.closed().to_wire().into_bytes()
+    }
+
+    fn stored(&self, fence: &[u8]) -> Result<Option<Vec<u8>>, WrongType> {
+        match self.store.get(fence) {
+            Some(stored) => Ok(Some(stored.to_vec())),
+            None if self.store.contains(fence) => Err(WrongType),
+            None => Ok(None),
+        }
+    }
+
+    fn keep_token(&mut self, fence: &[u8], token: &[u8]) {
+        self.store.set(fence, token, Some(self.now.saturating_add(self.claim.fence_retention)));
+    }
+
+    /// As `mark.lua`.
+    fn mark(&mut self, fence: &[u8]) {
+        if let Ok(stored) = self.stored(fence) {
+            let closed = self.closed();
+            self.keep_token(fence, &stored.filter(|stored| *stored > closed).unwrap_or(closed));
+        }
+    }
+}
+
+fn stale(stored: &[u8]) -> Reply {
+    let odd = || Reply::Unknown(Cause::OddReply("the stored token is no token".to_owned()));
+    FencingToken::from_wire(stored).map_or_else(odd, |stored| Reply::Stale { stored })
+}

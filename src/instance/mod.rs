@@ -1,0 +1,104 @@
+//! One Redis or Valkey master, as everything above sees it.
+
+pub(crate) mod address;
+mod admit;
+mod classify;
+#[cfg(feature = "testing")]
+pub mod conformance;
+pub(crate) mod connection;
+mod facts;
+mod guarded;
+mod lane;
+mod link;
+#[cfg(feature = "testing")]
+pub(crate) mod memory;
+pub(crate) mod opening;
+pub(crate) mod pacer;
+pub(crate) mod redis;
+pub(crate) mod roster;
+mod scripts;
+mod view;
+
+pub use view::{AdmissionView, InstanceView};
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::{Cause, FencingToken, Reply, Value};
+use crate::resource::Resources;
+
+/// A reply on its way. It ends by the instance's own deadline.
+pub(crate) type Call = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// What a round asks of every instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// The resources with their keys.
+    pub(crate) resources: Resources,
+    /// The round's value (P1).
+    pub(crate) value: Value,
+    /// The proposed fencing token (P12).
+    pub(crate) token: FencingToken,
+    /// The time to live of the keys, in whole milliseconds.
+    pub(crate) ttl: Duration,
+    /// How long the instance keeps the token (P13).
+    pub(crate) fence_retention: Duration,
+    /// Whether anything that sets keys was sent for it more than once, a repeat of the acquire or an
+    /// extend: then its release leaves a mark even where it deletes the key, for the other may
+    /// still arrive (P6).
+    pub(crate) resent: bool,
+}
+
+/// A request to one instance.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// Set all keys or none.
+    Acquire(Arc<Claim>),
+    /// Keep all keys for another ttl; set those that are missing.
+    Extend(Arc<Claim>),
+    /// Delete the keys that still hold the value.
+    Release(Arc<Claim>),
+}
+
+impl Request {
+    /// What is asked for, whatever is asked.
+    pub(crate) const fn claim(&self) -> &Arc<Claim> {
+        match self {
+            Self::Acquire(claim) | Self::Extend(claim) | Self::Release(claim) => claim,
+        }
+    }
+}
+
+/// One instance.
+///
+/// The contract, which the layers above rely on:
+///
+/// - *Queued when `call` returns.* Calls reach the instance in the order in which `call` was
+///   called, so a release that is called after an acquire is carried out after it (P6). A call must
+///   be polled to its end: one that is dropped may or may not be sent.
+/// - *No waiting for a connection.* Without one the call is `NotSent` at once; likewise when the
+///   instance is known to be silent or has too many calls outstanding.
+/// - *A deadline.* A call ends within the instance timeout, with `Unknown` if need be. Late
+///   replies are dropped.
+/// - *`NotSent` is certain*: the request had and will have no effect.
+/// - *From any thread*: `call` needs no runtime and does not block, so that it can be called from a
+///   destructor. Only polling the result needs the runtime.
+pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
+    /// The address for people, without credentials.
+    fn address(&self) -> &str;
+
+    /// Queues a request.
+    fn call(&self, request: Request) -> Call;
+
+    /// Why requests would not be sent now; `None` when connected.
+    fn obstacle(&self) -> Option<Cause>;
+
+    /// Ends when the instance is connected, at once if it is.
+    fn connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+
+    /// How it does, without asking it.
+    fn view(&self) -> InstanceView;
+}

@@ -1,0 +1,120 @@
+//! A real instance: one connection, kept up by one task.
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::connection::{self, Dial, Known};
+use super::link::Link;
+use super::view::{AdmissionView, InstanceView};
+use super::{Call, Instance, Request};
+use crate::protocol::{Cause, Reply};
+
+/// Whether requests can be sent.
+#[derive(Clone, Debug)]
+pub(crate) enum Reach {
+    /// Not now, and why.
+    Down(Cause),
+    /// Over this connection.
+    Up(Arc<Link>),
+}
+
+/// An instance behind a Redis or Valkey server.
+pub(crate) struct RedisInstance {
+    dial: Dial,
+    reach: watch::Receiver<Reach>,
+    known: Arc<Known>,
+    task: JoinHandle<()>,
+}
+
+impl RedisInstance {
+    /// Begins to connect in the background. Must be called within a tokio runtime.
+    pub(crate) fn start(dial: Dial) -> Self {
+        let first = Cause::NotConnected("connecting for the first time".to_owned());
+        let (sender, reach) = watch::channel(Reach::Down(first));
+        let known = Arc::<Known>::default();
+        let task = tokio::spawn(connection::keep_up(dial.clone(), sender, Arc::clone(&known)));
+        Self { dial, reach, known, task }
+    }
+
+    /// Tells of the connection as it changes.
+    pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.clone()
+    }
+}
+
+impl Instance for RedisInstance {
+    fn address(&self) -> &str {
+        self.dial.address.shown()
+    }
+
+    fn call(&self, request: Request) -> Call {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => link.call(request),
+            Reach::Down(cause) => Box::pin(ready(Reply::NotSent(cause.clone()))),
+        }
+    }
+
+    fn obstacle(&self) -> Option<Cause> {
+        match &*self.reach.borrow() {
+            Reach::Up(_) => None,
+            Reach::Down(cause) => Some(cause.clone()),
+        }
+    }
+
+    fn connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut reach = self.reach.clone();
+        Box::pin(async move {
+            // An error means that the client is gone: whoever waits has nothing to wait for.
+            let _ = reach.wait_for(|reach| matches!(reach, Reach::Up(_))).await;
+        })
+    }
+
+    fn view(&self) -> InstanceView {
+        let known = self.known.get().clone();
+        let mut view = InstanceView {
+            address: self.address().to_owned(),
+            round_trip: known.round_trip,
+            last_error: known.last_error,
+            ..InstanceView::default()
+        };
+        if let Some(about) = known.about {
+            view.is_master = Some(about.is_master);
+            view.version = about.version;
+            view.run_id = about.run_id;
+            view.evicts = about.evicts;
+        }
+        match &*self.reach.borrow() {
+            Reach::Up(link) => {
+                view.connected = true;
+                view.admission = AdmissionView::Off;
+                if let Some(guarded) = link.guarded() {
+                    let standing = guarded.snapshot();
+                    let left = standing.quarantine_left(self.dial.clock.now());
+                    view.admission =
+                        if left.is_zero() { AdmissionView::Admitted } else { AdmissionView::Quarantine(left) };
+                    view.clock_offset = Some(standing.watch().offset_ns() as f64 / 1e9);
+                    view.clock_steps = standing.watch().steps();
+                }
+            }
+            Reach::Down(cause) => view.last_error = Some(cause.to_string()),
+        }
+        view
+    }
+}
+
+impl fmt::Debug for RedisInstance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisInstance").field("address", &self.address()).field("reach", &*self.reach.borrow()).finish()
+    }
+}
+
+impl Drop for RedisInstance {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
