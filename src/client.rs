@@ -1,0 +1,124 @@
+//! The client: makes locks, and shuts down.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{sleep, timeout};
+
+use crate::config::{Builder, Settings};
+use crate::error::{ConnectError, ShutdownError, connect_error, shutdown_error};
+use crate::instance::{AdmissionView, InstanceView};
+use crate::lock::Lock;
+use crate::resource::ResourceNames;
+use crate::runtime::Shared;
+
+/// A client of N independent instances. Cheap to clone; clones share connections.
+///
+/// Connections are made and kept up in the background. When the last clone and the last guard are
+/// gone, what is still owed to the instances is cleaned up and then the connections are closed;
+/// call [`shutdown`](Self::shutdown) before the runtime ends to wait for that.
+#[derive(Clone, Debug)]
+pub struct Redlock {
+    shared: Arc<Shared>,
+    settings: Settings,
+}
+
+impl Redlock {
+    /// Begins to set up a client.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) const fn new(shared: Arc<Shared>, settings: Settings) -> Self {
+        Self { shared, settings }
+    }
+
+    /// A client over the same connections whose keys begin with `namespace` after this one's.
+    ///
+    /// ```no_run
+    /// # fn f(redlock: redquorum::Redlock) {
+    /// let orders = redlock.namespace("orders:");
+    /// let lock = orders.lock("42"); // the key is "orders:42"
+    /// # let _ = lock; }
+    /// ```
+    #[must_use]
+    pub fn namespace(&self, namespace: impl AsRef<[u8]>) -> Self {
+        let namespace = [&*self.settings.namespace, namespace.as_ref()].concat();
+        Self {
+            shared: Arc::clone(&self.shared),
+            settings: Settings { namespace: namespace.into(), ..self.settings.clone() },
+        }
+    }
+
+    /// A lock on one or several resources, all or nothing. Nothing is sent until it is acquired.
+    pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock<'_> {
+        Lock::new(&self.shared, &self.settings, names.into())
+    }
+
+    /// Waits until a quorum of instances is connected, at most `limit`.
+    ///
+    /// Instances that sit out a quarantine count as connected; if some do, or are not connected, it
+    /// takes up to one instance timeout longer.
+    ///
+    /// # Cancel safety
+    /// Safe: it only waits.
+    ///
+    /// # Errors
+    /// [`ConnectError`] with what keeps each instance from being connected.
+    pub async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
+        let begun = self.shared.clock.now();
+        let waits: FuturesUnordered<_> = self.shared.instances.iter().map(|instance| instance.connected()).collect();
+        let quorum = waits.take(self.shared.quorum.votes()).for_each(|()| std::future::ready(()));
+        timeout(limit, quorum).await.map_err(|_| connect_error(&self.shared, begun))?;
+        self.settled().await;
+        Ok(())
+    }
+
+    /// Gives instances that nobody has ever used the moment that it takes to find that out: with
+    /// the first connections they still look as if they had been flushed.
+    async fn settled(&self) {
+        let begun = self.shared.clock.now();
+        let waits =
+            |view: &InstanceView| matches!(view.admission, AdmissionView::Quarantine(_) | AdmissionView::Unknown);
+        while self.instances().iter().any(waits) {
+            if self.shared.clock.now().saturating_since(begun) >= self.shared.instance_timeout {
+                return;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// How each instance does, in the configured order. Cheap: nothing is sent.
+    ///
+    /// ```no_run
+    /// # fn f(redlock: redquorum::Redlock) {
+    /// for instance in redlock.instances() {
+    ///     println!("{}: {:?}", instance.address, instance.admission);
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn instances(&self) -> Vec<InstanceView> {
+        self.shared.instances.iter().map(|instance| instance.view()).collect()
+    }
+
+    /// Lets no new lock be acquired and waits until everything that was given up is released on
+    /// every instance that can be reached, at most `limit`. Instances without a connection are not
+    /// waited for longer than one instance timeout.
+    ///
+    /// Guards that are still held stay valid and can be released; they are not waited for.
+    ///
+    /// # Cancel safety
+    /// Safe: cleaning goes on. The client stays shut down.
+    ///
+    /// # Errors
+    /// [`ShutdownError`] names the instances that could not be reached in time and how many
+    /// releases each still owes. Those keys expire with their ttl.
+    pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
+        self.shared.closed.store(true, Ordering::Release);
+        let owed = self.shared.drain(limit).await;
+        shutdown_error(&self.shared, &owed).map_or(Ok(()), Err)
+    }
+}

@@ -1,0 +1,374 @@
+//! How a client is set up, and which settings go together.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::client::Redlock;
+use crate::clock::{Clock, SystemClock};
+use crate::error::{BadRequest, BuildError, ConnectError};
+use crate::instance::Instance;
+use crate::instance::address::Address;
+use crate::instance::connection::Dial;
+use crate::instance::opening::open_when_never_used;
+use crate::instance::pacer::Pacer;
+use crate::instance::redis::RedisInstance;
+use crate::instance::roster::Roster;
+use crate::protocol::{DEFAULT_DRIFT_PPM, Quorum, RetryDelay, Terms};
+use crate::resource::RESERVED;
+use crate::runtime::Shared;
+use crate::runtime::cleanup::Cleaner;
+use crate::token::TokenSource;
+
+/// Half of all time may not be drift.
+const MAX_DRIFT_PPM: u32 = 500_000;
+
+/// The longest label, in bytes: it is stored with every lock.
+const MAX_LABEL: usize = 200;
+
+/// What a client's locks share.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) namespace: Arc<[u8]>,
+    pub(crate) ttl: Duration,
+    pub(crate) max_ttl: Duration,
+    pub(crate) drift_ppm: u32,
+}
+
+impl Settings {
+    /// The terms of a lock; every ttl goes through here.
+    pub(crate) fn terms(&self, ttl: Option<Duration>) -> Result<Terms, BadRequest> {
+        let ttl = ttl.unwrap_or(self.ttl);
+        let terms = Terms::new(ttl, self.drift_ppm)?;
+        if ttl > self.max_ttl {
+            return Err(BadRequest::TtlAboveMax { ttl, max_ttl: self.max_ttl });
+        }
+        Ok(terms)
+    }
+}
+
+/// Connects to an instance that needs no address, with the instance timeout.
+type ReadyMade = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
+
+/// Sets up a [`Redlock`]. Every setting has a default except the instances.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+/// let redlock = redquorum::Redlock::builder()
+///     .instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+///     .namespace("billing:")
+///     .ttl(Duration::from_secs(5))
+///     .build()?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a builder does nothing until it is built"]
+pub struct Builder {
+    urls: Vec<String>,
+    ready_made: Vec<ReadyMade>,
+    namespace: Vec<u8>,
+    ttl: Duration,
+    max_ttl: Duration,
+    instance_timeout: Duration,
+    connect_timeout: Duration,
+    drift_ppm: u32,
+    quorum: Option<usize>,
+    retry_delay: (Duration, Duration),
+    fence_retention: Duration,
+    label: Option<String>,
+    admission: Admission,
+    clock: Arc<dyn Clock>,
+}
+
+/// Whether instances that may have forgotten locks are kept from voting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Admission {
+    /// They sit out `max_ttl` after whatever made them forget (P14 to P17). Needs `INFO` and, for
+    /// data that is replaced by an old copy of itself, `CLIENT TRACKING`.
+    #[default]
+    On,
+    /// Classic Redlock: an instance that was restarted empty, flushed or failed over votes at once,
+    /// and a lock can be granted twice. For servers that deny `INFO`; fencing tokens still protect.
+    Off,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            urls: Vec::new(),
+            ready_made: Vec::new(),
+            namespace: Vec::new(),
+            ttl: Duration::from_secs(10),
+            max_ttl: Duration::from_secs(10),
+            instance_timeout: Duration::from_millis(200),
+            connect_timeout: Duration::from_secs(5),
+            drift_ppm: DEFAULT_DRIFT_PPM,
+            quorum: None,
+            retry_delay: (Duration::from_millis(10), Duration::from_millis(100)),
+            fence_retention: Duration::from_secs(24 * 60 * 60),
+            label: None,
+            admission: Admission::On,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the URLs: they may hold passwords.
+        let instances = self.urls.len() + self.ready_made.len();
+        f.debug_struct("Builder").field("instances", &instances).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// The independent masters, as URLs: `redis://[user][:password@]host[:port][/db]`, `rediss://`
+    /// for TLS (with a feature `tls-*`), `unix:///path`. Three or five are usual; replaces those
+    /// given before.
+    ///
+    /// They must not replicate each other, and each address must lead to one server process only.
+    /// Everything that locks the same resources must name the same instances.
+    pub fn instances<I>(mut self, urls: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: Into<String>,
+    {
+        self.urls = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Put before every resource's name to make its key. Default: empty.
+    pub fn namespace(mut self, namespace: impl AsRef<[u8]>) -> Self {
+        self.namespace = namespace.as_ref().to_vec();
+        self
+    }
+
+    /// The ttl of locks that do not name their own. Default: 10 s. At most `max_ttl`.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// The longest ttl that any lock may have. Default: 10 s. Must be the same for every client of
+    /// the same instances: it is how long an instance that may have forgotten locks must wait.
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.max_ttl = max_ttl;
+        self
+    }
+
+    /// How long to wait for the answer of one instance. Default: 200 ms. No verdict waits for it
+    /// as long as a quorum answers.
+    pub fn instance_timeout(mut self, timeout: Duration) -> Self {
+        self.instance_timeout = timeout;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for a quorum. Default: 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// By how much the rates of two clocks may differ, in parts per million. Default: 10 000 (1 %).
+    /// Together with 2 ms it is taken off every ttl (P2). Below 500 000.
+    pub fn drift_ppm(mut self, ppm: u32) -> Self {
+        self.drift_ppm = ppm;
+        self
+    }
+
+    /// The votes needed. Default: a majority, `N / 2 + 1`; never fewer.
+    ///
+    /// If `d` of the addresses may lead to two server processes at once (a master that is failed
+    /// over, a virtual IP), two disjoint majorities can exist; choose `q` with `2 q > N + d`.
+    pub fn quorum(mut self, votes: usize) -> Self {
+        self.quorum = Some(votes);
+        self
+    }
+
+    /// The pause between two tries of a waiting acquire, drawn evenly from this range. Default:
+    /// 10 ms to 100 ms.
+    pub fn retry_delay(mut self, least: Duration, most: Duration) -> Self {
+        self.retry_delay = (least, most);
+        self
+    }
+
+    /// How long instances keep the last fencing token of a resource (P13). Default: 24 h. It must
+    /// be far longer than any difference between the clients' wall clocks.
+    pub fn fence_retention(mut self, retention: Duration) -> Self {
+        self.fence_retention = retention;
+        self
+    }
+
+    /// What people see of this client where its locks are in the way. Default: `host/pid`. At most
+    /// 200 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Whether instances that may have forgotten locks are kept from voting. Default:
+    /// [`Admission::On`]. Must be the same for every client of the same instances.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = admission;
+        self
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn ready_made(mut self, instances: Vec<ReadyMade>, clock: Arc<dyn Clock>) -> Self {
+        self.ready_made = instances;
+        self.clock = clock;
+        self
+    }
+
+    /// Checks the settings and begins to connect in the background.
+    ///
+    /// Until a quorum is connected, locks fail with `NoQuorum`, and waiting acquires wait; use
+    /// [`connect`](Self::connect) to wait for that first.
+    ///
+    /// # Errors
+    /// [`BuildError`] names the setting, or the relation between settings, that cannot work, or
+    /// the missing runtime. Nothing has been connected then.
+    pub fn build(self) -> Result<Redlock, BuildError> {
+        let (settings, addresses, quorum) = self.check()?;
+        Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let instances = self.start(addresses);
+        let shared = Shared {
+            cleaner: Cleaner::start(Arc::clone(&instances), Arc::clone(&self.clock)),
+            instances,
+            quorum,
+            clock: self.clock,
+            tokens: TokenSource::new(self.label.unwrap_or_else(default_label)),
+            instance_timeout: self.instance_timeout,
+            retry: RetryDelay::new(self.retry_delay.0, self.retry_delay.1),
+            fence_retention: self.fence_retention,
+            closed: AtomicBool::new(false),
+        };
+        Ok(Redlock::new(Arc::new(shared), settings))
+    }
+
+    fn start(&self, addresses: Vec<Address>) -> Arc<[Arc<dyn Instance>]> {
+        let roster = Arc::<Roster>::default();
+        let pacer = Arc::new(Pacer::start(self.instance_timeout));
+        let dial = |(index, address)| Dial {
+            index,
+            address,
+            instance_timeout: self.instance_timeout,
+            max_ttl: self.max_ttl,
+            drift_ppm: self.drift_ppm,
+            clock: Arc::clone(&self.clock),
+            roster: Arc::clone(&roster),
+            pacer: Arc::clone(&pacer),
+            admission: self.admission == Admission::On,
+        };
+        let redis: Vec<RedisInstance> = addresses.into_iter().enumerate().map(dial).map(RedisInstance::start).collect();
+        if self.admission == Admission::On && !redis.is_empty() {
+            tokio::spawn(open_when_never_used(redis.iter().map(RedisInstance::reach).collect()));
+        }
+        let ready_made = self.ready_made.iter().map(|connect| connect(self.instance_timeout));
+        ready_made.chain(redis.into_iter().map(|instance| Arc::new(instance) as Arc<dyn Instance>)).collect()
+    }
+
+    /// Builds the client and waits until a quorum of instances is connected.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the client; nothing stays behind on the instances.
+    ///
+    /// # Errors
+    /// [`StartError::Build`] as [`build`](Self::build); [`StartError::Connect`] if there is no
+    /// quorum within `connect_timeout`.
+    pub async fn connect(self) -> Result<Redlock, StartError> {
+        let limit = self.connect_timeout;
+        let redlock = self.build()?;
+        redlock.connected(limit).await?;
+        Ok(redlock)
+    }
+
+    fn check(&self) -> Result<(Settings, Vec<Address>, Quorum), BuildError> {
+        let count = self.urls.len() + self.ready_made.len();
+        let quorum = match self.quorum {
+            Some(votes) => Quorum::new(count, votes)?,
+            None => Quorum::majority(count)?,
+        };
+        let addresses = check_addresses(&self.urls)?;
+        let durations = [
+            ("max_ttl", self.max_ttl),
+            ("instance_timeout", self.instance_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("fence_retention", self.fence_retention),
+        ];
+        if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| duration.as_millis() == 0) {
+            return Err(BuildError::Zero { setting });
+        }
+        self.check_relations()?;
+        let settings = Settings {
+            namespace: self.namespace.as_slice().into(),
+            ttl: self.ttl,
+            max_ttl: self.max_ttl,
+            drift_ppm: self.drift_ppm,
+        };
+        settings.terms(None).map_err(BuildError::Ttl)?;
+        Ok((settings, addresses, quorum))
+    }
+
+    fn check_relations(&self) -> Result<(), BuildError> {
+        let conflict = |text: String| Err(BuildError::Conflict(text));
+        if self.drift_ppm >= MAX_DRIFT_PPM {
+            return conflict(format!("drift_ppm is {}, it must be below {MAX_DRIFT_PPM}", self.drift_ppm));
+        }
+        if self.retry_delay.0 > self.retry_delay.1 {
+            return conflict("the least retry_delay is above the most".to_owned());
+        }
+        if self.retry_delay.1.is_zero() {
+            return Err(BuildError::Zero { setting: "the most retry_delay" });
+        }
+        if self.fence_retention < self.max_ttl.saturating_mul(2) {
+            return conflict(format!(
+                "fence_retention, {:?}, is below twice max_ttl, {:?}: tokens would be forgotten while locks live",
+                self.fence_retention, self.max_ttl
+            ));
+        }
+        if self.namespace.starts_with(RESERVED) {
+            return conflict("the namespace begins with \"redquorum:\", which is kept for the library".to_owned());
+        }
+        if self.label.as_ref().is_some_and(|label| label.len() > MAX_LABEL) {
+            return conflict(format!("the label is longer than {MAX_LABEL} bytes"));
+        }
+        Ok(())
+    }
+}
+
+/// Why a client could not be built and connected.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The settings.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The connections.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+fn check_addresses(urls: &[String]) -> Result<Vec<Address>, BuildError> {
+    let mut addresses: Vec<Address> = Vec::with_capacity(urls.len());
+    for (index, url) in urls.iter().enumerate() {
+        let address = Address::parse(url).map_err(|reason| BuildError::BadAddress { index, reason })?;
+        if addresses.iter().any(|earlier| earlier.shown() == address.shown()) {
+            return Err(BuildError::DuplicateAddress { address: address.shown().to_owned() });
+        }
+        addresses.push(address);
+    }
+    Ok(addresses)
+}
+
+/// `host/pid`.
+fn default_label() -> String {
+    let host = std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
+    let host = host.as_deref().map_or("host", str::trim);
+    let cut = host.char_indices().nth(100).map_or(host, |(end, _)| host.get(..end).unwrap_or(host));
+    format!("{cut}/{}", std::process::id())
+}

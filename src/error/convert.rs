@@ -1,0 +1,85 @@
+//! From what the protocol and the runtime found to what the caller is told.
+
+use super::report::{of_obstacles, of_release, of_round};
+use super::{AcquireError, ConnectError, ExtendError, Holding, ReleaseError, ShutdownError};
+use crate::protocol::{Contention, Defeat, Incumbent, Instant, Round};
+use crate::resource::Resources;
+use crate::runtime::Shared;
+use crate::runtime::acquire::Failure;
+use crate::runtime::extend::NotExtended;
+
+/// Why an acquire failed.
+pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Failure) -> AcquireError {
+    match failure {
+        Failure::ShutDown => AcquireError::ShutDown,
+        Failure::NoRandomness(error) => AcquireError::NoRandomness(Box::new(error)),
+        Failure::Lost(round) => defeat(shared, resources, &round),
+        Failure::DeadlinePassed { waited, last } => {
+            AcquireError::DeadlinePassed { waited, last: Box::new(defeat(shared, resources, &last)) }
+        }
+    }
+}
+
+fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError {
+    let reports = || of_round(shared, round);
+    let holding = |contention| Box::new(holding(resources, shared.quorum.instances(), contention));
+    match Defeat::of(round) {
+        Defeat::Contended(contention) => AcquireError::Contended(holding(contention)),
+        Defeat::Split(contention) => AcquireError::Split(holding(contention)),
+        Defeat::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
+        Defeat::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
+        Defeat::TooSlow => AcquireError::TooSlow { reports: reports() },
+        Defeat::Stale => AcquireError::Stale,
+    }
+}
+
+fn holding(resources: &Resources, instances: usize, contention: Contention) -> Holding {
+    Holding {
+        resource: resources.display(contention.most_named.resource),
+        incumbent: Incumbent::from_value(contention.most_named.value.as_deref().unwrap_or_default()),
+        refused_by: contention.refused_by.len(),
+        instances,
+        earliest_expiry: contention.earliest_expiry,
+    }
+}
+
+/// Why an extend failed.
+pub(crate) fn extend_error(shared: &Shared, failure: NotExtended) -> ExtendError {
+    match failure {
+        NotExtended::Lost(round) => {
+            ExtendError::Lost { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() }
+        }
+        NotExtended::Unconfirmed { remaining, round } => {
+            ExtendError::Unconfirmed { remaining, reports: of_round(shared, &round) }
+        }
+        NotExtended::Shorter => ExtendError::Shorter,
+    }
+}
+
+/// Why a release is not confirmed.
+pub(crate) fn release_error(shared: &Shared, round: &Round) -> ReleaseError {
+    ReleaseError::Unconfirmed { reports: of_release(shared, round) }
+}
+
+/// Why the wait for connections was in vain.
+pub(crate) fn connect_error(shared: &Shared, begun: Instant) -> ConnectError {
+    let reports = of_obstacles(shared);
+    ConnectError {
+        connected: shared.instances.len() - reports.len(),
+        needed: shared.quorum.votes(),
+        waited: shared.clock.now().saturating_since(begun),
+        reports,
+    }
+}
+
+/// What is still owed after a shutdown; `None` if nothing is.
+pub(crate) fn shutdown_error(shared: &Shared, owed: &[usize]) -> Option<ShutdownError> {
+    let unreleased: Vec<(String, usize)> = shared
+        .instances
+        .iter()
+        .zip(owed)
+        .filter(|(_, owed)| **owed > 0)
+        .map(|(instance, owed)| (instance.address().to_owned(), *owed))
+        .collect();
+    (!unreleased.is_empty()).then_some(ShutdownError { unreleased })
+}

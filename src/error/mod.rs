@@ -1,0 +1,265 @@
+//! What can go wrong, operation by operation, and on which instance.
+
+use std::fmt;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::protocol::{Incumbent, QuorumError, TermsError};
+use crate::resource::ResourceError;
+
+mod convert;
+mod report;
+
+pub(crate) use convert::{acquire_error, connect_error, extend_error, release_error, shutdown_error};
+use report::Reports;
+pub use report::{InstanceAnswer, InstanceReport};
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Who stands in the way of an acquire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holding {
+    /// The resource that is taken.
+    pub resource: String,
+    /// Who has it, as far as the stored value tells.
+    pub incumbent: Incumbent,
+    /// How many instances refused.
+    pub refused_by: usize,
+    /// How many instances there are.
+    pub instances: usize,
+    /// When the first of the keys in the way expires, unless it is renewed or released before.
+    pub earliest_expiry: Option<Duration>,
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, incumbent, refused_by, instances, .. } = self;
+        write!(f, "{resource:?} is held by {incumbent} ({refused_by} of {instances} instances refused")?;
+        match self.earliest_expiry {
+            Some(expiry) => write!(f, ", the earliest key expires in {expiry:.1?})"),
+            None => write!(f, ")"),
+        }
+    }
+}
+
+/// Why a lock was not acquired. After any of these no key stays behind: what may have been set is
+/// released in the background, within one instance timeout where the instance can be reached.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// Somebody else holds a resource.
+    #[error("{0}")]
+    Contended(Box<Holding>),
+    /// Several clients hold minorities and nobody has a quorum; the next try settles it.
+    #[error("nobody has a quorum, several clients hold some instances each: {0}")]
+    Split(Box<Holding>),
+    /// Too few instances answered. This is a failure of the instances, not contention.
+    #[error("no quorum, {needed} instances must answer: {}", Reports(.reports))]
+    NoQuorum {
+        /// The votes needed.
+        needed: usize,
+        /// What each instance answered.
+        reports: Vec<InstanceReport>,
+    },
+    /// Too many instances may have forgotten locks and sit out their quarantine.
+    #[error("too few instances may vote{}: {}", Wait(*.remaining), Reports(.reports))]
+    InQuarantine {
+        /// How long until enough of them may vote, as far as it is known.
+        remaining: Option<Duration>,
+        /// What each instance answered.
+        reports: Vec<InstanceReport>,
+    },
+    /// The answers came so late that too little of the ttl would have been left.
+    #[error("too slow, too little of the ttl was left when a quorum had answered; use a longer ttl or nearer instances: {}", Reports(.reports))]
+    TooSlow {
+        /// What each instance answered.
+        reports: Vec<InstanceReport>,
+    },
+    /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.
+    #[error("the proposed fencing token was overtaken again and again; try again")]
+    Stale,
+    /// The wait was over before the lock could be had.
+    #[error("not acquired after waiting {waited:.1?}; the last try: {last}")]
+    DeadlinePassed {
+        /// How long it waited.
+        waited: Duration,
+        /// Why the last whole try failed.
+        #[source]
+        last: Box<AcquireError>,
+    },
+    /// The request can never succeed as it is; nothing was sent.
+    #[error("bad request: {0}")]
+    BadRequest(#[from] BadRequest),
+    /// The client was shut down; nothing was sent.
+    #[error("the client was shut down")]
+    ShutDown,
+    /// The operating system gave no random bytes; nothing was sent.
+    #[error("the operating system gave no random bytes")]
+    NoRandomness(#[source] Source),
+}
+
+impl AcquireError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        !matches!(self, Self::BadRequest(_) | Self::ShutDown | Self::NoRandomness(_))
+    }
+}
+
+struct Wait(Option<Duration>);
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |wait| write!(f, " for another {wait:.1?}"))
+    }
+}
+
+/// Why a lease was not extended. The keys are as they were, or live longer; nothing was deleted.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// The lease is lost: its validity has passed. It will not come back; stop what it protects.
+    #[error("the lease is lost, its validity has passed: {}", Reports(.reports))]
+    Lost {
+        /// What each instance answered, if they were asked.
+        reports: Vec<InstanceReport>,
+    },
+    /// No quorum confirmed it. The lease stays valid as long as it was; try again until then.
+    #[error("not extended, no quorum confirmed it; still valid for {remaining:.1?}: {}", Reports(.reports))]
+    Unconfirmed {
+        /// How long the lease is still valid.
+        remaining: Duration,
+        /// What each instance answered.
+        reports: Vec<InstanceReport>,
+    },
+    /// The ttl is below the lease's own, which could end it before its validity.
+    #[error("an extend cannot shorten a lease; release it instead")]
+    Shorter,
+    /// The request can never succeed as it is; nothing was sent.
+    #[error("bad request: {0}")]
+    BadRequest(#[from] BadRequest),
+}
+
+impl ExtendError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unconfirmed { .. })
+    }
+}
+
+/// Why it is not known that a lock was released. It is not relied on any more in any case: what is
+/// left is deleted in the background, or expires.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// Too few instances answered.
+    #[error("not confirmed by a quorum, deleting goes on in the background: {}", Reports(.reports))]
+    Unconfirmed {
+        /// What each instance answered.
+        reports: Vec<InstanceReport>,
+    },
+}
+
+impl ReleaseError {
+    /// Whether calling again may help: never, the release goes on by itself.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        false
+    }
+}
+
+/// A request that can never succeed as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BadRequest {
+    /// The resources.
+    #[error(transparent)]
+    Resources(#[from] ResourceError),
+    /// The ttl protects nothing.
+    #[error(transparent)]
+    Ttl(#[from] TermsError),
+    /// The ttl is above the client's `max_ttl`.
+    #[error("a ttl of {ttl:?} is above max_ttl, {max_ttl:?}; raise max_ttl on every client of these instances")]
+    TtlAboveMax {
+        /// The ttl.
+        ttl: Duration,
+        /// The client's `max_ttl`.
+        max_ttl: Duration,
+    },
+}
+
+/// A client that cannot be built as configured.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The number of instances or the quorum.
+    #[error(transparent)]
+    Quorum(#[from] QuorumError),
+    /// An address cannot be read.
+    #[error("the address of instance {index} (counted from 0) cannot be used: {reason}")]
+    BadAddress {
+        /// Its place in the list.
+        index: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Two addresses lead to the same server process, which would then have two votes.
+    #[error("the address {address} is given twice; every instance has one vote")]
+    DuplicateAddress {
+        /// The address.
+        address: String,
+    },
+    /// The default ttl.
+    #[error("the default ttl: {0}")]
+    Ttl(#[source] BadRequest),
+    /// A duration that must not be zero is.
+    #[error("{setting} must not be zero")]
+    Zero {
+        /// The name of the setting.
+        setting: &'static str,
+    },
+    /// Two settings do not go together.
+    #[error("{0}")]
+    Conflict(String),
+    /// The client was not built within a tokio runtime.
+    #[error("no tokio runtime is running here; build the client within one")]
+    NoRuntime,
+}
+
+/// No quorum of instances could be connected in time.
+#[derive(Debug, Error)]
+#[error("only {connected} of the {needed} instances needed were connected after {waited:.1?}: {}", Reports(.reports))]
+#[non_exhaustive]
+pub struct ConnectError {
+    /// How many were connected.
+    pub connected: usize,
+    /// The votes needed.
+    pub needed: usize,
+    /// How long it waited.
+    pub waited: Duration,
+    /// What stands between this client and each instance that is not connected.
+    pub reports: Vec<InstanceReport>,
+}
+
+/// Some keys could not be released before the limit; they expire by themselves.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("not everything could be released in time, the rest expires: {}", Unreleased(.unreleased))]
+#[non_exhaustive]
+pub struct ShutdownError {
+    /// For each such instance its address and how many releases it still owes.
+    pub unreleased: Vec<(String, usize)>,
+}
+
+struct Unreleased<'a>(&'a [(String, usize)]);
+
+impl fmt::Display for Unreleased<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (address, count)) in self.0.iter().enumerate() {
+            write!(f, "{}{address} owes {count}", if index == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,119 @@
+//! What each instance said, in an error.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::protocol::{Answer, Cause, InstanceId, Reply, Round};
+use crate::runtime::Shared;
+
+/// What one instance answered, for people and for logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InstanceReport {
+    /// The address without credentials.
+    pub address: String,
+    /// What it answered.
+    pub answer: InstanceAnswer,
+    /// How long after the start of the round; `None` if it had not answered at the verdict.
+    pub after: Option<Duration>,
+}
+
+/// The answer of one instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InstanceAnswer {
+    /// It granted.
+    Granted,
+    /// Something stood in the way.
+    Refused,
+    /// There was nothing to release: the key was gone or foreign, or had never been asked for.
+    Absent,
+    /// It had stored a larger fencing token.
+    Stale,
+    /// It may have forgotten locks and does not vote, for this long as far as it is known.
+    NotAdmitted(Option<Duration>),
+    /// Nothing was sent to it, or what was sent had no effect.
+    NotSent(Cause),
+    /// The request may or may not have been carried out.
+    Unknown(Cause),
+    /// The verdict did not need its answer.
+    Outstanding,
+}
+
+impl fmt::Display for InstanceReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.address)?;
+        match &self.answer {
+            InstanceAnswer::Granted => write!(f, "granted")?,
+            InstanceAnswer::Refused => write!(f, "refused")?,
+            InstanceAnswer::Absent => return write!(f, "nothing to release"),
+            InstanceAnswer::Stale => write!(f, "had a larger fencing token")?,
+            InstanceAnswer::NotAdmitted(Some(left)) => write!(f, "in quarantine, {left:.1?} left")?,
+            InstanceAnswer::NotAdmitted(None) => write!(f, "not admitted")?,
+            InstanceAnswer::NotSent(cause) => write!(f, "not sent, {cause}")?,
+            InstanceAnswer::Unknown(cause) => write!(f, "{cause}")?,
+            InstanceAnswer::Outstanding => return write!(f, "had not answered at the verdict"),
+        }
+        match self.after {
+            Some(after) => write!(f, " (after {after:.1?})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reports on one line.
+pub(super) struct Reports<'a>(pub(super) &'a [InstanceReport]);
+
+impl fmt::Display for Reports<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, report) in self.0.iter().enumerate() {
+            write!(f, "{}{report}", if index == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+/// What every instance answered to a round.
+pub(super) fn of_round(shared: &Shared, round: &Round) -> Vec<InstanceReport> {
+    let answers = round.answers().iter();
+    let report = |(id, answer): (InstanceId, &Option<Answer>)| InstanceReport {
+        address: address(shared, id),
+        answer: answer.as_ref().map_or(InstanceAnswer::Outstanding, |answer| said(&answer.reply)),
+        after: answer.as_ref().map(|answer| answer.after),
+    };
+    InstanceId::all(round.answers().len()).zip(answers).map(report).collect()
+}
+
+/// What every instance answered to a release.
+pub(super) fn of_release(shared: &Shared, round: &Round) -> Vec<InstanceReport> {
+    let mut reports = of_round(shared, round);
+    for report in reports.iter_mut().filter(|report| report.answer == InstanceAnswer::Refused) {
+        report.answer = InstanceAnswer::Absent;
+    }
+    reports
+}
+
+/// What keeps each instance that is not connected from being it.
+pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
+    let report = |instance: &std::sync::Arc<dyn crate::instance::Instance>| {
+        let cause = instance.obstacle()?;
+        let address = instance.address().to_owned();
+        Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause), after: None })
+    };
+    shared.instances.iter().filter_map(report).collect()
+}
+
+fn address(shared: &Shared, id: InstanceId) -> String {
+    shared.instances.get(id.index()).map(|instance| instance.address().to_owned()).unwrap_or_default()
+}
+
+fn said(reply: &Reply) -> InstanceAnswer {
+    match reply {
+        Reply::Granted => InstanceAnswer::Granted,
+        Reply::Refused(_) => InstanceAnswer::Refused,
+        Reply::Stale { .. } => InstanceAnswer::Stale,
+        Reply::NotAdmitted { remaining } => InstanceAnswer::NotAdmitted(*remaining),
+        Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone()),
+        Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone()),
+    }
+}

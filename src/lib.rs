@@ -1,0 +1,92 @@
+//! A distributed lock over N independent Redis or Valkey masters.
+//!
+//! A lock is held while a quorum of the instances has it (Redlock). It stays available while a
+//! minority is down, hung or restarted, and each holder gets a larger fencing token than the one
+//! before, for the storage to compare.
+//!
+//! # Quick start
+//!
+//! ```no_run
+//! use redquorum::{AcquireError, Redlock};
+//!
+//! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+//! let redlock = Redlock::builder()
+//!     .instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+//!     .connect()
+//!     .await?;
+//!
+//! let mut guard = redlock.lock("orders:42").acquire().await?; // waits until it is free
+//! println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token());
+//! guard.extend().await?; // for another ttl from now
+//! guard.release().await?; // dropping the guard releases in the background
+//!
+//! match redlock.lock("orders:42").try_acquire().await {
+//!     Ok(guard) => drop(guard),
+//!     Err(AcquireError::Contended(holding)) => println!("somebody else has it: {holding}"),
+//!     Err(error) => println!("the instances are the problem: {error}"),
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! Instances that were just started do not vote for `max_ttl`, 10 s by default; the first acquire
+//! on new servers waits for that. With the feature `testing` there are instances inside the
+//! process, for tests: `redquorum::testing`.
+//!
+//! # What it guarantees
+//!
+//! - While a guard is valid, no other client gets the lock, within the limits below. Validity is
+//!   counted from before the first request, less what clocks may differ ([`Guard::remaining`]).
+//! - Acquire, extend and release are decided at the quorum-th reply: no instance that is slow, hung
+//!   or dead delays them as long as a quorum answers.
+//! - An instance that may have forgotten locks (restarted, flushed, promoted, its clock stepped)
+//!   does not vote until all that it may have forgotten has expired ([`Admission::On`]).
+//! - What a try may have set is released, also if its future was dropped: at once where the
+//!   instance can be reached, when it comes back where not, by the ttl at the latest.
+//! - A failed extend deletes nothing. A release deletes its own keys only. A lease that is over
+//!   never becomes valid again.
+//! - Later holders have larger tokens ([`FencingToken`]).
+//!
+//! # What it does not guarantee
+//!
+//! - That a holder is still valid when it writes: a pause may lie between check and write. Only the
+//!   storage can refuse that, by the fencing token ([`Guard::fencing_token`]).
+//! - Anything beyond the clock assumptions: rates that differ by more than
+//!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
+//!   together within one lease.
+//! - Anything if all instances lose their data within one `max_ttl` and nothing tells (a restart and
+//!   a flush do): they look as if nobody had ever used them, and a lock that is held can be granted
+//!   again.
+//! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
+//!   for it.
+//! - Renewal: leases are extended by hand for now. Waiting is by polling, in no order.
+
+mod client;
+mod clock;
+mod config;
+mod error;
+mod guard;
+mod instance;
+mod lock;
+pub mod protocol;
+mod resource;
+mod runtime;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod token;
+
+pub use client::Redlock;
+pub use config::{Admission, Builder, StartError};
+pub use error::{
+    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, Holding, InstanceAnswer, InstanceReport,
+    ReleaseError, ShutdownError,
+};
+pub use guard::{Guard, Released};
+pub use instance::{AdmissionView, InstanceView};
+pub use lock::Lock;
+pub use protocol::{Cause, FencingToken, Incumbent, NotUsable, QuorumError, TermsError};
+pub use resource::{ResourceError, ResourceNames};
+
+/// Its examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

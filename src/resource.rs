@@ -1,0 +1,241 @@
+//! What is locked: names, and the keys that they have on the instances (P11).
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// Keys that begin with this are the library's own; no lock may be named so.
+pub(crate) const RESERVED: &[u8] = b"redquorum:";
+
+/// Where an instance's admission record is.
+pub(crate) const ADMISSION_KEY: &str = "redquorum:admission";
+
+/// Before a lock's key, gives the key that stores its last fencing token.
+const FENCE_PREFIX: &[u8] = b"redquorum:fence:";
+
+/// The longest key of a lock, namespace included.
+pub(crate) const MAX_KEY_LENGTH: usize = 64 * 1024;
+
+/// The most resources in one lock.
+pub(crate) const MAX_RESOURCES: usize = 256;
+
+/// One or several names to lock together, all or nothing.
+///
+/// Made from a name or a list of names, text or bytes. A name's Redis key is the namespace
+/// followed by the name itself, so that other Redlock clients exclude each other with this one.
+///
+/// ```
+/// use redquorum::ResourceNames;
+/// let one = ResourceNames::from("orders:42");
+/// let two = ResourceNames::from(["account:1", "account:2"]);
+/// let binary = ResourceNames::from([[0u8, 159, 146, 150]]);
+/// # let _ = (one, two, binary);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceNames(Vec<Vec<u8>>);
+
+impl From<&str> for ResourceNames {
+    fn from(name: &str) -> Self {
+        Self(vec![name.into()])
+    }
+}
+
+impl From<String> for ResourceNames {
+    fn from(name: String) -> Self {
+        Self(vec![name.into_bytes()])
+    }
+}
+
+impl From<&String> for ResourceNames {
+    fn from(name: &String) -> Self {
+        Self::from(name.as_str())
+    }
+}
+
+impl From<&[u8]> for ResourceNames {
+    fn from(name: &[u8]) -> Self {
+        Self(vec![name.to_vec()])
+    }
+}
+
+impl<T: AsRef<[u8]>, const N: usize> From<[T; N]> for ResourceNames {
+    fn from(names: [T; N]) -> Self {
+        names.iter().collect()
+    }
+}
+
+impl<T: AsRef<[u8]>> From<Vec<T>> for ResourceNames {
+    fn from(names: Vec<T>) -> Self {
+        names.iter().collect()
+    }
+}
+
+impl<'a, T: AsRef<[u8]> + 'a> FromIterator<&'a T> for ResourceNames {
+    fn from_iter<I: IntoIterator<Item = &'a T>>(names: I) -> Self {
+        Self(names.into_iter().map(|name| name.as_ref().to_vec()).collect())
+    }
+}
+
+/// Names that cannot be locked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ResourceError {
+    /// No resource was named.
+    #[error("no resource was named")]
+    NoResources,
+    /// A resource's name is empty.
+    #[error("a resource's name is empty")]
+    EmptyResource,
+    /// A resource was named twice.
+    #[error("the resource {name:?} is named twice")]
+    DuplicateResource {
+        /// The name.
+        name: String,
+    },
+    /// A resource's key is too long.
+    #[error("a resource's key has {length} bytes, namespace included; at most {most} are allowed")]
+    ResourceTooLong {
+        /// Its length in bytes.
+        length: usize,
+        /// The most that is allowed.
+        most: usize,
+    },
+    /// Too many resources in one lock.
+    #[error("{given} resources were named; at most {most} can be locked together")]
+    TooManyResources {
+        /// How many were given.
+        given: usize,
+        /// The most that is allowed.
+        most: usize,
+    },
+    /// The key is one of the library's own.
+    #[error("{name:?} begins with \"redquorum:\", which is kept for the library's own keys")]
+    ReservedResource {
+        /// The key.
+        name: String,
+    },
+}
+
+/// Checked resources: sorted, distinct, with their keys. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Resources(Arc<[Keys]>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Keys {
+    fence: Box<[u8]>,
+}
+
+impl Keys {
+    fn lock(&self) -> &[u8] {
+        self.fence.get(FENCE_PREFIX.len()..).unwrap_or_default()
+    }
+}
+
+impl Resources {
+    /// Checks names and gives them their keys.
+    pub(crate) fn new(namespace: &[u8], names: ResourceNames) -> Result<Self, ResourceError> {
+        let mut names = names.0;
+        if names.is_empty() {
+            return Err(ResourceError::NoResources);
+        }
+        if names.len() > MAX_RESOURCES {
+            return Err(ResourceError::TooManyResources { given: names.len(), most: MAX_RESOURCES });
+        }
+        names.sort_unstable(); // P11: one order for everybody
+        if let Some(pair) = names.windows(2).find(|pair| pair.first() == pair.last()) {
+            let name = pair.first().map(|name| display_name(name)).unwrap_or_default();
+            return Err(ResourceError::DuplicateResource { name });
+        }
+        let keys: Result<Vec<Keys>, ResourceError> = names.iter().map(|name| keys_of(namespace, name)).collect();
+        Ok(Self(keys?.into()))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn lock_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(Keys::lock)
+    }
+
+    pub(crate) fn fence_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.iter().map(|keys| &*keys.fence)
+    }
+
+    /// The key at `index` for people.
+    pub(crate) fn display(&self, index: usize) -> String {
+        self.0.get(index).map(|keys| display_name(keys.lock())).unwrap_or_default()
+    }
+
+    /// All keys for people.
+    pub(crate) fn display_all(&self) -> String {
+        let names: Vec<String> = self.lock_keys().map(display_name).collect();
+        names.join(", ")
+    }
+}
+
+fn keys_of(namespace: &[u8], name: &[u8]) -> Result<Keys, ResourceError> {
+    if name.is_empty() {
+        return Err(ResourceError::EmptyResource);
+    }
+    let length = namespace.len() + name.len();
+    if length > MAX_KEY_LENGTH {
+        return Err(ResourceError::ResourceTooLong { length, most: MAX_KEY_LENGTH });
+    }
+    let fence = fence_key(&[namespace, name].concat());
+    let keys = Keys { fence: fence.into() };
+    if keys.lock().starts_with(RESERVED) {
+        return Err(ResourceError::ReservedResource { name: display_name(keys.lock()) });
+    }
+    Ok(keys)
+}
+
+/// The key that stores the last fencing token of the lock with this key.
+pub(crate) fn fence_key(lock_key: &[u8]) -> Vec<u8> {
+    [FENCE_PREFIX, lock_key].concat()
+}
+
+/// A name for people: at most 80 characters, bytes that are no text replaced.
+fn display_name(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),
+        None => text.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(names: impl Into<ResourceNames>) -> Result<Vec<Vec<u8>>, ResourceError> {
+        Resources::new(b"ns:", names.into()).map(|checked| checked.lock_keys().map(<[u8]>::to_vec).collect())
+    }
+
+    #[test]
+    fn names_are_sorted_and_take_the_namespace() {
+        assert_eq!(checked(["b", "a"]).unwrap(), [b"ns:a".to_vec(), b"ns:b".to_vec()]);
+        assert_eq!(checked([[0xff_u8, 0]]).unwrap(), [b"ns:\xff\0".to_vec()]);
+        let fences = Resources::new(b"", "x".into()).unwrap();
+        assert_eq!(fences.fence_keys().next(), Some(b"redquorum:fence:x".as_slice()));
+    }
+
+    #[test]
+    fn bad_names_are_named() {
+        assert!(matches!(checked(Vec::<String>::new()), Err(ResourceError::NoResources)));
+        assert!(matches!(checked(["a", ""]), Err(ResourceError::EmptyResource)));
+        assert!(matches!(checked(["a", "b", "a"]), Err(ResourceError::DuplicateResource { name }) if name == "a"));
+        assert!(matches!(checked("x".repeat(MAX_KEY_LENGTH)), Err(ResourceError::ResourceTooLong { .. })));
+        assert!(checked("x".repeat(MAX_KEY_LENGTH - 3)).is_ok());
+        let many: Vec<String> = (0..=MAX_RESOURCES).map(|i| i.to_string()).collect();
+        assert!(matches!(checked(many), Err(ResourceError::TooManyResources { .. })));
+        let reserved = Resources::new(b"red", "quorum:fence:a".into());
+        assert!(matches!(reserved, Err(ResourceError::ReservedResource { .. })));
+    }
+
+    #[test]
+    fn a_long_or_binary_name_is_shortened_for_people() {
+        assert_eq!(display_name(&[b'x'; 200]).len(), 82);
+        assert_eq!(display_name(b"a\xffb"), "a\u{fffd}b");
+    }
+}

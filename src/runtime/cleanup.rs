@@ -1,0 +1,210 @@
+//! Releases that outlive their callers (P6): stragglers are followed to their end, and an instance
+//! keeps its debt until it is paid or the ttl has passed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::clock::Clock;
+use crate::instance::{Call, Claim, Instance, Request};
+use crate::protocol::{InstanceId, InstanceSet, Instant, Reply};
+
+/// The pause before an unpaid release is tried again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a retry waits for a connection before it looks for debts that have expired.
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+
+/// The most releases that are sent again to one instance at once, and the most that it may owe.
+const MAX_BURST: usize = 1024;
+const MAX_DEBTS: usize = 64 * 1024;
+
+/// A release that one instance owes.
+#[derive(Debug)]
+pub(super) struct Debt {
+    claim: Arc<Claim>,
+    /// From then on the key has expired by itself.
+    void_from: Instant,
+}
+
+impl Debt {
+    /// What an instance owes for a claim that was sent to it before `now`.
+    pub(super) fn of(claim: &Arc<Claim>, now: Instant) -> Self {
+        // Twice the ttl: no clock is off by that much.
+        Self { claim: Arc::clone(claim), void_from: now.saturating_add(claim.ttl.saturating_mul(2)) }
+    }
+}
+
+/// A call whose verdict has been reached without it.
+pub(super) struct Straggler {
+    pub(super) id: InstanceId,
+    pub(super) call: Call,
+    /// What remains owed unless the call pays it.
+    pub(super) debt: Option<Debt>,
+}
+
+/// Hands work to the client's cleaning task. Never blocks and needs no runtime.
+#[derive(Debug)]
+pub(crate) struct Cleaner {
+    work: mpsc::UnboundedSender<Vec<Straggler>>,
+    owed: Arc<watch::Sender<Vec<usize>>>,
+}
+
+impl Cleaner {
+    /// Starts the task. It ends when the client is gone and everything is paid or void.
+    pub(crate) fn start(instances: Arc<[Arc<dyn Instance>]>, clock: Arc<dyn Clock>) -> Self {
+        let (work, receiver) = mpsc::unbounded_channel();
+        let owed = Arc::new(watch::Sender::new(vec![0; instances.len()]));
+        let debts = instances.iter().map(|_| VecDeque::new()).collect();
+        let cleaning = Cleaning { instances, clock, debts, owed: Arc::clone(&owed), retrying: InstanceSet::default() };
+        tokio::spawn(cleaning.run(receiver));
+        Self { work, owed }
+    }
+
+    /// Queues releases on the instances at once and follows them until they are paid.
+    pub(super) fn release(&self, instances: &[Arc<dyn Instance>], claim: &Arc<Claim>, ids: InstanceSet, now: Instant) {
+        let straggler = |id: InstanceId| {
+            let call = instances.get(id.index())?.call(Request::Release(Arc::clone(claim)));
+            Some(Straggler { id, call, debt: Some(Debt::of(claim, now)) })
+        };
+        self.follow(ids.iter().filter_map(straggler).collect());
+    }
+
+    /// Follows calls to their end.
+    pub(super) fn follow(&self, stragglers: Vec<Straggler>) {
+        self.owed.send_if_modified(|owed| {
+            for straggler in stragglers.iter().filter(|straggler| straggler.debt.is_some()) {
+                if let Some(count) = owed.get_mut(straggler.id.index()) {
+                    *count += 1;
+                }
+            }
+            false // only a count that falls wakes those who wait for zero
+        });
+        // An error means that the runtime is gone, and the connections with it.
+        let _ = self.work.send(stragglers);
+    }
+
+    /// Waits until nothing is owed any more, at most `limit`; gives what each instance still owes.
+    pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
+        let mut owed = self.owed.subscribe();
+        let settled = timeout(limit, owed.wait_for(|owed| owed.iter().all(|count| *count == 0))).await;
+        match settled {
+            Ok(Ok(counts)) => counts.clone(),
+            _ => self.owed(),
+        }
+    }
+
+    /// How many releases each instance owes.
+    pub(crate) fn owed(&self) -> Vec<usize> {
+        self.owed.borrow().clone()
+    }
+}
+
+/// What the task works on.
+enum Done {
+    Call { id: InstanceId, reply: Reply, debt: Option<Debt> },
+    Retry(InstanceId),
+}
+
+struct Cleaning {
+    instances: Arc<[Arc<dyn Instance>]>,
+    clock: Arc<dyn Clock>,
+    debts: Vec<VecDeque<Debt>>,
+    owed: Arc<watch::Sender<Vec<usize>>>,
+    retrying: InstanceSet,
+}
+
+impl Cleaning {
+    async fn run(mut self, mut work: mpsc::UnboundedReceiver<Vec<Straggler>>) {
+        let mut going: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
+        let mut open = true;
+        while open || !going.is_empty() {
+            tokio::select! {
+                stragglers = work.recv(), if open => match stragglers {
+                    Some(stragglers) => going.extend(stragglers.into_iter().map(to_its_end)),
+                    None => open = false,
+                },
+                Some(done) = going.next(), if !going.is_empty() => match done {
+                    Done::Call { id, reply, debt: Some(debt) } => self.settle(id, &reply, debt, &mut going),
+                    Done::Call { .. } => {}
+                    Done::Retry(id) => self.retry(id, &mut going),
+                },
+            }
+        }
+    }
+
+    fn settle(
+        &mut self,
+        id: InstanceId,
+        reply: &Reply,
+        debt: Debt,
+        going: &mut FuturesUnordered<BoxFuture<'static, Done>>,
+    ) {
+        let paid = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
+        let Some(debts) = self.debts.get_mut(id.index()).filter(|_| !paid) else {
+            self.forget(id, 1);
+            return;
+        };
+        debts.push_back(debt);
+        let surplus = debts.len().saturating_sub(MAX_DEBTS);
+        if surplus > 0 {
+            debts.drain(..surplus); // the oldest expire first
+            self.forget(id, surplus);
+        }
+        self.retry_later(id, going);
+    }
+
+    fn retry_later(&mut self, id: InstanceId, going: &mut FuturesUnordered<BoxFuture<'static, Done>>) {
+        let Some(instance) = self.instances.get(id.index()).filter(|_| !self.retrying.contains(id)) else { return };
+        self.retrying.insert(id);
+        let connected = instance.connected();
+        going.push(Box::pin(async move {
+            sleep(RETRY_PAUSE).await;
+            let _ = timeout(RETRY_WAIT, connected).await;
+            Done::Retry(id)
+        }));
+    }
+
+    fn retry(&mut self, id: InstanceId, going: &mut FuturesUnordered<BoxFuture<'static, Done>>) {
+        self.retrying.remove(id);
+        let now = self.clock.now();
+        let (Some(instance), Some(debts)) = (self.instances.get(id.index()), self.debts.get_mut(id.index())) else {
+            return;
+        };
+        let before = debts.len();
+        debts.retain(|debt| now < debt.void_from);
+        let void = before - debts.len();
+        if instance.obstacle().is_none() {
+            for debt in debts.drain(..debts.len().min(MAX_BURST)) {
+                let call = instance.call(Request::Release(Arc::clone(&debt.claim)));
+                going.push(to_its_end(Straggler { id, call, debt: Some(debt) }));
+            }
+        }
+        let more = !debts.is_empty();
+        self.forget(id, void);
+        if more {
+            self.retry_later(id, going);
+        }
+    }
+
+    /// Takes debts that are paid or void off the count.
+    fn forget(&self, id: InstanceId, number: usize) {
+        if number > 0 {
+            self.owed.send_modify(|owed| {
+                if let Some(count) = owed.get_mut(id.index()) {
+                    *count = count.saturating_sub(number);
+                }
+            });
+        }
+    }
+}
+
+fn to_its_end(straggler: Straggler) -> BoxFuture<'static, Done> {
+    let Straggler { id, call, debt } = straggler;
+    Box::pin(async move { Done::Call { id, reply: call.await, debt } })
+}
