@@ -1,0 +1,129 @@
+//! What a caller is told of a defeat: never "held" for "down" or the other way round.
+
+use std::time::Duration;
+
+use redquorum::Cause;
+use redquorum::protocol::{Defeat, InstanceId, Quorum, Refusal, Reply, Round, Verdict};
+
+use crate::support::{ALL, Kind, START, acquired, at, every_word, terms};
+
+fn refused_by(value: &str, expires_ms: u64) -> Reply {
+    let expires_in = Some(Duration::from_millis(expires_ms));
+    Reply::Refused(Refusal { value: Some(value.into()), expires_in, ..Refusal::default() })
+}
+
+fn not_admitted(secs: Option<u64>) -> Reply {
+    Reply::NotAdmitted { remaining: secs.map(Duration::from_secs) }
+}
+
+fn granted() -> Reply {
+    Reply::Granted
+}
+
+fn not_sent() -> Reply {
+    Reply::NotSent(Cause::Silent)
+}
+
+fn unknown() -> Reply {
+    Reply::Unknown(Cause::TimedOut)
+}
+
+/// The name of a defeat.
+const fn name(defeat: &Defeat) -> &'static str {
+    match defeat {
+        Defeat::Contended(_) => "contended",
+        Defeat::Split(_) => "split",
+        Defeat::NoQuorum => "no quorum",
+        Defeat::InQuarantine(_) => "in quarantine",
+        Defeat::TooSlow => "too slow",
+        Defeat::Stale => "stale",
+    }
+}
+
+/// What five instances replied (those that are not named have not yet), and the defeat.
+fn defeat(replies: Vec<Reply>) -> Defeat {
+    let mut round = Round::acquire(Quorum::majority(5).unwrap(), terms(), START);
+    for (index, reply) in replies.into_iter().enumerate() {
+        round.on_reply(InstanceId::new(index), reply, at(1));
+    }
+    assert_eq!(round.verdict(at(1)), Verdict::Lost);
+    Defeat::of(&round)
+}
+
+#[test]
+fn every_kind_of_defeat_has_its_name() {
+    let held = || refused_by("x", 500);
+    let stale = || Kind::Stale.reply().unwrap();
+    let table = [
+        ("held by one client on all", "contended", vec![held(), held(), held(), held(), held()]),
+        ("held, the rest has not answered", "contended", vec![held(), held(), held()]),
+        ("held, the rest is down", "contended", vec![held(), held(), held(), not_sent(), unknown()]),
+        ("held by a quorum, the rest is ours", "contended", vec![held(), held(), held(), granted(), granted()]),
+        ("two others", "split", vec![held(), held(), refused_by("y", 1), refused_by("y", 2), refused_by("z", 3)]),
+        ("another and we", "split", vec![held(), held(), refused_by("y", 9), granted(), granted()]),
+        ("all down", "no quorum", vec![not_sent(), not_sent(), not_sent(), not_sent(), not_sent()]),
+        ("a majority hangs", "no quorum", vec![granted(), granted(), unknown(), unknown(), unknown()]),
+        ("held by few, most down", "no quorum", vec![held(), held(), not_sent(), unknown(), not_sent()]),
+        ("granted by few, most down", "no quorum", vec![granted(), unknown(), not_sent(), not_sent()]),
+        (
+            "most in quarantine",
+            "in quarantine",
+            vec![granted(), granted(), not_admitted(Some(1)), not_admitted(None), not_admitted(None)],
+        ),
+        (
+            "down and in quarantine",
+            "in quarantine",
+            vec![granted(), granted(), unknown(), not_sent(), not_admitted(Some(1))],
+        ),
+        ("stale alone", "stale", vec![stale(), stale(), stale(), granted(), granted()]),
+    ];
+    for (situation, expected, replies) in table {
+        let found = defeat(replies);
+        assert_eq!(name(&found), expected, "{situation}: {found:?}");
+    }
+}
+
+#[test]
+fn contention_names_the_most_agreed_holder_and_the_earliest_expiry() {
+    let replies = vec![refused_by("x", 900), refused_by("y", 70), refused_by("x", 800), granted(), granted()];
+    let Defeat::Split(contention) = defeat(replies) else { panic!("it is split") };
+    assert_eq!(contention.most_named.value.as_deref(), Some(b"x".as_slice()));
+    assert_eq!(contention.earliest_expiry, Some(Duration::from_millis(70)));
+    assert_eq!(contention.refused_by.len(), 3);
+}
+
+#[test]
+fn quarantine_ends_when_as_many_as_are_missing_may_vote() {
+    let replies = vec![granted(), not_admitted(Some(9)), not_admitted(Some(2)), not_admitted(Some(5)), unknown()];
+    assert_eq!(defeat(replies), Defeat::InQuarantine(Some(Duration::from_secs(5))));
+    let replies = vec![granted(), not_admitted(None), not_admitted(Some(2)), not_admitted(None), unknown()];
+    assert_eq!(defeat(replies), Defeat::InQuarantine(None));
+}
+
+#[test]
+fn too_late_is_too_slow_whatever_was_answered() {
+    let mut round = Round::acquire(Quorum::majority(3).unwrap(), terms(), START);
+    round.on_reply(InstanceId::new(0), Reply::Granted, at(1));
+    assert_eq!(round.on_reply(InstanceId::new(1), Reply::Granted, at(788)), Verdict::Lost);
+    assert_eq!(Defeat::of(&round), Defeat::TooSlow);
+}
+
+#[test]
+fn held_is_never_said_of_instances_that_are_down_nor_down_of_a_lock_that_is_held() {
+    every_word(&ALL, 5, |word| {
+        let mut round = acquired(word);
+        if round.verdict(at(1)) != Verdict::Lost {
+            return;
+        }
+        let count = |kinds: &[Kind]| word.iter().filter(|kind| kinds.contains(kind)).count();
+        let down = count(&[Kind::NotSent, Kind::Unknown]);
+        let refused = count(&[Kind::Refused]);
+        match Defeat::of(&round) {
+            Defeat::Contended(_) | Defeat::Split(_) => assert!(refused > 0 && down < 3, "{word:?}"),
+            Defeat::NoQuorum => assert!(refused < 3 && down >= 3, "{word:?}"),
+            Defeat::InQuarantine(_) => assert!(down + count(&[Kind::NotAdmitted]) >= 3 && down < 3, "{word:?}"),
+            Defeat::Stale => assert!(refused == 0 && count(&[Kind::Stale]) > 0, "{word:?}"),
+            Defeat::TooSlow => panic!("it was in time: {word:?}"),
+        }
+    });
+}

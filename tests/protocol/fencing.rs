@@ -1,0 +1,216 @@
+//! P12: every later holder has a larger token, over any interleaving on instances that are made
+//! here a second time.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use redquorum::FencingToken;
+use redquorum::protocol::{InstanceId, InstanceSet, Instant, Quorum, Refusal, Reply, Round, Terms, Verdict};
+
+const INSTANCES: usize = 5;
+const VOTES: usize = 3;
+const TTL: Duration = Duration::from_secs(1);
+
+/// An instance: one key with its expiry, one stored token, and its quarantine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fake {
+    key: Option<(u64, Instant)>,
+    token: Option<FencingToken>,
+    admitted_from: Instant,
+}
+
+impl Fake {
+    fn acquire(&mut self, value: u64, token: FencingToken, now: Instant) -> Reply {
+        self.key = self.key.filter(|(_, expires_at)| now < *expires_at);
+        if now < self.admitted_from {
+            return Reply::NotAdmitted { remaining: None };
+        }
+        if self.key.is_some_and(|(holder, _)| holder != value) {
+            return Reply::Refused(Refusal { token: self.token, ..Refusal::default() });
+        }
+        if let Some(stored) = self.token.filter(|stored| *stored >= token) {
+            return Reply::Stale { stored };
+        }
+        self.key = Some((value, now.saturating_add(TTL)));
+        self.token = Some(token);
+        Reply::Granted
+    }
+
+    fn release(&mut self, value: u64) {
+        self.key = self.key.filter(|(holder, _)| *holder != value);
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Flight {
+    round: Round,
+    value: u64,
+    token: FencingToken,
+    unsent: InstanceSet,
+    repeated: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Client {
+    flight: Option<Flight>,
+    holds: Option<u64>,
+    seen: Option<FencingToken>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Begin(usize),
+    /// The request reaches the instance; the answer may get lost.
+    Deliver(usize, usize, bool),
+    Release(usize),
+    Wait(u64),
+    Restart(usize),
+}
+
+#[derive(Debug)]
+struct World {
+    now: Instant,
+    fakes: [Fake; INSTANCES],
+    clients: [Client; 3],
+    values: u64,
+    tokens: Vec<FencingToken>,
+}
+
+/// How far the clients' wall clocks are ahead of the slowest, in microseconds.
+const AHEAD: [u64; 3] = [3_600_000_000, 0, 5_000];
+
+impl World {
+    fn new() -> Self {
+        Self { now: Instant::ZERO, fakes: Default::default(), clients: Default::default(), values: 0, tokens: vec![] }
+    }
+
+    fn wall_us(&self, client: usize) -> u64 {
+        1_800_000_000_000_000 + AHEAD[client] + self.now.as_nanos() / 1_000
+    }
+
+    fn begin(&mut self, client: usize, value: u64, repeated: bool) {
+        let token = FencingToken::propose(self.wall_us(client), self.clients[client].seen);
+        self.clients[client].seen = Some(token);
+        let quorum = Quorum::new(INSTANCES, VOTES).unwrap();
+        let round = Round::acquire(quorum, Terms::new(TTL, 10_000).unwrap(), self.now);
+        let unsent = InstanceSet::first(INSTANCES);
+        self.clients[client].flight = Some(Flight { round, value, token, unsent, repeated });
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Begin(client) if self.clients[client].flight.is_none() && self.clients[client].holds.is_none() => {
+                self.values += 1;
+                self.begin(client, self.values, false);
+            }
+            Step::Deliver(client, instance, answered) => self.deliver(client, instance, answered),
+            Step::Release(client) => {
+                if let Some(value) = self.clients[client].holds.take() {
+                    self.fakes.iter_mut().for_each(|fake| fake.release(value));
+                }
+            }
+            Step::Wait(millis) => self.now = self.now.saturating_add(Duration::from_millis(millis)),
+            Step::Restart(instance) if self.may_forget(instance) => {
+                self.fakes[instance] = Fake { admitted_from: self.now.saturating_add(TTL), ..Fake::default() };
+            }
+            Step::Begin(_) | Step::Restart(_) => {}
+        }
+    }
+
+    fn deliver(&mut self, client: usize, instance: usize, answered: bool) {
+        let Some(mut flight) = self.clients[client].flight.take() else { return };
+        let id = InstanceId::new(instance);
+        if flight.unsent.contains(id) {
+            flight.unsent.remove(id);
+            let reply = self.fakes[instance].acquire(flight.value, flight.token, self.now);
+            let reply = if answered { reply } else { Reply::Unknown(redquorum::Cause::TimedOut) };
+            flight.round.on_reply(id, reply, self.now);
+        }
+        match flight.round.verdict(self.now) {
+            Verdict::Pending => self.clients[client].flight = Some(flight),
+            Verdict::Won => {
+                self.tokens.push(flight.token);
+                self.clients[client].holds = Some(flight.value);
+            }
+            Verdict::Lost => self.lost(client, flight),
+        }
+    }
+
+    fn lost(&mut self, client: usize, flight: Flight) {
+        let seen = self.clients[client].seen.max(flight.round.highest_seen());
+        self.clients[client].seen = seen;
+        if flight.round.stale().is_some() && !flight.repeated {
+            self.begin(client, flight.value, true);
+        } else {
+            self.fakes.iter_mut().for_each(|fake| fake.release(flight.value));
+        }
+    }
+
+    /// Whether enough instances would still know the last token, and no round counts on this one.
+    fn may_forget(&self, instance: usize) -> bool {
+        let knows = |fake: &Fake| fake.token >= self.tokens.last().copied();
+        let others = self.fakes.iter().enumerate().filter(|(index, fake)| *index != instance && knows(fake)).count();
+        let flights = self.clients.iter().filter_map(|client| client.flight.as_ref());
+        others + VOTES > INSTANCES && flights.count() == 0
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0usize..3).prop_map(Step::Begin),
+        24 => (0usize..3, 0..INSTANCES, prop::bool::weighted(0.9)).prop_map(|(c, i, a)| Step::Deliver(c, i, a)),
+        3 => (0usize..3).prop_map(Step::Release),
+        1 => prop_oneof![0u64..50, Just(1_001)].prop_map(Step::Wait),
+        1 => (0..INSTANCES).prop_map(Step::Restart),
+    ];
+    prop::collection::vec(step, 50..300)
+}
+
+proptest! {
+    #[test]
+    fn tokens_strictly_increase_over_any_interleaving(steps in steps()) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+            prop_assert!(world.tokens.is_sorted_by(|a, b| a < b), "{:?}", world.tokens);
+        }
+    }
+}
+
+/// The strategy above is of use only if rounds are won in it, also behind a faster clock.
+#[test]
+fn a_client_whose_clock_is_behind_wins_after_one_repeat() {
+    let mut world = World::new();
+    for client in [0, 1] {
+        world.step(Step::Begin(client));
+        for instance in (0..INSTANCES).chain(0..INSTANCES) {
+            world.step(Step::Deliver(client, instance, true));
+        }
+        world.step(Step::Release(client));
+    }
+    assert_eq!(world.tokens.len(), 2);
+    assert!(world.tokens.is_sorted_by(|a, b| a < b));
+}
+
+#[test]
+fn a_round_that_stale_answers_did_not_lose_is_not_repeated() {
+    let mut round = Round::acquire(Quorum::majority(3).unwrap(), Terms::new(TTL, 0).unwrap(), Instant::ZERO);
+    let stored = FencingToken::from_number(5).unwrap();
+    round.on_reply(InstanceId::new(0), Reply::Stale { stored }, Instant::ZERO);
+    assert_eq!(round.stale(), None, "it is not lost yet");
+    round.on_reply(InstanceId::new(1), Reply::NotSent(redquorum::Cause::Silent), Instant::ZERO);
+    assert_eq!(round.stale(), Some(stored), "the third has not answered");
+    round.on_reply(InstanceId::new(2), Reply::Refused(Refusal::default()), Instant::ZERO);
+    assert_eq!(round.stale(), None, "a larger token would not help");
+}
+
+#[test]
+fn the_tokens_of_refusals_are_learnt_too() {
+    let token = |number| FencingToken::from_number(number).unwrap();
+    let mut round = Round::acquire(Quorum::majority(3).unwrap(), Terms::new(TTL, 0).unwrap(), Instant::ZERO);
+    assert_eq!(round.highest_seen(), None);
+    round.on_reply(InstanceId::new(0), Reply::Stale { stored: token(5) }, Instant::ZERO);
+    let refusal = Refusal { token: Some(token(9)), ..Refusal::default() };
+    round.on_reply(InstanceId::new(1), Reply::Refused(refusal), Instant::ZERO);
+    assert_eq!(round.highest_seen(), Some(token(9)));
+}

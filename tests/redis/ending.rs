@@ -1,0 +1,33 @@
+//! A runtime that ends while requests wait for their turn.
+
+use redquorum_testkit::Program;
+
+use crate::support::{builder_of, fleet_of, ms, ready};
+
+/// More than wait in one line, so that many batches follow on each other.
+const TASKS: usize = 12_000;
+
+/// Counter-example: at the end of the runtime each batch, dropped, sent the next one, which was
+/// dropped as well, one inside the other until the stack was used up.
+#[test]
+fn a_runtime_that_ends_drops_a_long_line_of_requests() {
+    for program in Program::all_required().unwrap() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_stack_size(256 * 1024) // so that a test of moderate size shows it
+            .enable_all()
+            .build()
+            .unwrap();
+        let fleet = fleet_of(&program, 1);
+        runtime.block_on(async {
+            let redlock = ready(builder_of(&fleet)).await;
+            fleet[0].hang().unwrap();
+            for index in 0..TASKS {
+                let redlock = redlock.clone();
+                tokio::spawn(async move { drop(redlock.lock(format!("a:{index}")).try_acquire().await) });
+            }
+            tokio::time::sleep(ms(100)).await;
+        });
+        runtime.shutdown_timeout(ms(1_000));
+    }
+}

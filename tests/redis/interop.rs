@@ -1,0 +1,105 @@
+//! Locks of other libraries, which are plain `SET key value NX PX ttl`, and ours.
+
+use redquorum::AcquireError;
+use redquorum_testkit::{Reply, Server};
+
+use crate::support::{PATIENCE, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, secs};
+
+fn set_nx(server: &Server, key: &str, value: &str) -> Reply {
+    server.command(&["SET", key, value, "NX", "PX", "5000"]).unwrap()
+}
+
+fn value_of(server: &Server, key: &str) -> Option<String> {
+    server.command(&["GET", key]).unwrap().text()
+}
+
+#[test]
+fn a_lock_of_another_library_excludes_ours() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let redlock = client_of(&fleet).await;
+        for server in fleet.iter().take(3) {
+            assert_eq!(set_nx(server, "a", "theirs"), Reply::Status("OK".to_owned()));
+        }
+        let error = redlock.lock("a").try_acquire().await.unwrap_err();
+        assert!(error.to_string().contains("a client of another kind"), "{error}");
+        let AcquireError::Contended(holding) = error else { panic!("{error}") };
+        assert_eq!((holding.resource.as_str(), holding.instances), ("a", 5));
+        assert_eq!((holding.incumbent.holder, holding.incumbent.label), (None, None));
+        assert!(holding.refused_by <= 3);
+        assert!(holding.earliest_expiry.is_some_and(|left| left <= secs(5) && left > ms(500)));
+        free_within(ms(500), &fleet[3..]).await; // where it was free
+        assert!(fleet.iter().take(3).all(|server| value_of(server, "a").as_deref() == Some("theirs")));
+        for server in fleet.iter().take(3) {
+            server.command(&["DEL", "a"]).unwrap();
+        }
+        held(&redlock, "a").await.release().await.unwrap();
+        free_within(ms(500), &fleet).await;
+    });
+}
+
+#[test]
+fn our_lock_excludes_another_library() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let redlock = client_of(&fleet).await;
+        let guard = held(&redlock, "a").await;
+        assert!(eventually(PATIENCE, || fleet.iter().all(|server| value_of(server, "a").is_some())).await);
+        assert!(fleet.iter().all(|server| set_nx(server, "a", "theirs") == Reply::Nil));
+        assert!(guard.release().await.unwrap().was_still_held);
+        free_within(ms(500), &fleet).await;
+        assert!(fleet.iter().all(|server| set_nx(server, "a", "theirs") != Reply::Nil));
+    });
+}
+
+#[test]
+fn our_own_holder_is_named_to_others() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let (ours, other) = (client_of(&fleet).await, client_of(&fleet).await);
+        let _guard = held(&ours, "a").await;
+        let AcquireError::Contended(holding) = other.lock("a").try_acquire().await.unwrap_err() else { panic!() };
+        assert_eq!(holding.incumbent.label.as_deref(), Some("ours"));
+        assert!(holding.earliest_expiry.is_some_and(|left| left <= secs(10) && left > secs(5)));
+    });
+}
+
+#[test]
+fn a_key_of_another_type_is_in_the_way_and_stays() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let redlock = client_of(&fleet).await;
+        for server in fleet.iter() {
+            server.command(&["RPUSH", "a", "x"]).unwrap();
+        }
+        for names in [vec!["a"], vec!["a", "b"], vec!["0", "a"]] {
+            let error = redlock.lock(names).try_acquire().await.unwrap_err();
+            let AcquireError::Contended(holding) = error else { panic!("{error}") };
+            assert_eq!((holding.resource.as_str(), holding.earliest_expiry), ("a", None));
+        }
+        let only_the_list = || fleet.iter().all(|server| server.keys().unwrap() == ["a"]);
+        assert!(eventually(PATIENCE, only_the_list).await);
+    });
+}
+
+#[test]
+fn what_others_put_under_our_key_is_neither_extended_nor_deleted() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let redlock = client_of(&fleet).await;
+        let mut guard = held(&redlock, "a").await;
+        assert!(eventually(PATIENCE, || fleet.iter().all(|server| value_of(server, "a").is_some())).await);
+        for server in fleet.iter().take(3) {
+            server.command(&["SET", "a", "theirs", "PX", "5000"]).unwrap();
+        }
+        let left = guard.remaining();
+        assert!(guard.extend().await.is_err_and(|error| error.is_retryable()));
+        assert!(guard.is_valid() && guard.remaining() <= left, "P8: as it was");
+        assert!(!guard.release().await.unwrap().was_still_held);
+        free_within(ms(500), &fleet[3..]).await;
+        for server in fleet.iter().take(3) {
+            assert_eq!(value_of(server, "a").as_deref(), Some("theirs"));
+            assert!(server.command(&["PTTL", "a"]).unwrap().int().is_some_and(|left| left <= 5000));
+        }
+    });
+}

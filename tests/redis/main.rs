@@ -1,0 +1,22 @@
+//! Real servers on loopback, every kind that this machine has: counts, hangs, crashes, odd servers.
+//!
+//! These tests wait for real time on machines that do other things as well: they compare measures
+//! with each other and with the timeouts that they set, and never with the speed of some machine.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod cancel;
+mod cleanup;
+mod counts;
+mod ending;
+mod exclusion;
+mod hung;
+mod interop;
+mod kept;
+mod links;
+mod memory;
+mod names;
+mod odd;
+mod refusing;
+mod restart;
+mod scripts;
+mod support;

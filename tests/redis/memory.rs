@@ -1,0 +1,56 @@
+//! What a hung instance may cost.
+
+use std::fs;
+
+use redquorum::Redlock;
+
+use crate::support::{PATIENCE, all_vote, alone_on_each_kind, client_of, fleet_of, free_within, pair};
+
+const PAIRS: usize = if cfg!(debug_assertions) { 4_000 } else { 20_000 };
+const TASKS: usize = 16;
+
+/// How much the process may grow. Each pair would need a kilobyte if what is meant for the hung
+/// instance were kept; this is room for what an allocator keeps for later.
+const MOST_GROWTH: usize = if cfg!(debug_assertions) { 4 } else { 8 } * 1024 * 1024;
+
+/// What Linux counts in, on the machines that these tests run on.
+const PAGE: usize = 4096;
+
+/// The resident memory of this process, in bytes; `None` where the system does not tell.
+fn resident() -> Option<usize> {
+    let pages: usize = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * PAGE)
+}
+
+async fn work(redlock: &Redlock, pairs: usize) {
+    let task = |task: usize| {
+        let redlock = redlock.clone();
+        tokio::spawn(async move {
+            for _ in 0..pairs / TASKS {
+                pair(&redlock, &format!("task-{task}")).await;
+            }
+        })
+    };
+    for task in (0..TASKS).map(task).collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}
+
+#[test]
+fn a_hung_instance_costs_a_bounded_amount_of_memory() {
+    alone_on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let redlock = client_of(&fleet).await;
+        work(&redlock, PAIRS / 4).await;
+        let Some(before) = resident() else { return };
+        fleet[4].hang().unwrap();
+        work(&redlock, PAIRS).await;
+        let growth = resident().unwrap_or(before).saturating_sub(before);
+        println!("{PAIRS} pairs, {growth} bytes more");
+        assert!(growth <= MOST_GROWTH, "{growth} bytes more after {PAIRS} pairs");
+        fleet[4].resume().unwrap();
+        all_vote(&redlock).await;
+        free_within(PATIENCE, &fleet).await;
+        assert_eq!(redlock.shutdown(PATIENCE).await, Ok(()));
+    });
+}

@@ -1,0 +1,131 @@
+//! What answers at an address and is no master of our kind.
+
+use std::time::Duration;
+
+use redquorum::{Admission, Redlock};
+use redquorum_testkit::Fleet;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::refusing::refused_with;
+use crate::support::{
+    PATIENCE, builder_of, eventually, fleet_of, free_within, ms, on_each_kind, pair, ready, with_admission,
+};
+
+/// Answers whatever it reads with `words`, and says them first if `unasked`.
+async fn talk(mut stream: TcpStream, words: Vec<u8>, unasked: bool) {
+    let mut buffer = [0; 4096];
+    let mut speak = unasked;
+    loop {
+        if speak && stream.write_all(&words).await.is_err() {
+            return;
+        }
+        speak = true;
+        if !matches!(stream.read(&mut buffer).await, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+/// The address of something that talks so. Ends with the runtime.
+async fn stranger(words: &[u8], unasked: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("redis://{}", listener.local_addr().unwrap());
+    let words = words.to_vec();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(talk(stream, words.clone(), unasked));
+        }
+    });
+    address
+}
+
+const SPEECHES: [&[u8]; 8] = [
+    b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+    b"\0\xff\xfe\r\n\r\n*\r\n$-7\r\n",
+    b"+OK\r\n",
+    b"*2\r\n$7\r\ngranted\r\n:0\r\n",
+    b":1\r\n",
+    b"-ERR unknown command\r\n",
+    b"*1000000000\r\n",
+    b"%1\r\n+version\r\n+7.0.0\r\n",
+];
+
+#[test]
+fn strangers_that_talk_have_no_vote() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 1);
+        for (words, unasked) in SPEECHES.iter().flat_map(|words| [(words, false), (words, true)]) {
+            let addresses = [fleet[0].address(), stranger(words, unasked).await, stranger(words, unasked).await];
+            for admission in [Admission::On, Admission::Off] {
+                let builder = Redlock::builder().instances(addresses.clone()).admission(admission);
+                let redlock = builder.instance_timeout(ms(50)).build().unwrap();
+                let first = || redlock.instances()[0].connected;
+                assert!(eventually(PATIENCE, first).await);
+                for _ in 0..5 {
+                    let error = redlock.lock("a").try_acquire().await.unwrap_err();
+                    assert!(error.is_retryable(), "{error}");
+                }
+            }
+        }
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn one_stranger_among_five_does_no_harm() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 4);
+        let mut addresses = fleet.addresses();
+        addresses.push(stranger(SPEECHES[3], false).await);
+        let redlock = builder_of(&fleet).instances(addresses).connect().await.unwrap();
+        for _ in 0..50 {
+            pair(&redlock, "a").await;
+        }
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn servers_in_cluster_mode_are_named() {
+    on_each_kind(async |program| {
+        let cluster = |number, set: redquorum_testkit::ServerBuilder| match number {
+            0 => set,
+            _ => set.config("cluster-enabled", "yes").config("cluster-port", "0"),
+        };
+        let fleet = Fleet::start_with(&program, 3, cluster).unwrap();
+        for admission in [Admission::On, Admission::Off] {
+            let redlock = builder_of(&fleet).admission(admission).build().unwrap();
+            refused_with(&redlock, "cluster mode").await;
+        }
+    });
+}
+
+#[test]
+fn one_process_at_two_addresses_has_one_vote() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 2);
+        let twice = fleet[1].address().replace("127.0.0.1", "localhost");
+        let addresses = [fleet[0].address(), fleet[1].address(), twice];
+        let redlock = Redlock::builder().instances(addresses).build().unwrap();
+        let connected = || redlock.instances().iter().filter(|view| view.connected).count();
+        assert!(eventually(PATIENCE, || connected() == 2).await);
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(connected(), 2);
+        let said = |view: &redquorum::InstanceView| view.last_error.clone().unwrap_or_default();
+        let same = |view: &redquorum::InstanceView| said(view).contains("same server process");
+        assert!(redlock.instances().iter().any(same), "{:?}", redlock.instances());
+    });
+}
+
+#[test]
+fn clients_that_disagree_on_max_ttl_are_told() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = ready(with_admission(&fleet)).await;
+        pair(&redlock, "a").await;
+        let other = with_admission(&fleet).max_ttl(ms(20_000)).build().unwrap();
+        refused_with(&other, "20000 ms").await;
+        pair(&redlock, "a").await;
+    });
+}

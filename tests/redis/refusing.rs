@@ -1,0 +1,183 @@
+//! Servers that speak the protocol and cannot serve: full, read-only, forbidden, busy, loading. Each
+//! is named, and none is taken for a grant or for contention.
+
+use redquorum::{AcquireError, Admission, Builder, Redlock};
+use redquorum_testkit::{Client, Fleet, Program};
+
+use crate::support::{
+    MAX_TTL, PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready,
+};
+
+/// Tries until the second and the third instance both say `words`; fails at a grant.
+pub(crate) async fn refused_with(redlock: &Redlock, words: &str) {
+    let mut said = String::new();
+    for _ in 0..200 {
+        let error = redlock.lock("a").try_acquire().await.unwrap_err();
+        said = error.to_string();
+        let reports = if let AcquireError::NoQuorum { reports, .. } = error { reports } else { Vec::new() };
+        if reports.iter().skip(1).filter(|report| report.to_string().contains(words)).count() == 2 {
+            return;
+        }
+        tokio::time::sleep(ms(20)).await;
+    }
+    panic!("{words:?} was expected: {said}");
+}
+
+/// With and without admission.
+fn both(builder: &Builder) -> [Builder; 2] {
+    let builder = builder.clone().max_ttl(MAX_TTL).ttl(MAX_TTL);
+    [builder.clone().admission(Admission::On), builder.clone().admission(Admission::Off)]
+}
+
+/// The first instance with its own address, the others with these credentials.
+fn with_credentials(fleet: &Fleet, credentials: &str) -> Builder {
+    let mut addresses = fleet.addresses();
+    for address in &mut addresses[1..] {
+        *address = address.replace("redis://", &format!("redis://{credentials}@"));
+    }
+    builder_of(fleet).instances(addresses)
+}
+
+#[test]
+fn a_full_server_is_named_and_serves_again_when_it_has_room() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = client_of(&fleet).await;
+        let guard = held(&redlock, "held").await;
+        assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap() == ["held"])).await);
+        let limit = |bytes: &str| {
+            fleet.iter().skip(1).for_each(|server| {
+                server.command(&["CONFIG", "SET", "maxmemory", bytes]).unwrap();
+            })
+        };
+        limit("1");
+        refused_with(&redlock, "maxmemory").await;
+        assert!(guard.release().await.unwrap().was_still_held, "a full server still deletes");
+        limit("0");
+        pair(&redlock, "a").await;
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn a_replica_is_named_whether_it_was_one_before_or_becomes_one() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let port = fleet[0].port().to_string();
+        let [admission, classic] = both(&builder_of(&fleet));
+        for (builder, words) in [(admission, "replica"), (classic, "read-only replica")] {
+            let redlock = ready(builder.clone()).await;
+            pair(&redlock, "a").await;
+            for server in fleet.iter().skip(1) {
+                server.command(&["REPLICAOF", "127.0.0.1", &port]).unwrap();
+            }
+            refused_with(&redlock, words).await;
+            let later = builder.build().unwrap();
+            refused_with(&later, words).await;
+            for server in fleet.iter().skip(1) {
+                server.command(&["REPLICAOF", "NO", "ONE"]).unwrap();
+            }
+            // With admission, what was a replica sits out `max_ttl` before it votes again.
+            let guard = redlock.lock("a").wait_at_most(2 * PATIENCE).acquire().await.unwrap();
+            assert!(guard.release().await.unwrap().was_still_held);
+            for server in fleet.iter() {
+                server.command(&["DEL", "redquorum:admission"]).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_wrong_and_a_missing_password_are_named() {
+    on_each_kind(async |program| {
+        let fleet =
+            Fleet::start_with(&program, 3, |number, set| if number > 0 { set.password("right") } else { set }).unwrap();
+        for builder in both(&with_credentials(&fleet, ":wrong")) {
+            refused_with(&builder.build().unwrap(), "WRONGPASS").await;
+        }
+        for builder in both(&builder_of(&fleet)) {
+            refused_with(&builder.build().unwrap(), "NOAUTH").await;
+        }
+        let redlock = ready(with_credentials(&fleet, ":right")).await;
+        pair(&redlock, "a").await;
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn a_user_who_may_not_run_what_is_needed_is_told_where_that_is_written() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let allow = |rule: &str| {
+            fleet.iter().skip(1).for_each(|server| {
+                server.command(&["ACL", "SETUSER", "locker", "reset", "on", ">pw", "~*", "&*", "+@all", rule]).unwrap();
+            })
+        };
+        for builder in both(&with_credentials(&fleet, "locker:pw")) {
+            for rule in ["-evalsha", "-set", "-script"] {
+                allow(rule);
+                let redlock = builder.clone().build().unwrap();
+                refused_with(&redlock, "docs/operations.md").await;
+                allow("+evalsha");
+                pair(&redlock, "a").await;
+            }
+        }
+        allow("-info");
+        refused_with(
+            &with_credentials(&fleet, "locker:pw").admission(Admission::On).build().unwrap(),
+            "Admission::Off",
+        )
+        .await;
+        allow("+info");
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+fn is_lenient(program: &Program) -> Fleet {
+    Fleet::start_with(program, 3, |_, set| set.config("busy-reply-threshold", "50")).unwrap()
+}
+
+#[test]
+fn a_server_in_a_long_script_is_named_and_serves_again_afterwards() {
+    on_each_kind(async |program| {
+        let fleet = is_lenient(&program);
+        let redlock = client_of(&fleet).await;
+        for server in fleet.iter().skip(1) {
+            let mut client = Client::connect(server.port(), ms(20)).unwrap();
+            assert!(client.command(&["EVAL", "while true do end", "0"]).is_err());
+        }
+        refused_with(&redlock, "busy").await;
+        for server in fleet.iter().skip(1) {
+            server.command(&["SCRIPT", "KILL"]).unwrap();
+            assert!(eventually(PATIENCE, || server.command(&["PING"]).is_ok()).await);
+        }
+        pair(&redlock, "a").await;
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn a_server_that_loads_its_data_is_named() {
+    on_each_kind(async |program| {
+        let slow = |_, set: redquorum_testkit::ServerBuilder| {
+            set.config("key-load-delay", "300").config("loading-process-events-interval-bytes", "1024")
+        };
+        let fleet = Fleet::start_with(&program, 3, slow).unwrap();
+        let redlock = ready(builder_of(&fleet)).await;
+        let fill = "for i = 1, 5000 do redis.call('SET', 'data-' .. i, string.rep('x', 100)) end";
+        for server in fleet.iter().skip(1) {
+            server.command(&["EVAL", fill, "0"]).unwrap();
+            server.command(&["SAVE"]).unwrap();
+        }
+        std::thread::scope(|scope| {
+            for server in fleet.iter().skip(1) {
+                server.kill().unwrap();
+                scope.spawn(|| server.restart().unwrap());
+            }
+            tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(refused_with(&redlock, "oading"));
+            });
+        });
+        pair(&redlock, "a").await;
+    });
+}

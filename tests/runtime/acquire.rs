@@ -1,0 +1,143 @@
+//! Waiting, deadlines, and requests that are never sent.
+
+use std::time::Duration;
+
+use redquorum::testing::{Hang, Requests, TestInstance};
+use redquorum::{AcquireError, BadRequest, ResourceError, TermsError};
+
+use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, secs, settle, timed};
+
+#[tokio::test(start_paused = true)]
+async fn bad_input_sends_nothing() {
+    let (cluster, redlock) = cluster_of(3);
+    let is_bad = |result: Result<_, AcquireError>| match result {
+        Err(AcquireError::BadRequest(bad)) => bad,
+        other => panic!("{:?}", other.map(|_: redquorum::Guard| ())),
+    };
+    let names = |bad| matches!(bad, BadRequest::Resources(_));
+    assert!(names(is_bad(redlock.lock(Vec::<String>::new()).acquire().await)));
+    assert!(names(is_bad(redlock.lock("").acquire().await)));
+    assert!(names(is_bad(redlock.lock("redquorum:fence:a").try_acquire().await)));
+    let twice = is_bad(redlock.lock(["a", "a"]).try_acquire().await);
+    assert!(matches!(twice, BadRequest::Resources(ResourceError::DuplicateResource { .. })));
+    let zero = is_bad(redlock.lock("a").ttl(Duration::ZERO).acquire().await);
+    assert_eq!(zero, BadRequest::Ttl(TermsError::ZeroTtl));
+    let drift = is_bad(redlock.lock("a").ttl(ms(4)).acquire().await);
+    assert!(matches!(drift, BadRequest::Ttl(TermsError::TtlBelowDrift { .. })));
+    let long = is_bad(redlock.lock("a").ttl(ms(10_001)).try_acquire().await);
+    assert!(matches!(long, BadRequest::TtlAboveMax { .. }));
+    settle().await;
+    assert_eq!(cluster.requests(), Requests::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_shut_down_sends_nothing() {
+    let (cluster, redlock) = cluster_of(3);
+    redlock.shutdown(secs(1)).await.unwrap();
+    assert!(matches!(redlock.lock("a").acquire().await, Err(AcquireError::ShutDown)));
+    assert_eq!(cluster.requests(), Requests::default());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_acquire_gets_the_lock_soon_after_its_release() {
+    let (_cluster, redlock) = cluster_of(5);
+    let guard = held(&redlock, "a").await;
+    let other = redlock.clone();
+    let waiting = tokio::spawn(async move { timed(other.lock("a").acquire()).await });
+    tokio::time::sleep(secs(3)).await;
+    assert!(!waiting.is_finished());
+    guard.release().await.unwrap();
+    let (guard, took) = waiting.await.unwrap();
+    assert!(guard.unwrap().is_valid());
+    assert!(took >= secs(3) && took <= secs(3) + ms(101), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_wait_names_the_cause_of_the_last_try() {
+    let (cluster, redlock) = cluster_of(3);
+    let _guard = held(&redlock, "a").await;
+    let (result, took) = timed(redlock.lock("a").wait_at_most(secs(1)).acquire()).await;
+    let Err(AcquireError::DeadlinePassed { waited, last }) = result else { panic!("{result:?}") };
+    assert!(matches!(*last, AcquireError::Contended(_)), "{last:?}");
+    assert_eq!((waited, took), (secs(1), secs(1)));
+
+    cluster.instances().for_each(TestInstance::stop);
+    let (result, took) = timed(redlock.lock("b").wait_at_most(secs(1)).acquire()).await;
+    let Err(AcquireError::DeadlinePassed { last, .. }) = result else { panic!("{result:?}") };
+    assert!(matches!(*last, AcquireError::NoQuorum { .. }), "{last:?}");
+    assert_eq!(took, secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_zero_is_one_whole_round() {
+    let (cluster, redlock) = cluster_of(3);
+    hang_first(&cluster, 2, Hang::Stopped);
+    let (result, took) = timed(redlock.lock("a").wait_at_most(Duration::ZERO).acquire()).await;
+    let Err(AcquireError::DeadlinePassed { last, .. }) = result else { panic!("{result:?}") };
+    assert!(matches!(*last, AcquireError::NoQuorum { .. }), "{last:?}");
+    assert_eq!(took, TIMEOUT);
+    cluster.instances().for_each(TestInstance::resume);
+    assert!(redlock.lock("b").wait_at_most(Duration::ZERO).acquire().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_redlock_client_and_this_one_exclude_each_other() {
+    let (cluster, redlock) = cluster_of(3);
+    for index in 0..2 {
+        assert!(cluster.instance(index).set_if_absent("a", "foreign", secs(5)));
+    }
+    let result = redlock.lock("a").try_acquire().await;
+    let Err(AcquireError::Contended(holding)) = result else { panic!("{result:?}") };
+    assert_eq!((holding.refused_by, holding.earliest_expiry), (2, Some(secs(5))));
+    assert_eq!(holding.incumbent.to_string(), "a client of another kind");
+    tokio::time::sleep(secs(5)).await;
+    let _guard = held(&redlock, "a").await;
+    let free = cluster.instances().filter(|i| i.set_if_absent("a", "foreign", secs(5))).count();
+    assert_eq!(free, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_resources_are_all_or_nothing_on_each_instance() {
+    let (cluster, redlock) = cluster_of(3);
+    cluster.instance(0).set_other_type("c");
+    cluster.instance(1).set("b", "foreign");
+    let result = redlock.lock(["a", "b", "c"]).try_acquire().await;
+    assert!(matches!(result, Err(AcquireError::Contended(_) | AcquireError::Split(_))), "{result:?}");
+    settle().await;
+    assert_eq!(how_many_have(&cluster, "a"), 0);
+    assert_eq!(cluster.instance(1).keys(), ["b"]);
+    cluster.instance(1).remove("b");
+    let guard = redlock.lock(["c", "a", "b"]).try_acquire().await.unwrap();
+    assert_eq!(cluster.instance(0).keys(), ["c"]);
+    assert_eq!(cluster.instance(2).keys(), ["a", "b", "c"]);
+    guard.release().await.unwrap();
+    assert_eq!(cluster.keys(), ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_by_few_and_unanswered_by_the_rest_is_not_called_held() {
+    let (cluster, redlock) = cluster_of(5);
+    assert!(cluster.instance(0).set_if_absent("a", "foreign", secs(60)));
+    cluster.instances().skip(1).take(3).for_each(TestInstance::stop);
+    let result = redlock.lock("a").try_acquire().await;
+    assert!(matches!(result, Err(AcquireError::NoQuorum { .. })), "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn connected_returns_with_a_quorum_and_names_those_missing() {
+    let (cluster, redlock) = cluster_of(5);
+    cluster.instances().take(3).for_each(TestInstance::stop);
+    let (result, took) = timed(redlock.connected(secs(1))).await;
+    let error = result.unwrap_err();
+    assert_eq!((error.connected, error.needed, took), (2, 3, secs(1)));
+    assert_eq!(error.reports.len(), 3);
+    let starting = cluster.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(ms(300)).await;
+        starting.instance(2).start();
+    });
+    let (result, took) = timed(redlock.connected(secs(1))).await;
+    assert!(result.is_ok());
+    // Those that are still missing are waited for a little longer.
+    assert!((ms(300)..=ms(300) + TIMEOUT + ms(5)).contains(&took), "{took:?}");
+}

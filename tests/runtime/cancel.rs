@@ -1,0 +1,179 @@
+//! The cancellation matrix: whatever the instances do and wherever a future is dropped, no key is
+//! left behind past the stated bound (P5, P6, P22).
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use redquorum::testing::{Cluster, Hang, TestInstance};
+use redquorum::{Cause, Redlock};
+
+use crate::support::{TIMEOUT, held, ms, secs};
+
+/// There and back for a slow instance.
+const TRIP: Duration = ms(20);
+
+/// What an instance does while the operation runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behaviour {
+    Ok,
+    Err,
+    Slow,
+    LosesReplies,
+    Never(Hang),
+    Down,
+}
+
+const BEHAVIOURS: [Behaviour; 8] = [
+    Behaviour::Ok,
+    Behaviour::Err,
+    Behaviour::Slow,
+    Behaviour::LosesReplies,
+    Behaviour::Never(Hang::Stopped),
+    Behaviour::Never(Hang::RepliesLost),
+    Behaviour::Never(Hang::RequestsLost),
+    Behaviour::Down,
+];
+
+impl Behaviour {
+    fn begin(self, instance: &TestInstance) {
+        match self {
+            Self::Ok => {}
+            Self::Err => instance.refuse(Cause::OutOfMemory),
+            Self::Slow => instance.slow_down(TRIP / 2, TRIP / 2),
+            Self::LosesReplies => instance.lose_replies(2),
+            Self::Never(how) => instance.hang(how),
+            Self::Down => instance.stop(),
+        }
+    }
+
+    /// Whether requests are carried out meanwhile.
+    const fn is_reachable(self) -> bool {
+        matches!(self, Self::Ok | Self::Slow | Self::LosesReplies)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Acquire,
+    Extend,
+    Release,
+    Wait,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Drops {
+    AfterPolls(usize),
+    At(Duration),
+}
+
+async fn dropped<T>(future: impl Future<Output = T>, drops: Drops) -> Option<T> {
+    match drops {
+        Drops::At(after) => tokio::time::timeout(after, future).await.ok(),
+        Drops::AfterPolls(mut left) => {
+            let mut future = pin!(future);
+            poll_fn(move |cx| {
+                let output = if left > 0 { future.as_mut().poll(cx) } else { Poll::Pending };
+                left = left.saturating_sub(1);
+                match output {
+                    Poll::Ready(output) => Poll::Ready(Some(output)),
+                    Poll::Pending if left == 0 => Poll::Ready(None),
+                    Poll::Pending => Poll::Pending,
+                }
+            })
+            .await
+        }
+    }
+}
+
+/// Carries the operation out until it ends or is dropped. Guards are dropped with it.
+async fn run(redlock: &Redlock, cluster: &Cluster, behaviours: [Behaviour; 3], operation: Operation, drops: Drops) {
+    let begin = || behaviours.iter().zip(cluster.instances()).for_each(|(does, instance)| does.begin(instance));
+    match operation {
+        Operation::Acquire => {
+            begin();
+            dropped(redlock.lock("a").try_acquire(), drops).await;
+        }
+        Operation::Extend => {
+            let mut guard = held(redlock, "a").await;
+            begin();
+            dropped(guard.extend(), drops).await;
+        }
+        Operation::Release => {
+            let guard = held(redlock, "a").await;
+            begin();
+            dropped(guard.release(), drops).await;
+        }
+        Operation::Wait => {
+            cluster.instances().for_each(|instance| assert!(instance.set_if_absent("a", "foreign", ms(40))));
+            begin();
+            dropped(redlock.lock("a").wait_at_most(ms(250)).acquire(), drops).await;
+        }
+    }
+}
+
+async fn nothing_is_left(behaviours: [Behaviour; 3], operation: Operation, drops: Drops) {
+    let cluster = Cluster::new(3);
+    let redlock = cluster.builder().build().unwrap();
+    run(&redlock, &cluster, behaviours, operation, drops).await;
+    let context = format!("{behaviours:?} {operation:?} {drops:?}");
+
+    tokio::time::sleep(TIMEOUT + TRIP).await;
+    for (does, instance) in behaviours.iter().zip(cluster.instances()) {
+        assert!(!does.is_reachable() || instance.value("a").is_none(), "{}: {context}", instance.address());
+    }
+    for instance in cluster.instances() {
+        instance.start();
+        instance.resume();
+    }
+    // The retry of an unpaid release: when its request has timed out, after a pause, one trip.
+    tokio::time::sleep(TIMEOUT + ms(100) + TRIP).await;
+    assert!(cluster.keys().is_empty(), "{:?}: {context}", cluster.keys());
+    assert_eq!(redlock.shutdown(secs(2)).await, Ok(()), "{context}");
+}
+
+const DROPS: [Drops; 12] = [
+    Drops::AfterPolls(0),
+    Drops::AfterPolls(1),
+    Drops::AfterPolls(2),
+    Drops::AfterPolls(3),
+    Drops::AfterPolls(4),
+    Drops::AfterPolls(6),
+    Drops::At(ms(5)),
+    Drops::At(ms(15)),
+    Drops::At(ms(60)),
+    Drops::At(ms(199)),
+    Drops::At(ms(201)),
+    Drops::At(ms(1_000)),
+];
+
+async fn matrix(operation: Operation) {
+    let of = |index: usize| BEHAVIOURS[index % BEHAVIOURS.len()];
+    for index in 0..BEHAVIOURS.len().pow(3) {
+        let behaviours = [of(index), of(index / 8), of(index / 64)];
+        for drops in DROPS {
+            nothing_is_left(behaviours, operation, drops).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_acquire_leaves_nothing_behind() {
+    matrix(Operation::Acquire).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_extend_leaves_nothing_behind_once_its_guard_is_dropped() {
+    matrix(Operation::Extend).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_release_goes_on() {
+    matrix(Operation::Release).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_wait_leaves_nothing_behind() {
+    matrix(Operation::Wait).await;
+}

@@ -1,0 +1,12 @@
+//! The runtime under paused time, over in-process instances with faults.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod acquire;
+mod cancel;
+mod cleanup;
+mod dropped;
+mod extend;
+mod fencing;
+mod release;
+mod support;
+mod verdict;

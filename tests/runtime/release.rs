@@ -1,0 +1,74 @@
+//! P7: releasing.
+
+use redquorum::ReleaseError;
+use redquorum::testing::{Hang, TestInstance};
+
+use crate::support::{cluster_of, hang_first, held, how_many_have, ms, secs, settle, timed};
+
+#[tokio::test(start_paused = true)]
+async fn a_release_leaves_nothing_behind() {
+    let (cluster, redlock) = cluster_of(5);
+    let guard = held(&redlock, "a").await;
+    assert_eq!(cluster.keys(), ["a"]);
+    assert!(guard.release().await.unwrap().was_still_held);
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn releasing_an_expired_or_lost_lock_is_no_error_and_deletes_nobody_elses() {
+    let (cluster, redlock) = cluster_of(3);
+    let old = held(&redlock, "a").await;
+    tokio::time::sleep(secs(10)).await;
+    let new = held(&redlock, "a").await;
+    assert!(!old.release().await.unwrap().was_still_held);
+    assert_eq!(how_many_have(&cluster, "a"), 3);
+    assert!(new.release().await.unwrap().was_still_held);
+
+    let flushed = held(&redlock, "a").await;
+    cluster.instances().for_each(TestInstance::flush);
+    assert!(!flushed.release().await.unwrap().was_still_held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_arrived_after_the_win_is_released_with_the_lease() {
+    let (cluster, redlock) = cluster_of(5);
+    hang_first(&cluster, 2, Hang::RepliesLost);
+    let guard = held(&redlock, "a").await;
+    assert_eq!(how_many_have(&cluster, "a"), 5);
+    guard.release().await.unwrap();
+    settle().await;
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_instance_that_goes_on_carries_the_release_out_behind_the_acquire() {
+    let (cluster, redlock) = cluster_of(5);
+    hang_first(&cluster, 2, Hang::Stopped);
+    let guard = held(&redlock, "a").await;
+    guard.release().await.unwrap();
+    assert_eq!(how_many_have(&cluster, "a"), 0);
+    cluster.instances().for_each(TestInstance::resume);
+    assert!(cluster.keys().is_empty());
+    assert_eq!(cluster.instance(0).requests().acquire, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_lacks_one_answer_is_unconfirmed_and_not_a_loss() {
+    let (cluster, redlock) = cluster_of(5);
+    cluster.instances().take(2).for_each(|instance| assert!(instance.set_if_absent("a", "foreign", ms(100))));
+    let guard = held(&redlock, "a").await; // by the other three
+    cluster.instance(4).stop();
+    let result = guard.release().await;
+    assert!(matches!(result, Err(ReleaseError::Unconfirmed { .. })), "two deleted, one may have had it: {result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_with_most_instances_down_is_unconfirmed_also_while_others_have_not_answered() {
+    let (cluster, redlock) = cluster_of(5);
+    let guard = held(&redlock, "a").await;
+    cluster.instances().take(3).for_each(TestInstance::stop);
+    cluster.instances().skip(3).for_each(|instance| instance.slow_down(ms(10), ms(10)));
+    let (result, took) = timed(guard.release()).await;
+    assert!(matches!(result, Err(ReleaseError::Unconfirmed { .. })), "{result:?}");
+    assert_eq!(took, ms(0));
+}

@@ -1,0 +1,132 @@
+//! P4: no verdict waits for an instance that it does not need.
+
+use std::time::Duration;
+
+use redquorum::testing::Hang;
+use redquorum::{AcquireError, Cause, ExtendError, InstanceAnswer, ReleaseError};
+
+use crate::support::{TIMEOUT, cluster_of, hang_first, held, ms, settle, timed};
+
+const HANGS: [Hang; 3] = [Hang::Stopped, Hang::RepliesLost, Hang::RequestsLost];
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_minority_costs_no_time_in_acquire_extend_and_release() {
+    for how in HANGS {
+        let (cluster, redlock) = cluster_of(5);
+        hang_first(&cluster, 2, how);
+        let (guard, took) = timed(redlock.lock("a").try_acquire()).await;
+        assert_eq!(took, Duration::ZERO, "acquire, {how:?}");
+        let mut guard = guard.unwrap();
+        let (extended, took) = timed(guard.extend()).await;
+        assert_eq!((extended.is_ok(), took), (true, Duration::ZERO), "extend, {how:?}");
+        let (released, took) = timed(guard.release()).await;
+        assert_eq!(took, Duration::ZERO, "release, {how:?}");
+        assert!(released.unwrap().was_still_held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_minority_is_not_waited_for_and_the_quorum_th_fastest_decides() {
+    let (cluster, redlock) = cluster_of(5);
+    for (index, delay) in [5, 30, 10, 150, 199].into_iter().enumerate() {
+        cluster.instance(index).slow_down(ms(delay), ms(0));
+    }
+    let (guard, took) = timed(redlock.lock("a").try_acquire()).await;
+    assert_eq!(took, ms(30));
+    let mut guard = guard.unwrap();
+    assert_eq!(guard.remaining(), ms(9_898 - 30)); // P2: from before the first send
+    let (extended, took) = timed(guard.extend()).await;
+    assert!(extended.is_ok());
+    // The slow ones have the first request before them in their queues, the third fastest does not.
+    assert_eq!(took, ms(30));
+    let (released, took) = timed(guard.release()).await;
+    assert_eq!((released.unwrap().was_still_held, took), (true, ms(30)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_majority_is_an_error_after_exactly_the_instance_timeout_and_at_once_when_known_to_be_silent() {
+    for how in HANGS {
+        let (cluster, redlock) = cluster_of(5);
+        hang_first(&cluster, 3, how);
+        for round in 0..4 {
+            let (result, took) = timed(redlock.lock("a").try_acquire()).await;
+            let Err(AcquireError::NoQuorum { needed: 3, reports }) = result else { panic!("{result:?}") };
+            // The first round's acquire and its release, then the second round's acquire: that is three.
+            assert_eq!(took, if round < 2 { TIMEOUT } else { Duration::ZERO }, "round {round}, {how:?}");
+            let answer = if took == TIMEOUT {
+                InstanceAnswer::Unknown(Cause::TimedOut)
+            } else {
+                InstanceAnswer::NotSent(Cause::Silent)
+            };
+            assert!(reports[..3].iter().all(|report| report.answer == answer), "{reports:?}");
+            settle().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_instance_is_asked_again_once_it_goes_on() {
+    let (cluster, redlock) = cluster_of(3);
+    hang_first(&cluster, 2, Hang::Stopped);
+    for _ in 0..4 {
+        let _ = redlock.lock("a").try_acquire().await;
+    }
+    let (result, took) = timed(redlock.lock("a").try_acquire()).await;
+    assert!(result.is_err() && took.is_zero());
+    cluster.instances().for_each(redquorum::testing::TestInstance::resume);
+    // What it held back is carried out first; the releases that it still owes follow at once.
+    let (guard, took) = timed(redlock.lock("a").acquire()).await;
+    assert!(guard.unwrap().is_valid());
+    assert!(took <= ms(300), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopped_majority_is_an_error_at_once() {
+    let (cluster, redlock) = cluster_of(5);
+    cluster.instances().take(3).for_each(redquorum::testing::TestInstance::stop);
+    let (result, took) = timed(redlock.lock("a").try_acquire()).await;
+    assert!(matches!(result, Err(AcquireError::NoQuorum { needed: 3, .. })), "{result:?}");
+    assert_eq!(took, Duration::ZERO);
+    settle().await;
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn extend_and_release_without_a_quorum_end_with_the_instance_timeout() {
+    let (cluster, redlock) = cluster_of(5);
+    let mut guard = held(&redlock, "a").await;
+    hang_first(&cluster, 3, Hang::Stopped);
+    let (extended, took) = timed(guard.extend()).await;
+    assert!(matches!(extended, Err(ExtendError::Unconfirmed { .. })), "{extended:?}");
+    assert_eq!(took, TIMEOUT);
+    assert!(guard.is_valid());
+    let (released, took) = timed(guard.release()).await;
+    assert!(matches!(released, Err(ReleaseError::Unconfirmed { .. })), "{released:?}");
+    assert_eq!(took, TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_round_does_not_wait_for_the_rest() {
+    let (cluster, redlock) = cluster_of(5);
+    for index in 0..3 {
+        assert!(cluster.instance(index).set_if_absent("a", "somebody", ms(60_000)));
+    }
+    for index in 3..5 {
+        cluster.instance(index).hang(Hang::Stopped);
+    }
+    let (result, took) = timed(redlock.lock("a").try_acquire()).await;
+    assert!(matches!(result, Err(AcquireError::Contended(_))), "{result:?}");
+    assert_eq!(took, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_round_ends_when_too_little_of_the_ttl_would_be_left() {
+    let (cluster, redlock) = cluster_of(3);
+    cluster.instances().for_each(|instance| instance.slow_down(ms(120), ms(0)));
+    let (result, took) = timed(redlock.lock("a").ttl(ms(100)).try_acquire()).await;
+    assert!(matches!(result, Err(AcquireError::TooSlow { .. })), "{result:?}");
+    assert_eq!(took, ms(77)); // 100 ms - 3 ms drift - 20 ms that must be left
+    tokio::time::sleep(ms(120)).await; // 77 ms + 120 ms on the way
+    settle().await;
+    assert!(cluster.keys().is_empty(), "what was set late is released late");
+}

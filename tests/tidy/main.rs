@@ -1,0 +1,72 @@
+//! Rules that the compiler does not know, checked on every file of the tree.
+//!
+//! A check is a function from the text of a file to a list of problems. Beside each stands a test
+//! that hands it a small bad example: a check that cannot fail is worth nothing.
+
+mod docs;
+mod imports;
+mod source;
+mod text;
+
+use source::{File, tree};
+
+/// Runs `check` on the files that `which` picks, and fails with all that it found.
+#[track_caller]
+fn all(which: impl Fn(&File) -> bool, check: impl Fn(&File) -> Vec<String>) {
+    let files = tree();
+    assert!(files.is_ok(), "{files:?}");
+    let picked: Vec<_> = files.iter().flatten().filter(|file| which(file)).collect();
+    assert!(!picked.is_empty(), "the check looked at no file");
+    let problems: Vec<_> = picked.into_iter().flat_map(check).collect();
+    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+}
+
+#[test]
+fn each_module_imports_only_what_its_layer_may() {
+    let files = tree().unwrap();
+    let known = imports::Known::of(&files);
+    all(|file| file.is_rust_in("src/"), |file| imports::check(file, &known));
+}
+
+#[test]
+fn the_protocol_reads_no_clock_and_does_no_input_or_output() {
+    all(|file| file.is_rust_in("src/protocol/"), imports::check_pure);
+}
+
+#[test]
+fn the_simulator_drives_the_protocol_alone() {
+    let files = tree().unwrap();
+    if files.iter().any(|file| file.is_rust_in("tests/sim/")) {
+        all(|file| file.is_rust_in("tests/sim/"), imports::check_simulator);
+    }
+}
+
+#[test]
+fn public_functions_document_errors_and_cancelling() {
+    all(|file| file.is_rust_in("src/"), docs::check);
+}
+
+#[test]
+fn the_library_does_not_panic() {
+    all(|file| file.is_rust_in("src/"), text::check_panics);
+}
+
+#[test]
+fn no_lint_is_switched_off_without_an_expectation() {
+    all(|file| file.is_rust_in(""), text::check_allow);
+}
+
+#[test]
+fn no_file_is_longer_than_one_can_take_in() {
+    all(|file| file.is_rust_in(""), text::check_length);
+}
+
+#[test]
+fn nothing_is_left_undone_and_no_path_is_of_one_machine() {
+    all(|_| true, text::check_words);
+}
+
+#[test]
+fn each_script_says_what_it_is_for() {
+    all(|file| file.path.ends_with(".lua"), text::check_script);
+}
