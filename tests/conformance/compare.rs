@@ -1,0 +1,36 @@
+//! What counts as the same. Times may differ by as much as the comparison took.
+
+use std::mem::discriminant;
+use std::time::Duration;
+
+use redquorum::protocol::{Refusal, Reply};
+use redquorum::testing::conformance::Content;
+
+pub(crate) fn same_reply(one: &Reply, other: &Reply, within: Duration) -> bool {
+    match (one, other) {
+        (Reply::Refused(one), Reply::Refused(other)) => {
+            let timeless = |refusal: &Refusal| Refusal { expires_in: None, ..refusal.clone() };
+            timeless(one) == timeless(other) && near(one.expires_in, other.expires_in, within)
+        }
+        (Reply::NotAdmitted { remaining: one }, Reply::NotAdmitted { remaining: other }) => near(*one, *other, within),
+        // The words are the server's own.
+        (Reply::Unknown(one), Reply::Unknown(other)) => discriminant(one) == discriminant(other),
+        _ => one == other,
+    }
+}
+
+pub(crate) fn same_content(one: &Content, other: &Content, within: Duration) -> bool {
+    match (one, other) {
+        (Content::Text(one, one_ttl), Content::Text(other, other_ttl)) => {
+            one == other && near(*one_ttl, *other_ttl, within)
+        }
+        _ => one == other,
+    }
+}
+
+fn near(one: Option<Duration>, other: Option<Duration>, within: Duration) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.abs_diff(other) <= within,
+        (one, other) => one == other,
+    }
+}

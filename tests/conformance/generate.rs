@@ -1,0 +1,163 @@
+//! Random sequences of requests, and of what others do to the same keys.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use redquorum::FencingToken;
+use redquorum::protocol::{Identity, Origin, Record, Value};
+use redquorum::testing::conformance::{Ask, Kind, fence_of};
+
+/// A ttl that some steps wait for; the others together take less.
+pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
+const LONG: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const HOUR_MS: u64 = 3_600_000;
+
+/// A key of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Key {
+    Lock(&'static str),
+    Fence(&'static str),
+}
+
+impl Key {
+    /// All that a sequence uses.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        NAMES.into_iter().flat_map(|name| [Self::Lock(name), Self::Fence(name)])
+    }
+
+    pub(crate) fn within(self, namespace: &str) -> String {
+        match self {
+            Self::Lock(name) => format!("{namespace}{name}"),
+            Self::Fence(name) => fence_of(&format!("{namespace}{name}")),
+        }
+    }
+}
+
+/// What happens to an instance.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// Requests that may be sent together, and the admission record that they name.
+    Asks(Vec<Ask>, Option<Record>),
+    /// SET NX PX
+    SetIfAbsent(Key, String, Duration),
+    /// SET
+    Set(Key, String),
+    /// DEL, RPUSH
+    OtherType(Key),
+    /// DEL
+    Delete(Key),
+    /// PEXPIRE
+    Expire(Key, Duration),
+}
+
+/// What happens to all sequences between two of their parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Between {
+    Nothing,
+    Wait,
+    Flush,
+}
+
+/// Draws steps.
+pub(crate) struct Generator<'a> {
+    pub(crate) rng: &'a mut StdRng,
+    /// The record that the server has.
+    pub(crate) recorded: Record,
+}
+
+/// A record that lets an instance vote since long, or only in an hour.
+pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> Record {
+    let vote_from_ms = if rng.random_bool(0.7) { 1_000 } else { now_ms + HOUR_MS };
+    Record { identity: Identity::new("run", "replication"), vote_from_ms, max_ttl_ms: 10_000, origin: Origin::Waits }
+}
+
+pub(crate) fn value(nonce: u128) -> String {
+    String::from_utf8_lossy(Value::new("", nonce, "").as_bytes()).into_owned()
+}
+
+pub(crate) fn token(number: u64) -> FencingToken {
+    FencingToken::from_number(number).unwrap()
+}
+
+impl Generator<'_> {
+    pub(crate) fn steps(&mut self) -> Vec<Step> {
+        let count = self.rng.random_range(2..7);
+        (0..count).map(|_| self.step()).collect()
+    }
+
+    fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
+        all[self.rng.random_range(0..all.len())].clone()
+    }
+
+    fn step(&mut self) -> Step {
+        match self.rng.random_range(0..20) {
+            0 => {
+                let value = self.text();
+                Step::SetIfAbsent(self.key(), value, self.ttl())
+            }
+            1 => {
+                let value = self.text();
+                Step::Set(self.key(), value)
+            }
+            2 => Step::OtherType(self.key()),
+            3 | 4 => Step::Delete(self.key()),
+            5 => Step::Expire(self.key(), self.ttl()),
+            _ => {
+                let count = self.rng.random_range(1..5);
+                let asks = (0..count).map(|_| self.ask()).collect();
+                Step::Asks(asks, self.named())
+            }
+        }
+    }
+
+    fn key(&mut self) -> Key {
+        let name = self.one_of(&NAMES);
+        if self.rng.random_bool(0.6) { Key::Lock(name) } else { Key::Fence(name) }
+    }
+
+    /// For a key: a lock's value, own or foreign, or a token, usual or odd.
+    fn text(&mut self) -> String {
+        match self.rng.random_range(0..8) {
+            0 => "foreign".to_owned(),
+            1 => String::new(),
+            2 => i64::MAX.to_string(),
+            3 => self.token().closed().to_wire(),
+            4 | 5 => self.token().to_wire(),
+            _ => value(self.rng.random_range(1..4)),
+        }
+    }
+
+    fn ttl(&mut self) -> Duration {
+        if self.rng.random_bool(0.3) { SHORT } else { self.one_of(&LONG) }
+    }
+
+    /// One of a few, sometimes as after hand-overs.
+    fn token(&mut self) -> FencingToken {
+        let handed = if self.rng.random_bool(0.1) { 1 } else { 0 };
+        token((100 + self.rng.random_range(1..5)) * 4096 + handed)
+    }
+
+    fn ask(&mut self) -> Ask {
+        let nonce = self.rng.random_range(1..4);
+        // Mostly the same token for the same value, so that requests belong together.
+        let token = if self.rng.random_bool(0.7) { token((100 + nonce) * 4096) } else { self.token() };
+        let mut names: Vec<String> = NAMES.map(str::to_owned).to_vec();
+        while names.len() > 1 && self.rng.random_bool(0.6) {
+            let index = self.rng.random_range(0..names.len());
+            names.swap_remove(index);
+        }
+        let kind = self.one_of(&[Kind::Acquire, Kind::Acquire, Kind::Extend, Kind::Release]);
+        let resent = self.rng.random_bool(0.5);
+        Ask { kind, names, nonce: nonce.into(), token, ttl: self.ttl(), retention: self.ttl(), resent }
+    }
+
+    fn named(&mut self) -> Option<Record> {
+        match self.rng.random_range(0..10) {
+            0..6 => None,
+            6 => Some(Record { identity: Identity::new("another", "process"), ..self.recorded.clone() }),
+            _ => Some(self.recorded.clone()),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A real server, on which every sequence is carried out in several ways side by side.
+
+use std::vec::IntoIter;
+
+use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
+use redquorum::protocol::{Raw, Record};
+use redquorum::testing::conformance::{Ask, Content, Dialect, replies, reply};
+use redquorum_testkit::Server;
+
+use crate::generate::{Key, Step};
+
+/// Where the scripts look for the record.
+const ADMISSION_KEY: &str = "redquorum:admission";
+
+/// TYPE, GET and PTTL of every key.
+const LOOK: &str = "
+local seen = {}
+for i, key in ipairs(KEYS) do
+  local kind = redis.call('TYPE', key).ok
+  seen[i] = {kind, kind == 'string' and redis.call('GET', key) or '', redis.call('PTTL', key)}
+end
+return seen";
+
+/// How the scripts are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    dialect: Dialect,
+    together: bool,
+}
+
+/// All ways; they must not differ in anything.
+pub(crate) fn ways() -> Vec<Way> {
+    let way = |name, dialect, together| Way { name, dialect, together };
+    vec![
+        way("one-by-one", Dialect::for_version(7), false),
+        way("together", Dialect::for_version(7), true),
+        way("without-shortcuts", Dialect::without_shortcuts(), false),
+        way("for-6.2", Dialect::for_version(6), false),
+        way("for-6.2-together", Dialect::for_version(6), true),
+    ]
+}
+
+impl Way {
+    /// Begins the keys of a sequence.
+    pub(crate) fn namespace(&self, sequence: usize) -> String {
+        format!("{}:{sequence}:", self.name)
+    }
+
+    fn sends_together(&self, asks: &[Ask], all_end: bool) -> bool {
+        // An error ends a whole batch; after one, requests are sent one by one.
+        self.together && asks.len() > 1 && all_end
+    }
+
+    /// The commands of a step. `all_end` says that no request of it ends with an error.
+    pub(crate) fn commands(&self, step: &Step, all_end: bool, namespace: &str) -> Vec<Cmd> {
+        let set = |key: &Key, value: &str| {
+            let mut cmd = redis::cmd("SET");
+            cmd.arg(key.within(namespace)).arg(value);
+            cmd
+        };
+        match step {
+            Step::Asks(asks, record) if self.sends_together(asks, all_end) => {
+                vec![self.dialect.batch(namespace, asks, record.as_ref()).unwrap()]
+            }
+            Step::Asks(asks, record) => {
+                asks.iter().map(|ask| self.dialect.command(namespace, ask, record.as_ref()).unwrap()).collect()
+            }
+            Step::SetIfAbsent(key, value, ttl) => {
+                let mut cmd = set(key, value);
+                cmd.arg("NX").arg("PX").arg(ttl.as_millis().to_string());
+                vec![cmd]
+            }
+            Step::Set(key, value) => vec![set(key, value)],
+            Step::OtherType(key) => {
+                let key = key.within(namespace);
+                vec![redis::cmd("DEL").arg(&key).to_owned(), redis::cmd("RPUSH").arg(&key).arg("x").to_owned()]
+            }
+            Step::Delete(key) => vec![redis::cmd("DEL").arg(key.within(namespace)).to_owned()],
+            Step::Expire(key, ttl) => {
+                vec![redis::cmd("PEXPIRE").arg(key.within(namespace)).arg(ttl.as_millis().to_string()).to_owned()]
+            }
+        }
+    }
+
+    /// What the answers to `commands` mean for the requests of a step.
+    pub(crate) fn raws(&self, asks: &[Ask], all_end: bool, answers: &mut IntoIter<Wire>) -> Vec<Raw> {
+        if self.sends_together(asks, all_end) {
+            replies(asks, Ok(answers.next().unwrap())).unwrap()
+        } else {
+            asks.iter().map(|ask| reply(ask, Ok(answers.next().unwrap())).unwrap()).collect()
+        }
+    }
+}
+
+/// A server with one connection.
+pub(crate) struct Real {
+    pub(crate) server: Server,
+    connection: Connection,
+}
+
+impl Real {
+    pub(crate) fn start(server: Server) -> Self {
+        let connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        let mut real = Self { server, connection };
+        for way in ways() {
+            way.dialect.load().exec(&mut real.connection).unwrap();
+        }
+        real
+    }
+
+    /// Empties it and writes the record, if there is one.
+    pub(crate) fn reset(&mut self, record: Option<&Record>) {
+        redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
+        if let Some(record) = record {
+            redis::cmd("SET").arg(ADMISSION_KEY).arg(record.to_wire()).exec(&mut self.connection).unwrap();
+        }
+    }
+
+    /// Sends all commands at once and waits for all answers.
+    pub(crate) fn send(&mut self, commands: &[Cmd]) -> IntoIter<Wire> {
+        let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
+        self.connection.req_packed_commands(&packed, 0, commands.len()).unwrap().into_iter()
+    }
+
+    /// What is under the keys of each namespace, in the order of `Key::all`.
+    pub(crate) fn look(&mut self, namespaces: &[String]) -> Vec<Vec<Content>> {
+        let look = |namespace: &String| {
+            let keys: Vec<String> = Key::all().map(|key| key.within(namespace)).collect();
+            redis::cmd("EVAL").arg(LOOK).arg(keys.len()).arg(keys).to_owned()
+        };
+        let commands: Vec<Cmd> = namespaces.iter().map(look).collect();
+        self.send(&commands).map(contents).collect()
+    }
+
+    /// How many keys there are, the record left out.
+    pub(crate) fn count(&mut self) -> usize {
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.connection).unwrap();
+        keys.iter().filter(|key| *key != ADMISSION_KEY).count()
+    }
+}
+
+/// Mirrors what `reset` writes.
+pub(crate) fn write_record(mirror: &mut redquorum::testing::conformance::Mirror, record: &Record) {
+    mirror.set(ADMISSION_KEY, &record.to_wire());
+}
+
+fn contents(seen: Wire) -> Vec<Content> {
+    let Wire::Array(seen) = seen else { panic!("{seen:?}") };
+    let content = |key: Wire| {
+        let (kind, text, ttl_ms): (String, Vec<u8>, i64) = redis::from_redis_value(key).unwrap();
+        match kind.as_str() {
+            "none" => Content::Nothing,
+            "string" => Content::Text(text, u64::try_from(ttl_ms).ok().map(std::time::Duration::from_millis)),
+            _ => Content::OtherType,
+        }
+    };
+    seen.into_iter().map(content).collect()
+}
