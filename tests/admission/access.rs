@@ -1,0 +1,94 @@
+//! The rights that a client needs, as docs/operations.md states them.
+
+use std::time::Duration;
+
+use redquorum::{AcquireError, Admission, Redlock};
+use redquorum_testkit::{Program, Server};
+
+use crate::support::{LOCK, Outcome, SLACK, ms, on_every_kind};
+
+const SHORT: Duration = Duration::from_secs(2);
+
+/// The page that an operator copies from.
+const PAGE: &str = include_str!("../../docs/operations.md");
+
+/// Without this one clients work on, with a warning.
+const NOT_NEEDED: &str = "+client|tracking";
+
+/// The rule of the page: `user locks on ..`.
+fn rule() -> Outcome<Vec<String>> {
+    let line = PAGE.lines().find(|line| line.starts_with("user locks on ")).ok_or("no rule on the page")?;
+    Ok(line.replace(">SECRET", ">secret").split_whitespace().map(str::to_owned).collect())
+}
+
+fn with_rights(program: &Program, rule: &[String]) -> Outcome<Server> {
+    let file = format!("user default on nopass ~* &* +@all\n{}\n", rule.join(" "));
+    Ok(Server::builder(program).file("users.acl", &file).config("aclfile", "users.acl").start()?)
+}
+
+fn client(server: &Server, admission: Admission) -> Outcome<Redlock> {
+    let address = server.address().replace("redis://", "redis://locks:secret@");
+    let builder = Redlock::builder().instances([address]).ttl(SHORT).max_ttl(SHORT).admission(admission);
+    Ok(builder.instance_timeout(ms(1_000)).connect_timeout(ms(1_500)).build()?)
+}
+
+/// Everything that a client does to a lock; what it says if it may not.
+async fn everything(server: &Server, admission: Admission) -> Result<(), String> {
+    let redlock = client(server, admission).map_err(|error| error.to_string())?;
+    redlock.connected(ms(1_500)).await.map_err(|error| error.to_string())?;
+    let mut guard =
+        redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await.map_err(|error| error.to_string())?;
+    match redlock.lock(LOCK).try_acquire().await {
+        Err(AcquireError::Contended(_)) => {}
+        Err(error) => return Err(error.to_string()),
+        Ok(_) => return Err("a second holder".to_owned()),
+    }
+    guard.extend().await.map_err(|error| error.to_string())?;
+    guard.release().await.map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+#[test]
+fn the_rule_of_the_page_is_enough_and_nothing_in_it_is_too_much() -> Outcome {
+    on_every_kind(|program| async move {
+        let rule = rule()?;
+        everything(&with_rights(&program, &rule)?, Admission::On).await?;
+        let rights: Vec<&String> = rule.iter().filter(|word| word.starts_with('+')).collect();
+        assert!(rights.len() > 8, "{rule:?}");
+        let mut tries = tokio::task::JoinSet::new();
+        for right in rights {
+            let less: Vec<String> = rule.iter().filter(|word| *word != right).cloned().collect();
+            let (right, program) = (right.clone(), program.clone());
+            tries.spawn(async move {
+                let server = with_rights(&program, &less).map_err(|error| error.to_string())?;
+                Ok::<_, String>((right, everything(&server, Admission::On).await))
+            });
+        }
+        while let Some(tried) = tries.join_next().await {
+            let (right, done) = tried??;
+            println!("{program} without {right}: {}", done.as_ref().err().map_or("works", String::as_str));
+            match done {
+                Ok(()) => assert_eq!(right, NOT_NEEDED),
+                Err(error) => {
+                    assert!(error.contains("permission denied"), "{right}: {error}");
+                    // Redis does not say which command of a script it was.
+                    let named = error.contains(right.trim_start_matches('+')) || error.contains("executing the script");
+                    assert!(named, "{right}: {error}");
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn without_info_the_error_says_what_to_grant_or_to_turn_off_and_off_works() -> Outcome {
+    on_every_kind(|program| async move {
+        let rule: Vec<String> = rule()?.into_iter().filter(|word| word != "+info").collect();
+        let server = with_rights(&program, &rule)?;
+        let error = everything(&server, Admission::On).await.err().unwrap_or_default();
+        assert!(error.contains("INFO") && error.contains("Admission::Off"), "{error}");
+        everything(&server, Admission::Off).await?;
+        Ok(())
+    })
+}

@@ -1,0 +1,208 @@
+//! An instance of the holder's quorum forgets its locks. Nobody else gets them before the lease
+//! ends; without admission somebody does.
+
+use std::time::Duration;
+
+use redquorum::{Admission, ExtendError};
+use redquorum_testkit::{Kind, Program, Server};
+use tokio::time::sleep;
+
+use crate::faketime;
+use crate::support::{Outcome, RECORD, Stage, ms, on_every_kind, promote, resynchronise, with_and_without};
+
+#[test]
+fn an_instance_that_was_killed_and_restarted_empty_does_not_vote() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let stage = Stage::start(&program, mode).await?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        stage.third().restart()?;
+        stage.storm(&guard, &[&other, &holder]).await
+    })
+}
+
+#[test]
+fn an_instance_that_was_flushed_does_not_vote() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let stage = Stage::start(&program, mode).await?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        stage.third().command(&["FLUSHALL"])?;
+        stage.storm(&guard, &[&other, &holder]).await
+    })
+}
+
+/// All of them are blank then, but they have been used.
+#[test]
+fn instances_that_were_all_flushed_are_not_taken_for_new_ones() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let stage = Stage::start(&program, mode).await?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        for server in stage.fleet.iter() {
+            server.command(&["FLUSHALL", "ASYNC"])?;
+        }
+        stage.storm(&guard, &[&other, &holder]).await
+    })
+}
+
+/// The replica of a failover that never got the key, and has been up for as long as the master.
+#[test]
+fn a_promoted_replica_that_lacks_the_key_does_not_vote() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let stage = Stage::start(&program, mode).await?;
+        let master = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
+        let replica = Server::start(&program)?;
+        resynchronise(&replica, &master).await?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        promote(&replica)?;
+        stage.switch.turn_to(replica.port());
+        stage.storm(&guard, &[&other, &holder]).await
+    })
+}
+
+#[test]
+fn a_master_that_was_a_replica_of_an_empty_server_in_between_does_not_vote() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let stage = Stage::start(&program, mode).await?;
+        let empty = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        resynchronise(stage.third(), &empty).await?;
+        promote(stage.third())?;
+        stage.storm(&guard, &[&other, &holder]).await
+    })
+}
+
+/// The old copy has the very record that clients name, and their connections survive: only what is
+/// pushed, and the new replication id, tell.
+#[test]
+fn a_master_that_came_back_with_an_old_copy_of_itself_does_not_vote() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let stage = Stage::start(&program, mode).await?;
+        let copy = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        if let Some(record) = stage.third().command(&["GET", RECORD])?.text() {
+            copy.command(&["SET", RECORD, &record])?;
+        }
+        let guard = stage.hold_bare_majority(&holder).await?;
+        let connections = stage.third().client()?.command(&["CLIENT", "LIST"])?;
+        resynchronise(stage.third(), &copy).await?;
+        promote(stage.third())?;
+        let ids = |list: Option<String>| -> Vec<String> {
+            let of_clients = |line: &str| Some(line.split(' ').next()?.to_owned()).filter(|_| line.contains("resp=3"));
+            list.unwrap_or_default().lines().filter_map(of_clients).collect()
+        };
+        let now = ids(stage.third().command(&["CLIENT", "LIST"])?.text());
+        // Under guard the push makes clients look at once, and they leave when they see a replica.
+        let survive = ids(connections.text()).iter().all(|id| now.contains(id));
+        assert!(survive || mode == Admission::On, "replication closes no connection");
+        stage.storm(&guard, &[&other, &holder]).await
+    })
+}
+
+/// Only connections of before know that it stepped: they put it into quarantine, for fresh ones too.
+#[test]
+fn an_instance_whose_clock_jumped_past_the_ttl_does_not_vote() -> Outcome {
+    with_and_without(faketime::programs()?, |program, mode| async move {
+        let clock = faketime::Clock::new()?;
+        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        clock.step("+3600")?;
+        if mode == Admission::On {
+            sleep(ms(1_000)).await; // a heartbeat of the holder or the other
+        }
+        stage.storm(&guard, &[&other, &holder]).await?;
+        if mode == Admission::On {
+            assert!(holder.instances()[2].clock_steps >= 1);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_step_is_seen_by_the_first_grant_after_it() -> Outcome {
+    with_and_without(faketime::programs()?, |program, mode| async move {
+        let clock = faketime::Clock::new()?;
+        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        clock.step("+3600")?;
+        // Not one try only: a server goes by the clock that it read last, for up to a tenth of a second.
+        let second = other.lock(crate::support::LOCK).wait_at_most(ms(500)).acquire().await;
+        assert!(guard.is_valid());
+        assert_eq!(second.is_ok(), mode == Admission::Off, "{second:?}");
+        Ok(())
+    })
+}
+
+/// Nobody who is connected saw it step: the client that comes back compares with what it knew.
+#[test]
+fn a_step_while_the_client_was_cut_off_is_seen_when_it_is_back() -> Outcome {
+    with_and_without(faketime::programs()?, |program, mode| async move {
+        let clock = faketime::Clock::new()?;
+        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
+        let holder = stage.client().await?;
+        let guard = stage.hold_bare_majority(&holder).await?;
+        stage.switch.turn_to(1); // nobody listens there
+        sleep(ms(100)).await;
+        clock.step("+3600")?;
+        sleep(ms(100)).await;
+        stage.switch.turn_to(stage.third().port());
+        let back = || holder.instances()[2].connected;
+        assert!(crate::support::until(Duration::from_secs(3), back).await);
+        let second = holder.lock(crate::support::LOCK).wait_at_most(ms(500)).acquire().await;
+        assert!(guard.is_valid(), "the machine was too slow for this test");
+        assert_eq!(second.is_ok(), mode == Admission::Off, "{second:?}");
+        if mode == Admission::On {
+            let views = holder.instances();
+            assert!(views[2].clock_steps == 1, "{views:?}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_clock_that_was_set_back_lengthens_no_quarantine() -> Outcome {
+    let programs = faketime::programs()?;
+    assert!(programs.iter().all(|program| program.kind() == Kind::Valkey));
+    with_and_without(programs, |program, mode| async move {
+        let clock = faketime::Clock::new()?;
+        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
+        let client = stage.client().await?;
+        clock.step("-3600")?;
+        sleep(ms(50)).await;
+        drop(client.lock("another").try_acquire().await); // whoever asks finds out
+        sleep(ms(200)).await;
+        crate::support::all_vote(&client).await
+    })
+}
+
+/// A lease that is kept alive on an instance restarted from disk is younger than the process.
+/// Counter-example: restart from disk, extend, FLUSHALL, admission `max_ttl` after the start. So an
+/// extend counts nothing there (P10), and the quarantine counts from the flush (P15).
+#[test]
+fn a_key_that_came_back_from_disk_is_no_vote_and_a_flush_of_it_is_no_way_in() -> Outcome {
+    on_every_kind(|program| async move {
+        let durable = |_, builder: redquorum_testkit::ServerBuilder| {
+            builder.config("appendonly", "yes").config("appendfsync", "always")
+        };
+        let stage = Stage::start_with(&program, Admission::On, durable).await?;
+        let holder = stage.client().await?;
+        let mut guard = stage.hold_bare_majority(&holder).await?;
+        stage.third().restart()?;
+        sleep(ms(2_500)).await;
+        for server in &stage.fleet[3..] {
+            server.command(&["SET", crate::support::LOCK, "somebody"])?; // no repair there
+        }
+        let extended = guard.extend().await;
+        assert!(matches!(extended, Err(ExtendError::Unconfirmed { .. })), "{extended:?}");
+        for server in &stage.fleet[3..] {
+            server.command(&["DEL", crate::support::LOCK])?;
+        }
+        stage.third().command(&["FLUSHALL"])?;
+        stage.storm(&guard, &[&holder]).await
+    })
+}

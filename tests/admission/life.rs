@@ -1,0 +1,110 @@
+//! What an operator does all the time: a new cluster, its first use, restarts one after another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redquorum::{AcquireError, ExtendError, Redlock};
+use redquorum_testkit::Fleet;
+use tokio::time::sleep;
+
+use crate::support::{LOCK, Outcome, SLACK, all_vote, ms, on_every_kind, timed};
+
+const SHORT: Duration = Duration::from_secs(2);
+
+fn client_of(fleet: &Fleet) -> Outcome<Redlock> {
+    let builder = Redlock::builder().instances(fleet.addresses()).ttl(SHORT).max_ttl(SHORT);
+    Ok(builder.instance_timeout(ms(1_000)).build()?)
+}
+
+/// The start is told in whole seconds.
+#[test]
+fn a_new_cluster_opens_by_itself_max_ttl_after_its_start() -> Outcome {
+    on_every_kind(|program| async move {
+        let first = async {
+            let fleet = Fleet::start(&program, 5)?;
+            let redlock = client_of(&fleet)?;
+            let waiting = redlock.lock(LOCK).try_acquire().await;
+            drop(waiting); // not connected yet, or in quarantine
+            redlock.connected(ms(5_000)).await?;
+            let refused = redlock.lock(LOCK).try_acquire().await;
+            let told =
+                matches!(&refused, Err(AcquireError::InQuarantine { remaining: Some(left), .. }) if *left <= SHORT);
+            assert!(told, "{refused:?}");
+            let guard = redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((fleet, guard))
+        };
+        let (opened, after) = timed(first).await;
+        drop(opened?);
+        println!("{program}: the first lock {after:.2?} after the start, max_ttl {SHORT:?}");
+        assert!(after <= SHORT + SLACK, "{after:?}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_cluster_that_was_never_used_opens_at_once_for_several_clients() -> Outcome {
+    on_every_kind(|program| async move {
+        let fleet = Fleet::start(&program, 5)?;
+        sleep(SHORT + ms(1_200)).await;
+        let acquire = |index: usize| {
+            let redlock = client_of(&fleet);
+            tokio::spawn(async move {
+                let work = async {
+                    let redlock = redlock?;
+                    redlock.connected(ms(5_000)).await?;
+                    let lock = redlock.lock(format!("orders:{index}")).try_acquire().await?;
+                    Ok::<_, Box<dyn std::error::Error + Send + Sync>>((redlock, lock))
+                };
+                timed(work).await
+            })
+        };
+        let clients: Vec<_> = (0..6).map(acquire).collect();
+        let mut held = Vec::new();
+        for client in clients {
+            let (opened, after) = client.await?;
+            println!("{program}: the first lock of a client after {after:.2?}");
+            held.push(opened?);
+            assert!(after < SHORT, "at once, not after a quarantine");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_lease_that_is_renewed_survives_a_restart_of_every_instance() -> Outcome {
+    on_every_kind(|program| async move {
+        let fleet = Arc::new(Fleet::start(&program, 5)?);
+        let redlock = client_of(&fleet)?;
+        let mut guard = redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?;
+        let token = guard.fencing_token();
+        let other = client_of(&fleet)?;
+        let (restarts, watcher) = (Arc::clone(&fleet), client_of(&fleet)?);
+        let rolling = tokio::spawn(async move {
+            for server in restarts.iter() {
+                all_vote(&watcher).await?;
+                server.restart()?;
+                let down = || watcher.instances().iter().any(|view| !view.connected);
+                crate::support::until(ms(300), down).await;
+            }
+            all_vote(&watcher).await
+        });
+        while !rolling.is_finished() {
+            sleep(SHORT / 3).await;
+            match guard.extend().await {
+                Ok(_) | Err(ExtendError::Unconfirmed { .. }) => {}
+                Err(lost) => return Err(lost.into()),
+            }
+            let refused = other.lock(LOCK).try_acquire().await;
+            assert!(refused.is_err(), "a second holder");
+        }
+        rolling.await??;
+        guard.extend().await?;
+        sleep(ms(200)).await;
+        assert!(guard.is_valid() && guard.fencing_token() == token);
+        for server in fleet.iter() {
+            assert_eq!(server.keys()?, [LOCK], "repaired on every instance");
+        }
+        assert!(guard.release().await?.was_still_held);
+        Ok(())
+    })
+}

@@ -1,0 +1,12 @@
+//! Admission on real servers: instances that may have forgotten locks do not vote (P14 to P17).
+//!
+//! What admission prevents is carried out without it as well, where it must be seen to happen.
+
+mod access;
+mod cost;
+mod faketime;
+mod forgets;
+mod life;
+mod refusals;
+mod storm;
+mod support;

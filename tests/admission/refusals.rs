@@ -1,0 +1,117 @@
+//! Instances that are not used at all, and what is said of those that are (P16).
+
+use std::time::Duration;
+
+use redquorum::{AcquireError, AdmissionView, BadRequest, Cause, NotUsable, Redlock};
+use redquorum_testkit::{Fleet, Server};
+
+use crate::support::{LOCK, Outcome, SLACK, all_vote, ms, on_every_kind, resynchronise, until};
+
+const SHORT: Duration = Duration::from_secs(2);
+
+fn builder(addresses: impl IntoIterator<Item = String>) -> redquorum::Builder {
+    Redlock::builder().instances(addresses).ttl(SHORT).max_ttl(SHORT).instance_timeout(ms(1_000))
+}
+
+#[test]
+fn a_replica_is_not_used() -> Outcome {
+    on_every_kind(|program| async move {
+        let master = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
+        let replica = Server::start(&program)?;
+        resynchronise(&replica, &master).await?;
+        let redlock = builder([replica.address()]).build()?;
+        let error = redlock.connected(ms(3_000)).await.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("it is a replica; locks need an independent master"), "{error}");
+        let told = redlock.lock(LOCK).try_acquire().await;
+        let Err(AcquireError::NoQuorum { reports, .. }) = told else { return Err("acquired on a replica".into()) };
+        let answer = &reports[0].answer;
+        assert!(
+            matches!(answer, redquorum::InstanceAnswer::NotSent(Cause::NotUsable(NotUsable::Replica))),
+            "{answer:?}"
+        );
+        Ok(())
+    })
+}
+
+#[test]
+fn one_process_under_two_addresses_has_one_vote() -> Outcome {
+    on_every_kind(|program| async move {
+        let fleet = Fleet::start(&program, 2)?;
+        let [first, second] = [fleet[0].address(), fleet[1].address()];
+        let alias = first.replace("127.0.0.1", "localhost");
+        let redlock = builder([first, alias, second]).build()?;
+        let two_up = || redlock.instances().iter().filter(|view| view.connected).count() == 2;
+        let said = |view: &redquorum::InstanceView| view.last_error.as_ref().is_some_and(|said| said.contains("same"));
+        let refused = || two_up() && redlock.instances().iter().any(said);
+        assert!(until(ms(5_000), refused).await, "{:?}", redlock.instances());
+        let views = redlock.instances();
+        let error = views.iter().filter(|view| !view.connected).find_map(|view| view.last_error.clone());
+        let error = error.unwrap_or_default();
+        assert!(error.contains("the same server process as"), "{error}");
+        Ok(())
+    })
+}
+
+#[test]
+fn clients_with_different_max_ttl_do_not_share_an_instance() -> Outcome {
+    on_every_kind(|program| async move {
+        let server = Server::start(&program)?;
+        let first = builder([server.address()]).connect().await?;
+        let other = builder([server.address()]).max_ttl(Duration::from_secs(9)).build()?;
+        let error = other.connected(ms(2_000)).await.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains("2000 ms") && error.contains("9000 ms"), "{error}");
+        let above = first.lock(LOCK).ttl(Duration::from_secs(3)).try_acquire().await;
+        assert!(matches!(above, Err(AcquireError::BadRequest(BadRequest::TtlAboveMax { .. }))), "{above:?}");
+        Ok(())
+    })
+}
+
+/// The procedure of docs/operations.md.
+#[test]
+fn max_ttl_is_changed_by_deleting_the_records_while_no_client_runs() -> Outcome {
+    on_every_kind(|program| async move {
+        let fleet = Fleet::start(&program, 3)?;
+        let before = builder(fleet.addresses()).build()?;
+        before.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?.release().await?;
+        before.shutdown(ms(2_000)).await?;
+        drop(before);
+        tokio::time::sleep(SHORT).await; // as long as a lock may live
+        for server in fleet.iter() {
+            server.command(&["DEL", crate::support::RECORD])?;
+        }
+        let longer = Duration::from_secs(3);
+        let after = builder(fleet.addresses()).max_ttl(longer).build()?;
+        after.lock(LOCK).ttl(longer).wait_at_most(longer + SLACK).acquire().await?.release().await?;
+        Ok(())
+    })
+}
+
+#[test]
+fn what_is_known_of_an_instance_is_shown() -> Outcome {
+    on_every_kind(|program| async move {
+        let evicting = Server::builder(&program).config("maxmemory", "64mb").config("maxmemory-policy", "allkeys-lru");
+        let fleet = Fleet::from(vec![Server::start(&program)?, evicting.start()?, Server::start(&program)?]);
+        let redlock = builder(fleet.addresses()).connect().await?;
+        let waits = redlock.instances();
+        let in_quarantine = |view: &redquorum::InstanceView| matches!(view.admission, AdmissionView::Quarantine(left) if left <= SHORT && !left.is_zero());
+        assert!(waits.iter().any(in_quarantine), "{waits:?}");
+        all_vote(&redlock).await?;
+        fleet[2].kill()?;
+        assert!(until(ms(3_000), || !redlock.instances()[2].connected).await);
+        let views = redlock.instances();
+        for (view, server) in views.iter().zip(fleet.iter()).take(2) {
+            assert!(server.address().ends_with(&view.address), "{view:?}");
+            assert!(view.connected && view.is_master == Some(true));
+            assert_eq!(view.version.to_lowercase(), server.program().to_string().to_lowercase());
+            assert_eq!(Some(&view.run_id), server.info("server", "run_id")?.as_ref());
+            assert_eq!(view.admission, AdmissionView::Admitted);
+            assert!(view.clock_offset.is_some() && view.clock_steps == 0);
+            assert!(view.round_trip.is_some_and(|trip| trip < Duration::from_secs(1)), "{view:?}");
+        }
+        assert_eq!(views[0].evicts, None);
+        assert_eq!(views[1].evicts.as_deref(), Some("allkeys-lru"));
+        assert_eq!(views[2].admission, AdmissionView::Unknown);
+        assert!(views[2].last_error.is_some());
+        Ok(())
+    })
+}

@@ -1,0 +1,238 @@
+//! A stage of five servers, a holder on a bare majority, and those who try to get in.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use redquorum::{Admission, AdmissionView, Builder, Guard, Redlock};
+use redquorum_testkit::{Fleet, Program, Server, ServerBuilder};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The ttl of every lock, and `max_ttl`. Long enough for a server to restart and resynchronise on a
+/// busy machine while a lease lives.
+pub(crate) const TTL: Duration = Duration::from_secs(4);
+
+/// A server tells its start in whole seconds; and a busy machine takes its time.
+pub(crate) const SLACK: Duration = Duration::from_secs(3);
+
+/// The instance that forgets.
+pub(crate) const THIRD: usize = 2;
+
+pub(crate) const LOCK: &str = "orders:42";
+pub(crate) const RECORD: &str = "redquorum:admission";
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Carries a scenario out on every kind of server side by side.
+pub(crate) fn on_every_kind<F>(scenario: impl Fn(Program) -> F + Sync) -> Outcome
+where
+    F: Future<Output = Outcome>,
+{
+    let programs = Program::all_required()?;
+    side_by_side(programs, scenario)
+}
+
+/// As well without the guard, where the test must see what the guard prevents.
+pub(crate) fn with_and_without<F>(programs: Vec<Program>, scenario: impl Fn(Program, Admission) -> F + Sync) -> Outcome
+where
+    F: Future<Output = Outcome>,
+{
+    let both =
+        programs.into_iter().flat_map(|program| [Admission::On, Admission::Off].map(|mode| (program.clone(), mode)));
+    side_by_side(both.collect(), |(program, mode)| scenario(program, mode))
+}
+
+fn side_by_side<T, F>(cases: Vec<T>, scenario: impl Fn(T) -> F + Sync) -> Outcome
+where
+    T: Send,
+    F: Future<Output = Outcome>,
+{
+    let run = |case| {
+        // The kit blocks this thread; connections are kept up on the other.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        runtime.block_on(scenario(case))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = cases.into_iter().map(|case| scope.spawn(|| run(case))).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Outcome>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+/// Five servers; clients reach the third through a switch that can lead elsewhere.
+pub(crate) struct Stage {
+    pub(crate) fleet: Fleet,
+    pub(crate) switch: Switch,
+    mode: Admission,
+}
+
+impl Stage {
+    pub(crate) async fn start(program: &Program, mode: Admission) -> Outcome<Self> {
+        Self::start_with(program, mode, |_, builder| builder).await
+    }
+
+    pub(crate) async fn start_with(
+        program: &Program,
+        mode: Admission,
+        set: impl Fn(usize, ServerBuilder) -> ServerBuilder,
+    ) -> Outcome<Self> {
+        let no_delay = |index, builder: ServerBuilder| set(index, builder.config("repl-diskless-sync-delay", "0"));
+        let fleet = Fleet::start_with(program, 5, no_delay)?;
+        let switch = Switch::to(fleet[THIRD].port()).await?;
+        Ok(Self { fleet, switch, mode })
+    }
+
+    pub(crate) fn third(&self) -> &Server {
+        &self.fleet[THIRD]
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        let mut addresses = self.fleet.addresses();
+        addresses[THIRD] = self.switch.address();
+        Redlock::builder().instances(addresses).ttl(TTL).max_ttl(TTL).instance_timeout(ms(1_000)).admission(self.mode)
+    }
+
+    /// A client whose instances all vote.
+    pub(crate) async fn client(&self) -> Outcome<Redlock> {
+        let redlock = self.builder().connect().await?;
+        all_vote(&redlock).await?;
+        Ok(redlock)
+    }
+
+    /// A lease on instances 1, 2 and 3 alone.
+    pub(crate) async fn hold_bare_majority(&self, redlock: &Redlock) -> Outcome<Guard> {
+        for server in &self.fleet[3..] {
+            server.command(&["SET", LOCK, "somebody"])?;
+        }
+        let guard = redlock.lock(LOCK).try_acquire().await?;
+        sleep(ms(100)).await; // the other two refuse meanwhile
+        for server in &self.fleet[3..] {
+            assert_eq!(server.command(&["GET", LOCK])?.text().as_deref(), Some("somebody"));
+            server.command(&["DEL", LOCK])?;
+        }
+        for server in &self.fleet[..3] {
+            assert_eq!(server.keys()?, [LOCK]);
+        }
+        Ok(guard)
+    }
+
+    /// Old and new clients try to get the lock that `guard` holds. Under guard nobody does until the
+    /// lease has ended, and then the third instance votes again by itself; without it somebody does.
+    pub(crate) async fn storm(&self, guard: &Guard, old: &[&Redlock]) -> Outcome {
+        let mut second = None;
+        while guard.is_valid() && second.is_none() {
+            let fresh = self.builder().build()?;
+            for client in old.iter().copied().chain([&fresh]) {
+                let got = client.lock(LOCK).wait_at_most(ms(100)).acquire().await;
+                if guard.is_valid() {
+                    second = second.or(got.ok());
+                }
+            }
+        }
+        if self.mode == Admission::Off {
+            assert!(second.is_some(), "without admission there is a second holder: the test bites");
+            return Ok(());
+        }
+        assert!(second.is_none(), "a second holder while the lease of the first was valid: {second:?}");
+        for client in old {
+            all_vote(client).await?;
+        }
+        self.fleet[0].kill()?;
+        self.fleet[1].kill()?;
+        let last = self.builder().connect().await?;
+        last.lock(LOCK).wait_at_most(TTL + SLACK).acquire().await?.release().await?;
+        Ok(())
+    }
+}
+
+/// How long it takes.
+#[expect(clippy::disallowed_methods, reason = "real servers run in real time")]
+pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let begun = std::time::Instant::now();
+    (work.await, begun.elapsed())
+}
+
+/// Waits until every instance votes, a quarantine at the most.
+pub(crate) async fn all_vote(redlock: &Redlock) -> Outcome {
+    let vote = || {
+        redlock.instances().iter().all(|view| matches!(view.admission, AdmissionView::Admitted | AdmissionView::Off))
+    };
+    let in_time = until(TTL + SLACK, vote).await;
+    assert!(in_time, "still not admitted: {:?}", redlock.instances());
+    Ok(())
+}
+
+/// Asks every few milliseconds until it is true; false if it never was.
+pub(crate) async fn until(limit: Duration, probe: impl Fn() -> bool) -> bool {
+    let ask = async {
+        while !probe() {
+            sleep(ms(5)).await;
+        }
+    };
+    tokio::time::timeout(limit, ask).await.is_ok() || probe()
+}
+
+/// Makes `replica` a copy of `master`.
+pub(crate) async fn resynchronise(replica: &Server, master: &Server) -> Outcome {
+    replica.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()])?;
+    let up = || replica.info("replication", "master_link_status").is_ok_and(|status| status.as_deref() == Some("up"));
+    assert!(until(Duration::from_secs(10), up).await, "not resynchronised");
+    Ok(())
+}
+
+pub(crate) fn promote(replica: &Server) -> Outcome {
+    replica.command(&["REPLICAOF", "NO", "ONE"])?;
+    Ok(())
+}
+
+/// A virtual address: an own port that leads to one server or another.
+pub(crate) struct Switch {
+    port: u16,
+    target: Arc<AtomicU16>,
+    turned: Arc<Notify>,
+}
+
+impl Switch {
+    async fn to(port: u16) -> Outcome<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let switch =
+            Self { port: listener.local_addr()?.port(), target: Arc::new(port.into()), turned: Arc::default() };
+        let (target, turned) = (Arc::clone(&switch.target), Arc::clone(&switch.turned));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, target.load(Ordering::SeqCst), Arc::clone(&turned)));
+            }
+        });
+        Ok(switch)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Leads to another server, and closes what leads to the former.
+    pub(crate) fn turn_to(&self, port: u16) {
+        self.target.store(port, Ordering::SeqCst);
+        self.turned.notify_waiters();
+    }
+}
+
+async fn pass(mut client: TcpStream, port: u16, turned: Arc<Notify>) {
+    let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await else { return };
+    // As the servers do themselves.
+    drop((client.set_nodelay(true), server.set_nodelay(true)));
+    tokio::select! {
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+        () = turned.notified() => {}
+    }
+}
