@@ -1,0 +1,282 @@
+//! The states of the small world and the steps between them.
+
+use redquorum::protocol::{Quorum, Verdict};
+use stateright::{Model, Property, Representative};
+
+const TTL: u8 = 2;
+/// The quarantine.
+const MAX_TTL: u8 = 2;
+const END: u8 = 2;
+
+/// Which rule is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    Nothing,
+    HalfQuorum,
+    NoAdmission,
+    NoStaleCheck,
+    ExtendInQuarantine,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Instance {
+    /// The client whose value is stored and the tick at which it is gone.
+    key: Option<(u8, u8)>,
+    fence: u8,
+    started: u8,
+    vote_from: u8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Vote {
+    Asked,
+    Counted,
+    No,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Idle,
+    Acquiring,
+    Holding,
+    Extending,
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client {
+    phase: Phase,
+    started_at: u8,
+    token: u8,
+    /// Zero if it holds nothing.
+    valid_until: u8,
+    votes: [Vote; 3],
+    extended: bool,
+    /// Which instances have carried out its release.
+    released: [bool; 3],
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State {
+    now: u8,
+    instances: [Instance; 3],
+    clients: [Client; 2],
+    restarts: u8,
+    flushes: u8,
+    /// The token of the last won round, and whether a later one was not larger.
+    last_token: u8,
+    unordered: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Tick,
+    Acquire(usize),
+    Extend(usize),
+    /// Client, instance: the request is carried out and the reply arrives, however late.
+    Serve(usize, usize),
+    Release(usize),
+    ServeRelease(usize, usize),
+    RestartEmpty(usize),
+    RestartFromDisk(usize),
+    Flush(usize),
+}
+
+pub(crate) struct Lock {
+    pub(crate) broken: Broken,
+}
+
+impl Client {
+    fn holds(&self, now: u8) -> bool {
+        now < self.valid_until
+    }
+}
+
+impl Instance {
+    fn key(&self, now: u8) -> Option<u8> {
+        self.key.filter(|(_, until)| now < *until).map(|(client, _)| client)
+    }
+}
+
+impl Representative for State {
+    /// The instances are alike: states that differ only in their order are one.
+    fn representative(&self) -> Self {
+        let mut state = self.clone();
+        let mut order = [0, 1, 2];
+        order.sort_by_key(|i| {
+            let client = |c: usize| (self.clients[c].votes[*i], self.clients[c].released[*i]);
+            (self.instances[*i], client(0), client(1))
+        });
+        for (to, from) in order.into_iter().enumerate() {
+            state.instances[to] = self.instances[from];
+            for c in 0..2 {
+                state.clients[c].votes[to] = self.clients[c].votes[from];
+                state.clients[c].released[to] = self.clients[c].released[from];
+            }
+        }
+        state
+    }
+}
+
+impl Model for Lock {
+    type State = State;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<State> {
+        let instance = Instance { key: None, fence: 0, started: 0, vote_from: 0 };
+        let client = Client {
+            phase: Phase::Idle,
+            started_at: 0,
+            token: 0,
+            valid_until: 0,
+            votes: [Vote::No; 3],
+            extended: false,
+            released: [true; 3],
+        };
+        // The processes were started long ago: tick 0 is `MAX_TTL` after it.
+        let (instances, clients) = ([instance; 3], [client; 2]);
+        vec![State { now: MAX_TTL, instances, clients, restarts: 1, flushes: 1, last_token: 0, unordered: false }]
+    }
+
+    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+        if state.now < MAX_TTL + END {
+            actions.push(Action::Tick);
+        }
+        for (c, client) in state.clients.iter().enumerate() {
+            match client.phase {
+                Phase::Idle => actions.push(Action::Acquire(c)),
+                Phase::Holding if c == 0 && !client.extended && client.holds(state.now) => {
+                    actions.push(Action::Extend(c));
+                }
+                _ => {}
+            }
+            if c == 0 && client.phase == Phase::Holding {
+                actions.push(Action::Release(c));
+            }
+            for i in 0..3 {
+                if client.votes[i] == Vote::Asked {
+                    actions.push(Action::Serve(c, i));
+                }
+                if !client.released[i] {
+                    actions.push(Action::ServeRelease(c, i));
+                }
+            }
+        }
+        for i in 0..3 {
+            if state.restarts > 0 {
+                actions.push(Action::RestartEmpty(i));
+                actions.push(Action::RestartFromDisk(i));
+            }
+            if state.flushes > 0 {
+                actions.push(Action::Flush(i));
+            }
+        }
+    }
+
+    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+        let mut state = last.clone();
+        let now = state.now;
+        match action {
+            Action::Tick => state.now += 1,
+            Action::Acquire(c) => begin(&mut state.clients[c], Phase::Acquiring, now),
+            Action::Extend(c) => {
+                state.clients[c].extended = true;
+                begin(&mut state.clients[c], Phase::Extending, now);
+            }
+            Action::Serve(c, i) => self.serve(&mut state, c, i),
+            Action::Release(c) => {
+                let client = &mut state.clients[c];
+                (client.phase, client.valid_until) = (Phase::Done, 0);
+                (client.votes, client.released) = ([Vote::No; 3], [false; 3]);
+            }
+            Action::ServeRelease(c, i) => {
+                state.clients[c].released[i] = true;
+                let instance = &mut state.instances[i];
+                if instance.key(now) == Some(c as u8) {
+                    instance.key = None;
+                }
+                instance.fence = instance.fence.max(state.clients[c].token);
+            }
+            Action::RestartEmpty(i) | Action::RestartFromDisk(i) => {
+                state.restarts -= 1;
+                let instance = &mut state.instances[i];
+                if matches!(action, Action::RestartEmpty(_)) {
+                    (instance.key, instance.fence) = (None, 0);
+                }
+                (instance.started, instance.vote_from) = (now, now + MAX_TTL);
+            }
+            Action::Flush(i) => {
+                state.flushes -= 1;
+                let instance = &mut state.instances[i];
+                (instance.key, instance.fence) = (None, 0);
+                // P15: a young process has granted nothing before its quarantine ends.
+                let young = now < instance.started + MAX_TTL;
+                instance.vote_from = if young { instance.started + MAX_TTL } else { now + MAX_TTL };
+            }
+        }
+        (state != *last).then_some(state)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("mutual exclusion", |_, state: &State| {
+                !state.clients.iter().all(|client| client.holds(state.now))
+            }),
+            Property::always("fencing order", |_, state: &State| !state.unordered),
+            Property::sometimes("both clients win, one after the other", |_, state: &State| {
+                state.clients[0].phase == Phase::Done && state.clients[1].phase == Phase::Holding
+            }),
+        ]
+    }
+}
+
+fn begin(client: &mut Client, phase: Phase, now: u8) {
+    (client.phase, client.started_at, client.votes) = (phase, now, [Vote::Asked; 3]);
+    if phase == Phase::Acquiring {
+        client.token = now; // P12: the wall clock, the same for both
+    }
+}
+
+impl Lock {
+    fn serve(&self, state: &mut State, c: usize, i: usize) {
+        let now = state.now;
+        let (instance, client) = (&mut state.instances[i], &mut state.clients[c]);
+        let own = instance.key(now) == Some(c as u8);
+        let admitted = now >= instance.vote_from || self.broken == Broken::NoAdmission;
+        let votes = admitted || (own && client.phase == Phase::Extending && self.broken == Broken::ExtendInQuarantine);
+        let foreign = instance.key(now).is_some() && !own;
+        let stale =
+            client.phase == Phase::Acquiring && instance.fence >= client.token && self.broken != Broken::NoStaleCheck;
+        if !votes || foreign || stale {
+            client.votes[i] = Vote::No;
+            return;
+        }
+        instance.key = Some((c as u8, now + TTL));
+        instance.fence = instance.fence.max(client.token);
+        self.count(state, c, i);
+    }
+
+    fn count(&self, state: &mut State, c: usize, i: usize) {
+        let now = state.now;
+        let client = &mut state.clients[c];
+        client.votes[i] = Vote::Counted;
+        let counted = client.votes.iter().filter(|vote| **vote == Vote::Counted).count();
+        let won = match self.broken {
+            Broken::HalfQuorum => counted >= 1,
+            _ => Quorum::majority(3).is_ok_and(|quorum| quorum.tally(counted, 3 - counted) == Verdict::Won),
+        };
+        let until = client.started_at + TTL; // P2
+        match client.phase {
+            Phase::Acquiring if won && now < until => {
+                state.unordered |= client.token <= state.last_token;
+                state.last_token = client.token;
+                (client.phase, client.valid_until) = (Phase::Holding, until);
+            }
+            // P9: the former validity must not have passed.
+            Phase::Extending if won && client.holds(now) => {
+                (client.phase, client.valid_until) = (Phase::Holding, until);
+            }
+            _ => {}
+        }
+    }
+}

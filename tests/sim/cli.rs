@@ -1,0 +1,164 @@
+//! What can be asked of the simulator.
+//!
+//! - nothing: the fixed set, the planted bugs, shrinking (what `cargo test` runs)
+//! - `--seeds N [--start S] [--jobs J]`: many seeds on all cores, with a progress bar
+//! - `--replay SEED[/FAULTS[/MUTANT]]`: one run, told line by line
+//! - `--mutants [N] [--only NAME]`: the table of planted bugs, with at most N seeds for each
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::faults::Fault;
+use crate::invariants::Violation;
+use crate::mutants::Mutant;
+use crate::runner::{Batch, replay_name, run, run_batch};
+use crate::shrink;
+
+/// Seeds of the fixed set.
+const FIXED: u64 = if cfg!(debug_assertions) { 300 } else { 2_000 };
+/// Seeds that a planted bug is given to show itself, in the fixed set.
+const MUTANT_SEEDS: u64 = 60_000;
+
+pub(crate) fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned();
+    let number = |name: &str| value(name).and_then(|text| text.replace('_', "").parse::<u64>().ok());
+    let jobs = number("--jobs").map_or_else(cores, |jobs| usize::try_from(jobs).unwrap_or(1));
+    let ok = if let Some(name) = value("--replay") {
+        replay(&name)
+    } else if args.iter().any(|arg| arg == "--mutants") {
+        mutant_table(number("--mutants").unwrap_or(MUTANT_SEEDS), jobs, value("--only").as_deref())
+    } else if let Some(count) = number("--seeds") {
+        seeds(number("--start").unwrap_or(0), count, jobs)
+    } else {
+        fixed_set(jobs)
+    };
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn fixed_set(jobs: usize) -> bool {
+    println!("the same seed gives the same trace: {}", if is_deterministic() { "yes" } else { "NO" });
+    let shrinks = shrinking_works();
+    println!("a failing schedule is shrunk: {}", if shrinks { "yes" } else { "NO" });
+    is_deterministic()
+        && shrinks
+        && seeds(0, FIXED, jobs)
+        && proptest_schedules()
+        && mutant_table(MUTANT_SEEDS, jobs, None)
+}
+
+fn is_deterministic() -> bool {
+    (0..20).all(|seed| run(seed, None, None, false).hash == run(seed, None, None, true).hash)
+}
+
+fn shrinking_works() -> bool {
+    let mutant = Some(Mutant::ClockStopsInPause);
+    let found = shrink::search(2_000, 1, mutant);
+    found.is_some_and(|shrunk| {
+        let fails = run(shrunk.seed, Some(&shrunk.plan), mutant, false).violation.is_some();
+        println!("  to {} fault(s): make sim REPLAY={}", shrunk.plan.len(), shrunk.replay);
+        fails && shrink::fewer(shrunk.seed, &shrunk.plan, mutant).is_none()
+    })
+}
+
+fn proptest_schedules() -> bool {
+    match shrink::search(if cfg!(debug_assertions) { 100 } else { 1_000 }, 2, None) {
+        None => true,
+        Some(shrunk) => {
+            println!("a schedule breaks an invariant; replay with\n  make sim REPLAY={}", shrunk.replay);
+            false
+        }
+    }
+}
+
+/// Runs seeds with a progress bar and says what happened.
+fn seeds(start: u64, count: u64, jobs: usize) -> bool {
+    let progress = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    #[expect(clippy::disallowed_methods, reason = "how fast the simulator runs, in real time")]
+    let began = std::time::Instant::now();
+    let batch: Batch = std::thread::scope(|scope| {
+        scope.spawn(|| show_progress(&progress, &done, count));
+        let batch = run_batch(start, count, jobs, None, &progress);
+        done.store(true, Ordering::Relaxed);
+        batch
+    });
+    let seconds = began.elapsed().as_secs_f64();
+    batch.stats.print();
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let rate = batch.stats.runs as f64 / seconds;
+    println!("{seconds:.1} s on {jobs} thread(s): {rate:.0} seeds a second; hash of all traces {:016x}", batch.hash);
+    println!("violations: {}", u8::from(batch.failed.is_some()));
+    if let Some((seed, violation)) = &batch.failed {
+        report(*seed, violation);
+    }
+    batch.failed.is_none()
+}
+
+fn report(seed: u64, violation: &Violation) {
+    println!("seed {seed} breaks \"{}\": {}", violation.invariant, violation.what);
+    let shrunk = shrink::shrink_seed(seed, None);
+    println!("{} fault(s) are enough; replay with\n  make sim REPLAY={}", shrunk.plan.len(), shrunk.replay);
+}
+
+fn show_progress(progress: &AtomicU64, done: &AtomicBool, count: u64) {
+    let shown = std::io::stderr().is_terminal();
+    while !done.load(Ordering::Relaxed) {
+        let now = progress.load(Ordering::Relaxed);
+        if shown {
+            let part = usize::try_from(now * 40 / count.max(1)).unwrap_or(0).min(40);
+            eprint!("\r[{}{}] {now} of {count}", "#".repeat(part), " ".repeat(40 - part));
+            let _ = std::io::stderr().flush();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if shown {
+        eprintln!();
+    }
+}
+
+fn replay(name: &str) -> bool {
+    let mut parts = name.split('/');
+    let Some(seed) = parts.next().and_then(|seed| seed.parse().ok()) else {
+        println!("REPLAY is SEED, SEED/FAULTS or SEED/FAULTS/MUTANT, not {name:?}");
+        return false;
+    };
+    let plan = parts.next().filter(|plan| *plan != "seed").map(|plan| Fault::parse_plan(plan).expect("a plan"));
+    let mutant = parts.next().map(|name| Mutant::parse(name).expect("a mutant"));
+    let outcome = run(seed, plan.as_deref(), mutant, true);
+    outcome.log.iter().for_each(|line| println!("{line}"));
+    println!("trace hash {:016x}", outcome.hash);
+    match outcome.violation {
+        Some(violation) => println!("violated: {} ({})", violation.invariant, violation.what),
+        None => return true,
+    }
+    false
+}
+
+/// Each planted bug with the number of seeds until an invariant caught it.
+fn mutant_table(most: u64, jobs: usize, only: Option<&str>) -> bool {
+    println!("| rule | planted bug | seeds until caught | by | replay |");
+    println!("|---|---|---|---|---|");
+    let mut all_caught = true;
+    let named = |mutant: &Mutant| only.is_none_or(|name| format!("{mutant:?}") == name);
+    for mutant in Mutant::ALL.iter().copied().filter(named) {
+        let most = if mutant.is_harmless() { most.min(5_000) } else { most };
+        let batch = run_batch(0, most, jobs, Some(mutant), &AtomicU64::new(0));
+        let (count, by, replay) = match &batch.failed {
+            Some((seed, violation)) => {
+                let replay = replay_name(*seed, None, Some(mutant));
+                ((seed + 1).to_string(), violation.invariant, replay)
+            }
+            None => (format!("survived {most}"), "-", String::new()),
+        };
+        println!("| {} | {} | {count} | {by} | `{replay}` |", mutant.rule(), mutant.what());
+        all_caught &= batch.failed.is_some() || mutant.is_harmless();
+    }
+    all_caught
+}

@@ -1,0 +1,167 @@
+//! Acquire: a round, one repeat if its token was stale, and a pause before the next try.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use redquorum::protocol::{FencingToken, InstanceSet, Lease, RetryDelay, Round, Terms, Value, Verdict};
+
+use super::{Flight, Held, Purpose, Ticket};
+use crate::instance::Script;
+use crate::mutants::Mutant;
+use crate::scenario::{DRIFT_PPM, MS};
+use crate::world::{World, tell};
+
+impl World {
+    pub(crate) fn begin_acquire(&mut self, c: usize) {
+        self.check_paid_up(c);
+        let keys = self.draw_keys();
+        let ttl_ms = if self.rng.percent(80) { self.scenario.ttl_ms } else { self.scenario.ttl_ms / 2 };
+        let drift = if self.is(Mutant::NoDrift) { 0 } else { DRIFT_PPM };
+        let ttl_ms = if self.is(Mutant::TtlAboveMax) { self.scenario.max_ttl_ms * 2 } else { ttl_ms };
+        let terms = Terms::new(Duration::from_millis(ttl_ms), drift).expect("terms");
+        let id = self.fresh_id();
+        let value = self.draw_value(c, id);
+        let ticket = Ticket { id, value, keys, late_extend: Cell::new(false), paid: Cell::new(false) };
+        let token = FencingToken::propose(self.wall_us(c), self.clients[c].last_seen);
+        let purpose = Purpose::Acquire { repeats: 0, before: InstanceSet::default() };
+        self.start_acquire(c, Rc::new(ticket), token, terms, purpose);
+    }
+
+    fn draw_keys(&mut self) -> u8 {
+        let all = (1u64 << self.scenario.resources) - 1;
+        let mask = 1 + self.rng.below(all);
+        u8::try_from(mask).unwrap_or(1)
+    }
+
+    /// P1: a value of its own for every round.
+    fn draw_value(&mut self, c: usize, id: u32) -> Rc<Value> {
+        let fresh = Rc::new(Value::new("", u128::from(id) << 8 | c as u128, ""));
+        if self.is(Mutant::SameValue) {
+            return self.clients[c].same_value.get_or_insert(fresh).clone();
+        }
+        fresh
+    }
+
+    fn start_acquire(&mut self, c: usize, ticket: Rc<Ticket>, token: FencingToken, terms: Terms, purpose: Purpose) {
+        let started_at = self.client_now(c);
+        let round = Round::acquire(self.scenario.quorum, terms, started_at);
+        let id = self.fresh_id();
+        tell!(self, "client {c} acquires {:03b}, round {}, token {token}", ticket.keys, ticket.id);
+        let flight = Flight { id, purpose, round, started_at, terms, token, ticket, decided: false };
+        self.launch(c, flight, Script::Acquire);
+    }
+
+    pub(super) fn on_acquired(&mut self, c: usize, at: usize) {
+        let now = self.client_now(c);
+        let flight = &self.clients[c].flights[at];
+        let (terms, token, ticket, before) = (flight.terms, flight.token, flight.ticket.clone(), flight.before());
+        let (mut round, decided_at) = self.deciding_round(c, at, flight.round.clone(), now);
+        debug_assert_eq!(round.verdict(decided_at), Verdict::Won);
+        let Some(lease) = Lease::from_won(&mut round, terms, token, decided_at) else { return };
+        let lease = lease.also_asked(before);
+        let until = now.saturating_add(terms.ttl() * u32::try_from(self.rng.below(25)).unwrap_or(0) / 10);
+        let renews = self.rng.percent(70);
+        // Dangerous: relied on up to the last instant.
+        let until = if !renews && self.rng.percent(50) { now.saturating_add(terms.ttl() * 3) } else { until };
+        let (until, renews) =
+            if self.scenario.drill { (now.saturating_add(terms.ttl() * 3), true) } else { (until, renews) };
+        let renew_at = now.saturating_add(terms.ttl() / 3);
+        tell!(self, "client {c} WON {:03b}, round {}, token {token}", ticket.keys, ticket.id);
+        self.clients[c].held = Some(Held { lease, ticket, until, renew_at, renews, leaving: false });
+        self.stats.wins += 1;
+        self.history.probe_won |= self.probing == Some(c);
+        self.check_win(c);
+        self.after_win(c);
+        if self.clients[c].held.is_some() && self.clients[c].alive {
+            self.tend_lease(c);
+        }
+    }
+
+    pub(super) fn on_not_acquired(&mut self, c: usize, at: usize) {
+        let flight = &self.clients[c].flights[at];
+        let (terms, ticket, purpose) = (flight.terms, flight.ticket.clone(), flight.purpose);
+        let round = &flight.round;
+        let seen = round.highest_seen().max(self.clients[c].last_seen);
+        let owed = match self.scenario.mutant {
+            Some(Mutant::LateGrantNotReleased) => round.granted(),
+            _ => self.owed_after_loss(round).union(flight.before()),
+        };
+        // Each repeat is for an instance that the one before had not heard from when it was decided.
+        let most = if self.is(Mutant::OneRepeat) { 1 } else { self.servers.len() };
+        let repeats = if let Purpose::Acquire { repeats, .. } = purpose { repeats } else { most };
+        let again = round.stale().filter(|_| repeats < most);
+        let expiry = expiry(round);
+        let old_token = flight.token;
+        self.clients[c].last_seen = seen;
+        self.history.probe_repeats += usize::from(self.probing == Some(c) && again.is_some());
+        if let Some(stored) = again {
+            self.stats.stale_repeats += 1;
+            let token = if self.is(Mutant::SameTokenAgain) { old_token } else { stored.next_grant() };
+            let granted = round_grants(self, c, at);
+            self.start_acquire(c, ticket, token, terms, Purpose::Acquire { repeats: repeats + 1, before: owed });
+            if self.is(Mutant::KeepOldGrants) {
+                self.keep_grants(c, granted);
+            }
+            return;
+        }
+        self.clients[c].over.push(ticket.clone());
+        self.owe(c, &ticket, old_token, owed, terms);
+        let pause = self.pause_before_retry(expiry);
+        self.wake(c, pause);
+    }
+
+    fn owed_after_loss(&self, round: &Round) -> InstanceSet {
+        use redquorum::protocol::{InstanceId, Reply};
+        let mut owed = round.must_release();
+        for id in InstanceId::all(round.answers().len()) {
+            let reply = round.answers()[id.index()].as_ref().map(|answer| &answer.reply);
+            let forget = match self.scenario.mutant {
+                Some(Mutant::UnknownNotReleased) => matches!(reply, Some(Reply::Unknown(_))),
+                Some(Mutant::RefusedNotReleased) => matches!(reply, Some(Reply::Refused(_))),
+                _ => false,
+            };
+            if forget {
+                owed.remove(id);
+            }
+        }
+        owed
+    }
+
+    /// The planted bug: votes for the smaller token count for the larger one.
+    fn keep_grants(&mut self, c: usize, granted: InstanceSet) {
+        let now = self.client_now(c);
+        let Some(flight) = self.clients[c].flights.last_mut() else { return };
+        let id = flight.id;
+        for instance in granted.iter() {
+            flight.round.on_reply(instance, redquorum::protocol::Reply::Granted, now);
+        }
+        self.decide(c, id);
+    }
+
+    /// Tries again when the lock may be free: just then, or some time later.
+    fn pause_before_retry(&mut self, expiry: Option<Duration>) -> u64 {
+        let ttl = Duration::from_millis(self.scenario.ttl_ms);
+        let random = u32::try_from(self.rng.next() >> 32).unwrap_or(0);
+        let pause = RetryDelay::new(ttl / 20, ttl / 3).next(random);
+        let ns = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        match expiry {
+            // Dangerous: at the very instant of the expiry.
+            Some(left) if left < pause && self.rng.percent(70) => ns(left) * 99 / 100 + MS / 2 + self.rng.below(MS),
+            _ => ns(pause),
+        }
+    }
+}
+
+fn expiry(round: &Round) -> Option<Duration> {
+    use redquorum::protocol::Reply;
+    let left = |answer: &redquorum::protocol::Answer| match &answer.reply {
+        Reply::Refused(refusal) => refusal.expires_in,
+        _ => None,
+    };
+    round.answers().iter().flatten().filter_map(left).max()
+}
+
+fn round_grants(world: &World, c: usize, at: usize) -> InstanceSet {
+    world.clients[c].flights[at].round.granted()
+}

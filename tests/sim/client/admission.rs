@@ -1,0 +1,201 @@
+//! What a client does with a new connection before it asks it for votes (P15), and when an
+//! instance says that it is not admitted or shows a clock that was stepped (P17).
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redquorum::protocol::{
+    ClockWatch, Facts, Instant, Origin, Raw, Record, Remedy, Reply, Standing, Step, admit, never_used,
+};
+
+use crate::admission::Note;
+use crate::instance::{Answer, Request, Script};
+use crate::mutants::Mutant;
+use crate::scenario::DRIFT_PPM;
+use crate::world::{Event, Sender, World, tell};
+
+/// A fresh look at all instances, to open them together.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    id: u32,
+    read: Vec<Option<(Record, u64)>>,
+}
+
+impl World {
+    fn ask(&mut self, c: usize, i: usize, sender: Sender, script: Script, note: Option<Note>) {
+        let request = Rc::new(Request { script, note, ..Request::clone(&self.blank) });
+        let _ = self.send(c, i, sender, &request, None);
+    }
+
+    /// A connection was made, its instance does not know its record any more, or `doubted` is a
+    /// record that must not stand.
+    pub(crate) fn begin_admission(&mut self, c: usize, i: usize, doubted: Option<Arc<Record>>) {
+        let (now, timeout) = (self.now, self.scenario.timeout);
+        let link = self.link_mut(c, i);
+        link.doubted = doubted.or(link.doubted.take());
+        let busy = link.asked_at.is_some_and(|asked| asked + timeout > now);
+        if busy || !self.scenario.admission() {
+            return;
+        }
+        let link = self.link_mut(c, i);
+        link.asked_at = Some(now);
+        link.facts = None;
+        let epoch = link.epoch;
+        if link.standing.is_none() {
+            self.schedule(3 * timeout, Event::SetupDeadline { c, i, epoch });
+        }
+        let sent = self.client_now(c);
+        self.ask(c, i, Sender::Setup(sent), Script::Facts, None);
+    }
+
+    pub(crate) fn on_setup_deadline(&mut self, c: usize, i: usize, epoch: u32) {
+        let link = self.link(c, i);
+        if link.up && link.epoch == epoch && link.standing.is_none() {
+            self.break_link(c, i);
+        }
+    }
+
+    pub(crate) fn on_setup_answer(&mut self, c: usize, i: usize, sent: Instant, answer: &Answer, server_us: u64) {
+        match answer {
+            Answer::Facts(facts) => {
+                let mut facts = Facts::clone(facts);
+                facts.was_replica &= !self.is(Mutant::ReplicaIsFresh);
+                self.link_mut(c, i).facts = Some(facts);
+                self.read_record(c, i);
+            }
+            Answer::Record { record } => self.on_record(c, i, sent, record.clone(), server_us),
+            _ => {}
+        }
+    }
+
+    fn read_record(&mut self, c: usize, i: usize) {
+        let sent = self.client_now(c);
+        self.ask(c, i, Sender::Setup(sent), Script::Read, None);
+    }
+
+    /// Applies the rule to the record that was read, and reads again what was written.
+    fn on_record(&mut self, c: usize, i: usize, sent: Instant, found: Option<Arc<Record>>, server_us: u64) {
+        let Some(facts) = self.link(c, i).facts.clone() else { return };
+        let facts = facts.at(server_us / 1000); // as production reads it, with the record
+        let max_ttl_ms = match self.scenario.mutant {
+            Some(Mutant::MaxTtlDiffers) if c == 0 => self.scenario.max_ttl_ms / 4,
+            _ => self.scenario.max_ttl_ms,
+        };
+        let known = found.as_ref().map(|record| {
+            let mut record = Record::clone(record);
+            if self.is(Mutant::AnyIdentity) {
+                record.identity = facts.identity.clone();
+            }
+            if self.is(Mutant::MaxTtlDiffers) {
+                record.max_ttl_ms = max_ttl_ms;
+            }
+            record.to_wire()
+        });
+        let wire = known.as_ref().map(String::as_bytes);
+        let step = match admit(&facts, wire, Duration::from_millis(max_ttl_ms)) {
+            Ok(Step::Keep(_)) if self.link(c, i).doubted.as_ref() == found.as_ref() => (None, Origin::Waits),
+            Ok(Step::Keep(_)) => return self.stand(c, i, sent, found, server_us),
+            Ok(Step::Write { vote_from_ms, origin }) => (self.vote_from(vote_from_ms, &facts), origin),
+            Err(_) => return,
+        };
+        let (vote_from_ms, origin) = step;
+        let note = Note { found, identity: facts.identity, max_ttl_ms, origin, vote_from_ms };
+        self.ask(c, i, Sender::Write, Script::Admit, Some(note));
+        self.stats.quarantines += 1;
+        self.read_record(c, i);
+    }
+
+    fn vote_from(&self, rule: Option<u64>, facts: &Facts) -> Option<u64> {
+        let started_ms = facts.now_ms.saturating_sub(facts.uptime_s * 1000);
+        if self.is(Mutant::UptimeAlone) { Some(started_ms + self.scenario.max_ttl_ms) } else { rule }
+    }
+
+    fn stand(&mut self, c: usize, i: usize, sent: Instant, record: Option<Arc<Record>>, server_us: u64) {
+        let Some(record) = record else { return };
+        let (now, true_now) = (self.client_now(c), self.now);
+        let blank = record.origin == Origin::Blank;
+        let link = self.link_mut(c, i);
+        (link.asked_at, link.facts, link.doubted) = (None, None, None);
+        match &mut link.standing {
+            Some(standing) => standing.renew(Record::clone(&record)),
+            None => {
+                let watch = ClockWatch::begin(DRIFT_PPM, sent, now, server_us);
+                link.standing = Some(Standing::new(Record::clone(&record), watch));
+                link.sampled_at = true_now;
+            }
+        }
+        self.stats.admissions += 1;
+        if blank {
+            self.begin_opening(c);
+        }
+    }
+
+    /// No instance has ever voted: perhaps nobody has used them. Reads all records again.
+    fn begin_opening(&mut self, c: usize) {
+        let instances = self.servers.len();
+        let is_blank = |i: &usize| {
+            let standing = self.link(c, *i).standing.as_ref();
+            standing.is_some_and(|standing| standing.record().origin == Origin::Blank)
+        };
+        let blank = (0..instances).filter(is_blank).count();
+        let reachable = (0..instances).filter(|i| self.link(c, *i).up).count();
+        if blank < if self.is(Mutant::OpenReachable) { reachable } else { instances } {
+            return;
+        }
+        let id = self.fresh_id();
+        self.clients[c].opening = Opening { id, read: vec![None; instances] };
+        for i in 0..instances {
+            self.ask(c, i, Sender::Opening(id), Script::Read, None);
+        }
+    }
+
+    pub(crate) fn on_opening_answer(&mut self, c: usize, i: usize, id: u32, answer: &Answer, server_us: u64) {
+        let Answer::Record { record: Some(record) } = answer else { return };
+        if id == 0 || self.clients[c].opening.id != id {
+            return;
+        }
+        let now_ms = if self.is(Mutant::OpenAfterVoting) { 0 } else { server_us / 1000 };
+        self.clients[c].opening.read[i] = Some((Record::clone(record), now_ms));
+        let read: Vec<_> = self.clients[c].opening.read.iter().flatten().cloned().collect();
+        let reachable = (0..self.servers.len()).filter(|i| self.link(c, *i).up).count();
+        let all = if self.is(Mutant::OpenReachable) { reachable } else { self.servers.len() };
+        if never_used(&read, all) {
+            tell!(self, "client {c} opens all instances");
+            let records = std::mem::take(&mut self.clients[c].opening).read;
+            for (i, record) in records.into_iter().enumerate() {
+                let Some((record, _)) = record else { continue };
+                let (identity, max_ttl_ms) = (record.identity.clone(), record.max_ttl_ms);
+                let found = Some(Arc::new(record));
+                let note = Note { found, identity, max_ttl_ms, origin: Origin::Opened, vote_from_ms: None };
+                self.ask(c, i, Sender::Write, Script::Admit, Some(note));
+            }
+        }
+    }
+
+    /// P14, P17: what a reply is worth, given what this connection knows of the instance.
+    pub(super) fn judge(
+        &mut self,
+        c: usize,
+        i: usize,
+        reply: Reply,
+        named: Option<&Arc<Record>>,
+        sent: Instant,
+        server_us: u64,
+    ) -> Reply {
+        let received = self.client_now(c);
+        let instance_us = (!self.is(Mutant::NoClockWatch)).then_some(server_us);
+        let link = self.link_mut(c, i);
+        let (Some(standing), Some(named)) = (&mut link.standing, named) else { return reply };
+        let (reply, remedy) = standing.judge(Raw { reply, instance_us }, named, sent, received);
+        match remedy {
+            Some(Remedy::Readmit) => self.begin_admission(c, i, None),
+            Some(Remedy::Quarantine) => {
+                tell!(self, "client {c} sees that the clock of {i} was stepped");
+                self.begin_admission(c, i, Some(named.clone()));
+            }
+            None => {}
+        }
+        reply
+    }
+}

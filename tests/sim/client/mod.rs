@@ -1,0 +1,283 @@
+//! A client: it stands for the runtime and calls the production code of `protocol`.
+
+mod acquire;
+mod admission;
+mod cleanup;
+mod hold;
+mod verdict;
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use redquorum::protocol::{
+    Cause, FencingToken, InstanceId, InstanceSet, Instant, Lease, Record, Refusal, Reply, Round, Terms, Value,
+};
+
+use crate::clock::Clock;
+use crate::instance::{Answer, Request, Script};
+use crate::mutants::Mutant;
+use crate::rng::Rng;
+use crate::scenario::{MS, Scenario};
+use crate::world::{Event, Sender, World, draw_clock};
+pub(crate) use cleanup::Debt;
+
+/// One value and all that is known of it, shared by everything that belongs to it.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(crate) id: u32,
+    pub(crate) value: Rc<Value>,
+    pub(crate) keys: u8,
+    /// An extend may still be on its way that could set a key again.
+    pub(crate) late_extend: Cell<bool>,
+    /// Everything that was asked to release it has answered.
+    pub(crate) paid: Cell<bool>,
+}
+
+/// What a round in flight is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// With the instances that an earlier send of the same value reached, if it is a repeat.
+    Acquire {
+        repeats: usize,
+        before: InstanceSet,
+    },
+    Extend,
+}
+
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) id: u32,
+    pub(crate) purpose: Purpose,
+    pub(crate) round: Round,
+    pub(crate) started_at: Instant,
+    pub(crate) terms: Terms,
+    pub(crate) token: FencingToken,
+    pub(crate) ticket: Rc<Ticket>,
+    pub(crate) decided: bool,
+}
+
+/// A lease that the client relies on as long as its clock allows.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) lease: Lease,
+    pub(crate) ticket: Rc<Ticket>,
+    /// When the user is done with it.
+    until: Instant,
+    renew_at: Instant,
+    renews: bool,
+    /// The user wants no more of it, but relies on it still (a planted bug).
+    leaving: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) clock: Clock,
+    wall_us: u64,
+    pub(crate) paused_since: Option<u64>,
+    pub(crate) paused_for: u64,
+    pub(crate) inbox: Vec<Event>,
+    pub(crate) generation: u32,
+    pub(crate) alive: bool,
+    stopping: bool,
+    pub(crate) flights: Vec<Flight>,
+    pub(crate) debts: Vec<Debt>,
+    pub(crate) held: Option<Held>,
+    last_seen: Option<FencingToken>,
+    /// Values of rounds that are over, of this life.
+    pub(crate) over: Vec<Rc<Ticket>>,
+    opening: admission::Opening,
+    /// For the planted bug.
+    same_value: Option<Rc<Value>>,
+}
+
+impl Client {
+    pub(crate) fn new(rng: &mut Rng, scenario: &Scenario) -> Self {
+        let far_us = if scenario.far_wall_clocks { 60_000_000 } else { scenario.max_ttl_ms * 1000 / 40 };
+        // In 2025, and sometimes so early that tokens have few digits.
+        let start =
+            if scenario.far_wall_clocks && rng.percent(20) { 1_735_689_600_000_000 } else { 1_750_000_000_000_000 };
+        Self {
+            clock: draw_clock(rng, 3_000, scenario.worst_clocks.then_some(false)),
+            wall_us: start + rng.below(far_us * 2),
+            paused_since: None,
+            paused_for: 0,
+            inbox: Vec::new(),
+            generation: 0,
+            alive: true,
+            stopping: false,
+            flights: Vec::new(),
+            debts: Vec::new(),
+            held: None,
+            last_seen: None,
+            over: Vec::new(),
+            opening: admission::Opening::default(),
+            same_value: None,
+        }
+    }
+
+    fn is_acquiring(&self) -> bool {
+        self.flights.iter().any(|flight| !flight.decided && flight.purpose != Purpose::Extend)
+    }
+}
+
+impl World {
+    /// The client's next look at what there is to do; a later call replaces it.
+    pub(crate) fn wake(&mut self, c: usize, after_true: u64) {
+        self.clients[c].generation += 1;
+        let generation = self.clients[c].generation;
+        self.schedule(after_true, Event::Wake { c, generation });
+    }
+
+    /// Wakes when the client's clock shows `at`.
+    fn wake_at(&mut self, c: usize, at: Instant) {
+        let wait = at.saturating_since(self.client_now(c)).as_nanos();
+        let after = self.clients[c].clock.true_span(u64::try_from(wait).unwrap_or(u64::MAX));
+        self.wake(c, after);
+    }
+
+    fn wall_us(&self, c: usize) -> u64 {
+        self.clients[c].wall_us + self.now / 1000
+    }
+
+    pub(crate) fn on_wake(&mut self, c: usize) {
+        let client = &self.clients[c];
+        if client.alive && client.held.is_some() {
+            self.tend_lease(c);
+        } else if client.alive && !client.stopping && !client.is_acquiring() {
+            self.begin_acquire(c);
+        }
+    }
+
+    /// An answer of an instance reaches the client; late ones do too.
+    pub(crate) fn on_answer(
+        &mut self,
+        c: usize,
+        id: InstanceId,
+        sender: Sender,
+        named: Option<&Arc<Record>>,
+        answer: &Answer,
+        server_us: u64,
+    ) {
+        match sender {
+            Sender::Debt(debt) => self.on_paid(c, id, debt),
+            Sender::Setup(sent) => self.on_setup_answer(c, id.index(), sent, answer, server_us),
+            Sender::Opening(opening) => self.on_opening_answer(c, id.index(), opening, answer, server_us),
+            Sender::Write => {}
+            Sender::Flight(flight) => {
+                let Some(at) = self.flight_index(c, flight) else { return };
+                let sent = self.clients[c].flights[at].started_at;
+                let reply = self.judge(c, id.index(), translate(answer), named, sent, server_us);
+                let now = self.client_now(c);
+                let Some(at) = self.flight_index(c, flight) else { return };
+                self.clients[c].flights[at].round.on_reply(id, reply, now);
+                self.decide(c, flight);
+            }
+        }
+    }
+
+    pub(crate) fn flight_index(&self, c: usize, flight: u32) -> Option<usize> {
+        self.clients[c].flights.iter().position(|known| known.id == flight)
+    }
+
+    /// Sends a flight's request to every instance.
+    fn launch(&mut self, c: usize, mut flight: Flight, script: Script) {
+        let request = Rc::new(Request {
+            note: None,
+            script,
+            keys: flight.ticket.keys,
+            value: flight.ticket.value.clone(),
+            token: flight.token,
+            ttl_ms: u64::try_from(flight.terms.ttl().as_millis()).unwrap_or(0),
+            retention_ms: 86_400_000,
+        });
+        self.stats.rounds += 1;
+        for id in InstanceId::all(self.servers.len()) {
+            if let Some(reply) = self.send(c, id.index(), Sender::Flight(flight.id), &request, Some(&flight.ticket)) {
+                flight.round.on_reply(id, reply, flight.started_at);
+            }
+        }
+        let id = flight.id;
+        self.clients[c].flights.push(flight);
+        let after = self.clients[c].clock.true_span(self.scenario.timeout);
+        self.schedule(after, Event::Deadline { c, flight: id });
+        self.decide(c, id);
+    }
+
+    /// The process dies: it relies on nothing any more and pays nothing.
+    pub(crate) fn crash(&mut self, c: usize, down: u64) {
+        let client = &mut self.clients[c];
+        client.alive = false;
+        (client.held, client.last_seen) = (None, None);
+        client.flights.clear();
+        client.debts.clear();
+        client.over.clear();
+        client.inbox.clear();
+        client.generation += 1;
+        self.schedule(down + 1, Event::Reborn { c });
+    }
+
+    pub(crate) fn reborn(&mut self, c: usize) {
+        if !self.clients[c].alive {
+            self.clients[c].alive = true;
+            for i in 0..self.servers.len() {
+                self.break_link(c, i);
+                self.link_mut(c, i).connecting = false; // its timer died with the process
+                self.reconnect_later(c, i);
+            }
+            self.wake(c, MS);
+        }
+    }
+
+    /// The caller drops the future of its acquire.
+    pub(crate) fn cancel(&mut self, c: usize) {
+        let undecided = |flight: &Flight| !flight.decided && flight.purpose != Purpose::Extend;
+        let Some(at) = self.clients[c].flights.iter().position(undecided) else { return };
+        let flight = self.clients[c].flights.remove(at);
+        self.clients[c].over.push(flight.ticket.clone());
+        if !self.is(Mutant::CancelLeavesKeys) {
+            let owed = flight.round.must_release().union(flight.before());
+            self.owe(c, &flight.ticket, flight.token, owed, flight.terms);
+        }
+        let pause = self.rng.below(self.scenario.ttl_ms * MS / 4);
+        self.wake(c, pause);
+    }
+
+    /// No more locks from here on.
+    pub(crate) fn stop(&mut self, c: usize) {
+        self.clients[c].stopping = true;
+        self.cancel(c);
+        self.release_now(c);
+    }
+}
+
+impl Flight {
+    pub(crate) fn has_stale(&self) -> bool {
+        self.round.answers().iter().flatten().any(|answer| matches!(answer.reply, Reply::Stale { .. }))
+    }
+
+    fn before(&self) -> InstanceSet {
+        match self.purpose {
+            Purpose::Acquire { before, .. } => before,
+            Purpose::Extend => InstanceSet::default(),
+        }
+    }
+}
+
+/// What an answer means to a round.
+fn translate(answer: &Answer) -> Reply {
+    match answer {
+        Answer::Granted | Answer::Released { .. } => Reply::Granted,
+        Answer::NotAdmitted { left_ms } => {
+            Reply::NotAdmitted { remaining: left_ms.map(std::time::Duration::from_millis) }
+        }
+        Answer::Facts(_) | Answer::Record { .. } => Reply::Unknown(Cause::OddReply(String::new())),
+        Answer::Stale { stored } => Reply::Stale { stored: *stored },
+        Answer::Refused { index, ttl_ms, value, token } => Reply::Refused(Refusal {
+            resource: *index,
+            value: Some(value.as_bytes().to_vec()),
+            expires_in: Some(std::time::Duration::from_millis(*ttl_ms)),
+            token: *token,
+        }),
+    }
+}

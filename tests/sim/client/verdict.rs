@@ -1,0 +1,113 @@
+//! The verdict of a round: production's, or that of a planted bug.
+
+use redquorum::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
+
+use super::{Flight, Purpose};
+use crate::mutants::Mutant;
+use crate::world::World;
+
+const FAR: Instant = Instant::from_nanos(u64::MAX / 2);
+
+impl World {
+    /// Looks at a flight after each reply and acts once when it is decided.
+    pub(super) fn decide(&mut self, c: usize, flight: u32) {
+        let Some(at) = self.flight_index(c, flight) else { return };
+        if self.clients[c].flights[at].decided {
+            return;
+        }
+        let verdict = self.verdict(c, at);
+        if verdict == Verdict::Pending {
+            return;
+        }
+        self.clients[c].flights[at].decided = true;
+        let won = verdict == Verdict::Won;
+        match self.clients[c].flights[at].purpose {
+            Purpose::Acquire { .. } if won => self.on_acquired(c, at),
+            Purpose::Acquire { .. } => self.on_not_acquired(c, at),
+            Purpose::Extend => self.on_extend_decided(c, at, won),
+        }
+    }
+
+    fn verdict(&mut self, c: usize, at: usize) -> Verdict {
+        let now = self.client_now(c);
+        let mutant = self.scenario.mutant;
+        let connected = (0..self.servers.len()).filter(|i| self.link(c, *i).up).count();
+        let Flight { round, purpose, .. } = &mut self.clients[c].flights[at];
+        let grants = round.granted().len();
+        let open = round.answers().iter().filter(|answer| answer.is_none()).count();
+        let unknown = |answer: &redquorum::protocol::Answer| matches!(answer.reply, Reply::Unknown(_));
+        let unknowns = round.answers().iter().flatten().filter(|answer| unknown(answer)).count();
+        let late = round.useful_before().is_some_and(|end| now >= end);
+        let forced = match mutant {
+            Some(Mutant::HalfQuorum) => !late && grants >= round.quorum().instances() / 2,
+            Some(Mutant::CountConnected) => !late && grants > connected / 2 && grants > 0,
+            Some(Mutant::UnknownIsGrant) => !late && grants + unknowns >= round.quorum().votes(),
+            Some(Mutant::LateWin) => grants >= round.quorum().votes(),
+            Some(Mutant::NoContinuity) if *purpose == Purpose::Extend => grants >= round.quorum().votes(),
+            Some(Mutant::WaitForAll) if open > 0 => return Verdict::Pending,
+            _ => false,
+        };
+        if forced { Verdict::Won } else { round.verdict(now) }
+    }
+
+    /// The round that goes into the lease. Planted bugs make up one that production would accept.
+    pub(super) fn deciding_round(&self, c: usize, at: usize, mut round: Round, now: Instant) -> (Round, Instant) {
+        let flight = &self.clients[c].flights[at];
+        let started_at = match self.scenario.mutant {
+            Some(Mutant::ValidityFromReply) => now,
+            Some(
+                Mutant::HalfQuorum
+                | Mutant::CountConnected
+                | Mutant::UnknownIsGrant
+                | Mutant::LateWin
+                | Mutant::NoContinuity,
+            ) if round.verdict(now) != Verdict::Won => flight.started_at,
+            _ => return (round, now),
+        };
+        let quorum = round.quorum();
+        let mut forged = match flight.purpose {
+            Purpose::Acquire { .. } => Round::acquire(quorum, flight.terms, started_at),
+            Purpose::Extend => Round::extend(quorum, flight.terms, FAR, started_at),
+        };
+        for id in InstanceId::all(quorum.instances()) {
+            forged.on_reply(id, Reply::Granted, started_at);
+        }
+        (forged, started_at)
+    }
+
+    /// No more waiting: what has not answered is unknown.
+    pub(crate) fn on_deadline(&mut self, c: usize, flight: u32) {
+        let Some(at) = self.flight_index(c, flight) else { return };
+        let now = self.client_now(c);
+        let open: InstanceSet = {
+            let answers = self.clients[c].flights[at].round.answers();
+            InstanceId::all(answers.len()).filter(|id| answers[id.index()].is_none()).collect()
+        };
+        for id in open.iter() {
+            self.clients[c].flights[at].round.on_reply(id, Reply::Unknown(Cause::TimedOut), now);
+        }
+        self.decide(c, flight);
+        if let Some(at) = self.flight_index(c, flight) {
+            let flight = self.clients[c].flights.swap_remove(at);
+            if flight.purpose == Purpose::Extend && flight.round.must_release() != flight.round.granted() {
+                flight.ticket.late_extend.set(true);
+            }
+        }
+        for id in open.iter() {
+            self.note_silence(c, id.index());
+        }
+    }
+
+    /// The connection is gone: nothing more will be answered over it.
+    pub(crate) fn lose_answers(&mut self, c: usize, id: InstanceId, cause: &Cause) {
+        let now = self.client_now(c);
+        let waiting = |flight: &Flight| flight.round.answers()[id.index()].is_none();
+        let flights: Vec<u32> = self.clients[c].flights.iter().filter(|f| waiting(f)).map(|f| f.id).collect();
+        for flight in flights {
+            if let Some(at) = self.flight_index(c, flight) {
+                self.clients[c].flights[at].round.on_reply(id, Reply::Unknown(cause.clone()), now);
+                self.decide(c, flight);
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! A round that is over and paid leaves no key behind, and none appears later (P5, P6, P7).
+//!
+//! Not promised: on an instance that has lost its data (the bar of a release was among it), and
+//! for a lease whose extend was left without an answer (it may arrive after the release; its key
+//! then stays for one ttl at most and gives nobody a vote).
+
+use std::rc::Rc;
+
+use crate::client::Ticket;
+use crate::instance::{Answer, Request, Script, keys};
+use crate::world::World;
+
+const NAME: &str = "a round that is over leaves no key";
+
+impl World {
+    /// A script set a key of a round that was over.
+    pub(super) fn check_late_set(&mut self, i: usize, request: &Request, ticket: &Ticket, answer: &Answer) {
+        let sets = *answer == Answer::Granted && request.script == Script::Acquire;
+        if sets && ticket.paid.get() && !self.servers[i].lost_data {
+            self.violate(NAME, format!("instance {i} granted round {} after its release", ticket.id));
+        }
+    }
+
+    /// The client owes nothing: then nothing of it may be left.
+    pub(crate) fn check_paid_up(&mut self, c: usize) {
+        if !self.clients[c].debts.is_empty() || self.clients[c].held.is_some() {
+            return;
+        }
+        let over = std::mem::take(&mut self.clients[c].over);
+        for ticket in &over {
+            if !ticket.late_extend.get() {
+                self.check_ticket(ticket);
+            }
+        }
+    }
+
+    fn check_ticket(&mut self, ticket: &Ticket) {
+        for i in 0..self.servers.len() {
+            let now_ms = self.server_ms(i);
+            let server = &self.servers[i];
+            let own =
+                |key: usize| server.store.lock(now_ms, key).is_some_and(|lock| Rc::ptr_eq(&lock.value, &ticket.value));
+            if server.up && !server.lost_data && keys(ticket.keys).any(own) {
+                self.violate(NAME, format!("instance {i} holds a key of round {}", ticket.id));
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What must hold in every run, one file each.
+
+mod all_or_nothing;
+mod fencing_order;
+mod key_life;
+mod leftovers;
+mod lost_lease;
+mod mutual_exclusion;
+mod progress;
+
+use redquorum::protocol::FencingToken;
+
+use crate::client::Ticket;
+use crate::instance::{Answer, RESOURCES, Request};
+use crate::world::World;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) invariant: &'static str,
+    pub(crate) what: String,
+}
+
+/// What the invariants remember of a run.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// The largest token of a won round, for each resource.
+    highest: [Option<FencingToken>; RESOURCES],
+    /// The longest ttl that was asked for.
+    longest_ttl_ms: u64,
+    pub(crate) probe_won: bool,
+    pub(crate) probe_repeats: usize,
+    pub(crate) probe_prolonged: bool,
+}
+
+impl World {
+    /// After each script.
+    pub(crate) fn check_instance(&mut self, i: usize, request: &Request, ticket: &Ticket, answer: &Answer) {
+        self.check_all_or_nothing(i, request);
+        self.check_key_life(i, request);
+        self.check_late_set(i, request, ticket, answer);
+    }
+
+    /// After each won acquire.
+    pub(crate) fn check_win(&mut self, c: usize) {
+        self.check_won_in_time(c);
+        self.check_mutual_exclusion(c);
+        self.check_fencing_order(c);
+    }
+
+    /// After each extend that was decided as won.
+    pub(crate) fn check_extended(&mut self, c: usize, was_valid: bool, was_until: redquorum::protocol::Instant) {
+        self.check_never_revived(c, was_valid, was_until);
+        self.check_mutual_exclusion(c);
+    }
+}

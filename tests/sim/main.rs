@@ -1,0 +1,25 @@
+//! The deterministic simulator: production's `protocol` against fake instances in virtual time.
+//!
+//! `cargo test --test sim` runs the fixed set, the planted bugs and shrinking; see `cli` for more.
+#![expect(clippy::expect_used, reason = "test code")]
+
+mod admission;
+mod cli;
+mod client;
+mod clock;
+mod faults;
+mod instance;
+mod invariants;
+mod mutants;
+mod rng;
+mod runner;
+mod scenario;
+mod shrink;
+mod stats;
+mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -1,0 +1,84 @@
+//! Planted bugs: each breaks one rule of the protocol, in the simulator's own glue or in its
+//! fake scripts, never in `src/`.
+
+macro_rules! mutants {
+    ($($name:ident $rule:literal $what:literal,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Mutant { $($name,)* }
+
+        impl Mutant {
+            pub(crate) const ALL: &[Self] = &[$(Self::$name,)*];
+
+            pub(crate) const fn rule(self) -> &'static str {
+                match self { $(Self::$name => $rule,)* }
+            }
+
+            pub(crate) const fn what(self) -> &'static str {
+                match self { $(Self::$name => $what,)* }
+            }
+
+            /// Breaks a rule that something else makes up for; `docs/testing.md` says what.
+            pub(crate) const fn is_harmless(self) -> bool {
+                matches!(self, Self::DoubleCompare)
+            }
+
+            pub(crate) fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|mutant| format!("{mutant:?}") == name)
+            }
+        }
+    };
+}
+
+mutants! {
+    SameValue "P1" "the same value for every try",
+    ValidityFromReply "P2" "validity counts from the deciding reply",
+    NoDrift "P2" "nothing is taken off for drift",
+    LateWin "P2" "a win is not checked against the clock",
+    ClockStopsInPause "P3" "the deciding clock stands still while the process is paused",
+    HalfQuorum "P4" "N/2 votes win",
+    CountConnected "P4" "a majority of the connected instances wins",
+    WaitForAll "P4" "the verdict waits for every reply",
+    UnknownIsGrant "P5" "unknown counts as granted",
+    UnknownNotReleased "P5" "unknown is not released",
+    RefusedNotReleased "P5" "refused is not released",
+    LateGrantNotReleased "P6" "only grants known at the verdict are released",
+    CancelLeavesKeys "P6" "a cancelled round is not released",
+    NoBar "P6" "a release that finds nothing does not bar its own late acquire",
+    NoBarWhereDeleted "P6" "a release that deletes does not bar the repeat that is still on its way",
+    ReleaseSomeOnly "P7" "a release goes to a quorum only",
+    NoValueCheck "P7" "a release deletes any value",
+    RelyWhileReleasing "P7" "the lease is relied on until the release is answered",
+    FailedExtendDeletes "P8" "a failed extend deletes the keys",
+    ExtendTakesForeign "P8" "an extend overwrites another value",
+    NoContinuity "P9" "an extend may be decided after the validity has passed",
+    ReviveLost "P9" "a lost lease is extended again",
+    ExtendShortens "P9" "an extend may shorten the ttl",
+    NoRepair "P10" "an extend sets no missing key",
+    PartialGrant "P11" "an acquire sets the keys that are free",
+    NoStaleCheck "P12" "an instance grants any token",
+    TokenNotStored "P12" "an instance stores no token",
+    KeepOldGrants "P12" "a repeat with a larger token keeps the grants of the smaller one",
+    OneRepeat "P12" "a stale round is repeated once only",
+    SameTokenAgain "P12" "a repeat proposes the same token again",
+    FirstStaleNamed "P12" "of several stale resources the first is named, not the largest token",
+    OwnKeyNotFree "P12" "the round's own key stands in its way",
+    UnpaddedText "P13" "tokens are compared as text without leading zeros",
+    DoubleCompare "P13" "tokens are compared as doubles",
+    FenceExpiresWithLease "P13" "tokens are kept only as long as the lease",
+    RepairNotAdmitted "P10" "an extend repairs on an instance that is not admitted",
+    ExtendInQuarantine "P10" "an own key that is still there counts on an instance that is not admitted",
+    NoAdmission "P14" "no admission: an instance that forgot votes at once",
+    AnyIdentity "P14" "a record that names another process admits",
+    NoQuarantine "P14" "the instant from which an instance may vote is not looked at",
+    MissingRecordVotes "P14" "an instance without a record votes",
+    UptimeAlone "P15" "an instance votes once its process is up for the longest ttl",
+    FlushedVotesAtOnce "P15" "a missing record on a long-running instance admits at once",
+    ReplicaIsFresh "P15" "a promoted replica counts as freshly started",
+    FreshByOldFacts "P15" "old facts say that a process is fresh",
+    OpenAfterVoting "P15" "instances may be opened that have already voted",
+    OpenReachable "P15" "the reachable instances are opened when none of them has a record",
+    TtlAboveMax "P16" "a ttl above the longest that was agreed",
+    MaxTtlDiffers "P16" "clients wait out different longest ttls",
+    NoClockWatch "P17" "clock steps are not noticed",
+    OffDropsFencing "P18" "without admission there is no fencing",
+}

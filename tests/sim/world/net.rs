@@ -1,0 +1,220 @@
+//! Connections: in order while they last; what is in flight when one breaks may still arrive,
+//! behind what is sent over the next one.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use redquorum::protocol::{Cause, Facts, InstanceId, Record, Reply, Standing};
+
+use super::{Call, Event, Sender, World, tell};
+use crate::client::Ticket;
+use crate::instance::{Request, Script};
+use crate::scenario::{MS, Net};
+
+/// The connection of one client to one instance.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) up: bool,
+    /// Counts the connections.
+    pub(crate) epoch: u32,
+    incarnation: u32,
+    /// Deadlines in a row that passed without any answer.
+    pub(crate) silent: u32,
+    /// Nothing more arrives in this direction over this connection.
+    to_is_dead: bool,
+    from_is_dead: bool,
+    last_to: u64,
+    last_from: u64,
+    /// Until when nothing gets through, in true time.
+    pub(super) cut_to: u64,
+    pub(super) cut_from: u64,
+    pub(crate) connecting: bool,
+    pub(crate) standing: Option<Standing>,
+    /// What the instance said of itself in the admission under way, and when that was begun.
+    pub(crate) facts: Option<Facts>,
+    pub(crate) asked_at: Option<u64>,
+    /// A record that must not stand.
+    pub(crate) doubted: Option<Arc<Record>>,
+    /// When the first sample of the instance's clock arrived, in true time.
+    pub(crate) sampled_at: u64,
+}
+
+impl World {
+    pub(crate) fn link(&self, c: usize, i: usize) -> &Link {
+        &self.links[c * self.servers.len() + i]
+    }
+
+    pub(crate) fn link_mut(&mut self, c: usize, i: usize) -> &mut Link {
+        let instances = self.servers.len();
+        &mut self.links[c * instances + i]
+    }
+
+    pub(crate) fn net(&self) -> Net {
+        if self.calm { Net::CALM } else { self.scenario.net }
+    }
+
+    /// Time on the way: half of the messages nearly none, a few very long.
+    fn delay(&mut self) -> u64 {
+        let net = self.net();
+        let ttl = self.scenario.ttl_ms * MS;
+        let near = 10_000 + self.rng.below(190_000);
+        if self.rng.percent(50) || self.calm {
+            near
+        } else if self.rng.permille(net.tail_permille) {
+            self.rng.below(2 * ttl)
+        } else if self.rng.percent(net.slow_percent) {
+            self.rng.below(ttl / 4)
+        } else {
+            near + self.rng.below(ttl / 50)
+        }
+    }
+
+    /// Sends a script call, or says that there is no connection.
+    pub(crate) fn send(
+        &mut self,
+        c: usize,
+        i: usize,
+        sender: Sender,
+        request: &Rc<Request>,
+        ticket: Option<&Rc<Ticket>>,
+    ) -> Option<Reply> {
+        let link = self.link(c, i);
+        let votes = matches!(sender, Sender::Flight(_)) && self.scenario.admission();
+        if !link.up || (votes && link.standing.is_none()) {
+            return Some(Reply::NotSent(Cause::Silent));
+        }
+        let (epoch, incarnation) = (link.epoch, link.incarnation);
+        let known = link.standing.as_ref().map(|standing| standing.record().clone());
+        let net = self.net();
+        let event = || {
+            let call = Call { sender, known: known.clone(), request: request.clone(), ticket: ticket.cloned() };
+            Event::Request { c, i, epoch, incarnation, call }
+        };
+        if self.rng.permille(net.duplicate_permille) {
+            self.stats.duplicates += 1;
+            if let Some(ticket) = ticket.filter(|_| request.script == Script::Extend) {
+                ticket.late_extend.set(true);
+            }
+            let late = self.delay() + self.delay();
+            self.schedule(late, event());
+        }
+        let delay = self.delay();
+        if let Some(at) = self.travel(c, i, delay, true) {
+            self.schedule(at - self.now, event());
+        }
+        None
+    }
+
+    pub(crate) fn answer(&mut self, c: usize, i: usize, epoch: u32, back: Event) {
+        let delay = self.delay();
+        if self.link(c, i).epoch != epoch {
+            return; // the client has another connection now
+        }
+        if let Some(at) = self.travel(c, i, delay, false) {
+            self.schedule(at - self.now, back);
+        }
+    }
+
+    /// When a message arrives that is sent now; `None` if it is lost, and with it the connection.
+    fn travel(&mut self, c: usize, i: usize, delay: u64, to: bool) -> Option<u64> {
+        let net = self.net();
+        let now = self.now;
+        let link = self.link(c, i);
+        let cut = if to { link.cut_to } else { link.cut_from };
+        let held = cut > now;
+        let dead = if to { link.to_is_dead } else { link.from_is_dead };
+        let lost = dead || (held && self.rng.percent(40)) || self.rng.permille(net.loss_permille);
+        let link = self.link_mut(c, i);
+        if lost {
+            *(if to { &mut link.to_is_dead } else { &mut link.from_is_dead }) = true;
+            self.stats.lost_messages += 1;
+            return None;
+        }
+        let last = if to { &mut link.last_to } else { &mut link.last_from };
+        let at = (now.max(cut) + delay).max(*last + 1);
+        *last = at;
+        Some(at)
+    }
+
+    /// The client drops a connection: what it sent may still arrive, answers no longer.
+    pub(crate) fn break_link(&mut self, c: usize, i: usize) {
+        let link = self.link_mut(c, i);
+        if !link.up {
+            return;
+        }
+        link.up = false;
+        tell!(self, "client {c} drops its connection to {i}");
+        self.lose_answers(c, InstanceId::new(i), &Cause::Disconnected(String::new()));
+        self.reconnect_later(c, i);
+    }
+
+    pub(crate) fn reconnect_later(&mut self, c: usize, i: usize) {
+        if !std::mem::replace(&mut self.link_mut(c, i).connecting, true) {
+            let most = if self.calm { MS } else { self.scenario.ttl_ms * MS / 10 };
+            let after = self.rng.below(most);
+            self.schedule(after, Event::Connect { c, i });
+        }
+    }
+
+    pub(crate) fn connect(&mut self, c: usize, i: usize) {
+        let now = self.now;
+        let (server_up, incarnation) = (self.servers[i].up, self.servers[i].incarnation);
+        let link = self.link_mut(c, i);
+        link.connecting = false;
+        if link.up {
+            return;
+        }
+        if link.cut_to > now || link.cut_from > now || !server_up {
+            if link.cut_to < u64::MAX / 2 {
+                self.reconnect_later(c, i);
+            }
+            return;
+        }
+        let epoch = link.epoch + 1;
+        *link = Link { up: true, epoch, incarnation, cut_to: link.cut_to, cut_from: link.cut_from, ..Link::default() };
+        self.begin_admission(c, i, None);
+        self.resend_debts(c, InstanceId::new(i));
+    }
+
+    /// A deadline passed without an answer: after two in a row the connection is given up.
+    pub(crate) fn note_silence(&mut self, c: usize, i: usize) {
+        let link = self.link_mut(c, i);
+        link.silent += 1;
+        if link.silent >= 2 {
+            self.break_link(c, i);
+        }
+    }
+
+    /// The process behind a connection died: clients hear of it soon, or not at all.
+    pub(crate) fn peer_died(&mut self, i: usize) {
+        for c in 0..self.clients.len() {
+            let epoch = self.link(c, i).epoch;
+            self.link_mut(c, i).to_is_dead = true;
+            if self.calm || self.rng.percent(70) {
+                let after = self.delay();
+                self.schedule(after, Event::Broken { c, i, epoch });
+            }
+        }
+    }
+
+    /// Faults end: connections that are dead are found out, cuts heal.
+    pub(crate) fn heal_links(&mut self) {
+        for c in 0..self.clients.len() {
+            for i in 0..self.servers.len() {
+                let epoch = self.link(c, i).epoch;
+                let link = self.link_mut(c, i);
+                (link.cut_to, link.cut_from) = (0, 0);
+                if link.to_is_dead || link.from_is_dead {
+                    self.schedule(MS, Event::Broken { c, i, epoch });
+                } else if !link.up {
+                    link.connecting = false;
+                    self.reconnect_later(c, i);
+                } else {
+                    // A flush shows only when somebody asks; quarantine begins then.
+                    link.asked_at = None;
+                    self.begin_admission(c, i, None);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! One instance as a process: it runs scripts, dies, comes back with less than it had.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use redquorum::protocol::{Facts, Identity, Origin, Record};
+
+use super::{Call, Event, START, World, draw_clock, tell};
+use crate::clock::Clock;
+use crate::faults::{Trigger, What};
+use crate::instance::{Answer, Script, Store};
+use crate::mutants::Mutant;
+use crate::rng::Rng;
+use crate::scenario::{MS, Scenario, Start};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) up: bool,
+    /// Counts the processes at this address.
+    pub(crate) incarnation: u32,
+    pub(crate) clock: Clock,
+    pub(crate) store: Store,
+    /// What a restart from disk, a promoted replica or a resynchronisation brings back.
+    snapshot: Store,
+    /// The process and its replication history.
+    pub(crate) identity: Identity,
+    /// When the process was started, by its own clock.
+    pub(crate) started_ms: u64,
+    pub(crate) was_replica: bool,
+    /// When its clock was last stepped forward, in true time.
+    pub(crate) stepped_at: u64,
+    /// It has forgotten something in this run.
+    pub(crate) lost_data: bool,
+}
+
+impl Server {
+    pub(crate) fn new(rng: &mut Rng, scenario: &Scenario) -> Self {
+        let mutant = scenario.mutant.filter(|mutant| *mutant != Mutant::OffDropsFencing || !scenario.admission());
+        let mut store = Store { mutant, ..Store::default() };
+        let clock = draw_clock(rng, 5_000, scenario.worst_clocks.then_some(true));
+        let now_ms = clock.at(START) / MS;
+        let identity = draw_identity(rng);
+        let up_ms = match scenario.start {
+            Start::Fresh => rng.below(scenario.max_ttl_ms / 2),
+            _ => scenario.max_ttl_ms * 3,
+        };
+        if scenario.start == Start::Admitted {
+            let origin = rng.pick(&[Origin::Blank, Origin::Waits, Origin::Opened]);
+            let (identity, max_ttl_ms) = (identity.clone(), scenario.max_ttl_ms);
+            store.record = Some(Arc::new(Record { identity, vote_from_ms: now_ms - 1, max_ttl_ms, origin }));
+        }
+        Self {
+            up: true,
+            incarnation: 1,
+            clock,
+            snapshot: store.clone(),
+            store,
+            identity,
+            started_ms: now_ms.saturating_sub(up_ms),
+            was_replica: false,
+            stepped_at: 0,
+            lost_data: false,
+        }
+    }
+
+    /// INFO and TIME: whole seconds, each cut off.
+    fn facts(&self, now_ms: u64) -> Answer {
+        Answer::Facts(Rc::new(Facts {
+            identity: self.identity.clone(),
+            is_master: true,
+            was_replica: self.was_replica,
+            was_flushed: false, // as after CONFIG RESETSTAT: the rules must do without
+            uptime_s: (now_ms / 1000).saturating_sub(self.started_ms / 1000),
+            now_ms,
+        }))
+    }
+
+    /// Whether it may vote and has not forgotten that it may.
+    pub(crate) fn stands(&self, now_ms: u64) -> bool {
+        self.up
+            && self
+                .store
+                .record
+                .as_ref()
+                .is_some_and(|record| record.identity == self.identity && record.vote_from_ms <= now_ms)
+    }
+}
+
+impl World {
+    pub(crate) fn server_ms(&self, i: usize) -> u64 {
+        self.servers[i].clock.at(self.now) / MS
+    }
+
+    pub(crate) fn serve(&mut self, c: usize, i: usize, epoch: u32, call: &Call) {
+        let Call { sender, known, request, ticket } = call;
+        if self.rng.percent(10) {
+            self.servers[i].snapshot = self.servers[i].store.clone();
+        }
+        let now_us = self.servers[i].clock.at(self.now) / 1000;
+        let now_ms = now_us / 1000;
+        let server = &mut self.servers[i];
+        let answer = match request.script {
+            Script::Facts => server.facts(now_ms),
+            _ => server.store.execute(now_us, known.as_ref(), request),
+        };
+        self.mix(self.now ^ request.token.get() ^ (request.script as u64) << 60 ^ (i as u64) << 52);
+        tell!(
+            self,
+            "instance {i} ({now_ms} ms) {:?} {:03b} of client {c} round {}: {answer:?}",
+            request.script,
+            request.keys,
+            ticket.as_ref().map_or(0, |ticket| ticket.id)
+        );
+        if let Some(ticket) = ticket {
+            self.check_instance(i, request, ticket, &answer);
+        }
+        let back = Event::Answer {
+            c,
+            i,
+            epoch,
+            sender: *sender,
+            named: known.clone(),
+            answer: answer.clone(),
+            server_us: now_us,
+        };
+        self.answer(c, i, epoch, back);
+        if answer == Answer::Granted && request.script != Script::Release {
+            self.grants = self.grants.saturating_add(1);
+            self.pull(Trigger::Grant, self.grants, Some(i), Some(c), 0);
+        }
+    }
+
+    /// A fault of an instance.
+    pub(crate) fn hit_instance(&mut self, i: usize, what: What, amount: u8) {
+        let old = self.rng.percent(50);
+        let server = &mut self.servers[i];
+        let mutant = server.store.mutant;
+        server.lost_data = true;
+        let snapshot = if old { server.snapshot.clone() } else { server.store.clone() };
+        match what {
+            What::Flush => server.store.flush(),
+            What::CrashEmpty | What::CrashFromDisk => {
+                server.store = if what == What::CrashEmpty { Store { mutant, ..Store::default() } } else { snapshot };
+                server.was_replica = false;
+                self.kill(i, amount, None);
+            }
+            What::Promote => {
+                // Another process, up for long or not, takes over the address.
+                server.store = if amount.is_multiple_of(4) { Store { mutant, ..Store::default() } } else { snapshot };
+                server.was_replica = true;
+                self.kill(i, amount / 8, Some(u64::from(amount) * 3 * self.scenario.max_ttl_ms / 256));
+            }
+            _ => {
+                // It was made a replica and a master again: other data, connections are closed.
+                server.store = server.snapshot.clone();
+                server.was_replica = true;
+                let up_ms = self.server_ms(i).saturating_sub(self.servers[i].started_ms);
+                self.kill(i, 0, Some(up_ms));
+            }
+        }
+    }
+
+    /// A process ends; the next one at the address is as old as given when it comes up.
+    fn kill(&mut self, i: usize, amount: u8, up_ms: Option<u64>) {
+        self.servers[i].up = false;
+        self.servers[i].identity = draw_identity(&mut self.rng);
+        self.peer_died(i);
+        let down = u64::from(amount) * self.scenario.ttl_ms * MS / 200;
+        self.schedule(down + MS, super::Event::Restart { i, up_ms: up_ms.unwrap_or(0) });
+    }
+
+    pub(crate) fn restart(&mut self, i: usize, up_ms: u64) {
+        if !self.servers[i].up {
+            let now_ms = self.server_ms(i);
+            let server = &mut self.servers[i];
+            server.up = true;
+            server.incarnation += 1;
+            server.started_ms = now_ms.saturating_sub(up_ms);
+            tell!(self, "instance {i} is up again");
+        }
+    }
+
+    pub(crate) fn rolling_restart(&mut self, i: usize) {
+        tell!(self, "instance {i} is restarted in its turn");
+        self.stats.faults[0] += 1;
+        self.hit_instance(i, What::CrashEmpty, 10);
+    }
+}
+
+fn draw_identity(rng: &mut Rng) -> Identity {
+    Identity::new(&rng.next().to_string(), "history")
+}
