@@ -1,0 +1,37 @@
+//! How much memory a hung instance costs.
+
+use std::fs;
+use std::time::Duration;
+
+use redquorum_testkit::{Fleet, Program};
+
+use crate::measure::{Metric, only_work};
+use crate::options::Options;
+use crate::subject::{Kind, Subject};
+use crate::workload::{Fault, Workload};
+use crate::{INSTANCES, Outcome, TTL};
+
+/// The growth of this process over 20 000 pairs with one instance hung; nothing where that would
+/// take minutes or cannot be read.
+pub(crate) async fn grown(program: &Program, kind: Kind, options: &Options) -> Outcome<Vec<Metric>> {
+    if kind == Kind::Rslock {
+        return Ok(Vec::new()); // at half a second for every operation
+    }
+    let workload = Workload::many(Fault::Hung);
+    let pairs = if options.quick { 2_000 } else { 20_000 };
+    let fleet = Fleet::start(program, INSTANCES)?;
+    let subject = Subject::connect(kind, &fleet, TTL).await?;
+    only_work(&subject, workload, 2_000 / workload.tasks).await?; // so that buffers have grown
+    workload.fault.bring_about(&fleet)?;
+    let before = resident_kib();
+    only_work(&subject, workload, pairs / workload.tasks).await?;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let grown = before.zip(resident_kib()).map(|(before, after)| (after - before) / 1024.0);
+    Ok(grown.map(|mib| ("memory growth", mib, "MiB")).into_iter().collect())
+}
+
+fn resident_kib() -> Option<f64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}

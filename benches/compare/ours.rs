@@ -1,0 +1,27 @@
+//! This library: fencing is always on, admission by default.
+
+use std::time::Duration;
+
+use redquorum::{Admission, AdmissionView, Guard, Redlock};
+
+use crate::Outcome;
+
+#[derive(Clone)]
+pub(crate) struct Ours(Redlock);
+
+impl Ours {
+    /// Connects and waits until all instances vote.
+    pub(crate) async fn connect(addresses: Vec<String>, ttl: Duration, admission: Admission) -> Outcome<Self> {
+        let redlock =
+            Redlock::builder().instances(addresses).ttl(ttl).max_ttl(ttl).admission(admission).connect().await?;
+        let votes = |view: AdmissionView| matches!(view, AdmissionView::Admitted | AdmissionView::Off);
+        while !redlock.instances().iter().all(|view| votes(view.admission)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(Self(redlock))
+    }
+
+    pub(crate) async fn acquire(&self, name: &str) -> Outcome<Guard> {
+        Ok(self.0.lock(name).try_acquire().await?)
+    }
+}

@@ -1,0 +1,95 @@
+//! What is compared, behind one face.
+
+use std::fmt;
+use std::time::Duration;
+
+use redquorum::Admission;
+use redquorum_testkit::Fleet;
+
+use crate::Outcome;
+use crate::other::Other;
+use crate::ours::Ours;
+use crate::raw::Raw;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// This library with its defaults.
+    Ours,
+    /// The same without admission.
+    Off,
+    /// The least: a SET to all and a delete to all, without anything that makes it safe.
+    Raw,
+    /// The crate rslock.
+    Rslock,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Ours, Self::Off, Self::Raw, Self::Rslock];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ours => "redquorum",
+            Self::Off => "admission off",
+            Self::Raw => "raw",
+            Self::Rslock => "rslock",
+        })
+    }
+}
+
+/// A connected client. Clones share connections.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    Ours(Ours),
+    Off(Ours),
+    Raw(Raw),
+    Rslock(Other),
+}
+
+/// A lock that is held.
+pub(crate) enum Held {
+    Ours(redquorum::Guard),
+    Raw(crate::raw::Held),
+    Rslock(rslock::Lock),
+}
+
+impl Subject {
+    pub(crate) async fn connect(kind: Kind, fleet: &Fleet, ttl: Duration) -> Outcome<Self> {
+        let addresses = fleet.addresses();
+        Ok(match kind {
+            Kind::Ours => Self::Ours(Ours::connect(addresses, ttl, Admission::On).await?),
+            Kind::Off => Self::Off(Ours::connect(addresses, ttl, Admission::Off).await?),
+            Kind::Raw => Self::Raw(Raw::connect(&addresses, ttl).await?),
+            Kind::Rslock => Self::Rslock(Other::connect(addresses, ttl).await?),
+        })
+    }
+
+    pub(crate) const fn kind(&self) -> Kind {
+        match self {
+            Self::Ours(_) => Kind::Ours,
+            Self::Off(_) => Kind::Off,
+            Self::Raw(_) => Kind::Raw,
+            Self::Rslock(_) => Kind::Rslock,
+        }
+    }
+
+    pub(crate) async fn acquire(&self, name: &str) -> Outcome<Held> {
+        Ok(match self {
+            Self::Ours(ours) | Self::Off(ours) => Held::Ours(ours.acquire(name).await?),
+            Self::Raw(raw) => Held::Raw(raw.acquire(name).await?),
+            Self::Rslock(other) => Held::Rslock(other.acquire(name).await?),
+        })
+    }
+}
+
+impl Held {
+    pub(crate) async fn release(self) -> Outcome {
+        match self {
+            Self::Ours(guard) => drop(guard.release().await?),
+            Self::Raw(held) => held.release().await?,
+            Self::Rslock(lock) => lock.release().await,
+        }
+        Ok(())
+    }
+}
