@@ -1,0 +1,46 @@
+# `make` lists what there is. Everything runs from a fresh clone; what is missing is installed or named.
+
+CARGO ?= cargo
+SIM = $(CARGO) test --release --test sim
+FEATURES = $$(scripts/features.sh flags)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test verify fix sim bench servers
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: servers ## lock and release over five real servers
+	$(CARGO) run --release --example quickstart
+
+test: servers ## run all tests, those on real servers and in the documentation too
+	$(CARGO) test --workspace $(FEATURES)
+
+verify: ## check format, lints, every feature alone and the documentation; changes nothing
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets $(FEATURES) -- -D warnings
+	set -e; for feature in '' $$(scripts/features.sh); do \
+		echo "only the feature '$$feature'"; \
+		$(CARGO) check --quiet --package redquorum --no-default-features --features "$$feature"; \
+	done
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps $(FEATURES)
+
+fix: ## format, and apply what the lints propose
+	$(CARGO) clippy --workspace --all-targets $(FEATURES) --fix --allow-dirty --allow-staged
+	$(CARGO) fmt --all
+
+sim: ## simulate: fixed seeds, every planted bug, the model (SEEDS=n [START=s], or REPLAY=...)
+ifdef REPLAY
+	$(SIM) -- --replay '$(REPLAY)'
+else ifdef SEEDS
+	$(SIM) -- --seeds $(SEEDS) $(if $(START),--start $(START))
+else
+	$(SIM)
+	$(CARGO) test --release --test model
+endif
+
+bench: servers ## compare with the least that a lock costs, and with another crate (BENCH_ROUNDS=N)
+	$(CARGO) run --release --package redquorum-bench
+
+servers: ## make sure that a Redis and a Valkey server are here
+	@scripts/servers.sh
