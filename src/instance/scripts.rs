@@ -16,6 +16,7 @@ const ADMISSION: &str = include_str!("lua/admission.lua");
 const ADMIT: &str = include_str!("lua/admit.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 const CLAIM_6_2: &str = include_str!("lua/claim_6_2.lua");
+const PROLONG: &str = include_str!("lua/prolong.lua");
 const REFUSED: &str = include_str!("lua/refused.lua");
 const ACQUIRE: &str = include_str!("lua/acquire.lua");
 const EXTEND: &str = include_str!("lua/extend.lua");
@@ -56,10 +57,10 @@ impl Text {
 impl Scripts {
     fn with(claim: &str, acquire_one: &str, release_one: &str) -> Self {
         Self {
-            acquire: Text::of(&[ADMISSION, acquire_one, claim, REFUSED, ACQUIRE, CALL_ACQUIRE]),
-            extend: Text::of(&[ADMISSION, REFUSED, EXTEND, CALL_EXTEND]),
+            acquire: Text::of(&[ADMISSION, acquire_one, claim, PROLONG, REFUSED, ACQUIRE, CALL_ACQUIRE]),
+            extend: Text::of(&[ADMISSION, PROLONG, REFUSED, EXTEND, CALL_EXTEND]),
             release: Text::of(&[release_one, MARK, RELEASE, CALL_RELEASE]),
-            batch: Text::of(&[ADMISSION, claim, REFUSED, ACQUIRE, EXTEND, MARK, RELEASE, BATCH]),
+            batch: Text::of(&[ADMISSION, claim, PROLONG, REFUSED, ACQUIRE, EXTEND, MARK, RELEASE, BATCH]),
             admit: Text::of(&[ADMIT]),
         }
     }

@@ -147,8 +147,14 @@ impl Store {
         }
     }
 
+    /// Sets a key, or lets the own one live on: not for less than it already would (P9).
     fn set_lock(&mut self, now_ms: u64, key: usize, request: &Request) {
-        self.locks[key] = Some(Lock { value: request.value.clone(), until_ms: now_ms + request.ttl_ms });
+        let own = self.locks[key].as_ref().filter(|lock| lock.value == request.value);
+        let until_ms = match own {
+            Some(lock) if !self.is(Mutant::LateExtendShortens) => lock.until_ms.max(now_ms + request.ttl_ms),
+            _ => now_ms + request.ttl_ms,
+        };
+        self.locks[key] = Some(Lock { value: request.value.clone(), until_ms });
     }
 
     fn set_fence(&mut self, now_ms: u64, key: usize, request: &Request) {

@@ -53,6 +53,7 @@ mutants! {
     NoContinuity "P9" "an extend may be decided after the validity has passed",
     ReviveLost "P9" "a lost lease is extended again",
     ExtendShortens "P9" "an extend may shorten the ttl",
+    LateExtendShortens "P9" "a copy that is late shortens what a longer extend gave",
     NoRepair "P10" "an extend sets no missing key",
     PartialGrant "P11" "an acquire sets the keys that are free",
     NoStaleCheck "P12" "an instance grants any token",

@@ -19,7 +19,7 @@ local function acquire(first, count, value, ttl, token, retention)
       taken[#taken + 1] = KEYS[first + i]
     elseif other == value then
       -- P12: the round's own key counts as free; a repeat with a larger token must pass.
-      redis.call('PEXPIRE', KEYS[first + i], ttl)
+      prolong(KEYS[first + i], ttl)
     else
       if #taken > 0 then
         redis.call('DEL', unpack(taken)) -- P11

@@ -31,7 +31,7 @@ local function extend(first, count, value, ttl, token, closed, retention)
   end
 
   for i = 0, count - 1 do
-    redis.call('PEXPIRE', KEYS[first + i], ttl)
+    prolong(KEYS[first + i], ttl)
   end
 
   -- P10: the instance was down, restarted or late; the lease takes its place here again.

@@ -66,7 +66,7 @@ impl<'a> Script<'a> {
             if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
                 taken.push(key);
             } else if self.is_own(key) {
-                self.store.expire_at(key, expires_at); // P12
+                self.store.prolong(key, expires_at); // P12
             } else {
                 self.take_back(&taken); // P11
                 return Ok(self.refused(index));
@@ -104,7 +104,7 @@ impl<'a> Script<'a> {
             }
         }
         for (key, _) in self.keys() {
-            self.store.expire_at(key, expires_at);
+            self.store.prolong(key, expires_at);
         }
         for (key, fence) in missing {
             self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10

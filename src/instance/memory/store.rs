@@ -73,6 +73,13 @@ impl Store {
         }
     }
 
+    /// As `prolong.lua`: PEXPIREAT, unless the key lives for longer anyway.
+    pub(crate) fn prolong(&mut self, key: &[u8], at: Instant) {
+        if let Some(entry) = self.0.get_mut(key).filter(|entry| entry.expires_at.is_none_or(|end| end < at)) {
+            entry.expires_at = Some(at);
+        }
+    }
+
     /// PTTL; `None` if the key is missing or never expires.
     pub(crate) fn ttl(&self, key: &[u8], now: Instant) -> Option<Duration> {
         let left = self.0.get(key)?.expires_at?.saturating_since(now);

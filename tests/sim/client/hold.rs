@@ -64,7 +64,7 @@ impl World {
     fn begin_extend(&mut self, c: usize) {
         let now = self.client_now(c);
         let quorum = self.scenario.quorum;
-        let longer = self.rng.percent(10);
+        let longer = self.rng.percent(40);
         let max = Duration::from_millis(self.scenario.max_ttl_ms);
         let drift = if self.is(Mutant::NoDrift) { 0 } else { DRIFT_PPM };
         let mutant = self.scenario.mutant;
