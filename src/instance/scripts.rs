@@ -17,6 +17,7 @@ const ADMIT: &str = include_str!("lua/admit.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 const CLAIM_6_2: &str = include_str!("lua/claim_6_2.lua");
 const PROLONG: &str = include_str!("lua/prolong.lua");
+const PROLONG_6_2: &str = include_str!("lua/prolong_6_2.lua");
 const REFUSED: &str = include_str!("lua/refused.lua");
 const ACQUIRE: &str = include_str!("lua/acquire.lua");
 const EXTEND: &str = include_str!("lua/extend.lua");
@@ -55,27 +56,27 @@ impl Text {
 }
 
 impl Scripts {
-    fn with(claim: &str, acquire_one: &str, release_one: &str) -> Self {
+    fn with([claim, prolong]: [&str; 2], acquire_one: &str, release_one: &str) -> Self {
         Self {
-            acquire: Text::of(&[ADMISSION, acquire_one, claim, PROLONG, REFUSED, ACQUIRE, CALL_ACQUIRE]),
-            extend: Text::of(&[ADMISSION, PROLONG, REFUSED, EXTEND, CALL_EXTEND]),
+            acquire: Text::of(&[ADMISSION, acquire_one, claim, prolong, REFUSED, ACQUIRE, CALL_ACQUIRE]),
+            extend: Text::of(&[ADMISSION, prolong, REFUSED, EXTEND, CALL_EXTEND]),
             release: Text::of(&[release_one, MARK, RELEASE, CALL_RELEASE]),
-            batch: Text::of(&[ADMISSION, claim, PROLONG, REFUSED, ACQUIRE, EXTEND, MARK, RELEASE, BATCH]),
+            batch: Text::of(&[ADMISSION, claim, prolong, REFUSED, ACQUIRE, EXTEND, MARK, RELEASE, BATCH]),
             admit: Text::of(&[ADMIT]),
         }
     }
 
     /// The scripts for a server, given the version of Redis that it is compatible with.
     pub(super) fn for_version(major: u32) -> &'static Self {
-        static SINCE_7: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(CLAIM, ACQUIRE_ONE, RELEASE_ONE));
-        static SINCE_6_2: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(CLAIM_6_2, "", RELEASE_ONE));
+        static SINCE_7: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], ACQUIRE_ONE, RELEASE_ONE));
+        static SINCE_6_2: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM_6_2, PROLONG_6_2], "", RELEASE_ONE));
         if major >= 7 { &SINCE_7 } else { &SINCE_6_2 }
     }
 
     /// The scripts without their shortcuts, to be compared with those that have them.
     #[cfg(feature = "testing")]
     pub(super) fn without_shortcuts() -> &'static Self {
-        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(CLAIM, "", ""));
+        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], "", ""));
         &PLAIN
     }
 

@@ -97,6 +97,15 @@ impl Lease {
         Ok(Round::extend(quorum, terms, self.valid_until, now))
     }
 
+    /// Whether the answers of an extend round show that no quorum has kept the lease (P20): so many
+    /// instances did not have its key that another client may have held the lock meanwhile.
+    ///
+    /// That they have it again, as a repair leaves it, does not undo that.
+    #[must_use]
+    pub fn is_gone(round: &Round) -> bool {
+        round.quorum().is_out_of_reach(round.gone().len())
+    }
+
     /// Takes in the end of an extend round: only a victory moves the validity, and only forward.
     ///
     /// A round that was not won changes nothing (P8): the lease stays valid as long as it was, and

@@ -47,7 +47,7 @@ pub use outcome::{Contention, Defeat};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use reply::{Refusal, Reply};
 pub use round::{Answer, Round};
-pub use schedule::{RetryDelay, reconnect_delay};
+pub use schedule::{RenewalPlan, RetryDelay, reconnect_delay};
 pub use standing::{Raw, Remedy, Standing};
 pub use time::Instant;
 pub use validity::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, Terms, TermsError};

@@ -145,7 +145,13 @@ impl Round {
     /// The instances that granted.
     #[must_use]
     pub fn granted(&self) -> InstanceSet {
-        self.which(|reply| matches!(reply, Some(Reply::Granted)))
+        self.which(|reply| matches!(reply, Some(Reply::Granted | Reply::Repaired)))
+    }
+
+    /// The instances that said to an extend that the key was not there, or is somebody else's.
+    #[must_use]
+    pub fn gone(&self) -> InstanceSet {
+        self.which(|reply| matches!(reply, Some(Reply::Repaired | Reply::Refused(_))))
     }
 
     /// The instances that may hold the round's key, now or later: all that were asked except

@@ -75,7 +75,7 @@ fn missed_scripts(round: &Round) -> bool {
     let could_grant = round.answers().iter().filter(|answer| {
         matches!(
             answer.as_ref().map(|answer| &answer.reply),
-            None | Some(Reply::Granted | Reply::NotSent(Cause::ScriptMissing))
+            None | Some(Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing))
         )
     });
     could_grant.count() >= round.quorum().votes() && !round.is_too_slow()

@@ -46,6 +46,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
         (Request::Release(_), _) => None,
         (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
             (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
+            (Request::Extend(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
             (_, b"not admitted", [Value::Int(left_ms)]) => {
                 Some(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
             }
@@ -63,7 +64,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
 fn clock_of_grant(request: &Request, value: &Value) -> Option<u64> {
     match (request, value) {
         (Request::Acquire(_) | Request::Extend(_), Value::Array(items)) => match items.as_slice() {
-            [word, Value::Int(us)] if bytes(word)? == b"granted" => u64::try_from(*us).ok().filter(|us| *us > 0),
+            [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => u64::try_from(*us).ok().filter(|us| *us > 0),
             _ => None,
         },
         _ => None,

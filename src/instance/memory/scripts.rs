@@ -106,13 +106,14 @@ impl<'a> Script<'a> {
         for (key, _) in self.keys() {
             self.store.prolong(key, expires_at);
         }
+        let reply = if missing.is_empty() { Reply::Granted } else { Reply::Repaired };
         for (key, fence) in missing {
             self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10
             if self.stored(fence)?.is_none_or(|stored| stored < self.token()) {
                 self.keep_token(fence, &self.token());
             }
         }
-        Ok(Reply::Granted)
+        Ok(reply)
     }
 
     fn release(&mut self) -> Reply {

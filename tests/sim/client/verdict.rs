@@ -1,6 +1,6 @@
 //! The verdict of a round: production's, or that of a planted bug.
 
-use redquorum::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
+use redquorum::protocol::{Cause, InstanceId, InstanceSet, Instant, Lease, Reply, Round, Verdict};
 
 use super::{Flight, Purpose};
 use crate::mutants::Mutant;
@@ -12,6 +12,7 @@ impl World {
     /// Looks at a flight after each reply and acts once when it is decided.
     pub(super) fn decide(&mut self, c: usize, flight: u32) {
         let Some(at) = self.flight_index(c, flight) else { return };
+        self.lose_if_gone(c, at);
         if self.clients[c].flights[at].decided {
             return;
         }
@@ -25,6 +26,18 @@ impl World {
             Purpose::Acquire { .. } if won => self.on_acquired(c, at),
             Purpose::Acquire { .. } => self.on_not_acquired(c, at),
             Purpose::Extend => self.on_extend_decided(c, at, won),
+        }
+    }
+
+    /// P20: so many instances did not have the lease any more that no quorum kept it.
+    fn lose_if_gone(&mut self, c: usize, at: usize) {
+        let flight = &self.clients[c].flights[at];
+        let id = flight.ticket.id;
+        let gone = flight.purpose == Purpose::Extend && Lease::is_gone(&flight.round);
+        if gone && self.clients[c].held.as_ref().is_some_and(|held| held.ticket.id == id && !held.leaving) {
+            self.stats.losses += 1;
+            self.note_loss(c);
+            self.release_now(c);
         }
     }
 
