@@ -106,7 +106,7 @@ pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
     shared.instances.iter().filter_map(report).collect()
 }
 
-fn address(shared: &Shared, id: InstanceId) -> String {
+pub(super) fn address(shared: &Shared, id: InstanceId) -> String {
     shared.instances.get(id.index()).map(|instance| instance.address().to_owned()).unwrap_or_default()
 }
 

@@ -124,6 +124,12 @@ impl Round {
         }
     }
 
+    /// When it was begun, before anything was sent.
+    #[must_use]
+    pub const fn started_at(&self) -> Instant {
+        self.started_at
+    }
+
     /// Whether the clock, not the votes, lost the round.
     #[must_use]
     pub const fn is_too_slow(&self) -> bool {

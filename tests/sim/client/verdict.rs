@@ -1,6 +1,6 @@
 //! The verdict of a round: production's, or that of a planted bug.
 
-use redquorum::protocol::{Cause, InstanceId, InstanceSet, Instant, Lease, Reply, Round, Verdict};
+use redquorum::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
 
 use super::{Flight, Purpose};
 use crate::mutants::Mutant;
@@ -33,8 +33,9 @@ impl World {
     fn lose_if_gone(&mut self, c: usize, at: usize) {
         let flight = &self.clients[c].flights[at];
         let id = flight.ticket.id;
-        let gone = flight.purpose == Purpose::Extend && Lease::is_gone(&flight.round);
-        if gone && self.clients[c].held.as_ref().is_some_and(|held| held.ticket.id == id && !held.leaving) {
+        let extends = flight.purpose == Purpose::Extend;
+        let held = self.clients[c].held.as_ref().filter(|held| extends && held.ticket.id == id && !held.leaving);
+        if held.is_some_and(|held| held.lease.is_gone(&flight.round)) {
             self.stats.losses += 1;
             self.note_loss(c);
             self.release_now(c);
