@@ -20,7 +20,7 @@ use crate::runtime::release::release;
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     shared: Arc<Shared>,
-    settings: Settings,
+    settings: Arc<Settings>,
     hold: Arc<Hold>,
     /// Whether the lease was left: nothing to do when this is dropped.
     has_left: bool,
@@ -37,7 +37,7 @@ pub struct Released {
 }
 
 impl Guard {
-    pub(crate) const fn new(shared: Arc<Shared>, settings: Settings, hold: Arc<Hold>) -> Self {
+    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, hold: Arc<Hold>) -> Self {
         Self { shared, settings, hold, has_left: false }
     }
 

@@ -20,7 +20,7 @@ use crate::runtime::hold::Hold;
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock<'a> {
     shared: &'a Arc<Shared>,
-    settings: &'a Settings,
+    settings: &'a Arc<Settings>,
     names: ResourceNames,
     ttl: Option<Duration>,
     limit: Option<Duration>,
@@ -40,7 +40,7 @@ pub struct Ran<T> {
 }
 
 impl<'a> Lock<'a> {
-    pub(crate) const fn new(shared: &'a Arc<Shared>, settings: &'a Settings, names: ResourceNames) -> Self {
+    pub(crate) fn new(shared: &'a Arc<Shared>, settings: &'a Arc<Settings>, names: ResourceNames) -> Self {
         let (renewal, max_hold) = (settings.renewal, settings.max_hold);
         Self { shared, settings, names, ttl: None, limit: None, holder: None, renewal, max_hold }
     }
@@ -180,7 +180,7 @@ impl<'a> Lock<'a> {
 
     fn guard(&self, wish: &Wish, result: Result<Arc<Hold>, Failure>) -> Result<Guard, AcquireError> {
         match result {
-            Ok(hold) => Ok(Guard::new(Arc::clone(self.shared), self.settings.clone(), hold)),
+            Ok(hold) => Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), hold)),
             Err(failure) => {
                 let error = acquire_error(self.shared, &wish.resources, failure);
                 tracing::debug!(resources = wish.resources.display_all(), %error, "not acquired");

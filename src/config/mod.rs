@@ -272,7 +272,7 @@ impl Builder {
             fence_retention: self.fence_retention,
             closed: AtomicBool::new(false),
         };
-        Ok(Redlock::new(Arc::new(shared), settings))
+        Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }
 
     fn start(&self, addresses: Vec<Address>, hints: &mpsc::UnboundedSender<Hint>) -> Arc<[Arc<dyn Instance>]> {
