@@ -149,12 +149,12 @@ impl Guard {
     /// background, and the keys expire with their ttl at the latest; there is nothing to repeat.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.has_left = true;
-        let is_valid = self.is_valid();
+        let (is_valid, is_gone) = (self.is_valid(), self.hold.is_gone());
         let Some((claim, asked)) = self.shared.keeper.leave(&self.hold) else {
             return Ok(Released { was_still_held: is_valid }); // other guards of its holder go on
         };
         match release(&self.shared, &claim, asked).await {
-            Ok(was_still_held) => Ok(Released { was_still_held }),
+            Ok(was_still_held) => Ok(Released { was_still_held: was_still_held && !is_gone }),
             Err(round) => Err(release_error(&self.shared, &round)),
         }
     }

@@ -75,7 +75,8 @@ pub(crate) async fn try_once(shared: &Shared, wish: &Wish) -> Result<Arc<Hold>, 
 async fn enter(shared: &Shared, wish: &Wish, hold: &Arc<Hold>) -> bool {
     let enough = wish.terms.least_left();
     if hold.remaining(&*shared.clock) < enough {
-        let _ = extend(shared, hold, wish.terms).await; // what is left is looked at below
+        let terms = hold.terms().longer(wish.terms); // an extend cannot shorten
+        let _ = extend(shared, hold, terms).await; // what is left is looked at below
     }
     hold.remaining(&*shared.clock) >= enough && hold.enter(&*shared.clock).is_some()
 }

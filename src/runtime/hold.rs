@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::acquire::Won;
 use crate::clock::Clock;
 use crate::instance::Claim;
-use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, Quorum, Reply, Round};
+use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, Quorum, Reply, Round, Terms, Verdict};
 
 /// What an instance was found to have in the place of a lease; `None` if nothing.
 pub(crate) type Found = (InstanceId, Option<Vec<u8>>);
@@ -114,12 +114,22 @@ impl Hold {
         if state.end.is_some() { Duration::ZERO } else { state.lease.remaining(clock.now()) }
     }
 
-    /// One more guard for the same holder (P23), with a larger token; `None` if it is too late, or
-    /// no token is left before that of the next grant.
+    /// The terms of the last round that was begun for it.
+    pub(crate) fn terms(&self) -> Terms {
+        self.state().lease.terms()
+    }
+
+    /// One more guard for the same holder (P23), with a larger token; `None` if it is too late.
+    ///
+    /// When no token is left before that of the next grant, the last one stays: to take a larger one
+    /// from the instances would be a new lease, and end this one for the guards that it has.
     pub(crate) fn enter(&self, clock: &dyn Clock) -> Option<FencingToken> {
         let mut state = self.state();
         let lives = state.end.is_none() && state.lease.is_valid(clock.now());
-        let token = state.token.hand_over().filter(|_| lives)?;
+        if !lives {
+            return None;
+        }
+        let token = state.token.hand_over().unwrap_or(state.token);
         state.token = token;
         state.guards += 1;
         Some(token)
@@ -187,11 +197,19 @@ impl Hold {
         self.end(state, End::Gone(found.into()));
     }
 
+    /// Whether it was found that no quorum has kept it. Its keys may be there again: repaired (P10),
+    /// which does not undo that.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.state().end, Some(End::Gone(_)))
+    }
+
     /// How it ended, if it has. Validity that has passed by now is found out here.
     pub(crate) fn ended(&self, clock: &dyn Clock) -> Option<End> {
+        let now = clock.now();
         let mut state = self.state();
-        if state.end.is_none() && !state.lease.is_valid(clock.now()) {
-            let last = state.failed.take();
+        if state.end.is_none() && !state.lease.is_valid(now) {
+            let late = state.round.take_if(|round| round.verdict(now) == Verdict::Lost);
+            let last = late.map(Arc::from).or_else(|| state.failed.take());
             self.end(state, End::Expired(last));
             state = self.state();
         }

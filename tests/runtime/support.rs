@@ -24,6 +24,13 @@ pub(crate) fn cluster_of(count: usize) -> (Cluster, Redlock) {
     (cluster, redlock)
 }
 
+/// As [`cluster_of`], with leases that are renewed, as they are by default.
+pub(crate) fn renewing(count: usize) -> (Cluster, Redlock) {
+    let cluster = Cluster::new(count);
+    let redlock = cluster.builder().build().unwrap();
+    (cluster, redlock)
+}
+
 pub(crate) async fn held(redlock: &Redlock, name: &str) -> Guard {
     redlock.lock(name).try_acquire().await.unwrap()
 }

@@ -34,13 +34,17 @@ impl Book {
     }
 
     /// Takes a lease out that has ended.
-    pub(super) fn strike(&mut self, state: &mut State) {
+    pub(super) fn strike(&mut self, hold: &Hold) {
+        let state = &mut *hold.state();
         if let Some(place) = state.due.take() {
             self.due.remove(&place);
         }
         if std::mem::take(&mut state.is_watched) {
             for key in state.claim.resources.lock_keys() {
-                self.watched.remove(key);
+                // By now it may be the key of a later lease.
+                if self.watched.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), hold)) {
+                    self.watched.remove(key);
+                }
             }
         }
     }
@@ -70,8 +74,12 @@ impl Book {
         self.watched.len() < self.most_watched
     }
 
-    /// Remembers whose keys these are; false if too many are being watched.
-    pub(super) fn watch(&mut self, hold: &Arc<Hold>, state: &mut State) -> bool {
+    /// Remembers whose keys these are; false if too many are being watched, or it has ended.
+    pub(super) fn watch(&mut self, hold: &Arc<Hold>) -> bool {
+        let state = &mut *hold.state();
+        if state.has_ended() {
+            return false; // it would stay in the book
+        }
         if state.is_watched {
             return true;
         }

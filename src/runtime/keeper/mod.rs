@@ -84,7 +84,7 @@ impl Keeper {
         let mut book = self.book();
         let letting_go = hold.leave();
         if hold.state().has_ended() {
-            book.strike(&mut hold.state());
+            book.strike(hold);
         }
         match letting_go {
             LettingGo::Nothing => None,
@@ -97,7 +97,8 @@ impl Keeper {
         let mut book = self.book();
         let mut state = hold.state();
         if state.has_ended() {
-            book.strike(&mut state);
+            drop(state);
+            book.strike(hold);
         } else {
             let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
             let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));

@@ -42,7 +42,7 @@ impl Task {
             let Some((next, claim)) = self.begin(&hold, &mut state, now) else {
                 drop(state);
                 let _ = hold.ended(&*self.clock); // its validity has passed: whoever waits is told
-                book.strike(&mut hold.state());
+                book.strike(&hold);
                 continue;
             };
             book.put(&hold, &mut state, next);
@@ -143,7 +143,7 @@ impl Task {
         drop(state);
         if was_missing && hold.note_answers(&round) {
             tracing::warn!(resources = hold.claim().resources.display_all(), "lost: no quorum can have kept it");
-            book.strike(&mut hold.state());
+            book.strike(hold);
             return false;
         }
         let mut state = hold.state();

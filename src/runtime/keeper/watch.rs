@@ -22,8 +22,8 @@ pub(super) struct Looked {
 impl Task {
     /// Watches a lease on every instance, if not too many are watched already.
     pub(super) fn watch(&self, hold: &Arc<Hold>) {
-        let watched = self.book().watch(hold, &mut hold.state());
-        if watched && !hold.state().has_ended() {
+        let watched = self.book().watch(hold);
+        if watched {
             for id in InstanceId::all(self.instances.len()) {
                 self.look(vec![Arc::clone(hold)], id);
             }
@@ -33,7 +33,7 @@ impl Task {
     /// After a renewal, which ended the watch: watches again, and what was not watched yet.
     pub(super) fn look_again(&self, holds: Vec<Arc<Hold>>, id: InstanceId) {
         let mut book = self.book();
-        let watched: Vec<_> = holds.into_iter().filter(|hold| book.watch(hold, &mut hold.state())).collect();
+        let watched: Vec<_> = holds.into_iter().filter(|hold| book.watch(hold)).collect();
         drop(book);
         watched.chunks(MAX_LOOK).for_each(|holds| self.look(holds.to_vec(), id));
     }
@@ -60,7 +60,7 @@ impl Task {
             }
             if hold.note_missing(id, value, self.quorum, sent) {
                 tracing::warn!(resources = hold.claim().resources.display_all(), "lost: a quorum does not have it");
-                self.book().strike(&mut hold.state());
+                self.book().strike(&hold);
             } else {
                 self.renew_soon(&hold); // a lease repairs itself
             }
