@@ -31,7 +31,7 @@ pub(crate) fn run(
 }
 
 /// As `admission.lua`: the refusal, unless the instance may vote (P14).
-fn may_vote(store: &Store, record: Option<&Record>, wall_us: u64) -> Result<(), Reply> {
+pub(crate) fn may_vote(store: &Store, record: Option<&Record>, wall_us: u64) -> Result<(), Reply> {
     let Some(record) = record else { return Ok(()) };
     let remaining = if store.get(ADMISSION_KEY.as_bytes()) == Some(record.to_wire().as_bytes()) {
         Some(Duration::from_millis(record.vote_from_ms.saturating_mul(1000).saturating_sub(wall_us).div_ceil(1000)))
