@@ -76,17 +76,20 @@ fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize
     }
 }
 
-/// What a look at all keys of `claims` shows of each.
+/// What a look at all keys of `claims` shows of each; `None` if it is no answer to that.
 pub(super) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Option<Vec<Sight>> {
     let Some(Value::Array(values)) = value else { return None };
+    let keys: usize = claims.iter().map(|claim| claim.resources.len()).sum();
+    let are_strings = values.iter().all(|value| *value == Value::Nil || bytes(value).is_some());
+    if values.len() != keys || !are_strings {
+        return None;
+    }
     let mut values = values.iter();
     let sight = |claim: &Arc<Claim>| {
-        let own = |value: &Value| bytes(value) == Some(claim.value.as_bytes());
-        let of_claim: Vec<&Value> = values.by_ref().take(claim.resources.len()).collect();
-        match of_claim.iter().find(|value| !own(value)) {
-            _ if of_claim.len() < claim.resources.len() => Sight::Unknown,
+        let mut of_claim = values.by_ref().take(claim.resources.len()).map(bytes).collect::<Vec<_>>().into_iter();
+        match of_claim.find(|value| *value != Some(claim.value.as_bytes())) {
             None => Sight::Own,
-            Some(other) => Sight::Gone(bytes(other).map(<[u8]>::to_vec)),
+            Some(other) => Sight::Gone(other.map(<[u8]>::to_vec)),
         }
     };
     Some(claims.iter().map(sight).collect())

@@ -60,6 +60,29 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Renewal replies, whole and damaged, and anything else.
+fn renewal() -> impl Strategy<Value = Value> {
+    let head = prop::sample::select(vec!["renewed", "renewed", "not admitted", "granted", "Renewed", ""]);
+    let near = prop_oneof![4 => (-1i64..6).prop_map(Value::Int), 1 => value()];
+    let parts = (head, prop::collection::vec(near, 0..5));
+    let built = parts.prop_map(|(head, rest)| {
+        Value::Array(std::iter::once(Value::BulkString(head.as_bytes().to_vec())).chain(rest).collect())
+    });
+    prop_oneof![3 => built, 1 => value()]
+}
+
+/// Answers to a look, whole and damaged, and anything else.
+fn look() -> impl Strategy<Value = Value> {
+    let own = requests(1)[0].claim().value.as_bytes().to_vec();
+    let one = prop_oneof![
+        6 => Just(Value::BulkString(own)),
+        2 => Just(Value::Nil),
+        2 => word().prop_map(Value::BulkString),
+        1 => value(),
+    ];
+    prop_oneof![5 => prop::collection::vec(one, 0..7).prop_map(Value::Array), 1 => value()]
+}
+
 fn is_text(value: &Value, expected: &[u8]) -> bool {
     match value {
         Value::BulkString(bytes) => bytes == expected,
@@ -118,11 +141,61 @@ proptest! {
     }
 
     #[test]
+    fn only_the_exact_words_of_the_script_renew_and_no_lease_that_it_leaves_out(value in renewal(), count in 0usize..5) {
+        let places = match &value {
+            Value::Array(items) => match items.as_slice() {
+                [word, Value::Int(_), places @ ..] if is_text(word, b"renewed") => Some(places),
+                _ => None,
+            },
+            _ => None,
+        };
+        let limit = i64::try_from(count).unwrap();
+        let all_fit = |places: &[Value]| places.iter().all(|place| matches!(place, Value::Int(place) if (1..=limit).contains(place)));
+        let (raw, others) = classify_renewal(count, Ok(value.clone()));
+        prop_assert_eq!(raw.reply == Reply::Granted, places.is_some_and(all_fit), "{:?}", value);
+        prop_assert!(raw.reply == Reply::Granted || (others.is_empty() && raw.instance_us.is_none()));
+        prop_assert!(others.iter().all(|place| *place < count));
+        if raw.reply == Reply::Granted {
+            prop_assert_eq!(others.len(), places.map_or(0, <[Value]>::len));
+        }
+    }
+
+    #[test]
+    fn only_an_exact_answer_to_a_look_says_that_something_is_gone(value in look(), sizes in prop::collection::vec(1usize..3, 0..4)) {
+        let claims: Vec<Arc<Claim>> = sizes.iter().map(|size| Arc::clone(requests(*size)[0].claim())).collect();
+        let keys = sizes.iter().sum::<usize>();
+        let text = |value: &Value| matches!(value, Value::Nil | Value::BulkString(_) | Value::SimpleString(_));
+        let answer = match &value {
+            Value::Array(values) if values.len() == keys && values.iter().all(text) => Some(values),
+            _ => None,
+        };
+        let sights = classify_look(&claims, Some(&value));
+        prop_assert_eq!(sights.is_some(), answer.is_some(), "{:?}", value);
+        let mut values = answer.into_iter().flatten();
+        for (claim, sight) in claims.iter().zip(sights.into_iter().flatten()) {
+            let own = claim.value.as_bytes();
+            let other = values.by_ref().take(claim.resources.len()).fold(None, |first, value| {
+                first.or_else(|| (!is_text(value, own)).then(|| bytes(value).map(<[u8]>::to_vec)))
+            });
+            prop_assert_eq!(sight, other.map_or(Sight::Own, Sight::Gone));
+        }
+    }
+
+    #[test]
     fn no_error_is_a_vote(code in "[A-Z]{1,12}", details in "\\PC{0,300}") {
+        let wire = format!("-{code} {details}\r\n");
+        let is_no_vote = |reply: &Reply| {
+            let missing = code == "NOSCRIPT" && *reply == Reply::NotSent(Cause::ScriptMissing);
+            missing || matches!(reply, Reply::Unknown(_))
+        };
         for request in requests(1) {
-            let reply = from_wire(&request, &format!("-{code} {details}\r\n"));
-            let unknown = matches!(reply, Reply::Unknown(_));
-            prop_assert!(unknown || (code == "NOSCRIPT" && reply == Reply::NotSent(Cause::ScriptMissing)));
+            prop_assert!(is_no_vote(&from_wire(&request, &wire)));
+        }
+        let value = Parser::new().parse_value(wire.as_bytes());
+        for result in [value.clone(), value.and_then(Value::extract_error)] {
+            let (raw, others) = classify_renewal(3, result.clone());
+            prop_assert!(is_no_vote(&raw.reply) && others.is_empty());
+            prop_assert_eq!(classify_look(&[], result.ok().as_ref()), None);
         }
     }
 
