@@ -29,6 +29,8 @@ pub(crate) struct Server {
     pub(crate) was_replica: bool,
     /// When its clock was last stepped forward, in true time.
     pub(crate) stepped_at: u64,
+    /// Whether its clock was ever set back: keys that were over but not deleted yet live again.
+    pub(crate) was_set_back: bool,
     /// It has forgotten something in this run.
     pub(crate) lost_data: bool,
 }
@@ -59,6 +61,7 @@ impl Server {
             started_ms: now_ms.saturating_sub(up_ms),
             was_replica: false,
             stepped_at: 0,
+            was_set_back: false,
             lost_data: false,
         }
     }
