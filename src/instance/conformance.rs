@@ -11,7 +11,7 @@ use super::memory::scripts::run;
 use super::memory::store::Store;
 use super::scripts::Scripts;
 use super::{Claim, Request};
-use crate::protocol::{FencingToken, Instant, Raw, Record, Reply, Value};
+use crate::protocol::{FencingToken, Instant, Named, Raw, Record, Reply, Value};
 use crate::resource::{Resources, fence_key};
 
 /// What is asked.
@@ -42,6 +42,8 @@ pub struct Ask {
     pub retention: Duration,
     /// Whether an extend was ever sent.
     pub resent: bool,
+    /// Whether the instance is known to be past its quarantine.
+    pub has_served: bool,
 }
 
 impl Ask {
@@ -95,14 +97,16 @@ impl Dialect {
     /// The command for one request.
     #[must_use]
     pub fn command(self, namespace: &str, ask: &Ask, record: Option<&Record>) -> Option<Cmd> {
-        Some(self.0.command(&ask.request(namespace)?, record))
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(self.0.command(&ask.request(namespace)?, named.as_ref()))
     }
 
     /// The command for several requests.
     #[must_use]
     pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&Record>) -> Option<Cmd> {
         let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request(namespace)).collect();
-        Some(self.0.batch(requests?.iter(), record))
+        let named = record.map(|record| Named::new(record.clone(), asks.iter().all(|ask| ask.has_served)));
+        Some(self.0.batch(requests?.iter(), named.as_ref()))
     }
 }
 
@@ -138,7 +142,8 @@ pub enum Content {
 impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
     pub fn run(&mut self, ask: &Ask, record: Option<&Record>, now: Instant, wall_us: u64) -> Option<Reply> {
-        Some(run(&mut self.0, &ask.request("")?, record, (now, wall_us)))
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(run(&mut self.0, &ask.request("")?, named.as_ref(), (now, wall_us)))
     }
 
     /// SET NX PX.

@@ -106,7 +106,10 @@ impl Generator<'_> {
             5 => Step::Expire(self.key(), self.ttl()),
             _ => {
                 let count = self.rng.random_range(1..5);
-                let asks = (0..count).map(|_| self.ask()).collect();
+                let mut asks: Vec<Ask> = (0..count).map(|_| self.ask()).collect();
+                if let [one] = &mut asks[..] {
+                    one.has_served = self.rng.random_bool(0.5);
+                }
                 Step::Asks(asks, self.named())
             }
         }
@@ -150,7 +153,16 @@ impl Generator<'_> {
         }
         let kind = self.one_of(&[Kind::Acquire, Kind::Acquire, Kind::Extend, Kind::Release]);
         let resent = self.rng.random_bool(0.5);
-        Ask { kind, names, nonce: nonce.into(), token, ttl: self.ttl(), retention: self.ttl(), resent }
+        Ask {
+            kind,
+            names,
+            nonce: nonce.into(),
+            token,
+            ttl: self.ttl(),
+            retention: self.ttl(),
+            resent,
+            has_served: false,
+        }
     }
 
     fn named(&mut self) -> Option<Record> {
