@@ -11,7 +11,7 @@ use super::memory::scripts::{may_vote, run};
 use super::memory::store::Store;
 use super::scripts::Scripts;
 use super::{Claim, Request};
-use crate::protocol::{FencingToken, Instant, Raw, Record, Reply, Value};
+use crate::protocol::{FencingToken, Instant, Named, Raw, Record, Reply, Value};
 use crate::resource::{Resources, fence_key};
 
 /// What is asked.
@@ -44,6 +44,8 @@ pub struct Ask {
     pub retention: Duration,
     /// Whether an extend was ever sent.
     pub resent: bool,
+    /// Whether the instance is known to be past its quarantine.
+    pub has_served: bool,
 }
 
 impl Ask {
@@ -111,14 +113,16 @@ impl Dialect {
     /// The command for one request.
     #[must_use]
     pub fn command(self, namespace: &str, ask: &Ask, record: Option<&Record>) -> Option<Cmd> {
-        Some(self.0.command(&ask.request(namespace)?, record))
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(self.0.command(&ask.request(namespace)?, named.as_ref()))
     }
 
     /// The command for several requests.
     #[must_use]
     pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&Record>) -> Option<Cmd> {
         let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request(namespace)).collect();
-        Some(self.0.batch(requests?.iter(), record))
+        let named = record.map(|record| Named::new(record.clone(), asks.iter().all(|ask| ask.has_served)));
+        Some(self.0.batch(requests?.iter(), named.as_ref()))
     }
 
     /// The command that renews leases with one resource each, for the ttl of the first.
@@ -126,7 +130,8 @@ impl Dialect {
     pub fn renew(self, namespace: &str, leases: &[Ask], record: Option<&Record>) -> Option<Cmd> {
         let claims: Option<Vec<Arc<Claim>>> =
             leases.iter().map(|lease| Some(Arc::clone(lease.request(namespace)?.claim()))).collect();
-        Some(self.0.renew(&claims?, leases.first()?.ttl, record))
+        let named = record.map(|record| Named::new(record.clone(), false));
+        Some(self.0.renew(&claims?, leases.first()?.ttl, named.as_ref()))
     }
 }
 
@@ -169,7 +174,8 @@ pub enum Content {
 impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
     pub fn run(&mut self, ask: &Ask, record: Option<&Record>, now: Instant, wall_us: u64) -> Option<Reply> {
-        Some(run(&mut self.0, &ask.request("")?, record, (now, wall_us)))
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(run(&mut self.0, &ask.request("")?, named.as_ref(), (now, wall_us)))
     }
 
     /// What a renewal must be: an extend of each lease that holds its value, and nothing to the others,
@@ -182,7 +188,8 @@ impl Mirror {
         wall_us: u64,
     ) -> Option<(Reply, Vec<usize>)> {
         self.0.expire(now);
-        if let Err(refused) = may_vote(&self.0, record, wall_us) {
+        let named = record.map(|record| Named::new(record.clone(), false));
+        if let Err(refused) = may_vote(&self.0, named.as_ref(), wall_us, false) {
             return Some((refused, Vec::new()));
         }
         let mut others = Vec::new();
@@ -193,7 +200,7 @@ impl Mirror {
                 others.push(place);
                 continue;
             }
-            match run(&mut self.0, &Request::Extend(Arc::clone(request.claim())), record, (now, wall_us)) {
+            match run(&mut self.0, &Request::Extend(Arc::clone(request.claim())), named.as_ref(), (now, wall_us)) {
                 Reply::Granted => {}
                 other => return Some((other, Vec::new())),
             }

@@ -115,7 +115,10 @@ impl Generator<'_> {
             8..=10 => Step::Renew(self.leases(), self.named()),
             _ => {
                 let count = self.rng.random_range(1..5);
-                let asks = (0..count).map(|_| self.ask()).collect();
+                let mut asks: Vec<Ask> = (0..count).map(|_| self.ask()).collect();
+                if let [one] = &mut asks[..] {
+                    one.has_served = self.rng.random_bool(0.5);
+                }
                 Step::Asks(asks, self.named())
             }
         }
@@ -165,7 +168,7 @@ impl Generator<'_> {
             self.one_of(&[Kind::Acquire, Kind::Acquire, Kind::Acquire, Kind::Extend, Kind::Extend, Kind::Release]);
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
-        Ask { kind, names, holder, nonce, token, ttl: self.ttl(), retention: self.ttl(), resent }
+        Ask { kind, names, holder, nonce, token, ttl: self.ttl(), retention: self.ttl(), resent, has_served: false }
     }
 
     /// A holder and a nonce that mostly belong together.

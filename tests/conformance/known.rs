@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(30);
 fn ask(kind: Kind, names: &[&str], number: u64, resent: bool) -> Ask {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let holder = String::new();
-    Ask { kind, names, holder, nonce: 1, token: token(number), ttl: TTL, retention: 2 * TTL, resent }
+    Ask { kind, names, holder, nonce: 1, token: token(number), ttl: TTL, retention: 2 * TTL, resent, has_served: false }
 }
 
 fn asks_as(holder: &str, nonce: u128, ask: Ask) -> Ask {

@@ -95,7 +95,7 @@ impl World {
     }
 
     pub(crate) fn serve(&mut self, c: usize, i: usize, epoch: u32, call: &Call) {
-        let Call { sender, known, request, ticket } = call;
+        let Call { sender, known, has_served, request, ticket } = call;
         if self.rng.percent(10) {
             self.servers[i].snapshot = self.servers[i].store.clone();
         }
@@ -105,7 +105,7 @@ impl World {
         let server = &mut self.servers[i];
         let answer = match request.script {
             Script::Facts => server.facts(now_ms),
-            _ => server.store.execute(now_us, known.as_ref(), request),
+            _ => server.store.execute(now_us, (known.as_ref(), *has_served), request),
         };
         self.mix(self.now ^ request.token.get() ^ (request.script as u64) << 60 ^ (i as u64) << 52);
         tell!(
@@ -127,7 +127,7 @@ impl World {
             sender: *sender,
             named: known.clone(),
             answer: answer.clone(),
-            server_us: now_us,
+            server_us: if *has_served { now_ms * 1000 } else { now_us },
         };
         self.answer(c, i, epoch, back);
         if matches!(answer, Answer::Granted | Answer::Repaired) && request.script != Script::Release {
