@@ -1,0 +1,3 @@
+//! One page.
+use super::Report;
+pub(crate) fn page(_: &Report) -> String { String::new() }
