@@ -5,7 +5,7 @@ SIM = $(CARGO) test --release --test sim
 FEATURES = $$(scripts/features.sh flags)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify fix sim bench servers
+.PHONY: help demo test verify fix sim bench drill servers
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,13 @@ endif
 
 bench: servers ## compare with the least that a lock costs, and with another crate (BENCH_ROUNDS=N)
 	$(CARGO) run --release --package redquorum-bench
+
+drill: servers ## break real instances in Docker while clients lock (QUICK=1, SCENARIO=name,.. SERVER=redis|valkey, ARGS=..)
+	@docker version >/dev/null 2>&1 || { echo "no Docker engine answers: start it, or join the group docker"; exit 1; }
+	$(CARGO) build --release --package redquorum-drill
+	docker/image/build.sh $${CARGO_TARGET_DIR:-target}/release/drill
+	$${CARGO_TARGET_DIR:-target}/release/drill run $(if $(QUICK),--quick,--controls) \
+		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SERVER),--server $(SERVER)) $(ARGS)
 
 servers: ## make sure that a Redis and a Valkey server are here
 	@scripts/servers.sh

@@ -83,11 +83,10 @@ strip --strip-debug "$ROOT"/bin/* 2>/dev/null || true # makes it smaller where t
 printf 'hosts: files dns\n' >"$ROOT/etc/nsswitch.conf"
 printf 'root:x:0:0::/:/bin/sh\n' >"$ROOT/etc/passwd"
 
-before=$(docker image inspect --format '{{.Id}}' "$IMAGE" 2>/dev/null || true)
-after=$(tar -C "$ROOT" --sort=name --mtime=@0 --owner=0 --group=0 -c . |
+tar -C "$ROOT" --sort=name --mtime=@0 --owner=0 --group=0 -c . |
     docker import --change 'LABEL redquorum.drill=image' --change 'ENV PATH=/bin' --change 'WORKDIR /data' \
-        --change 'CMD ["valkey-server", "--protected-mode", "no"]' - "$IMAGE")
-if [ -n "$before" ] && [ "$before" != "$after" ]; then docker rmi "$before" >/dev/null 2>&1 || true; fi
+        --change 'CMD ["valkey-server", "--protected-mode", "no"]' - "$IMAGE" >/dev/null
+docker image prune --force --filter label=redquorum.drill >/dev/null # those that earlier builds left without a name
 say "built $IMAGE: $(du -sh "$ROOT" | cut -f1)," \
     "$(docker run --rm "$IMAGE" redis-server --version | cut -d' ' -f1-3)," \
     "$(docker run --rm "$IMAGE" valkey-server --version | cut -d' ' -f1-3)"

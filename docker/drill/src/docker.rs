@@ -185,10 +185,15 @@ impl Engine {
         self.remove_containers(|owner| owner == std::process::id()).await
     }
 
-    /// Removes everything of this run.
+    /// Removes everything of this run, and makes sure of it.
     pub(crate) async fn close(&self) -> Outcome {
         self.clear().await?;
-        Ok(self.docker.remove_network(&self.network).await?)
+        self.docker.remove_network(&self.network).await?;
+        let is_ours = |owner| owner == std::process::id();
+        match self.containers(is_ours).await?.len() {
+            0 => Ok(()),
+            left => Err(format!("{left} containers could not be removed").into()),
+        }
     }
 
     /// Removes what processes that do not live any more have made.
@@ -205,14 +210,18 @@ impl Engine {
         Ok(())
     }
 
-    async fn remove_containers(&self, of: impl Fn(u32) -> bool) -> Outcome {
+    async fn containers(&self, of: impl Fn(u32) -> bool) -> Outcome<Vec<String>> {
         let filters = HashMap::from([("label", vec![LABEL])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let containers = self.docker.list_containers(Some(options)).await?;
-        let ours = containers.into_iter().filter(|found| owner(found.labels.as_ref()).is_some_and(&of));
-        let removals = ours.map(|found| async move {
+        let found = self.docker.list_containers(Some(options)).await?;
+        let ours = found.into_iter().filter(|found| owner(found.labels.as_ref()).is_some_and(&of));
+        Ok(ours.filter_map(|found| found.id).collect())
+    }
+
+    async fn remove_containers(&self, of: impl Fn(u32) -> bool) -> Outcome {
+        let removals = self.containers(of).await?.into_iter().map(|id| async move {
             let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-            self.docker.remove_container(&found.id.unwrap_or_default(), Some(options)).await
+            self.docker.remove_container(&id, Some(options)).await
         });
         for removed in futures_util::future::join_all(removals).await {
             removed?;

@@ -43,7 +43,14 @@ async fn play_all(engine: &Engine, rounds: &[Round], options: &Options) -> Outco
     let mut report = Report::new(options, versions);
     for (index, round) in rounds.iter().enumerate() {
         let Round { scenario, steps, server, peer } = round;
-        eprint!("{:>3}/{} {:<24} {:<13} {:<10} ", index + 1, rounds.len(), scenario.name, server.program(), peer.name());
+        eprint!(
+            "{:>3}/{} {:<24} {:<13} {:<10} ",
+            index + 1,
+            rounds.len(),
+            scenario.name,
+            server.program(),
+            peer.name()
+        );
         let history = play(engine, scenario, steps, *server, *peer).await?;
         let result = judge(round, history);
         eprintln!("{}", result.line());
@@ -85,7 +92,12 @@ fn rounds(options: &Options) -> Outcome<Vec<Round>> {
                 peers.extend(scenario.violated_by.iter().filter(|peer| **peer != options.peer));
             }
             let steps = scenario.steps.to_vec();
-            rounds.extend(peers.iter().map(|peer| Round { scenario: *scenario, steps: steps.clone(), server, peer: *peer }));
+            rounds.extend(peers.iter().map(|peer| Round {
+                scenario: *scenario,
+                steps: steps.clone(),
+                server,
+                peer: *peer,
+            }));
         }
         if chosen("mixture", true) {
             let (scenario, steps) = mixture(seconds, options.seed);

@@ -121,6 +121,11 @@ impl Result {
             }
     }
 
+    /// The name of its files, without the ending.
+    fn file(&self) -> String {
+        format!("{}-{}-{}", self.scenario, self.server, self.peer.replace(' ', "-"))
+    }
+
     /// For the terminal.
     pub(crate) fn line(&self) -> String {
         let share = |phase: &crate::check::Phase| {
@@ -182,7 +187,10 @@ impl Report {
         );
         for result in self.results.iter().filter(|result| result.verdict == Verdict::Violated) {
             for violation in &result.violations {
-                text.push_str(&format!("{} on {}: {}: {}\n", result.scenario, result.server, violation.rule, violation.text));
+                text.push_str(&format!(
+                    "{} on {}: {}: {}\n",
+                    result.scenario, result.server, violation.rule, violation.text
+                ));
             }
         }
         text
@@ -193,8 +201,10 @@ impl Report {
         std::fs::write(format!("{dir}/report.json"), serde_json::to_string_pretty(self)?)?;
         for result in &self.results {
             let lines: std::result::Result<Vec<String>, _> = result.history.iter().map(serde_json::to_string).collect();
-            let name = format!("{dir}/{}-{}-{}.jsonl", result.scenario, result.server, result.peer.replace(' ', "-"));
-            std::fs::write(name, lines?.join("\n"))?;
+            std::fs::write(format!("{dir}/{}.jsonl", result.file()), lines?.join("\n"))?;
+        }
+        for result in &self.results {
+            std::fs::write(format!("{dir}/{}.svg", result.file()), timeline::draw(result))?;
         }
         std::fs::write(format!("{dir}/report.html"), html::page(self))?;
         Ok(())

@@ -42,12 +42,7 @@ const fn crowd(
     Scenario { name, about, shows, seconds, steps, ..BASE }
 }
 
-const fn pivot(
-    name: &'static str,
-    about: &'static str,
-    steps: &'static [(f64, super::Act)],
-    quick: bool,
-) -> Scenario {
+const fn pivot(name: &'static str, about: &'static str, steps: &'static [(f64, super::Act)], quick: bool) -> Scenario {
     let violated_by = &[Off, Rslock];
     Scenario { name, about, steps, violated_by, quick, clients: PIVOT, prepare: PIVOT_CUTS, seconds: 9.0, ..BASE }
 }
@@ -71,30 +66,36 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         11.0,
         &[(2.0, Kill(&[1, 2, 3])), (6.0, Start(&[1, 2, 3]))],
     )),
-    crowd("pause-minority", "two of five hang", Available, 9.0, &[
-        (2.0, Pause(&[1, 2])),
-        (6.0, Resume(&[1, 2])),
-    ]),
-    quick(crowd("pause-majority", "three of five hang for two ttls", FailsFast, 10.0, &[
-        (2.0, Pause(&[3, 4, 5])),
-        (6.0, Resume(&[3, 4, 5])),
-    ])),
+    crowd("pause-minority", "two of five hang", Available, 9.0, &[(2.0, Pause(&[1, 2])), (6.0, Resume(&[1, 2]))]),
+    quick(crowd(
+        "pause-majority",
+        "three of five hang for two ttls",
+        FailsFast,
+        10.0,
+        &[(2.0, Pause(&[3, 4, 5])), (6.0, Resume(&[3, 4, 5]))],
+    )),
     pivot(
         "restart-pivot",
-        "the one instance that two majorities share is restarted empty under a held lock",
-        &[(2.0, Restart(&[3])), (5.5, Heal)],
+        "the one instance that two majorities share is restarted empty under a held lock, out of the holder's sight",
+        &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Restart(&[3])), (5.5, Mend(&[1]))],
         true,
     ),
     Scenario {
         clients: &[&[Holder], &[Rival], &[Worker, Worker]],
-        ..crowd("rolling-restart", "all five are restarted empty, one by one, under one renewed lease", KeepsHolding, 22.0, &[
-            (1.5, Restart(&[1])),
-            (5.5, Restart(&[2])),
-            (9.5, Restart(&[3])),
-            (13.5, Restart(&[4])),
-            (17.5, Restart(&[5])),
-            (20.5, Heal),
-        ])
+        ..crowd(
+            "rolling-restart",
+            "all five are restarted empty, one by one, under one renewed lease",
+            KeepsHolding,
+            22.0,
+            &[
+                (1.5, Restart(&[1])),
+                (5.5, Restart(&[2])),
+                (9.5, Restart(&[3])),
+                (13.5, Restart(&[4])),
+                (17.5, Restart(&[5])),
+                (20.5, Heal),
+            ],
+        )
     },
     Scenario {
         setup: Setup::Replica,
@@ -102,7 +103,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..pivot(
             "stale-replica",
             "the shared master is killed, its stale replica promoted at the same address",
-            &[(2.0, Kill(&[3])), (2.3, Promote(&[1, 2, 3])), (5.5, Heal)],
+            &[(2.0, Kill(&[3])), (2.1, Promote(&[2, 3])), (5.5, Promote(&[1]))],
             false,
         )
     },
@@ -121,7 +122,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         prepare: &[Cut(&[1], &[5], Refused), Cut(&[2], &[1, 2], Refused)],
         violated_by: &[],
         shows: KeepsHolding,
-        ..pivot("split-brain-superquorum", "the same, and four votes are needed", &[(2.0, Promote(&[2])), (7.5, Heal)], false)
+        ..pivot(
+            "split-brain-superquorum",
+            "the same, and four votes are needed",
+            &[(2.0, Promote(&[2])), (7.5, Heal)],
+            false,
+        )
     },
     pivot("flush-pivot", "FLUSHALL on the shared instance", &[(2.0, Flush(&[3])), (5.5, Heal)], true),
     Scenario {
@@ -135,39 +141,63 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         &[(2.0, Clock(&[3], 60)), (5.5, Heal)],
         true,
     ),
-    crowd("clock-backward", "the clocks of two jump back by a minute", Available, 9.0, &[
-        (2.0, Clock(&[1, 2], -60)),
-        (5.5, Clock(&[1, 2], 0)),
-    ]),
+    crowd(
+        "clock-backward",
+        "the clocks of two jump back by a minute",
+        Available,
+        9.0,
+        &[(2.0, Clock(&[1, 2], -60)), (5.5, Clock(&[1, 2], 0))],
+    ),
     Scenario {
         setup: Setup::Proxies,
-        ..crowd("slow-links", "the links to three of five take 40 ms each way", Available, 10.0, &[
-            (2.0, Slow(&[1, 2, 3], 40)),
-            (7.0, Slow(&[1, 2, 3], 0)),
-        ])
+        ..crowd(
+            "slow-links",
+            "the links to three of five take 40 ms each way",
+            Available,
+            10.0,
+            &[(2.0, Slow(&[1, 2, 3], 40)), (7.0, Slow(&[1, 2, 3], 0))],
+        )
     },
-    crowd("lossy-links", "one packet of five to and from three of five is lost", Safety, 11.0, &[
-        (2.0, Cut(&[1, 2, 3], &[1, 2, 3], Lossy)),
-        (7.0, Mend(&[1, 2, 3])),
-    ]),
-    crowd("cut-replies", "two clients get no answer from three of five, which still act", Safety, 11.0, &[
-        (2.0, Cut(&[1, 2], &[1, 2, 3], Replies)),
-        (6.0, Mend(&[1, 2])),
-    ]),
-    crowd("cut-requests", "nothing that one client sends reaches four of five", Safety, 10.0, &[
-        (2.0, Cut(&[1], &[1, 2, 3, 4], Requests)),
-        (6.0, Mend(&[1])),
-    ]),
-    crowd("cut-islands", "each client is cut from two other instances", Available, 10.0, &[
-        (2.0, Cut(&[1], &[1, 2], Lost)),
-        (2.0, Cut(&[2], &[3, 4], Lost)),
-        (2.0, Cut(&[3], &[5, 1], Lost)),
-        (6.0, Mend(&[1, 2, 3])),
-    ]),
-    crowd("memory-full", "two of five reach maxmemory and refuse writes", Available, 9.0, &[
-        (2.0, Fill(&[1, 2])),
-        (6.0, Drain(&[1, 2])),
-    ]),
+    crowd(
+        "lossy-links",
+        "one packet of five to and from three of five is lost",
+        Safety,
+        11.0,
+        &[(2.0, Cut(&[1, 2, 3], &[1, 2, 3], Lossy)), (7.0, Mend(&[1, 2, 3]))],
+    ),
+    crowd(
+        "cut-replies",
+        "two clients get no answer from three of five, which still act",
+        Safety,
+        11.0,
+        &[(2.0, Cut(&[1, 2], &[1, 2, 3], Replies)), (6.0, Mend(&[1, 2]))],
+    ),
+    crowd(
+        "cut-requests",
+        "nothing that one client sends reaches four of five",
+        Safety,
+        10.0,
+        &[(2.0, Cut(&[1], &[1, 2, 3, 4], Requests)), (6.0, Mend(&[1]))],
+    ),
+    crowd(
+        "cut-islands",
+        "each client is cut from two other instances",
+        Available,
+        10.0,
+        &[
+            (2.0, Cut(&[1], &[1, 2], Lost)),
+            (2.0, Cut(&[2], &[3, 4], Lost)),
+            (2.0, Cut(&[3], &[5, 1], Lost)),
+            (6.0, Mend(&[1, 2, 3])),
+        ],
+    ),
+    crowd(
+        "memory-full",
+        "two of five reach maxmemory and refuse writes",
+        Available,
+        9.0,
+        &[(2.0, Fill(&[1, 2])), (6.0, Drain(&[1, 2]))],
+    ),
     Scenario {
         setup: Setup::WrongAccess,
         ..crowd("wrong-access", "one instance wants a password, another no TLS", Available, 6.0, &[(2.0, Heal)])
@@ -175,10 +205,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         clients: &[&[Careless], &[Rival], &[Worker, Worker]],
         violated_by: &[Rslock],
-        ..quick(crowd("client-paused", "the holder hangs past its lease, and then writes", RefusedWrite, 10.0, &[
-            (2.0, PauseClient(1)),
-            (6.0, ResumeClient(1)),
-        ]))
+        ..quick(crowd(
+            "client-paused",
+            "the holder hangs past its lease, and then writes",
+            RefusedWrite,
+            10.0,
+            &[(2.0, PauseClient(1)), (6.0, ResumeClient(1))],
+        ))
     },
     Scenario {
         clients: &[&[Holder], &[Rival], &[Worker, Worker]],

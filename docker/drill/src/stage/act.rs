@@ -53,6 +53,13 @@ impl Stage<'_> {
                 self.state(who, "up");
                 self.shell_each(who, "redis-cli config set maxmemory 0").await
             }
+            _ => self.act_on_links_and_clients(act).await,
+        }
+    }
+
+    async fn act_on_links_and_clients(&mut self, act: &Act) -> Outcome {
+        let engine = self.engine;
+        match *act {
             Act::Cut(clients, who, way) => {
                 self.state(who, "cut");
                 self.cut(clients, who, way).await
@@ -88,7 +95,7 @@ impl Stage<'_> {
                 self.client(client, "down");
                 engine.kill(&client_name(client)).await
             }
-            Act::Heal => Ok(()),
+            _ => Ok(()), // the others are above
         }
     }
 

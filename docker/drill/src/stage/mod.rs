@@ -72,7 +72,8 @@ impl Stage<'_> {
             self.act(act).await?;
         }
         let (engine, clients) = (self.engine, 1..=self.scenario.clients.len());
-        try_join_all(clients.map(|client| async move { engine.shell(&client_name(client), "> /tmp/go").await })).await?;
+        try_join_all(clients.map(|client| async move { engine.shell(&client_name(client), "> /tmp/go").await }))
+            .await?;
         // New instances vote after a ttl; a server tells its start in whole seconds.
         sleep(TTL + Duration::from_secs(1)).await;
         let start = now();
@@ -82,10 +83,10 @@ impl Stage<'_> {
             if index == 0 {
                 self.note(What::Fault);
             }
-            self.act(act).await?;
             if index == last {
                 self.note(What::Healed);
             }
+            self.act(act).await?;
         }
         sleep_until(start, self.scenario.seconds).await;
         self.collect().await
