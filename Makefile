@@ -5,10 +5,10 @@ SIM = $(CARGO) test --release --test sim
 FEATURES = $$(scripts/features.sh flags)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify fix sim bench drill servers
+.PHONY: help demo test verify fix sim bench bench-leases drill servers
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: servers ## lock and release over five real servers
 	$(CARGO) run --release --example quickstart
@@ -41,6 +41,9 @@ endif
 
 bench: servers ## compare with the least that a lock costs, and with another crate (BENCH_ROUNDS=N)
 	$(CARGO) run --release --package redquorum-bench
+
+bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
+	$(CARGO) run --release --package redquorum-bench --bin leases
 
 drill: servers ## break real instances in Docker while clients lock (QUICK=1, SCENARIO=name,.. SERVER=redis|valkey, ARGS=..)
 	@docker version >/dev/null 2>&1 || { echo "no Docker engine answers: start it, or join the group docker"; exit 1; }

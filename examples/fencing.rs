@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use redquorum::FencingToken;
 use redquorum::testing::Cluster;
+use redquorum::{FencingToken, Renewal};
 
 /// A row with one column more: the largest token that wrote to it.
 #[derive(Debug, Default)]
@@ -31,7 +31,8 @@ impl Account {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = Cluster::new(3);
     let ttl = Duration::from_millis(300);
-    let alice = cluster.builder().ttl(ttl).label("alice").build()?;
+    // A process that stands still renews nothing.
+    let alice = cluster.builder().ttl(ttl).renew(Renewal::Off).label("alice").build()?;
     let bob = cluster.builder().ttl(ttl).label("bob").build()?;
     let mut account = Account::default();
 

@@ -22,7 +22,7 @@ use crate::runtime::Shared;
 #[derive(Clone, Debug)]
 pub struct Redlock {
     shared: Arc<Shared>,
-    settings: Settings,
+    settings: Arc<Settings>,
 }
 
 impl Redlock {
@@ -31,7 +31,7 @@ impl Redlock {
         Builder::default()
     }
 
-    pub(crate) const fn new(shared: Arc<Shared>, settings: Settings) -> Self {
+    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>) -> Self {
         Self { shared, settings }
     }
 
@@ -48,7 +48,7 @@ impl Redlock {
         let namespace = [&*self.settings.namespace, namespace.as_ref()].concat();
         Self {
             shared: Arc::clone(&self.shared),
-            settings: Settings { namespace: namespace.into(), ..self.settings.clone() },
+            settings: Arc::new(Settings { namespace: namespace.into(), ..Settings::clone(&self.settings) }),
         }
     }
 

@@ -5,23 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Settings;
-use crate::error::{ExtendError, ReleaseError, extend_error, release_error};
+use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
+use crate::lease::LeaseView;
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
-use crate::runtime::acquire::Won;
 use crate::runtime::extend::extend;
+use crate::runtime::hold::Hold;
 use crate::runtime::release::release;
 
 /// A lock that is held, for as long as [`remaining`](Self::remaining) says.
 ///
-/// Dropping it releases the lock in the background, from any thread, and never blocks.
+/// It is renewed in the background until it is released, unless [`Renewal::Off`](crate::Renewal::Off)
+/// was asked for. Dropping it releases the lock in the background, from any thread, and never blocks.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     shared: Arc<Shared>,
-    settings: Settings,
-    /// `None` once a release has taken it over.
-    held: Option<Won>,
-    token: FencingToken,
+    settings: Arc<Settings>,
+    hold: Arc<Hold>,
+    /// Whether the lease was left: nothing to do when this is dropped.
+    has_left: bool,
 }
 
 /// What a release found.
@@ -35,9 +37,8 @@ pub struct Released {
 }
 
 impl Guard {
-    pub(crate) fn new(shared: Arc<Shared>, settings: Settings, held: Won) -> Self {
-        let token = held.claim.token;
-        Self { shared, settings, held: Some(held), token }
+    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, hold: Arc<Hold>) -> Self {
+        Self { shared, settings, hold, has_left: false }
     }
 
     /// The number to store with what the lock protects; larger for every later holder.
@@ -51,23 +52,51 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub const fn fencing_token(&self) -> FencingToken {
-        self.token
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold.token()
     }
 
-    /// Whether the lock may still be relied on, by this machine's clock.
+    /// Whether the lock may still be relied on, by this machine's clock. Once false it stays so.
     ///
     /// True now does not mean true at the time of the next write: a pause may lie between. Only a
     /// fencing token protects against that.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.lease.is_valid(self.shared.clock.now()))
+        !self.remaining().is_zero()
     }
 
     /// How long the lock may still be relied on; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.held.as_ref().map_or(Duration::ZERO, |held| held.lease.remaining(self.shared.clock.now()))
+        self.hold.remaining(&*self.shared.clock)
+    }
+
+    /// Waits until the lock is lost, and tells why. Any number may wait.
+    ///
+    /// Known at once when the own clock says so. When the keys were deleted or taken over on so many
+    /// instances that no quorum has them: within a few round trips where the instances push changes
+    /// (`CLIENT TRACKING`) and not too many keys are watched
+    /// ([`Builder::max_watched`](crate::Builder::max_watched)), by the next renewal otherwise.
+    ///
+    /// ```no_run
+    /// # async fn f(guard: redquorum::Guard, work: tokio::task::JoinHandle<()>) {
+    /// tokio::select! {
+    ///     loss = guard.lost() => eprintln!("stopping: {loss}"),
+    ///     _ = work => {}
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: it only waits, and may be called again.
+    pub async fn lost(&self) -> Loss {
+        self.lease().lost().await
+    }
+
+    /// A view of the lease, to be given to the work that the lock protects.
+    #[must_use]
+    pub fn lease(&self) -> LeaseView {
+        LeaseView::new(Arc::clone(&self.shared), Arc::clone(&self.hold))
     }
 
     /// Keeps the lock for another ttl from now; gives the new remaining validity.
@@ -86,8 +115,8 @@ impl Guard {
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
     /// quorum answered in time, which may be tried again.
     pub async fn extend(&mut self) -> Result<Duration, ExtendError> {
-        let ttl = self.held.as_ref().map(|held| held.claim.ttl);
-        self.extend_with(ttl).await
+        let ttl = self.hold.claim().ttl;
+        self.extend_with(Some(ttl)).await
     }
 
     /// As [`extend`](Self::extend), with a new ttl, which must not be below the lock's own.
@@ -103,10 +132,7 @@ impl Guard {
 
     async fn extend_with(&mut self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
         let terms = self.settings.terms(ttl)?;
-        let Some(held) = &mut self.held else {
-            return Err(ExtendError::Lost { reports: Vec::new() });
-        };
-        extend(&self.shared, held, terms).await.map_err(|failure| extend_error(&self.shared, failure))
+        extend(&self.shared, &self.hold, terms).await.map_err(|failure| extend_error(&self.shared, failure))
     }
 
     /// Releases the lock and waits until a quorum of instances has answered.
@@ -122,20 +148,38 @@ impl Guard {
     /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release goes on in the
     /// background, and the keys expire with their ttl at the latest; there is nothing to repeat.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
-        let Some(held) = self.held.take() else {
-            return Ok(Released { was_still_held: false });
+        self.has_left = true;
+        let (is_valid, is_gone) = (self.is_valid(), self.hold.is_gone());
+        let Some((claim, asked)) = self.shared.keeper.leave(&self.hold) else {
+            return Ok(Released { was_still_held: is_valid }); // other guards of its holder go on
         };
-        match release(&self.shared, &held).await {
-            Ok(was_still_held) => Ok(Released { was_still_held }),
+        match release(&self.shared, &claim, asked).await {
+            Ok(was_still_held) => Ok(Released { was_still_held: was_still_held && !is_gone }),
             Err(round) => Err(release_error(&self.shared, &round)),
         }
+    }
+
+    /// Gives the guard up but leaves the lock to run out: nobody gets it until its keys expire.
+    /// Gives how long this client would have relied on it; the keys live a little longer.
+    ///
+    /// For work that must not be done twice within some time, such as dropping duplicates for a
+    /// minute. Call [`extend_to`](Self::extend_to) before if it is to be a whole ttl from now.
+    #[must_use = "zero means that the lock was lost before"]
+    pub fn keep_until_expiry(mut self) -> Duration {
+        let remaining = self.remaining();
+        self.has_left = true;
+        self.hold.keep_keys();
+        let _ = self.shared.keeper.leave(&self.hold); // nothing is to be released
+        remaining
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.shared.release_in_background(&held.claim, held.lease.asked()); // P22
+        if !self.has_left
+            && let Some((claim, asked)) = self.shared.keeper.leave(&self.hold)
+        {
+            self.shared.release_in_background(&claim, asked); // P22
         }
     }
 }
@@ -143,8 +187,8 @@ impl Drop for Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
-            .field("resources", &self.held.as_ref().map(|held| held.claim.resources.display_all()))
-            .field("fencing_token", &self.token)
+            .field("resources", &self.hold.claim().resources.display_all())
+            .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

@@ -65,7 +65,9 @@ mod clock;
 mod config;
 mod error;
 mod guard;
+mod holder;
 mod instance;
+mod lease;
 mod lock;
 pub mod protocol;
 mod resource;
@@ -75,14 +77,16 @@ pub mod testing;
 mod token;
 
 pub use client::Redlock;
-pub use config::{Admission, Builder, StartError};
+pub use config::{Admission, Builder, Renewal, StartError};
 pub use error::{
-    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, Holding, InstanceAnswer, InstanceReport,
-    ReleaseError, ShutdownError,
+    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, Holding, InstanceAnswer, InstanceReport, Loss,
+    ReleaseError, RunError, ShutdownError,
 };
 pub use guard::{Guard, Released};
+pub use holder::Holder;
 pub use instance::{AdmissionView, InstanceView};
-pub use lock::Lock;
+pub use lease::LeaseView;
+pub use lock::{Lock, Ran};
 pub use protocol::{Cause, FencingToken, Incumbent, NotUsable, QuorumError, TermsError};
 pub use resource::{ResourceError, ResourceNames};
 

@@ -5,27 +5,44 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::config::Settings;
-use crate::error::{AcquireError, acquire_error};
-use crate::guard::Guard;
+use crate::config::{Renewal, Settings};
+use crate::error::{AcquireError, ReleaseError, RunError, acquire_error};
+use crate::guard::{Guard, Released};
+use crate::holder::Holder;
+use crate::lease::LeaseView;
 use crate::resource::{ResourceNames, Resources};
 use crate::runtime::Shared;
-use crate::runtime::acquire::{Failure, Wish, Won, try_once, wait};
+use crate::runtime::acquire::{Failure, Wish, try_once, wait};
+use crate::runtime::hold::Hold;
 
 /// Resources to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
 #[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock<'a> {
     shared: &'a Arc<Shared>,
-    settings: &'a Settings,
+    settings: &'a Arc<Settings>,
     names: ResourceNames,
     ttl: Option<Duration>,
     limit: Option<Duration>,
+    holder: Option<Holder>,
+    renewal: Renewal,
+    max_hold: Option<Duration>,
+}
+
+/// What came of [`Lock::run`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Ran<T> {
+    /// What the work gave.
+    pub output: T,
+    /// How the release went; a problem here says nothing against the work.
+    pub released: Result<Released, ReleaseError>,
 }
 
 impl<'a> Lock<'a> {
-    pub(crate) const fn new(shared: &'a Arc<Shared>, settings: &'a Settings, names: ResourceNames) -> Self {
-        Self { shared, settings, names, ttl: None, limit: None }
+    pub(crate) fn new(shared: &'a Arc<Shared>, settings: &'a Arc<Settings>, names: ResourceNames) -> Self {
+        let (renewal, max_hold) = (settings.renewal, settings.max_hold);
+        Self { shared, settings, names, ttl: None, limit: None, holder: None, renewal, max_hold }
     }
 
     /// How long the keys live without being extended, in whole milliseconds. Default: the client's
@@ -40,6 +57,27 @@ impl<'a> Lock<'a> {
     /// At least one round is carried out, so it may take one instance timeout longer.
     pub const fn wait_at_most(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
+        self
+    }
+
+    /// Who wants the lock: the same holder is let in again (P23). Default: nobody in particular, and
+    /// every guard excludes every other.
+    pub fn holder(mut self, holder: Holder) -> Self {
+        self.holder = Some(holder);
+        self
+    }
+
+    /// Whether the lock is renewed until it is released. Default: as the client's
+    /// [`renew`](crate::Builder::renew).
+    pub const fn renew(mut self, renewal: Renewal) -> Self {
+        self.renewal = renewal;
+        self
+    }
+
+    /// For how long the lock is renewed at most, counted from when it is acquired; it ends at the
+    /// latest one ttl after that. Default: as the client's [`max_hold`](crate::Builder::max_hold).
+    pub const fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
         self
     }
 
@@ -86,15 +124,63 @@ impl<'a> Lock<'a> {
         self.guard(&wish, result)
     }
 
+    /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
+    /// held (P21). Then releases it, and waits for a quorum to answer.
+    ///
+    /// The work is given a view of its lease, for the fencing token and the time that remains. If
+    /// the lease is lost the work is dropped where it waits; work that never waits cannot be.
+    /// Panics of the work come through, with the lock released in the background.
+    ///
+    /// ```no_run
+    /// # async fn f(redlock: redquorum::Redlock) -> Result<(), redquorum::RunError> {
+    /// let ran = redlock.lock("job:nightly").run(async |lease| {
+    ///     println!("token {}", lease.fencing_token());
+    ///     Ok::<_, std::io::Error>(42)
+    /// });
+    /// match ran.await?.output {
+    ///     Ok(answer) => println!("{answer}"),
+    ///     Err(error) => println!("the work's own error: {error}"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: the work is dropped, and the lock is released in the background.
+    ///
+    /// # Errors
+    /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if it was dropped.
+    pub async fn run<W, F>(self, work: W) -> Result<Ran<F::Output>, RunError>
+    where
+        W: FnOnce(LeaseView) -> F,
+        F: Future,
+    {
+        let guard = self.acquire().await?;
+        let lease = guard.lease();
+        let output = tokio::select! {
+            biased; // what is lost does not go on
+            loss = lease.lost() => return Err(RunError::Lost(loss)),
+            output = work(guard.lease()) => output,
+        };
+        Ok(Ran { output, released: guard.release().await })
+    }
+
     fn wish(&self) -> Result<Wish, AcquireError> {
         let checked = Resources::new(&self.settings.namespace, self.names.clone()).map_err(Into::into);
-        let wish = checked.and_then(|resources| Ok(Wish { resources, terms: self.settings.terms(self.ttl)? }));
+        let wish = checked.and_then(|resources| {
+            Ok(Wish {
+                resources,
+                terms: self.settings.terms(self.ttl)?,
+                holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
+                renews: self.renewal == Renewal::Auto,
+                max_hold: self.max_hold,
+            })
+        });
         wish.map_err(AcquireError::BadRequest)
     }
 
-    fn guard(&self, wish: &Wish, result: Result<Won, Failure>) -> Result<Guard, AcquireError> {
+    fn guard(&self, wish: &Wish, result: Result<Arc<Hold>, Failure>) -> Result<Guard, AcquireError> {
         match result {
-            Ok(won) => Ok(Guard::new(Arc::clone(self.shared), self.settings.clone(), won)),
+            Ok(hold) => Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), hold)),
             Err(failure) => {
                 let error = acquire_error(self.shared, &wish.resources, failure);
                 tracing::debug!(resources = wish.resources.display_all(), %error, "not acquired");

@@ -117,10 +117,10 @@ pub enum ResourceError {
 }
 
 /// Checked resources: sorted, distinct, with their keys. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Resources(Arc<[Keys]>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 struct Keys {
     fence: Box<[u8]>,
 }

@@ -9,9 +9,12 @@ use crate::protocol::{Incumbent, QuorumError, TermsError};
 use crate::resource::ResourceError;
 
 mod convert;
+mod loss;
 mod report;
 
 pub(crate) use convert::{acquire_error, connect_error, extend_error, release_error, shutdown_error};
+pub use loss::Loss;
+pub(crate) use loss::loss;
 use report::Reports;
 pub use report::{InstanceAnswer, InstanceReport};
 
@@ -113,6 +116,29 @@ struct Wait(Option<Duration>);
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |wait| write!(f, " for another {wait:.1?}"))
+    }
+}
+
+/// Why work under a lock did not come to its end.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The lock was not acquired; the work was not begun.
+    #[error("the work was not begun: {0}")]
+    Acquire(#[from] AcquireError),
+    /// The lease was lost; the work was dropped where it waited.
+    #[error("the work was dropped: {0}")]
+    Lost(#[source] Loss),
+}
+
+impl RunError {
+    /// Whether the same call may succeed later. Work that was dropped may have done a part.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        match self {
+            Self::Acquire(error) => error.is_retryable(),
+            Self::Lost(_) => true,
+        }
     }
 }
 

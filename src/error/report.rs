@@ -24,6 +24,8 @@ pub struct InstanceReport {
 pub enum InstanceAnswer {
     /// It granted.
     Granted,
+    /// It did not have the lock any more, or not yet, and has it again.
+    Repaired,
     /// Something stood in the way.
     Refused,
     /// There was nothing to release: the key was gone or foreign, or had never been asked for.
@@ -45,6 +47,7 @@ impl fmt::Display for InstanceReport {
         write!(f, "{}: ", self.address)?;
         match &self.answer {
             InstanceAnswer::Granted => write!(f, "granted")?,
+            InstanceAnswer::Repaired => write!(f, "had lost the lock and has it again")?,
             InstanceAnswer::Refused => write!(f, "refused")?,
             InstanceAnswer::Absent => return write!(f, "nothing to release"),
             InstanceAnswer::Stale => write!(f, "had a larger fencing token")?,
@@ -103,13 +106,14 @@ pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
     shared.instances.iter().filter_map(report).collect()
 }
 
-fn address(shared: &Shared, id: InstanceId) -> String {
+pub(super) fn address(shared: &Shared, id: InstanceId) -> String {
     shared.instances.get(id.index()).map(|instance| instance.address().to_owned()).unwrap_or_default()
 }
 
 fn said(reply: &Reply) -> InstanceAnswer {
     match reply {
         Reply::Granted => InstanceAnswer::Granted,
+        Reply::Repaired => InstanceAnswer::Repaired,
         Reply::Refused(_) => InstanceAnswer::Refused,
         Reply::Stale { .. } => InstanceAnswer::Stale,
         Reply::NotAdmitted { remaining } => InstanceAnswer::NotAdmitted(*remaining),

@@ -13,6 +13,7 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisResult, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::Hint;
 use super::address::Address;
 use super::admit::{Admitting, Rules};
 use super::classify::failed;
@@ -25,7 +26,7 @@ use super::redis::Reach;
 use super::roster::Roster;
 use super::scripts::Scripts;
 use crate::clock::Clock;
-use crate::protocol::{Cause, Record, Remedy, Standing, reconnect_delay};
+use crate::protocol::{Cause, InstanceId, Record, Remedy, Standing, reconnect_delay};
 use crate::resource::ADMISSION_KEY;
 
 /// The first pause before connecting again, and the longest.
@@ -49,6 +50,8 @@ pub(crate) struct Dial {
     pub(crate) pacer: Arc<Pacer>,
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(crate) admission: bool,
+    /// Who wants to know of keys that changed.
+    pub(crate) hints: mpsc::UnboundedSender<Hint>,
 }
 
 /// What is known of an instance beyond its present connection.
@@ -128,12 +131,13 @@ async fn connect(dial: &Dial, known: &Known) -> Result<(Link, Pushes), Cause> {
         .set_pipeline_buffer_size(MAX_WAITING);
     let attempt = async {
         let (mut connection, scripts) = open(dial, &config).await.map_err(|error| failed(&error))?;
+        let tracking = track(dial, &mut connection).await;
         let guarded = match dial.admission {
-            true => Some(admit(dial, &mut connection, scripts, replaced, known).await?),
+            true => Some(admit(dial, &mut connection, scripts, tracking, replaced, known).await?),
             false => None,
         };
         let (deadline, clock, pacer) = (dial.instance_timeout, Arc::clone(&dial.clock), Arc::clone(&dial.pacer));
-        Ok(Link::new(Parts { connection, scripts, deadline, clock, pacer, guarded }))
+        Ok(Link::new(Parts { connection, scripts, deadline, clock, pacer, tracking, guarded }))
     };
     within(dial, attempt).await.map(|link| (link, pushes))
 }
@@ -151,21 +155,27 @@ async fn open(dial: &Dial, config: &AsyncConnectionConfig) -> RedisResult<(Multi
     Ok((connection, scripts))
 }
 
-async fn admit(
-    dial: &Dial,
-    connection: &mut MultiplexedConnection,
-    scripts: &'static Scripts,
-    replaced: Arc<AtomicBool>,
-    known: &Known,
-) -> Result<Guarded, Cause> {
-    let rules = Rules { max_ttl: dial.max_ttl, drift_ppm: dial.drift_ppm, clock: Arc::clone(&dial.clock) };
-    // Told of flushes and of changes of the record at once; without it the script still notices
-    // both, except for data that was replaced by an old copy of itself.
+/// Asks to be told of flushes, and of keys that it will look at. Without it a flush is still noticed
+/// by the next request, data that was replaced by an old copy of itself is not, and a lease that was
+/// deleted is missed by its next renewal.
+async fn track(dial: &Dial, connection: &mut MultiplexedConnection) -> bool {
     let ask = redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP").to_owned();
     let tracking = ask.query_async::<()>(connection).await.is_ok();
     if !tracking {
         tracing::warn!(instance = dial.address.shown(), "CLIENT TRACKING is denied: replaced data may go unnoticed");
     }
+    tracking
+}
+
+async fn admit(
+    dial: &Dial,
+    connection: &mut MultiplexedConnection,
+    scripts: &'static Scripts,
+    tracking: bool,
+    replaced: Arc<AtomicBool>,
+    known: &Known,
+) -> Result<Guarded, Cause> {
+    let rules = Rules { max_ttl: dial.max_ttl, drift_ppm: dial.drift_ppm, clock: Arc::clone(&dial.clock) };
     let mut admitting = Admitting { connection: connection.clone(), scripts, rules: &rules, tracking, again: false };
     let doubted = known.get().doubted.clone();
     let (mut standing, mut about) = admitting.admit(doubted.as_deref()).await?;
@@ -186,7 +196,7 @@ async fn admit(
     }
     known.get().about = Some(about);
     known.get().doubted = None;
-    Ok(Guarded::new(rules, standing, tracking, replaced))
+    Ok(Guarded::new(rules, standing, replaced))
 }
 
 /// The major version of Redis that the server is compatible with. HELLO tells it to every user.
@@ -209,7 +219,7 @@ async fn serve(dial: &Dial, link: Link, mut pushes: Pushes, reach: &watch::Sende
         tokio::select! {
             cause = link.given_up() => break cause,
             push = pushes.recv() => match push {
-                Some(push) if push.kind == PushKind::Invalidate => note_push(&link, &push),
+                Some(push) if push.kind == PushKind::Invalidate => note_push(dial, &link, push),
                 _ => break closed(),
             },
             remedy = asked(&link) => {
@@ -254,14 +264,26 @@ fn is_flush(push: &PushInfo) -> bool {
     push.kind == PushKind::Invalidate && !matches!(push.data.first(), Some(Value::Array(_)))
 }
 
-fn note_push(link: &Link, push: &PushInfo) {
-    let Some(guarded) = link.guarded() else { return };
-    if is_flush(push) {
-        guarded.ask(Remedy::Quarantine);
-    } else if let Some(Value::Array(keys)) = push.data.first() {
-        let of_record = |key: &Value| matches!(key, Value::BulkString(key) if key == ADMISSION_KEY.as_bytes());
-        if keys.iter().any(of_record) {
-            guarded.ask(Remedy::Readmit);
+fn note_push(dial: &Dial, link: &Link, push: PushInfo) {
+    let instance = InstanceId::new(dial.index);
+    let keys = match push.data.into_iter().next() {
+        Some(Value::Array(keys)) => Some(keys.into_iter().filter_map(name).collect::<Vec<_>>()),
+        _ => None,
+    };
+    if let Some(guarded) = link.guarded() {
+        match &keys {
+            None => guarded.ask(Remedy::Quarantine),
+            Some(keys) if keys.iter().any(|key| key == ADMISSION_KEY.as_bytes()) => guarded.ask(Remedy::Readmit),
+            Some(_) => {}
         }
+    }
+    // An error means that the client is gone.
+    let _ = dial.hints.send(Hint { instance, keys });
+}
+
+fn name(key: Value) -> Option<Vec<u8>> {
+    match key {
+        Value::BulkString(name) => Some(name),
+        _ => None,
     }
 }

@@ -12,8 +12,6 @@ use crate::protocol::{Instant, Raw, Record, Remedy, Reply, Standing};
 /// Admission of one connection.
 pub(super) struct Guarded {
     pub(super) rules: Rules,
-    /// Whether changes of the record are pushed to the connection.
-    pub(super) tracking: bool,
     standing: Mutex<Standing>,
     /// Set the moment a push says that the data was replaced: pushes arrive in order with replies,
     /// so that no reply of after the event is judged before it is set.
@@ -23,9 +21,9 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    pub(super) fn new(rules: Rules, standing: Standing, tracking: bool, replaced: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(rules: Rules, standing: Standing, replaced: Arc<AtomicBool>) -> Self {
         let (standing, remedy, asked) = (Mutex::new(standing), Mutex::new(None), Notify::new());
-        Self { rules, tracking, standing, replaced, remedy, asked }
+        Self { rules, standing, replaced, remedy, asked }
     }
 
     /// The record that a request names.

@@ -41,6 +41,8 @@ pub(super) struct Parts {
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) pacer: Arc<Pacer>,
+    /// Whether changes of keys are pushed to the connection.
+    pub(super) tracking: bool,
     /// `None` if admission is turned off.
     pub(super) guarded: Option<Guarded>,
 }
@@ -56,10 +58,10 @@ pub(crate) struct Link {
 }
 
 /// A command that was sent: when, what record it named, and its result on the way.
-struct Sent {
-    at: Instant,
-    record: Option<Arc<Record>>,
-    result: BoxFuture<RedisResult<Value>>,
+pub(super) struct Sent {
+    pub(super) at: Instant,
+    pub(super) record: Option<Arc<Record>>,
+    pub(super) result: BoxFuture<RedisResult<Value>>,
 }
 
 impl Link {
@@ -90,7 +92,28 @@ impl Link {
         self.lane.close();
     }
 
-    fn is_silent(&self) -> bool {
+    /// Whether changes of keys are pushed to the connection.
+    pub(super) const fn is_tracking(&self) -> bool {
+        self.parts.tracking
+    }
+
+    pub(super) const fn scripts(&self) -> &'static Scripts {
+        self.parts.scripts
+    }
+
+    pub(super) const fn deadline(&self) -> Duration {
+        self.parts.deadline
+    }
+
+    pub(super) fn connection(&self) -> MultiplexedConnection {
+        self.parts.connection.clone()
+    }
+
+    pub(super) fn note_request(&self) {
+        self.parts.pacer.note_request();
+    }
+
+    pub(super) fn is_silent(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed) >= SILENT_AFTER
     }
 
@@ -121,7 +144,7 @@ impl Link {
         }
     }
 
-    fn send(&self, command: impl FnOnce(Option<&Record>) -> redis::Cmd) -> Sent {
+    pub(super) fn send(&self, command: impl FnOnce(Option<&Record>) -> redis::Cmd) -> Sent {
         let record = self.guarded().map(Guarded::record);
         let command = command(record.as_deref());
         let mut connection = self.parts.connection.clone();
@@ -138,7 +161,7 @@ impl Link {
     }
 
     /// What a reply counts for (P14, P17), and what it says of the connection.
-    fn judge(self: &Arc<Self>, raw: Raw, sent: Instant, record: Option<&Arc<Record>>) -> Reply {
+    pub(super) fn judge(self: &Arc<Self>, raw: Raw, sent: Instant, record: Option<&Arc<Record>>) -> Reply {
         self.note(&raw.reply);
         match (self.guarded(), record) {
             (Some(guarded), Some(record)) => guarded.judge(raw, record, sent),
@@ -233,10 +256,10 @@ impl Link {
 
     fn admitting<'a>(&self, guarded: &'a Guarded) -> Admitting<'a> {
         let (connection, scripts) = (self.parts.connection.clone(), self.parts.scripts);
-        Admitting { connection, scripts, rules: &guarded.rules, tracking: guarded.tracking, again: true }
+        Admitting { connection, scripts, rules: &guarded.rules, tracking: self.parts.tracking, again: true }
     }
 
-    fn note_silence(&self) {
+    pub(super) fn note_silence(&self) {
         if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_AFTER {
             self.broken.notify_one();
         }
@@ -311,7 +334,7 @@ impl Drop for Followed {
 ///
 /// Unconstrained, because a task that used up its cooperative budget would not queue the command on
 /// the first poll, and a later release could overtake it (P6).
-fn queued<T: Send + 'static>(send: impl Future<Output = T> + Send + 'static) -> BoxFuture<T> {
+pub(super) fn queued<T: Send + 'static>(send: impl Future<Output = T> + Send + 'static) -> BoxFuture<T> {
     let mut send: BoxFuture<T> = Box::pin(unconstrained(send));
     match send.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Box::pin(ready(result)),

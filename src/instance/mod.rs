@@ -10,6 +10,7 @@ mod facts;
 mod guarded;
 mod lane;
 mod link;
+mod many;
 #[cfg(feature = "testing")]
 pub(crate) mod memory;
 pub(crate) mod opening;
@@ -27,11 +28,39 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{Cause, FencingToken, Reply, Value};
+use futures_util::future::join_all;
+
+use crate::protocol::{Cause, FencingToken, InstanceId, Reply, Value};
 use crate::resource::Resources;
 
 /// A reply on its way. It ends by the instance's own deadline.
 pub(crate) type Call = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// Replies to many extends on their way, one for each; `None` where the instance does not have the
+/// key as expected and must be asked about it alone.
+pub(crate) type Renewal = Pin<Box<dyn Future<Output = Vec<Option<Reply>>> + Send>>;
+
+/// What is seen of many leases on its way, one sight for each.
+pub(crate) type Look = Pin<Box<dyn Future<Output = Vec<Sight>> + Send>>;
+
+/// What an instance has in the place of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// The lease's own value under every key.
+    Own,
+    /// A key is missing, or has this value.
+    Gone(Option<Vec<u8>>),
+    /// It could not be asked.
+    Unknown,
+}
+
+/// A push of an instance: keys that were being watched may have changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hint {
+    pub(crate) instance: InstanceId,
+    /// Which; `None` for all of them.
+    pub(crate) keys: Option<Vec<Vec<u8>>>,
+}
 
 /// What a round asks of every instance.
 #[derive(Clone, Debug)]
@@ -92,6 +121,18 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
 
     /// Queues a request.
     fn call(&self, request: Request) -> Call;
+
+    /// Queues extends of leases with one resource each and this ttl, as few commands as possible.
+    fn renew(&self, claims: Vec<Arc<Claim>>, ttl: Duration) -> Renewal {
+        let _ = ttl; // as in the claims
+        let calls: Vec<Call> = claims.into_iter().map(|claim| self.call(Request::Extend(claim))).collect();
+        Box::pin(async move { join_all(calls).await.into_iter().map(Some).collect() })
+    }
+
+    /// Looks at leases, and asks to be told once of the next change of their keys.
+    fn look(&self, claims: Vec<Arc<Claim>>) -> Look {
+        Box::pin(std::future::ready(vec![Sight::Unknown; claims.len()]))
+    }
 
     /// Why requests would not be sent now; `None` when connected.
     fn obstacle(&self) -> Option<Cause>;

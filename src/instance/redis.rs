@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -11,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::connection::{self, Dial, Known};
 use super::link::Link;
 use super::view::{AdmissionView, InstanceView};
-use super::{Call, Instance, Request};
+use super::{Call, Claim, Instance, Look, Renewal, Request, Sight};
 use crate::protocol::{Cause, Reply};
 
 /// Whether requests can be sent.
@@ -56,6 +57,20 @@ impl Instance for RedisInstance {
         match &*self.reach.borrow() {
             Reach::Up(link) => link.call(request),
             Reach::Down(cause) => Box::pin(ready(Reply::NotSent(cause.clone()))),
+        }
+    }
+
+    fn renew(&self, claims: Vec<Arc<Claim>>, ttl: Duration) -> Renewal {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => link.renew(claims, ttl),
+            Reach::Down(cause) => Box::pin(ready(vec![Some(Reply::NotSent(cause.clone())); claims.len()])),
+        }
+    }
+
+    fn look(&self, claims: Vec<Arc<Claim>>) -> Look {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => link.look(claims),
+            Reach::Down(_) => Box::pin(ready(vec![Sight::Unknown; claims.len()])),
         }
     }
 

@@ -3,7 +3,7 @@
 //! A script is put together from functions, one in each file under `lua/`, and one line that calls
 //! one of them on the whole of `KEYS` and `ARGV`.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Script};
@@ -17,7 +17,9 @@ const ADMIT: &str = include_str!("lua/admit.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 const CLAIM_6_2: &str = include_str!("lua/claim_6_2.lua");
 const PROLONG: &str = include_str!("lua/prolong.lua");
+const PROLONG_6_2: &str = include_str!("lua/prolong_6_2.lua");
 const REFUSED: &str = include_str!("lua/refused.lua");
+const TAKE_BACK: &str = include_str!("lua/take_back.lua");
 const ACQUIRE: &str = include_str!("lua/acquire.lua");
 const EXTEND: &str = include_str!("lua/extend.lua");
 const MARK: &str = include_str!("lua/mark.lua");
@@ -25,9 +27,10 @@ const RELEASE: &str = include_str!("lua/release.lua");
 
 const ACQUIRE_ONE: &str = include_str!("lua/acquire_one.lua");
 const RELEASE_ONE: &str = include_str!("lua/release_one.lua");
+const RENEW: &str = include_str!("lua/renew.lua");
 const BATCH: &str = include_str!("lua/batch.lua");
 
-const CALL_ACQUIRE: &str = "return acquire(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6])";
+const CALL_ACQUIRE: &str = "return acquire(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
 const CALL_EXTEND: &str = "return extend(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
 const CALL_RELEASE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
 
@@ -37,6 +40,7 @@ pub(super) struct Scripts {
     extend: Text,
     release: Text,
     batch: Text,
+    renew: Text,
     admit: Text,
 }
 
@@ -55,34 +59,36 @@ impl Text {
 }
 
 impl Scripts {
-    fn with(claim: &str, acquire_one: &str, release_one: &str) -> Self {
+    fn with([claim, prolong]: [&str; 2], acquire_one: &str, release_one: &str) -> Self {
         Self {
-            acquire: Text::of(&[ADMISSION, acquire_one, claim, PROLONG, REFUSED, ACQUIRE, CALL_ACQUIRE]),
-            extend: Text::of(&[ADMISSION, PROLONG, REFUSED, EXTEND, CALL_EXTEND]),
+            acquire: Text::of(&[ADMISSION, acquire_one, claim, prolong, REFUSED, TAKE_BACK, ACQUIRE, CALL_ACQUIRE]),
+            extend: Text::of(&[ADMISSION, prolong, REFUSED, EXTEND, CALL_EXTEND]),
             release: Text::of(&[release_one, MARK, RELEASE, CALL_RELEASE]),
-            batch: Text::of(&[ADMISSION, claim, PROLONG, REFUSED, ACQUIRE, EXTEND, MARK, RELEASE, BATCH]),
+            batch: Text::of(&[ADMISSION, claim, prolong, REFUSED, TAKE_BACK, ACQUIRE, EXTEND, MARK, RELEASE, BATCH]),
+            renew: Text::of(&[ADMISSION, prolong, RENEW]),
             admit: Text::of(&[ADMIT]),
         }
     }
 
     /// The scripts for a server, given the version of Redis that it is compatible with.
     pub(super) fn for_version(major: u32) -> &'static Self {
-        static SINCE_7: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(CLAIM, ACQUIRE_ONE, RELEASE_ONE));
-        static SINCE_6_2: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(CLAIM_6_2, "", RELEASE_ONE));
+        static SINCE_7: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], ACQUIRE_ONE, RELEASE_ONE));
+        static SINCE_6_2: LazyLock<Scripts> =
+            LazyLock::new(|| Scripts::with([CLAIM_6_2, PROLONG_6_2], "", RELEASE_ONE));
         if major >= 7 { &SINCE_7 } else { &SINCE_6_2 }
     }
 
     /// The scripts without their shortcuts, to be compared with those that have them.
     #[cfg(feature = "testing")]
     pub(super) fn without_shortcuts() -> &'static Self {
-        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with(CLAIM, "", ""));
+        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], "", ""));
         &PLAIN
     }
 
     /// Loads every script: on each new connection, and again when an instance lost its scripts.
     pub(super) fn load(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
-        for script in [&self.acquire, &self.extend, &self.release, &self.batch, &self.admit] {
+        for script in [&self.acquire, &self.extend, &self.release, &self.batch, &self.renew, &self.admit] {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.text).ignore();
         }
         pipeline
@@ -104,7 +110,7 @@ impl Scripts {
         match request {
             Request::Acquire(_) => {
                 add_record(&mut command, record);
-                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(retention)
+                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(retention).arg(claim.value.holder_prefix())
             }
             Request::Extend(_) => {
                 add_record(&mut command, record);
@@ -133,7 +139,22 @@ impl Scripts {
             let claim = request.claim();
             command.arg(kind(request)).arg(claim.resources.len()).arg(claim.value.as_bytes());
             command.arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(claim.token.closed().to_wire());
-            command.arg(millis(claim.fence_retention));
+            command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
+        }
+        command
+    }
+
+    /// The one command that renews leases with one resource each and this ttl.
+    pub(super) fn renew(&self, claims: &[Arc<Claim>], ttl: Duration, record: Option<&Record>) -> Cmd {
+        let mut command = Cmd::with_capacity(6 + 2 * claims.len(), 256 + 160 * claims.len());
+        command.arg("EVALSHA").arg(&self.renew.hash).arg(claims.len());
+        for key in claims.iter().filter_map(|claim| claim.resources.lock_keys().next()) {
+            command.arg(key);
+        }
+        add_record(&mut command, record);
+        command.arg(millis(ttl));
+        for claim in claims {
+            command.arg(claim.value.as_bytes());
         }
         command
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{FencingToken, InstanceSet, Instant, Quorum, Round, Terms, Verdict};
+use super::{FencingToken, InstanceId, InstanceSet, Instant, Quorum, Round, Terms, Verdict};
 
 /// The right that a won round gives, and how long it lasts by the client's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,9 @@ pub struct Lease {
     terms: Terms,
     valid_until: Instant,
     asked: InstanceSet,
+    /// The instances that were seen without its key outside of a round, and when last.
+    missing: InstanceSet,
+    missing_at: Instant,
 }
 
 /// Why a lease cannot be extended on the asked terms.
@@ -32,6 +35,8 @@ impl Lease {
             terms,
             valid_until: round.valid_until(),
             asked: round.must_release(),
+            missing: InstanceSet::default(),
+            missing_at: Instant::ZERO,
         })
     }
 
@@ -97,6 +102,24 @@ impl Lease {
         Ok(Round::extend(quorum, terms, self.valid_until, now))
     }
 
+    /// Whether the answers of an extend round, with what was seen besides, show that no quorum has
+    /// kept the lease (P20): so many instances did not have its key that another client may have
+    /// held the lock meanwhile.
+    ///
+    /// That they have it again, as a repair leaves it, does not undo that.
+    #[must_use]
+    pub fn is_gone(&self, round: &Round) -> bool {
+        round.quorum().is_out_of_reach(round.gone().union(self.missing).len())
+    }
+
+    /// Takes in that an instance was asked at `sent` and did not have the key; whether the lease is
+    /// gone with that (P20). A round that is begun later and won puts it right.
+    pub fn note_missing(&mut self, id: InstanceId, quorum: Quorum, sent: Instant) -> bool {
+        self.missing.insert(id);
+        self.missing_at = self.missing_at.max(sent);
+        quorum.is_out_of_reach(self.missing.len())
+    }
+
     /// Takes in the end of an extend round: only a victory moves the validity, and only forward.
     ///
     /// A round that was not won changes nothing (P8): the lease stays valid as long as it was, and
@@ -105,6 +128,9 @@ impl Lease {
         let won = round.verdict(now) == Verdict::Won;
         if won {
             self.valid_until = self.valid_until.max(round.valid_until());
+            if round.started_at() > self.missing_at {
+                self.missing = InstanceSet::default();
+            }
         }
         won
     }

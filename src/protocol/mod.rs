@@ -19,6 +19,10 @@
 //! | P11 | all or nothing on each instance | `acquire.lua`, `extend.lua`, `crate::resource` |
 //! | P14, P15, P16 | instances that may have forgotten do not vote | [`admit`], [`Record`], `admission.lua` |
 //! | P17 | votes after a clock step do not count | [`ClockWatch`], [`Standing`] |
+//! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalPlan`], `crate::runtime::keeper` |
+//! | P20 | a lease that no quorum can have kept is lost | [`Lease::is_gone`], [`Lease::note_missing`], `crate::runtime::keeper` |
+//! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
+//! | P23 | the same holder is let in again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::holders` |
 //! | P12, P13 | fencing tokens in the same round trip | [`FencingToken`], [`Round::stale`], `acquire.lua` |
 
 mod admission;
@@ -47,7 +51,7 @@ pub use outcome::{Contention, Defeat};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use reply::{Refusal, Reply};
 pub use round::{Answer, Round};
-pub use schedule::{RetryDelay, reconnect_delay};
+pub use schedule::{RenewalPlan, RetryDelay, reconnect_delay};
 pub use standing::{Raw, Remedy, Standing};
 pub use time::Instant;
 pub use validity::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, Terms, TermsError};

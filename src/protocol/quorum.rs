@@ -73,6 +73,12 @@ impl fmt::Display for QuorumError {
 impl std::error::Error for QuorumError {}
 
 impl Quorum {
+    /// Whether so many instances without a key leave no quorum that can have had it (P20).
+    #[must_use]
+    pub const fn is_out_of_reach(self, without: usize) -> bool {
+        without > self.instances.saturating_sub(self.votes)
+    }
+
     /// A majority of `instances`: `instances / 2 + 1`.
     ///
     /// # Errors

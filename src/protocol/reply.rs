@@ -9,6 +9,9 @@ use super::{Cause, FencingToken};
 pub enum Reply {
     /// The vote: acquired, extended, or (for a release) deleted.
     Granted,
+    /// The vote of an instance that did not have the key any more, or not yet, and that an extend has
+    /// set it on again (P10). A grant that also says that the key was missing until now.
+    Repaired,
     /// Something stands in the way; for a release, the key was gone or foreign.
     Refused(Refusal),
     /// The proposed fencing token is not above the one that the instance stored (P12).

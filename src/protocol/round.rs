@@ -124,6 +124,12 @@ impl Round {
         }
     }
 
+    /// When it was begun, before anything was sent.
+    #[must_use]
+    pub const fn started_at(&self) -> Instant {
+        self.started_at
+    }
+
     /// Whether the clock, not the votes, lost the round.
     #[must_use]
     pub const fn is_too_slow(&self) -> bool {
@@ -145,7 +151,13 @@ impl Round {
     /// The instances that granted.
     #[must_use]
     pub fn granted(&self) -> InstanceSet {
-        self.which(|reply| matches!(reply, Some(Reply::Granted)))
+        self.which(|reply| matches!(reply, Some(Reply::Granted | Reply::Repaired)))
+    }
+
+    /// The instances that said to an extend that the key was not there, or is somebody else's.
+    #[must_use]
+    pub fn gone(&self) -> InstanceSet {
+        self.which(|reply| matches!(reply, Some(Reply::Repaired | Reply::Refused(_))))
     }
 
     /// The instances that may hold the round's key, now or later: all that were asked except

@@ -113,9 +113,9 @@ impl Standing {
         match raw.reply {
             // P17: the keys of others may have expired too early, this vote does not count. It may
             // have set the key, so it is released like any other.
-            Reply::Granted if stepped => (withheld(None), Some(Remedy::Quarantine)),
-            Reply::Granted if self.doubted => (withheld(None), None),
-            Reply::Granted if !current => (withheld(None), None),
+            Reply::Granted | Reply::Repaired if stepped => (withheld(None), Some(Remedy::Quarantine)),
+            Reply::Granted | Reply::Repaired if self.doubted => (withheld(None), None),
+            Reply::Granted | Reply::Repaired if !current => (withheld(None), None),
             Reply::NotAdmitted { remaining: None } if current && !self.doubted => {
                 (withheld(None), Some(Remedy::Readmit))
             }

@@ -85,6 +85,12 @@ impl Terms {
         self.drift
     }
 
+    /// Those of the two with the longer ttl.
+    #[must_use]
+    pub fn longer(self, other: Self) -> Self {
+        if other.ttl > self.ttl { other } else { self }
+    }
+
     /// Until when a lease may be relied on whose round was begun at `started_at`.
     #[must_use]
     pub fn valid_until(self, started_at: Instant) -> Instant {

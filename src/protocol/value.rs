@@ -19,6 +19,14 @@ impl Value {
         Self(format!("{holder}:{nonce:032x}:{label}").into_bytes().into())
     }
 
+    /// What the values of this holder have in common, and nobody else's: `holder:`. Empty if no holder
+    /// was given, for then nobody may take over (P23).
+    #[must_use]
+    pub fn holder_prefix(&self) -> &[u8] {
+        let end = self.0.iter().position(|byte| *byte == b':').filter(|end| *end > 0).map_or(0, |end| end + 1);
+        self.0.get(..end).unwrap_or_default()
+    }
+
     /// The bytes that instances compare.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

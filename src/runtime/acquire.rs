@@ -1,4 +1,4 @@
-//! Acquiring: one round, and rounds until one is won.
+//! Acquiring: one try, and tries until one is won.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use super::extend::extend;
 use super::fan_out::{AtEnd, Flight};
+use super::hold::{Hold, Keeping};
 use super::{Shared, missed_scripts};
 use crate::instance::{Claim, Request};
 use crate::protocol::{InstanceSet, Lease, Round, Terms, Verdict};
@@ -19,11 +21,15 @@ pub(crate) struct Won {
     pub(crate) claim: Arc<Claim>,
 }
 
-/// What to acquire.
+/// What to acquire, for whom and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) resources: Resources,
     pub(crate) terms: Terms,
+    /// Who wants it; empty if nobody in particular (P23).
+    pub(crate) holder: Arc<str>,
+    pub(crate) renews: bool,
+    pub(crate) max_hold: Option<Duration>,
 }
 
 /// Why there is no lease.
@@ -44,12 +50,45 @@ pub(crate) enum Failure {
     },
 }
 
-/// One try: a round, repeated only where the repeat is known to help.
-pub(crate) async fn try_once(shared: &Shared, wish: &Wish) -> Result<Won, Failure> {
+/// One try. A holder that has the lock already enters it again, without a round (P23).
+pub(crate) async fn try_once(shared: &Shared, wish: &Wish) -> Result<Arc<Hold>, Failure> {
     if shared.closed.load(Ordering::Acquire) {
         return Err(Failure::ShutDown);
     }
-    let value = shared.tokens.draw_value("").map_err(Failure::NoRandomness)?; // P1
+    if wish.holder.is_empty() {
+        return rounds(shared, wish).await.map(|won| keep(shared, wish, won));
+    }
+    let place = shared.holders.place(&wish.holder, &wish.resources);
+    // One try of a holder at a time: the second finds what the first has won.
+    let mut place = place.lock().await;
+    if let Some(hold) = place.upgrade()
+        && enter(shared, wish, &hold).await
+    {
+        return Ok(hold);
+    }
+    let hold = rounds(shared, wish).await.map(|won| keep(shared, wish, won))?;
+    *place = Arc::downgrade(&hold);
+    Ok(hold)
+}
+
+/// Enters a lease again that has as much validity left as a new one must have.
+async fn enter(shared: &Shared, wish: &Wish, hold: &Arc<Hold>) -> bool {
+    let enough = wish.terms.least_left();
+    if hold.remaining(&*shared.clock) < enough {
+        let terms = hold.terms().longer(wish.terms); // an extend cannot shorten
+        let _ = extend(shared, hold, terms).await; // what is left is looked at below
+    }
+    hold.remaining(&*shared.clock) >= enough && hold.enter(&*shared.clock).is_some()
+}
+
+fn keep(shared: &Shared, wish: &Wish, won: Won) -> Arc<Hold> {
+    let not_after = wish.max_hold.map(|longest| shared.clock.now().saturating_add(longest));
+    shared.keeper.keep(won, Keeping { renews: wish.renews, not_after })
+}
+
+/// A round, repeated only where the repeat is known to help.
+async fn rounds(shared: &Shared, wish: &Wish) -> Result<Won, Failure> {
+    let value = shared.tokens.draw_value(&wish.holder).map_err(Failure::NoRandomness)?; // P1
     let mut asked_before = InstanceSet::default();
     let mut repeats = 0;
     loop {
@@ -96,7 +135,7 @@ fn won(shared: &Shared, mut flight: Flight<'_>, wish: &Wish) -> Result<Won, Fail
 }
 
 /// Tries until a round is won, the wait is over, or trying again cannot help.
-pub(crate) async fn wait(shared: &Shared, wish: &Wish, limit: Option<Duration>) -> Result<Won, Failure> {
+pub(crate) async fn wait(shared: &Shared, wish: &Wish, limit: Option<Duration>) -> Result<Arc<Hold>, Failure> {
     let begun = shared.clock.now();
     let left = || limit.map(|limit| begun.saturating_add(limit).saturating_since(shared.clock.now()));
     // The first round is never cut off, so that a short wait still learns who is in the way.

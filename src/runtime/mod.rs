@@ -5,6 +5,9 @@ pub(crate) mod acquire;
 pub(crate) mod cleanup;
 pub(crate) mod extend;
 mod fan_out;
+pub(crate) mod hold;
+pub(crate) mod holders;
+pub(crate) mod keeper;
 pub(crate) mod release;
 
 use std::sync::Arc;
@@ -29,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tokens: TokenSource,
     pub(crate) cleaner: cleanup::Cleaner,
+    pub(crate) keeper: keeper::Keeper,
+    pub(crate) holders: holders::Holders,
     pub(crate) instance_timeout: Duration,
     pub(crate) retry: RetryDelay,
     pub(crate) fence_retention: Duration,
@@ -75,7 +80,7 @@ fn missed_scripts(round: &Round) -> bool {
     let could_grant = round.answers().iter().filter(|answer| {
         matches!(
             answer.as_ref().map(|answer| &answer.reply),
-            None | Some(Reply::Granted | Reply::NotSent(Cause::ScriptMissing))
+            None | Some(Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing))
         )
     });
     could_grant.count() >= round.quorum().votes() && !round.is_too_slow()

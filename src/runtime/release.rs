@@ -2,21 +2,20 @@
 
 use std::sync::Arc;
 
-use super::acquire::Won;
 use super::fan_out::{AtEnd, Flight};
 use super::{Shared, missed_scripts};
-use crate::instance::Request;
-use crate::protocol::{Reply, Round, Verdict};
+use crate::instance::{Claim, Request};
+use crate::protocol::{InstanceSet, Reply, Round, Verdict};
 
 /// Deletes the keys on every instance that may have them, in one round that is repeated once if only
 /// the scripts were missing. Whatever the answer, and also if the future is dropped, what is not
 /// known to be gone is cleaned up in the background (P6).
-pub(crate) async fn release(shared: &Shared, held: &Won) -> Result<bool, Box<Round>> {
+pub(crate) async fn release(shared: &Shared, claim: &Arc<Claim>, asked: InstanceSet) -> Result<bool, Box<Round>> {
     let mut repeated = false;
     loop {
         let round = Round::release(shared.quorum, shared.clock.now());
-        let request = Request::Release(Arc::clone(&held.claim));
-        let mut flight = Flight::launch(shared, round, request, held.lease.asked());
+        let request = Request::Release(Arc::clone(claim));
+        let mut flight = Flight::launch(shared, round, request, asked);
         let verdict = flight.verdict().await;
         tracing::debug!(?verdict, deleted = ?flight.round.granted(), "release round");
         if verdict == Verdict::Won {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Admission, Redlock};
+use redquorum::{AcquireError, Admission, Redlock, Renewal};
 use redquorum_testkit::{Program, Server};
 
 use crate::support::{LOCK, Outcome, SLACK, ms, on_every_kind};
@@ -28,7 +28,8 @@ fn with_rights(program: &Program, rule: &[String]) -> Outcome<Server> {
 
 fn client(server: &Server, admission: Admission) -> Outcome<Redlock> {
     let address = server.address().replace("redis://", "redis://locks:secret@");
-    let builder = Redlock::builder().instances([address]).ttl(SHORT).max_ttl(SHORT).admission(admission);
+    let builder =
+        Redlock::builder().instances([address]).ttl(SHORT).max_ttl(SHORT).renew(Renewal::Off).admission(admission);
     Ok(builder.instance_timeout(ms(1_000)).connect_timeout(ms(1_500)).build()?)
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Admission, Redlock};
+use redquorum::{Admission, Redlock, Renewal};
 use redquorum_testkit::{Program, Server};
 
 use crate::support::{Outcome, SLACK, ms, on_every_kind};
@@ -14,7 +14,12 @@ const RUNS: usize = 9;
 const LOCKS: usize = 4_000;
 
 fn client(server: &Server, admission: Admission) -> Outcome<Redlock> {
-    let builder = Redlock::builder().instances([server.address()]).ttl(SHORT).max_ttl(SHORT).admission(admission);
+    let builder = Redlock::builder()
+        .instances([server.address()])
+        .ttl(SHORT)
+        .max_ttl(SHORT)
+        .renew(Renewal::Off)
+        .admission(admission);
     Ok(builder.instance_timeout(ms(1_000)).build()?)
 }
 

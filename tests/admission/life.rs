@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::{AcquireError, ExtendError, Redlock};
+use redquorum::{AcquireError, ExtendError, Redlock, Renewal};
 use redquorum_testkit::Fleet;
 use tokio::time::sleep;
 
@@ -12,7 +12,7 @@ use crate::support::{LOCK, Outcome, SLACK, all_vote, ms, on_every_kind, timed};
 const SHORT: Duration = Duration::from_secs(2);
 
 fn client_of(fleet: &Fleet) -> Outcome<Redlock> {
-    let builder = Redlock::builder().instances(fleet.addresses()).ttl(SHORT).max_ttl(SHORT);
+    let builder = Redlock::builder().instances(fleet.addresses()).ttl(SHORT).max_ttl(SHORT).renew(Renewal::Off);
     Ok(builder.instance_timeout(ms(1_000)).build()?)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionView, Builder, Guard, Redlock};
+use redquorum::{Admission, AdmissionView, Builder, Guard, Redlock, Renewal};
 use redquorum_testkit::{Fleet, Program, Server, ServerBuilder};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -99,7 +99,13 @@ impl Stage {
     pub(crate) fn builder(&self) -> Builder {
         let mut addresses = self.fleet.addresses();
         addresses[THIRD] = self.switch.address();
-        Redlock::builder().instances(addresses).ttl(TTL).max_ttl(TTL).instance_timeout(ms(1_000)).admission(self.mode)
+        Redlock::builder()
+            .instances(addresses)
+            .ttl(TTL)
+            .max_ttl(TTL)
+            .instance_timeout(ms(1_000))
+            .admission(self.mode)
+            .renew(Renewal::Off)
     }
 
     /// A client whose instances all vote.

@@ -158,7 +158,7 @@ fn check_replies(way: &Way, model: &Model, answers: &mut IntoIter<Wire>, at: &st
             (Step::Asks(asks, record), Told::Replies(expected)) => {
                 let raws = way.raws(asks, told.all_end(), answers);
                 let same = |(raw, expected): (&Raw, &Reply)| {
-                    let tells_clock = record.is_some() && raw.reply == Reply::Granted;
+                    let tells_clock = record.is_some() && matches!(raw.reply, Reply::Granted | Reply::Repaired);
                     same_reply(expected, &raw.reply, MOST) && (tells_clock || raw.instance_us.is_none())
                 };
                 let all_same = raws.len() == expected.len() && raws.iter().zip(expected).all(same);

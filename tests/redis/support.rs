@@ -4,7 +4,9 @@
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use redquorum::{AcquireError, Admission, AdmissionView, Builder, Guard, InstanceReport, InstanceView, Redlock};
+use redquorum::{
+    AcquireError, Admission, AdmissionView, Builder, Guard, InstanceReport, InstanceView, Redlock, Renewal,
+};
 use redquorum_testkit::{Fleet, Program, Server};
 use tokio::time::{sleep, timeout};
 
@@ -61,7 +63,7 @@ pub(crate) fn fleet_of(program: &Program, count: usize) -> Fleet {
 /// which is not what most tests are about, and with the default ttl of 10 s no key expires while a
 /// test watches.
 pub(crate) fn builder_of(fleet: &Fleet) -> Builder {
-    Redlock::builder().instances(fleet.addresses()).label("ours").admission(Admission::Off)
+    Redlock::builder().instances(fleet.addresses()).label("ours").admission(Admission::Off).renew(Renewal::Off)
 }
 
 /// With admission. Servers sit out a second or two after their start.

@@ -77,7 +77,8 @@ async fn an_extend_leaves_a_key_of_somebody_else_alone() {
         cluster.instance(index).set("a", "foreign");
     }
     let result = guard.extend().await;
-    assert!(matches!(result, Err(ExtendError::Unconfirmed { .. })), "{result:?}");
+    assert!(matches!(result, Err(ExtendError::Lost { .. })), "two of three have it for somebody else: {result:?}");
+    assert!(!guard.is_valid());
     drop(guard);
     settle().await;
     assert_eq!(cluster.instance(0).value("a").as_deref(), Some(b"foreign".as_slice()));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use redquorum::testing::{Cluster, Hang};
-use redquorum::{Guard, Redlock};
+use redquorum::{Guard, Redlock, Renewal};
 use tokio::time::Instant;
 
 /// The default instance timeout.
@@ -19,6 +19,13 @@ pub(crate) const fn secs(secs: u64) -> Duration {
 }
 
 pub(crate) fn cluster_of(count: usize) -> (Cluster, Redlock) {
+    let cluster = Cluster::new(count);
+    let redlock = cluster.builder().renew(Renewal::Off).build().unwrap();
+    (cluster, redlock)
+}
+
+/// As [`cluster_of`], with leases that are renewed, as they are by default.
+pub(crate) fn renewing(count: usize) -> (Cluster, Redlock) {
     let cluster = Cluster::new(count);
     let redlock = cluster.builder().build().unwrap();
     (cluster, redlock)

@@ -39,6 +39,7 @@ pub(crate) struct Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Granted,
+    Repaired,
     Refused { index: usize, ttl_ms: u64, value: Rc<Value>, token: Option<FencingToken> },
     Stale { stored: FencingToken },
     Released { deleted: usize },
@@ -222,7 +223,7 @@ impl Store {
                 self.set_fence(now_ms, key, request);
             }
         }
-        Answer::Granted
+        if complete { Answer::Granted } else { Answer::Repaired }
     }
 
     fn release(&mut self, now_ms: u64, request: &Request) -> Answer {

@@ -1,10 +1,11 @@
 //! From what a server said to a [`Reply`]: the only place that knows the redis crate's errors.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, Value};
 
-use super::Request;
+use super::{Claim, Request, Sight};
 use crate::protocol::{Cause, FencingToken, Raw, Refusal, Reply};
 
 /// The longest piece of a server's own words that is kept.
@@ -39,6 +40,58 @@ pub(super) fn classify_batch(requests: &[&Request], result: Result<Value, RedisE
     }
 }
 
+/// Classifies the end of a renewal of `count` leases: what it means for those that hold their value,
+/// and the places, from 0, of those that do not.
+pub(super) fn classify_renewal(count: usize, result: Result<Value, RedisError>) -> (Raw, Vec<usize>) {
+    let odd = |value: &Value| Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))));
+    let (reply, instance_us, others) = match result {
+        Ok(Value::ServerError(error)) => {
+            (server_error(error.code(), error.details().unwrap_or_default()), None, Vec::new())
+        }
+        Err(error) => (redis_error(&error), None, Vec::new()),
+        Ok(value) => match renewed(count, &value) {
+            Some(renewed) => renewed,
+            None => (odd(&value), None, Vec::new()),
+        },
+    };
+    (Raw { reply, instance_us }, others)
+}
+
+fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize>)> {
+    let Value::Array(items) = value else { return None };
+    match (bytes(items.first()?)?, items.get(1..)?) {
+        (b"renewed", [Value::Int(us), places @ ..]) => {
+            let place = |place: &Value| match place {
+                Value::Int(place) => usize::try_from(*place).ok()?.checked_sub(1).filter(|place| *place < count),
+                _ => None,
+            };
+            let others: Option<Vec<usize>> = places.iter().map(place).collect();
+            Some((Reply::Granted, u64::try_from(*us).ok().filter(|us| *us > 0), others?))
+        }
+        (b"not admitted", [Value::Int(left_ms)]) => {
+            let remaining = u64::try_from(*left_ms).ok().map(Duration::from_millis);
+            Some((Reply::NotAdmitted { remaining }, None, Vec::new()))
+        }
+        _ => None,
+    }
+}
+
+/// What a look at all keys of `claims` shows of each.
+pub(super) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Option<Vec<Sight>> {
+    let Some(Value::Array(values)) = value else { return None };
+    let mut values = values.iter();
+    let sight = |claim: &Arc<Claim>| {
+        let own = |value: &Value| bytes(value) == Some(claim.value.as_bytes());
+        let of_claim: Vec<&Value> = values.by_ref().take(claim.resources.len()).collect();
+        match of_claim.iter().find(|value| !own(value)) {
+            _ if of_claim.len() < claim.resources.len() => Sight::Unknown,
+            None => Sight::Own,
+            Some(other) => Sight::Gone(bytes(other).map(<[u8]>::to_vec)),
+        }
+    };
+    Some(claims.iter().map(sight).collect())
+}
+
 fn parse(request: &Request, value: &Value) -> Option<Reply> {
     let keys = request.claim().resources.len();
     match (request, value) {
@@ -46,6 +99,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
         (Request::Release(_), _) => None,
         (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
             (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
+            (Request::Extend(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
             (_, b"not admitted", [Value::Int(left_ms)]) => {
                 Some(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
             }
@@ -63,7 +117,9 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
 fn clock_of_grant(request: &Request, value: &Value) -> Option<u64> {
     match (request, value) {
         (Request::Acquire(_) | Request::Extend(_), Value::Array(items)) => match items.as_slice() {
-            [word, Value::Int(us)] if bytes(word)? == b"granted" => u64::try_from(*us).ok().filter(|us| *us > 0),
+            [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => {
+                u64::try_from(*us).ok().filter(|us| *us > 0)
+            }
             _ => None,
         },
         _ => None,

@@ -1,29 +1,34 @@
--- Acquires every resource of a round on this instance, or none of them (P1, P11, P12).
+-- Acquires every resource of a round on this instance, or none of them (P1, P11, P12, P23).
 --
 -- The lock keys are KEYS[first] and the next count - 1, the fence keys follow in the same order.
--- Durations are in ms, the token has 19 digits. Gives one of
+-- Durations are in ms, the token has 19 digits; `holder` is how the values of the same holder begin,
+-- empty if it gave no identity. Gives one of
 --   {'granted', clock in us}
 --   {'not admitted', ms left}   see admission.lua
 --   {'refused', ..}             see refused.lua
 --   {'stale', stored token}     the largest
-local function acquire(first, count, value, ttl, token, retention)
+local function acquire(first, count, value, ttl, token, retention, holder)
   if left ~= 0 then
     return {'not admitted', left} -- P14
   end
   local fence = first + count
-  local taken = {}
+  local taken, resumed = {}, nil
 
   for i = 0, count - 1 do
-    local other = claim(KEYS[first + i], value, ttl)
+    local key = KEYS[first + i]
+    local other = claim(key, value, ttl)
     if not other then
-      taken[#taken + 1] = KEYS[first + i]
+      taken[#taken + 1] = key
     elseif other == value then
-      -- P12: the round's own key counts as free; a repeat with a larger token must pass.
-      prolong(KEYS[first + i], ttl)
+      prolong(key, ttl) -- P12: the round's own key counts as free; a repeat with a larger token must pass
+    elseif holder ~= '' and type(other) == 'string' and string.sub(other, 1, #holder) == holder then
+      -- P23: the same holder comes back, perhaps in another process, and goes on under the new value.
+      local lives = redis.call('PTTL', key)
+      resumed = resumed or {}
+      resumed[#resumed + 1] = lives < 0 and {key, other} or {key, other, 'PX', math.max(lives, 1)}
+      redis.call('SET', key, value, 'PX', ttl)
     else
-      if #taken > 0 then
-        redis.call('DEL', unpack(taken)) -- P11
-      end
+      take_back(taken, resumed)
       return refused(first, count, i, other)
     end
   end
@@ -39,9 +44,7 @@ local function acquire(first, count, value, ttl, token, retention)
           stored = later
         end
       end
-      if #taken > 0 then
-        redis.call('DEL', unpack(taken))
-      end
+      take_back(taken, resumed)
       return {'stale', stored}
     end
   end

@@ -3,6 +3,7 @@
 -- Keys and units as in acquire.lua; `closed` is the mark of this lease's release, see mark.lua. Gives
 -- one of
 --   {'granted', clock in us}
+--   {'repaired', clock in us}   a key was missing until now
 --   {'not admitted', ms left}   see admission.lua
 --   {'refused', ..}             see refused.lua
 local function extend(first, count, value, ttl, token, closed, retention)
@@ -43,5 +44,5 @@ local function extend(first, count, value, ttl, token, closed, retention)
     end
   end
 
-  return {'granted', now_us}
+  return {#missing == 0 and 'granted' or 'repaired', now_us}
 end

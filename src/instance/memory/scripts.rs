@@ -41,6 +41,9 @@ fn may_vote(store: &Store, record: Option<&Record>, wall_us: u64) -> Result<(), 
     if remaining == Some(Duration::ZERO) { Ok(()) } else { Err(Reply::NotAdmitted { remaining }) }
 }
 
+/// What stood under a key: its value, and when it would have expired.
+type Former = (Vec<u8>, Option<Instant>);
+
 /// A fence key that is no string aborts a script where it stands.
 struct WrongType;
 
@@ -61,14 +64,17 @@ impl<'a> Script<'a> {
             return Ok(refused.clone()); // P14
         }
         let expires_at = self.now.saturating_add(self.claim.ttl);
-        let mut taken = Vec::new();
+        let (mut taken, mut resumed) = (Vec::new(), Vec::new());
         for (index, (key, _)) in self.keys().enumerate() {
             if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
                 taken.push(key);
             } else if self.is_own(key) {
                 self.store.prolong(key, expires_at); // P12
+            } else if let Some(former) = self.former(key) {
+                resumed.push((key, former)); // P23
+                self.store.set(key, self.claim.value.as_bytes(), Some(expires_at));
             } else {
-                self.take_back(&taken); // P11
+                self.take_back(&taken, resumed); // P11
                 return Ok(self.refused(index));
             }
         }
@@ -79,7 +85,7 @@ impl<'a> Script<'a> {
                     let later: Result<Vec<_>, WrongType> =
                         self.keys().skip(index + 1).map(|(_, fence)| self.stored(fence)).collect();
                     let highest = later?.into_iter().flatten().fold(stored, Ord::max);
-                    self.take_back(&taken);
+                    self.take_back(&taken, resumed);
                     return Ok(stale(&highest)); // P12
                 }
                 _ => self.keep_token(fence, &self.token()),
@@ -106,13 +112,14 @@ impl<'a> Script<'a> {
         for (key, _) in self.keys() {
             self.store.prolong(key, expires_at);
         }
+        let reply = if missing.is_empty() { Reply::Granted } else { Reply::Repaired };
         for (key, fence) in missing {
             self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10
             if self.stored(fence)?.is_none_or(|stored| stored < self.token()) {
                 self.keep_token(fence, &self.token());
             }
         }
-        Ok(Reply::Granted)
+        Ok(reply)
     }
 
     fn release(&mut self) -> Reply {
@@ -135,9 +142,19 @@ impl<'a> Script<'a> {
         self.store.get(key) == Some(self.claim.value.as_bytes())
     }
 
-    fn take_back(&mut self, taken: &[&[u8]]) {
+    /// The value, and its end, that the same holder left under a key (P23).
+    fn former(&self, key: &[u8]) -> Option<Former> {
+        let (value, prefix) = (self.store.get(key)?, self.claim.value.holder_prefix());
+        let same_holder = !prefix.is_empty() && value.starts_with(prefix);
+        same_holder.then(|| (value.to_vec(), self.store.ttl(key, self.now).map(|left| self.now.saturating_add(left))))
+    }
+
+    fn take_back(&mut self, taken: &[&[u8]], resumed: Vec<(&[u8], Former)>) {
         for key in taken {
             self.store.remove(key);
+        }
+        for (key, (value, end)) in resumed {
+            self.store.set(key, &value, end);
         }
     }
 

@@ -268,6 +268,7 @@ impl Flight {
 fn translate(answer: &Answer) -> Reply {
     match answer {
         Answer::Granted | Answer::Released { .. } => Reply::Granted,
+        Answer::Repaired => Reply::Repaired,
         Answer::NotAdmitted { left_ms } => {
             Reply::NotAdmitted { remaining: left_ms.map(std::time::Duration::from_millis) }
         }

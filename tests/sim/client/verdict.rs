@@ -12,6 +12,7 @@ impl World {
     /// Looks at a flight after each reply and acts once when it is decided.
     pub(super) fn decide(&mut self, c: usize, flight: u32) {
         let Some(at) = self.flight_index(c, flight) else { return };
+        self.lose_if_gone(c, at);
         if self.clients[c].flights[at].decided {
             return;
         }
@@ -25,6 +26,19 @@ impl World {
             Purpose::Acquire { .. } if won => self.on_acquired(c, at),
             Purpose::Acquire { .. } => self.on_not_acquired(c, at),
             Purpose::Extend => self.on_extend_decided(c, at, won),
+        }
+    }
+
+    /// P20: so many instances did not have the lease any more that no quorum kept it.
+    fn lose_if_gone(&mut self, c: usize, at: usize) {
+        let flight = &self.clients[c].flights[at];
+        let id = flight.ticket.id;
+        let extends = flight.purpose == Purpose::Extend;
+        let held = self.clients[c].held.as_ref().filter(|held| extends && held.ticket.id == id && !held.leaving);
+        if held.is_some_and(|held| held.lease.is_gone(&flight.round)) {
+            self.stats.losses += 1;
+            self.note_loss(c);
+            self.release_now(c);
         }
     }
 

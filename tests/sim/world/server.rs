@@ -98,6 +98,7 @@ impl World {
         }
         let now_us = self.servers[i].clock.at(self.now) / 1000;
         let now_ms = now_us / 1000;
+        let before = self.own_ends(i, request);
         let server = &mut self.servers[i];
         let answer = match request.script {
             Script::Facts => server.facts(now_ms),
@@ -113,7 +114,9 @@ impl World {
         );
         if let Some(ticket) = ticket {
             self.check_instance(i, request, ticket, &answer);
+            self.check_nothing_shortened(i, request, before);
         }
+        self.stats.repairs += u64::from(answer == Answer::Repaired);
         let back = Event::Answer {
             c,
             i,
@@ -124,7 +127,7 @@ impl World {
             server_us: now_us,
         };
         self.answer(c, i, epoch, back);
-        if answer == Answer::Granted && request.script != Script::Release {
+        if matches!(answer, Answer::Granted | Answer::Repaired) && request.script != Script::Release {
             self.grants = self.grants.saturating_add(1);
             self.pull(Trigger::Grant, self.grants, Some(i), Some(c), 0);
         }

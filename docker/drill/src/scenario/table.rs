@@ -200,7 +200,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ),
     Scenario {
         setup: Setup::WrongAccess,
-        ..crowd("wrong-access", "one instance wants a password, another no TLS", Available, 6.0, &[(2.0, Heal)])
+        ..crowd("wrong-access", "one instance wants a password, another is spoken to in TLS, which it has not", Available, 6.0, &[(2.0, Heal), (5.0, Heal)])
     },
     Scenario {
         clients: &[&[Careless], &[Rival], &[Worker, Worker]],

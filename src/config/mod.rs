@@ -1,53 +1,31 @@
 //! How a client is set up, and which settings go together.
 
+mod check;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+pub(crate) use check::Settings;
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 
 use crate::client::Redlock;
 use crate::clock::{Clock, SystemClock};
-use crate::error::{BadRequest, BuildError, ConnectError};
-use crate::instance::Instance;
+use crate::error::{BuildError, ConnectError};
 use crate::instance::address::Address;
 use crate::instance::connection::Dial;
 use crate::instance::opening::open_when_never_used;
 use crate::instance::pacer::Pacer;
 use crate::instance::redis::RedisInstance;
 use crate::instance::roster::Roster;
-use crate::protocol::{DEFAULT_DRIFT_PPM, Quorum, RetryDelay, Terms};
-use crate::resource::RESERVED;
+use crate::instance::{Hint, Instance};
+use crate::protocol::{DEFAULT_DRIFT_PPM, RetryDelay};
 use crate::runtime::Shared;
 use crate::runtime::cleanup::Cleaner;
+use crate::runtime::holders::Holders;
+use crate::runtime::keeper::{Keeper, Tools};
 use crate::token::TokenSource;
-
-/// Half of all time may not be drift.
-const MAX_DRIFT_PPM: u32 = 500_000;
-
-/// The longest label, in bytes: it is stored with every lock.
-const MAX_LABEL: usize = 200;
-
-/// What a client's locks share.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) namespace: Arc<[u8]>,
-    pub(crate) ttl: Duration,
-    pub(crate) max_ttl: Duration,
-    pub(crate) drift_ppm: u32,
-}
-
-impl Settings {
-    /// The terms of a lock; every ttl goes through here.
-    pub(crate) fn terms(&self, ttl: Option<Duration>) -> Result<Terms, BadRequest> {
-        let ttl = ttl.unwrap_or(self.ttl);
-        let terms = Terms::new(ttl, self.drift_ppm)?;
-        if ttl > self.max_ttl {
-            return Err(BadRequest::TtlAboveMax { ttl, max_ttl: self.max_ttl });
-        }
-        Ok(terms)
-    }
-}
 
 /// Connects to an instance that needs no address, with the instance timeout.
 type ReadyMade = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
@@ -80,7 +58,21 @@ pub struct Builder {
     fence_retention: Duration,
     label: Option<String>,
     admission: Admission,
+    renewal: Renewal,
+    max_hold: Option<Duration>,
+    max_watched: usize,
     clock: Arc<dyn Clock>,
+}
+
+/// Whether locks are renewed until they are released.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Renewal {
+    /// In the background, at a third of the ttl and then every tenth until one succeeds (P19).
+    #[default]
+    Auto,
+    /// Not: a lock ends with its ttl unless it is extended by hand.
+    Off,
 }
 
 /// Whether instances that may have forgotten locks are kept from voting.
@@ -112,6 +104,9 @@ impl Default for Builder {
             fence_retention: Duration::from_secs(24 * 60 * 60),
             label: None,
             admission: Admission::On,
+            renewal: Renewal::Auto,
+            max_hold: None,
+            max_watched: 4096,
             clock: Arc::new(SystemClock),
         }
     }
@@ -217,6 +212,26 @@ impl Builder {
         self
     }
 
+    /// Whether locks are renewed until they are released. Default: [`Renewal::Auto`].
+    pub fn renew(mut self, renewal: Renewal) -> Self {
+        self.renewal = renewal;
+        self
+    }
+
+    /// For how long a lock is renewed at most, counted from when it is acquired; it ends at the latest
+    /// one ttl after that. Default: without end.
+    pub fn max_hold(mut self, longest: Duration) -> Self {
+        self.max_hold = Some(longest);
+        self
+    }
+
+    /// The most keys of held locks that the instances are asked to push changes of, so that a loss is
+    /// known at once. Default: 4096; zero turns it off. What is beyond is noticed by the next renewal.
+    pub fn max_watched(mut self, keys: usize) -> Self {
+        self.max_watched = keys;
+        self
+    }
+
     #[cfg(feature = "testing")]
     pub(crate) fn ready_made(mut self, instances: Vec<ReadyMade>, clock: Arc<dyn Clock>) -> Self {
         self.ready_made = instances;
@@ -235,8 +250,18 @@ impl Builder {
     pub fn build(self) -> Result<Redlock, BuildError> {
         let (settings, addresses, quorum) = self.check()?;
         Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let instances = self.start(addresses);
+        let (hint, hints) = mpsc::unbounded_channel();
+        let instances = self.start(addresses, &hint);
+        let keeper = Keeper::start(Tools {
+            instances: Arc::clone(&instances),
+            quorum,
+            clock: Arc::clone(&self.clock),
+            hints,
+            most_watched: self.max_watched,
+        });
         let shared = Shared {
+            keeper,
+            holders: Holders::default(),
             cleaner: Cleaner::start(Arc::clone(&instances), Arc::clone(&self.clock)),
             instances,
             quorum,
@@ -247,10 +272,10 @@ impl Builder {
             fence_retention: self.fence_retention,
             closed: AtomicBool::new(false),
         };
-        Ok(Redlock::new(Arc::new(shared), settings))
+        Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }
 
-    fn start(&self, addresses: Vec<Address>) -> Arc<[Arc<dyn Instance>]> {
+    fn start(&self, addresses: Vec<Address>, hints: &mpsc::UnboundedSender<Hint>) -> Arc<[Arc<dyn Instance>]> {
         let roster = Arc::<Roster>::default();
         let pacer = Arc::new(Pacer::start(self.instance_timeout));
         let dial = |(index, address)| Dial {
@@ -263,6 +288,7 @@ impl Builder {
             roster: Arc::clone(&roster),
             pacer: Arc::clone(&pacer),
             admission: self.admission == Admission::On,
+            hints: hints.clone(),
         };
         let redis: Vec<RedisInstance> = addresses.into_iter().enumerate().map(dial).map(RedisInstance::start).collect();
         if self.admission == Admission::On && !redis.is_empty() {
@@ -286,59 +312,6 @@ impl Builder {
         redlock.connected(limit).await?;
         Ok(redlock)
     }
-
-    fn check(&self) -> Result<(Settings, Vec<Address>, Quorum), BuildError> {
-        let count = self.urls.len() + self.ready_made.len();
-        let quorum = match self.quorum {
-            Some(votes) => Quorum::new(count, votes)?,
-            None => Quorum::majority(count)?,
-        };
-        let addresses = check_addresses(&self.urls)?;
-        let durations = [
-            ("max_ttl", self.max_ttl),
-            ("instance_timeout", self.instance_timeout),
-            ("connect_timeout", self.connect_timeout),
-            ("fence_retention", self.fence_retention),
-        ];
-        if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| duration.as_millis() == 0) {
-            return Err(BuildError::Zero { setting });
-        }
-        self.check_relations()?;
-        let settings = Settings {
-            namespace: self.namespace.as_slice().into(),
-            ttl: self.ttl,
-            max_ttl: self.max_ttl,
-            drift_ppm: self.drift_ppm,
-        };
-        settings.terms(None).map_err(BuildError::Ttl)?;
-        Ok((settings, addresses, quorum))
-    }
-
-    fn check_relations(&self) -> Result<(), BuildError> {
-        let conflict = |text: String| Err(BuildError::Conflict(text));
-        if self.drift_ppm >= MAX_DRIFT_PPM {
-            return conflict(format!("drift_ppm is {}, it must be below {MAX_DRIFT_PPM}", self.drift_ppm));
-        }
-        if self.retry_delay.0 > self.retry_delay.1 {
-            return conflict("the least retry_delay is above the most".to_owned());
-        }
-        if self.retry_delay.1.is_zero() {
-            return Err(BuildError::Zero { setting: "the most retry_delay" });
-        }
-        if self.fence_retention < self.max_ttl.saturating_mul(2) {
-            return conflict(format!(
-                "fence_retention, {:?}, is below twice max_ttl, {:?}: tokens would be forgotten while locks live",
-                self.fence_retention, self.max_ttl
-            ));
-        }
-        if self.namespace.starts_with(RESERVED) {
-            return conflict("the namespace begins with \"redquorum:\", which is kept for the library".to_owned());
-        }
-        if self.label.as_ref().is_some_and(|label| label.len() > MAX_LABEL) {
-            return conflict(format!("the label is longer than {MAX_LABEL} bytes"));
-        }
-        Ok(())
-    }
 }
 
 /// Why a client could not be built and connected.
@@ -351,18 +324,6 @@ pub enum StartError {
     /// The connections.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-}
-
-fn check_addresses(urls: &[String]) -> Result<Vec<Address>, BuildError> {
-    let mut addresses: Vec<Address> = Vec::with_capacity(urls.len());
-    for (index, url) in urls.iter().enumerate() {
-        let address = Address::parse(url).map_err(|reason| BuildError::BadAddress { index, reason })?;
-        if addresses.iter().any(|earlier| earlier.shown() == address.shown()) {
-            return Err(BuildError::DuplicateAddress { address: address.shown().to_owned() });
-        }
-        addresses.push(address);
-    }
-    Ok(addresses)
 }
 
 /// `host/pid`.

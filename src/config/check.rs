@@ -1,0 +1,109 @@
+//! Which settings cannot work, alone or together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Builder, Renewal};
+use crate::error::{BadRequest, BuildError};
+use crate::instance::address::Address;
+use crate::protocol::{Quorum, Terms};
+use crate::resource::RESERVED;
+
+/// Half of all time may not be drift.
+const MAX_DRIFT_PPM: u32 = 500_000;
+
+/// The longest label, in bytes: it is stored with every lock.
+const MAX_LABEL: usize = 200;
+
+/// What a client's locks share.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) namespace: Arc<[u8]>,
+    pub(crate) ttl: Duration,
+    pub(crate) max_ttl: Duration,
+    pub(crate) drift_ppm: u32,
+    pub(crate) renewal: Renewal,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+impl Settings {
+    /// The terms of a lock; every ttl goes through here.
+    pub(crate) fn terms(&self, ttl: Option<Duration>) -> Result<Terms, BadRequest> {
+        let ttl = ttl.unwrap_or(self.ttl);
+        let terms = Terms::new(ttl, self.drift_ppm)?;
+        if ttl > self.max_ttl {
+            return Err(BadRequest::TtlAboveMax { ttl, max_ttl: self.max_ttl });
+        }
+        Ok(terms)
+    }
+}
+
+impl Builder {
+    pub(super) fn check(&self) -> Result<(Settings, Vec<Address>, Quorum), BuildError> {
+        let count = self.urls.len() + self.ready_made.len();
+        let quorum = match self.quorum {
+            Some(votes) => Quorum::new(count, votes)?,
+            None => Quorum::majority(count)?,
+        };
+        let addresses = check_addresses(&self.urls)?;
+        let durations = [
+            ("max_ttl", self.max_ttl),
+            ("instance_timeout", self.instance_timeout),
+            ("connect_timeout", self.connect_timeout),
+            ("fence_retention", self.fence_retention),
+            ("max_hold", self.max_hold.unwrap_or(Duration::MAX)),
+        ];
+        if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| duration.as_millis() == 0) {
+            return Err(BuildError::Zero { setting });
+        }
+        self.check_relations()?;
+        let settings = Settings {
+            namespace: self.namespace.as_slice().into(),
+            ttl: self.ttl,
+            max_ttl: self.max_ttl,
+            drift_ppm: self.drift_ppm,
+            renewal: self.renewal,
+            max_hold: self.max_hold,
+        };
+        settings.terms(None).map_err(BuildError::Ttl)?;
+        Ok((settings, addresses, quorum))
+    }
+
+    fn check_relations(&self) -> Result<(), BuildError> {
+        let conflict = |text: String| Err(BuildError::Conflict(text));
+        if self.drift_ppm >= MAX_DRIFT_PPM {
+            return conflict(format!("drift_ppm is {}, it must be below {MAX_DRIFT_PPM}", self.drift_ppm));
+        }
+        if self.retry_delay.0 > self.retry_delay.1 {
+            return conflict("the least retry_delay is above the most".to_owned());
+        }
+        if self.retry_delay.1.is_zero() {
+            return Err(BuildError::Zero { setting: "the most retry_delay" });
+        }
+        if self.fence_retention < self.max_ttl.saturating_mul(2) {
+            return conflict(format!(
+                "fence_retention, {:?}, is below twice max_ttl, {:?}: tokens would be forgotten while locks live",
+                self.fence_retention, self.max_ttl
+            ));
+        }
+        if self.namespace.starts_with(RESERVED) {
+            return conflict("the namespace begins with \"redquorum:\", which is kept for the library".to_owned());
+        }
+        if self.label.as_ref().is_some_and(|label| label.len() > MAX_LABEL) {
+            return conflict(format!("the label is longer than {MAX_LABEL} bytes"));
+        }
+        Ok(())
+    }
+}
+
+fn check_addresses(urls: &[String]) -> Result<Vec<Address>, BuildError> {
+    let mut addresses: Vec<Address> = Vec::with_capacity(urls.len());
+    for (index, url) in urls.iter().enumerate() {
+        let address = Address::parse(url).map_err(|reason| BuildError::BadAddress { index, reason })?;
+        if addresses.iter().any(|earlier| earlier.shown() == address.shown()) {
+            return Err(BuildError::DuplicateAddress { address: address.shown().to_owned() });
+        }
+        addresses.push(address);
+    }
+    Ok(addresses)
+}

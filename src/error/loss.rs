@@ -1,0 +1,77 @@
+//! Why a lease ended.
+
+use thiserror::Error;
+
+use super::report::{InstanceReport, Reports, address, of_round};
+use crate::instance::Claim;
+use crate::protocol::Incumbent;
+use crate::runtime::Shared;
+use crate::runtime::hold::End;
+
+/// Why a lease ended (P20). It never comes back: stop what it protects.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Its validity has passed: it was not renewed, or no quorum confirmed it in time.
+    #[error("the validity of the lease has passed{}", LastTry(.reports))]
+    Expired {
+        /// What each instance answered to the last renewal that failed, if one did.
+        reports: Vec<InstanceReport>,
+    },
+    /// So many instances did not have it any more that no quorum can have kept it: it was deleted,
+    /// or they were flushed.
+    #[error("no quorum can have kept the lease, its keys are gone on {}", .instances.join(", "))]
+    Gone {
+        /// The addresses of those instances.
+        instances: Vec<String>,
+    },
+    /// Somebody else has it now.
+    #[error("the lease was taken over by {by} on {}", .instances.join(", "))]
+    TakenOver {
+        /// Who, as far as the stored value tells.
+        by: Incumbent,
+        /// The addresses of the instances that do not have it any more.
+        instances: Vec<String>,
+    },
+    /// The same holder acquired it again elsewhere, and goes on there (P23).
+    #[error("its holder resumed the lease elsewhere: {by}")]
+    ResumedElsewhere {
+        /// Where, as far as the stored value tells.
+        by: Incumbent,
+        /// The addresses of the instances that have it for the other one.
+        instances: Vec<String>,
+    },
+    /// Its guards let go.
+    #[error("the lease was given up by its guards")]
+    GivenUp,
+}
+
+struct LastTry<'a>(&'a [InstanceReport]);
+
+impl std::fmt::Display for LastTry<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, "; the last renewal: {}", Reports(self.0)) }
+    }
+}
+
+/// What the caller is told of the end of a lease.
+pub(crate) fn loss(shared: &Shared, claim: &Claim, end: End) -> Loss {
+    let found = match end {
+        End::GivenUp => return Loss::GivenUp,
+        End::Expired(round) => {
+            return Loss::Expired { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() };
+        }
+        End::Gone(found) => found,
+    };
+    let instances = found.iter().map(|(id, _)| address(shared, *id)).collect();
+    let Some(value) = found.iter().find_map(|(_, value)| value.as_deref()) else {
+        return Loss::Gone { instances };
+    };
+    let by = Incumbent::from_value(value);
+    let holder = Incumbent::from_value(claim.value.as_bytes()).holder;
+    if holder.is_some() && by.holder == holder {
+        Loss::ResumedElsewhere { by, instances }
+    } else {
+        Loss::TakenOver { by, instances }
+    }
+}

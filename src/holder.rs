@@ -1,0 +1,62 @@
+//! Who holds a lock, beyond one guard and one process (P23).
+
+use std::sync::Arc;
+
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+
+/// The identity of whoever wants a lock. Give it with [`Lock::holder`](crate::Lock::holder).
+///
+/// The same holder is let in again: in the same client it shares the lease that it has, and from
+/// another process, or after a timeout whose request did arrive, it takes over its own lock instead
+/// of being refused. An earlier guard in another process then ends as
+/// [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).
+///
+/// Whoever knows a holder's identity can take over its locks: choose one that no two parties that
+/// must exclude each other share, such as the id of a request that may be retried.
+///
+/// ```no_run
+/// use redquorum::Holder;
+/// # async fn f(redlock: redquorum::Redlock) -> Result<(), redquorum::AcquireError> {
+/// // A retry of the same request, here or elsewhere, goes on instead of waiting for itself.
+/// let guard = redlock.lock("order:42").holder(Holder::from("request-8f3c")).acquire().await?;
+/// # drop(guard); Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Holder(Arc<str>);
+
+impl Holder {
+    /// An identity that nobody else has: 128 random bits of the operating system.
+    ///
+    /// # Errors
+    /// If the operating system gives no random bytes.
+    pub fn new() -> Result<Self, std::io::Error> {
+        let mut bits = [0; 16];
+        OsRng.try_fill_bytes(&mut bits).map_err(std::io::Error::other)?;
+        Ok(Self(format!("{:032x}", u128::from_ne_bytes(bits)).into()))
+    }
+
+    /// The identity as it was given.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn text(&self) -> Arc<str> {
+        Arc::clone(&self.0)
+    }
+}
+
+/// An empty text stands for no identity.
+impl From<&str> for Holder {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+/// An empty text stands for no identity.
+impl From<String> for Holder {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}

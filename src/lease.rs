@@ -1,0 +1,63 @@
+//! What the work that a lock protects sees of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Loss, loss};
+use crate::protocol::FencingToken;
+use crate::runtime::Shared;
+use crate::runtime::hold::Hold;
+
+/// A view of a lease: it tells, but it neither extends nor releases. Cheap to clone.
+///
+/// Given to the work by [`Lock::run`](crate::Lock::run) and by [`Guard::lease`](crate::Guard::lease).
+#[derive(Clone)]
+pub struct LeaseView {
+    shared: Arc<Shared>,
+    hold: Arc<Hold>,
+}
+
+impl LeaseView {
+    pub(crate) const fn new(shared: Arc<Shared>, hold: Arc<Hold>) -> Self {
+        Self { shared, hold }
+    }
+
+    /// As [`Guard::fencing_token`](crate::Guard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.hold.token()
+    }
+
+    /// As [`Guard::is_valid`](crate::Guard::is_valid).
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// As [`Guard::remaining`](crate::Guard::remaining).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.hold.remaining(&*self.shared.clock)
+    }
+
+    /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its guards have let go.
+    ///
+    /// # Cancel safety
+    /// Safe: it only waits, and may be called again.
+    pub async fn lost(&self) -> Loss {
+        self.shared.keeper.watch(&self.hold);
+        let end = self.hold.wait_for_end(&*self.shared.clock).await;
+        loss(&self.shared, &self.hold.claim(), end)
+    }
+}
+
+impl fmt::Debug for LeaseView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseView")
+            .field("resources", &self.hold.claim().resources.display_all())
+            .field("fencing_token", &self.fencing_token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

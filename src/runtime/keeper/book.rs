@@ -1,0 +1,106 @@
+//! Which lease is due when, and whose keys are watched.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+use crate::protocol::Instant;
+use crate::runtime::hold::{Hold, State};
+
+/// All leases of a client that are held.
+#[derive(Debug)]
+pub(super) struct Book {
+    due: BTreeMap<(Instant, u64), Arc<Hold>>,
+    entries: u64,
+    watched: HashMap<Vec<u8>, Weak<Hold>>,
+    most_watched: usize,
+    /// Until when the task sleeps; `None` if it waits to be woken.
+    asleep_until: Option<Instant>,
+}
+
+impl Book {
+    pub(super) fn new(most_watched: usize) -> Self {
+        Self { due: BTreeMap::new(), entries: 0, watched: HashMap::new(), most_watched, asleep_until: None }
+    }
+
+    /// Puts a lease down for `due`, instead of where it stood.
+    pub(super) fn put(&mut self, hold: &Arc<Hold>, state: &mut State, due: Instant) {
+        if let Some(place) = state.due.take() {
+            self.due.remove(&place);
+        }
+        self.entries += 1;
+        let place = (due, self.entries);
+        state.due = Some(place);
+        self.due.insert(place, Arc::clone(hold));
+    }
+
+    /// Takes a lease out that has ended.
+    pub(super) fn strike(&mut self, hold: &Hold) {
+        let state = &mut *hold.state();
+        if let Some(place) = state.due.take() {
+            self.due.remove(&place);
+        }
+        if std::mem::take(&mut state.is_watched) {
+            for key in state.claim.resources.lock_keys() {
+                // By now it may be the key of a later lease.
+                if self.watched.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), hold)) {
+                    self.watched.remove(key);
+                }
+            }
+        }
+    }
+
+    /// Takes one that is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Arc<Hold>> {
+        let first = self.due.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    /// When the next is due; the task sleeps until then.
+    pub(super) fn sleep(&mut self) -> Option<Instant> {
+        self.asleep_until = self.due.first_key_value().map(|(place, _)| place.0);
+        self.asleep_until
+    }
+
+    /// Whether the task would sleep past `due`.
+    pub(super) fn must_wake_for(&mut self, due: Instant) -> bool {
+        let must = self.asleep_until.is_none_or(|until| due < until);
+        if must {
+            self.asleep_until = Some(due); // it need be told only once
+        }
+        must
+    }
+
+    pub(super) fn has_room_to_watch(&self) -> bool {
+        self.watched.len() < self.most_watched
+    }
+
+    /// Remembers whose keys these are; false if too many are being watched, or it has ended.
+    pub(super) fn watch(&mut self, hold: &Arc<Hold>) -> bool {
+        let state = &mut *hold.state();
+        if state.has_ended() {
+            return false; // it would stay in the book
+        }
+        if state.is_watched {
+            return true;
+        }
+        if self.watched.len() + state.claim.resources.len() > self.most_watched {
+            return false;
+        }
+        for key in state.claim.resources.lock_keys() {
+            self.watched.insert(key.to_vec(), Arc::downgrade(hold));
+        }
+        state.is_watched = true;
+        true
+    }
+
+    /// Who is watched under these keys, each once; under any for `None`.
+    pub(super) fn watched(&self, keys: Option<&[Vec<u8>]>) -> Vec<Arc<Hold>> {
+        let mut holds: Vec<Arc<Hold>> = match keys {
+            Some(keys) => keys.iter().filter_map(|key| self.watched.get(key)?.upgrade()).collect(),
+            None => self.watched.values().filter_map(Weak::upgrade).collect(),
+        };
+        holds.sort_unstable_by_key(Arc::as_ptr);
+        holds.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        holds
+    }
+}

@@ -1,0 +1,187 @@
+//! Renews leases before they end (P19): those that are due together go to each instance in one
+//! command.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Landed, Task};
+use crate::instance::{Claim, Request};
+use crate::protocol::{InstanceId, Instant, RenewalPlan, Reply, Verdict};
+use crate::runtime::hold::{Hold, State};
+
+/// The most leases in one command: an instance does nothing else meanwhile.
+const MAX_BATCH: usize = 128;
+
+/// A lease that is to be renewed now.
+type Due = (Arc<Hold>, Arc<Claim>);
+
+/// Leases whose renewal was begun together.
+struct Batch {
+    started_at: Instant,
+    holds: Vec<Arc<Hold>>,
+}
+
+/// What one instance said to a batch.
+pub(super) struct Renewed {
+    batch: Arc<Batch>,
+    id: InstanceId,
+    replies: Vec<Option<Reply>>,
+}
+
+impl Task {
+    /// Begins a renewal of every lease that is due; gives when the next will be.
+    pub(super) fn renew_what_is_due(&mut self) -> Option<Instant> {
+        let now = self.now();
+        let book = Arc::clone(&self.book);
+        let mut book = book.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut together: BTreeMap<Duration, Vec<Due>> = BTreeMap::new();
+        while let Some(hold) = book.take_due(now) {
+            let mut state = hold.state();
+            state.due = None;
+            let Some((next, claim)) = self.begin(&hold, &mut state, now) else {
+                drop(state);
+                let _ = hold.ended(&*self.clock); // its validity has passed: whoever waits is told
+                book.strike(&hold);
+                continue;
+            };
+            book.put(&hold, &mut state, next);
+            drop(state);
+            if let Some(claim) = claim {
+                together.entry(claim.ttl).or_default().push((hold, claim));
+            }
+        }
+        // Sent while the book is locked: a release that comes now is sent behind.
+        for (ttl, leases) in together {
+            let (single, several): (Vec<_>, Vec<_>) =
+                leases.into_iter().partition(|(_, claim)| claim.resources.len() == 1);
+            single.chunks(MAX_BATCH).for_each(|leases| self.send(leases, ttl, now));
+            several.chunks(1).for_each(|lease| self.send(lease, ttl, now));
+        }
+        book.sleep()
+    }
+
+    /// When the lease is due next, and the claim if it is to be renewed now. `None` if it has ended.
+    fn begin(&self, hold: &Hold, state: &mut State, now: Instant) -> Option<(Instant, Option<Arc<Claim>>)> {
+        if state.has_ended() || !state.lease.is_valid(now) {
+            return None;
+        }
+        let valid_until = state.lease.valid_until();
+        if !hold.keeping.renews || hold.keeping.not_after.is_some_and(|end| now >= end) {
+            return Some((valid_until, None));
+        }
+        let terms = state.lease.terms();
+        let again = RenewalPlan::new(terms.ttl()).after_failure(now);
+        let next = again.min(valid_until);
+        if state.round.as_mut().is_some_and(|round| round.verdict(now) == Verdict::Pending) {
+            return Some((next, None)); // its answers may still come
+        }
+        let round = state.lease.begin_extend(self.quorum, terms, now).ok()?;
+        state.round = Some(Box::new(round));
+        state.renewed_at = now;
+        Some((next, Some(state.claim_to_extend(terms.ttl()))))
+    }
+
+    fn send(&self, leases: &[Due], ttl: Duration, started_at: Instant) {
+        let (holds, claims): (Vec<_>, Vec<_>) = leases.iter().cloned().unzip();
+        let batch = Arc::new(Batch { started_at, holds });
+        for (id, instance) in InstanceId::all(self.instances.len()).zip(self.instances.iter()) {
+            let batch = Arc::clone(&batch);
+            let replies = match claims.as_slice() {
+                [several] if several.resources.len() > 1 => {
+                    let call = instance.call(Request::Extend(Arc::clone(several)));
+                    Box::pin(async move { vec![Some(call.await)] })
+                }
+                _ => instance.renew(claims.clone(), ttl),
+            };
+            self.going.push(Box::pin(async move { Landed::Renewed(Renewed { batch, id, replies: replies.await }) }));
+        }
+    }
+
+    /// Feeds the answers of one instance to the rounds of its batch.
+    pub(super) fn take_in_renewal(&mut self, renewed: Renewed) {
+        let Renewed { batch, id, replies } = renewed;
+        let mut confirmed = Vec::new();
+        for (hold, reply) in batch.holds.iter().zip(replies) {
+            match reply {
+                Some(reply) => {
+                    let granted = matches!(reply, Reply::Granted | Reply::Repaired);
+                    if self.take_in(hold, batch.started_at, id, reply) && granted {
+                        confirmed.push(Arc::clone(hold));
+                    }
+                }
+                None => self.ask_alone(hold, batch.started_at, id),
+            }
+        }
+        self.look_again(confirmed, id);
+    }
+
+    /// P10: the instance does not have the key as expected; a whole extend says why, and repairs.
+    fn ask_alone(&self, hold: &Arc<Hold>, started_at: Instant, id: InstanceId) {
+        let _nothing_is_released_meanwhile = self.book();
+        let state = hold.state();
+        let is_open = state.round.as_ref().is_some_and(|round| round.started_at() == started_at);
+        let Some(instance) = self.instances.get(id.index()).filter(|_| is_open && !state.has_ended()) else { return };
+        let call = instance.call(Request::Extend(Arc::clone(&state.claim)));
+        let batch = Arc::new(Batch { started_at, holds: vec![Arc::clone(hold)] });
+        self.going
+            .push(Box::pin(async move { Landed::Renewed(Renewed { batch, id, replies: vec![Some(call.await)] }) }));
+    }
+
+    /// One answer; false if the lease has ended, by now or with it.
+    fn take_in(&self, hold: &Arc<Hold>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
+        let now = self.now();
+        let mut book = self.book();
+        let mut state = hold.state();
+        if state.has_ended() {
+            return false;
+        }
+        let Some(mut round) = state.round.take_if(|round| round.started_at() == started_at) else { return true };
+        let was_pending = round.verdict(now) == Verdict::Pending;
+        let was_missing = matches!(reply, Reply::Repaired | Reply::Refused(_));
+        round.on_reply(id, reply, now);
+        drop(state);
+        if was_missing && hold.note_answers(&round) {
+            tracing::warn!(resources = hold.claim().resources.display_all(), "lost: no quorum can have kept it");
+            book.strike(hold);
+            return false;
+        }
+        let mut state = hold.state();
+        let terms = state.lease.terms();
+        let plan = RenewalPlan::new(terms.ttl());
+        match round.verdict(now) {
+            Verdict::Won if was_pending && state.settle(&mut round, now) => {
+                let due = plan.after_success(started_at).min(state.lease.valid_until());
+                book.put(hold, &mut state, due);
+            }
+            Verdict::Lost if was_pending => {
+                tracing::debug!(resources = state.claim.resources.display_all(), "not renewed, will be tried again");
+                state.note_failure(&round);
+                let due = plan.after_failure(started_at).max(now).min(state.lease.valid_until());
+                book.put(hold, &mut state, due);
+            }
+            _ => {}
+        }
+        // Decided, but answers that are still to come may show that it is gone.
+        let is_lost = round.verdict(now) == Verdict::Lost;
+        let is_complete = round.answers().iter().all(Option::is_some);
+        if !is_lost && !is_complete {
+            state.round = Some(round);
+        }
+        true
+    }
+
+    /// Renews a lease as soon as its pace allows.
+    pub(super) fn renew_soon(&self, hold: &Arc<Hold>) {
+        let now = self.now();
+        let mut book = self.book();
+        let mut state = hold.state();
+        if hold.keeping.renews && !state.has_ended() {
+            let soonest = RenewalPlan::new(state.lease.terms().ttl()).after_failure(state.renewed_at);
+            let due = soonest.max(now).min(state.lease.valid_until());
+            if state.due.is_none_or(|(planned, _)| due < planned) {
+                book.put(hold, &mut state, due);
+            }
+        }
+    }
+}

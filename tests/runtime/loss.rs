@@ -1,0 +1,188 @@
+//! P20: a loss is known, once, and with its cause.
+
+use redquorum::testing::{Cluster, TestInstance};
+use redquorum::{ExtendError, Guard, Loss, Redlock};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{cluster_of, held, how_many_have, ms, renewing, secs, settle, timed};
+
+/// The first renewal of a lease of 10 s.
+const FIRST: u64 = 3_325;
+
+async fn five() -> (Cluster, Redlock, Guard) {
+    let (cluster, redlock) = renewing(5);
+    let guard = held(&redlock, "a").await;
+    (cluster, redlock, guard)
+}
+
+fn addresses(indices: impl IntoIterator<Item = usize>) -> Vec<String> {
+    indices.into_iter().map(|index| format!("memory:{index}")).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_deleted_on_a_quorum_is_known_to_be_gone_by_the_next_renewal() {
+    let (cluster, _redlock, guard) = five().await;
+    sleep(secs(1)).await;
+    cluster.instances().take(3).for_each(|instance| assert!(instance.remove("a")));
+    let (loss, took) = timed(guard.lost()).await;
+    assert_eq!(took, ms(FIRST - 1_000));
+    assert!(matches!(&loss, Loss::Gone { instances } if *instances == addresses(0..3)), "{loss:?}");
+    assert!(!guard.is_valid() && guard.remaining().is_zero());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_deleted_on_a_minority_is_repaired_and_goes_on() {
+    let (cluster, _redlock, guard) = five().await;
+    for round in 0..10 {
+        for index in [round % 5, (round + 2) % 5] {
+            assert!(cluster.instance(index).remove("a"));
+        }
+        assert!(timeout(ms(FIRST + 1), guard.lost()).await.is_err(), "round {round}");
+        assert_eq!(how_many_have(&cluster, "a"), 5, "round {round}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_are_flushed_one_after_another_do_not_end_a_renewed_lease() {
+    let (cluster, _redlock, guard) = five().await;
+    for instance in cluster.instances() {
+        instance.start_empty();
+        assert!(timeout(ms(FIRST + 1), guard.lost()).await.is_err());
+        assert_eq!(instance.fencing_token("a"), Some(guard.fencing_token()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_others_have_taken_over_names_them() {
+    let (cluster, _redlock, guard) = five().await;
+    let other = cluster.builder().label("another-host/7").build().unwrap();
+    cluster.instances().for_each(TestInstance::flush);
+    let _theirs = held(&other, "a").await;
+    let loss = guard.lost().await;
+    let Loss::TakenOver { by, instances } = &loss else { panic!("{loss:?}") };
+    assert_eq!(by.label.as_deref(), Some("another-host/7"));
+    assert!(instances.len() >= 3, "{instances:?}");
+    assert!(loss.to_string().contains("another-host/7"), "{loss}");
+    drop(guard);
+    settle().await;
+    assert_eq!(how_many_have(&cluster, "a"), 5, "theirs stays");
+
+    let (cluster, _redlock, guard) = five().await;
+    cluster.instances().skip(2).for_each(|instance| instance.set("a", "foreign"));
+    let loss = guard.lost().await;
+    let Loss::TakenOver { by, instances } = &loss else { panic!("{loss:?}") };
+    assert_eq!((by.to_string().as_str(), instances), ("a client of another kind", &addresses(2..5)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_others_on_a_minority_do_not_end_a_lease() {
+    let (cluster, _redlock, guard) = five().await;
+    cluster.instances().take(2).for_each(|instance| instance.set("a", "foreign"));
+    assert!(timeout(secs(60), guard.lost()).await.is_err());
+    cluster.instance(2).set("a", "foreign");
+    assert!(matches!(guard.lost().await, Loss::TakenOver { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_who_wait_are_all_told_the_same_and_so_is_who_asks_later() {
+    let (cluster, _redlock, guard) = five().await;
+    let waiting: Vec<_> = (0..10)
+        .map(|_| {
+            let lease = guard.lease();
+            tokio::spawn(async move { timed(lease.lost()).await })
+        })
+        .collect();
+    sleep(ms(1)).await;
+    cluster.instances().for_each(TestInstance::flush);
+    for waiting in waiting {
+        let (loss, took) = waiting.await.unwrap();
+        assert!(matches!(&loss, Loss::Gone { instances } if instances.len() >= 3), "{loss:?}");
+        assert_eq!(took, ms(FIRST));
+    }
+    let (loss, took) = timed(guard.lost()).await;
+    assert!(matches!(loss, Loss::Gone { .. }) && took.is_zero(), "{loss:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_never_comes_back_although_its_keys_do() {
+    let (cluster, _redlock, mut guard) = five().await;
+    let value = cluster.instance(0).value("a").unwrap();
+    cluster.instances().for_each(TestInstance::flush);
+    assert!(matches!(guard.lost().await, Loss::Gone { .. }));
+    let sent = cluster.requests().extend;
+    cluster.instances().for_each(|instance| instance.set("a", &value));
+    for _ in 0..20 {
+        assert!(!guard.is_valid() && guard.remaining().is_zero());
+        assert!(matches!(guard.extend().await, Err(ExtendError::Lost { .. })));
+        sleep(secs(1)).await;
+    }
+    assert!(matches!(guard.lost().await, Loss::Gone { .. }), "the cause stays, too");
+    assert_eq!(cluster.requests().extend, sent, "what is lost is not renewed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_renewed_expires_and_has_no_reports() {
+    let (cluster, redlock) = cluster_of(5);
+    let guard = held(&redlock, "a").await;
+    cluster.instances().for_each(TestInstance::flush); // nobody looks
+    let (loss, took) = timed(guard.lost()).await;
+    assert!(matches!(&loss, Loss::Expired { reports } if reports.is_empty()), "{loss:?}");
+    assert_eq!(took, ms(9_898));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_lease_says_what_each_instance_answered_to_the_last_renewal() {
+    let (cluster, _redlock, guard) = five().await;
+    cluster.instances().take(3).for_each(TestInstance::stop);
+    let loss = guard.lost().await;
+    let Loss::Expired { reports } = &loss else { panic!("{loss:?}") };
+    assert_eq!(reports.len(), 5);
+    assert!(loss.to_string().contains("memory:0") && loss.to_string().contains("stopped"), "{loss}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_outlives_its_guard_and_its_client_and_says_that_the_lease_was_given_up() {
+    for by_drop in [false, true] {
+        let (_cluster, redlock, guard) = five().await;
+        let view = guard.lease();
+        let waiting = tokio::spawn({
+            let view = view.clone();
+            async move { timed(view.lost()).await }
+        });
+        sleep(secs(20)).await;
+        assert!(view.is_valid() && view.fencing_token() == guard.fencing_token());
+        if by_drop {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+        drop(redlock);
+        assert!(!view.is_valid() && view.remaining().is_zero());
+        let (loss, took) = waiting.await.unwrap();
+        assert!(matches!(loss, Loss::GivenUp) && took == secs(20), "{loss:?} after {took:?}");
+        assert!(matches!(view.lost().await, Loss::GivenUp));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_lost_before_it_was_released_stays_lost_for_its_views() {
+    let (cluster, _redlock, guard) = five().await;
+    let view = guard.lease();
+    cluster.instances().for_each(TestInstance::flush);
+    sleep(secs(4)).await;
+    assert!(!guard.release().await.unwrap().was_still_held);
+    assert!(matches!(view.lost().await, Loss::Gone { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extend_by_hand_finds_a_loss_out_and_whoever_waits_is_told() {
+    let (cluster, redlock) = cluster_of(5);
+    let mut guard = held(&redlock, "a").await;
+    let view = guard.lease();
+    let waiting = tokio::spawn(async move { timed(view.lost()).await });
+    sleep(secs(1)).await;
+    cluster.instances().take(3).for_each(TestInstance::flush);
+    assert!(matches!(guard.extend().await, Err(ExtendError::Lost { .. })));
+    let (loss, took) = waiting.await.unwrap();
+    assert!(matches!(loss, Loss::Gone { .. }) && took == secs(1), "{loss:?} after {took:?}");
+}

@@ -1,0 +1,244 @@
+//! P8, P19: leases are renewed until they are released, and no longer.
+
+use redquorum::testing::{Cluster, Hang, TestInstance};
+use redquorum::{Loss, Renewal};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{TIMEOUT, hang_first, held, how_many_have, ms, renewing, secs, settle, timed};
+
+/// The first renewal of a lease of 10 s: a third later, on a grid of 25 ms. So are all that follow.
+const FIRST: u64 = 3_325;
+
+/// How long a lease of 10 s is valid.
+const VALID: u64 = 9_898;
+
+fn extends(cluster: &Cluster) -> Vec<usize> {
+    cluster.instances().map(|instance| instance.requests().extend).collect()
+}
+
+/// Looks at `instance` every millisecond for `millis`; gives when extends reached it.
+async fn when_extended(instance: &TestInstance, millis: u64) -> Vec<u64> {
+    let (mut seen, mut times) = (instance.requests().extend, Vec::new());
+    for now in 0..millis {
+        for _ in 0..4 {
+            tokio::task::yield_now().await; // what is due now comes first
+        }
+        let extends = instance.requests().extend;
+        times.extend((seen..extends).map(|_| now));
+        seen = extends;
+        sleep(ms(1)).await;
+    }
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_renewed_by_default_every_third_of_its_ttl_for_as_long_as_it_is_held() {
+    let (cluster, redlock) = renewing(5);
+    let guard = held(&redlock, "a").await;
+    for second in 1..=100 {
+        sleep(secs(1)).await;
+        assert!(guard.remaining() > ms(VALID - FIRST), "after {second} s");
+    }
+    assert_eq!(extends(&cluster), [100_000 / usize::try_from(FIRST).unwrap(); 5]);
+    assert_eq!(how_many_have(&cluster, "a"), 5);
+    assert!(guard.release().await.unwrap().was_still_held);
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_several_resources_is_renewed_as_one() {
+    let (cluster, redlock) = renewing(3);
+    let guard = redlock.lock(["a", "b", "c"]).try_acquire().await.unwrap();
+    sleep(secs(60)).await;
+    assert!(guard.is_valid());
+    assert_eq!(extends(&cluster), [60_000 / usize::try_from(FIRST).unwrap(); 3]);
+    assert!(cluster.instances().all(|instance| instance.keys() == ["a", "b", "c"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_can_be_turned_off_and_on_for_a_client_and_for_a_lock() {
+    let cluster = Cluster::new(3);
+    for of_client in [Renewal::Auto, Renewal::Off] {
+        let redlock = cluster.builder().renew(of_client).build().unwrap();
+        for of_lock in [None, Some(Renewal::Auto), Some(Renewal::Off)] {
+            let lock = redlock.lock("a");
+            let lock = if let Some(renewal) = of_lock { lock.renew(renewal) } else { lock };
+            let before = cluster.requests().extend;
+            let guard = lock.try_acquire().await.unwrap();
+            sleep(secs(20)).await;
+            let renews = of_lock.unwrap_or(of_client) == Renewal::Auto;
+            assert_eq!(guard.is_valid(), renews, "{of_client:?} {of_lock:?}");
+            assert_eq!(cluster.requests().extend > before, renews, "{of_client:?} {of_lock:?}");
+            assert!(guard.release().await.is_ok());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_not_renewed_past_its_longest_hold() {
+    for longest in [60, 8] {
+        let cluster = Cluster::new(5);
+        let of_client = cluster.builder().max_hold(secs(60)).build().unwrap();
+        let lock = of_client.lock("a");
+        let lock = if longest == 60 { lock } else { lock.max_hold(secs(longest)) };
+        let guard = lock.try_acquire().await.unwrap();
+        let (loss, took) = timed(guard.lost()).await;
+        assert!(matches!(&loss, Loss::Expired { reports } if reports.is_empty()), "{loss:?}");
+        let renewals = longest * 1_000 / FIRST;
+        assert_eq!(took, ms(renewals * FIRST + VALID), "from the last renewal");
+        assert!(took <= secs(longest + 10), "as documented");
+        assert_eq!(extends(&cluster), [usize::try_from(renewals).unwrap(); 5]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_renewal_is_tried_again_every_tenth_and_the_lease_goes_on() {
+    let (cluster, redlock) = renewing(5);
+    let guard = held(&redlock, "a").await;
+    cluster.instances().take(3).for_each(TestInstance::stop);
+    let times = when_extended(cluster.instance(4), 7_500).await;
+    assert_eq!(times, [FIRST, FIRST + 1_000, FIRST + 2_000, FIRST + 3_000, FIRST + 4_000]);
+    assert_eq!(guard.remaining(), ms(VALID - 7_500), "nothing was gained and nothing lost (P8)");
+    cluster.instances().for_each(TestInstance::start);
+    let times = when_extended(cluster.instance(4), 10_000).await;
+    assert_eq!(times, [FIRST + 5_000, 2 * FIRST + 5_000, 3 * FIRST + 5_000].map(|at| at - 7_500));
+    assert!(guard.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_minority_does_not_end_a_lease() {
+    for how in [Hang::Stopped, Hang::RepliesLost, Hang::RequestsLost] {
+        let (cluster, redlock) = renewing(5);
+        let guard = held(&redlock, "a").await;
+        hang_first(&cluster, 2, how);
+        assert!(timeout(secs(100), guard.lost()).await.is_err(), "{how:?}");
+        assert!(guard.remaining() >= ms(VALID - FIRST), "{how:?}");
+        drop(guard);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_majority_ends_a_lease_when_its_validity_has_passed_and_not_before() {
+    for how in [Hang::Stopped, Hang::RepliesLost, Hang::RequestsLost] {
+        for renewed in [false, true] {
+            let (cluster, redlock) = renewing(5);
+            let guard = held(&redlock, "a").await;
+            let ends = if renewed { FIRST + VALID } else { VALID };
+            let hangs = if renewed { 5_000 } else { 0 };
+            sleep(ms(hangs)).await;
+            hang_first(&cluster, 3, how);
+            sleep(ms(ends - hangs - 1)).await;
+            assert!(guard.is_valid(), "{how:?}");
+            let (loss, took) = timed(guard.lost()).await;
+            assert_eq!((took, guard.is_valid()), (ms(1), false), "{how:?}");
+            let Loss::Expired { reports } = loss else { panic!("{loss:?}") };
+            assert_eq!(reports.len(), 5, "{how:?}: {reports:?}");
+        }
+    }
+}
+
+/// No answer at all, not even that there is none, before the validity has passed.
+#[tokio::test(start_paused = true)]
+async fn a_loss_while_the_only_renewal_is_on_its_way_has_its_reports() {
+    let (cluster, redlock) = renewing(3);
+    let guard = redlock.lock("a").ttl(ms(200)).try_acquire().await.unwrap();
+    hang_first(&cluster, 2, Hang::Stopped);
+    let (loss, took) = timed(guard.lost()).await;
+    assert_eq!(took, ms(196));
+    assert!(matches!(&loss, Loss::Expired { reports } if reports.len() == 3), "{loss:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_renewed_after_a_release_whenever_that_comes() {
+    // Before, at and after the instant of a renewal, and while it is on its way.
+    for at in [FIRST - 1, FIRST, FIRST + 1, FIRST + 10, FIRST + 69, FIRST + 70, 2 * FIRST] {
+        for by_drop in [false, true] {
+            let (cluster, redlock) = renewing(3);
+            let guard = held(&redlock, "a").await;
+            cluster.instances().for_each(|instance| instance.slow_down(ms(50), ms(20)));
+            sleep(ms(at)).await;
+            if by_drop {
+                drop(guard);
+            } else {
+                assert!(guard.release().await.unwrap().was_still_held);
+            }
+            let sent = extends(&cluster);
+            sleep(TIMEOUT).await;
+            for _ in 0..30 {
+                assert!(cluster.keys().is_empty(), "at {at}");
+                sleep(ms(500)).await;
+            }
+            assert_eq!(extends(&cluster), sent, "at {at}");
+            assert_eq!(redlock.shutdown(secs(1)).await, Ok(()));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_arrives_behind_the_release_sets_nothing() {
+    let (cluster, redlock) = renewing(3);
+    let guard = held(&redlock, "a").await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(50), ms(0)));
+    sleep(ms(FIRST + 5)).await;
+    assert_eq!(extends(&cluster), [1; 3]);
+    cluster.instances().for_each(|instance| instance.break_connections(ms(500)));
+    assert!(guard.release().await.unwrap().was_still_held);
+    for _ in 0..70 {
+        assert!(cluster.keys().is_empty());
+        sleep(ms(10)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_come_and_go_do_not_hasten_renewals() {
+    let (cluster, redlock) = renewing(5);
+    let guard = redlock.lock("a").ttl(secs(1)).try_acquire().await.unwrap();
+    let flapping = cluster.clone();
+    tokio::spawn(async move {
+        for step in 0_u64.. {
+            let instance = flapping.instance(usize::try_from(step % 4).unwrap());
+            instance.stop();
+            sleep(ms(7 + step % 13)).await;
+            instance.start();
+        }
+    });
+    let times = when_extended(cluster.instance(4), 60_000).await;
+    let pauses: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(guard.is_valid(), "one of five is away at a time");
+    assert!(pauses.iter().all(|pause| *pause >= 100), "{pauses:?}");
+    assert!(times.len() >= 60_000 / 334, "{}", times.len());
+}
+
+/// Counter-example: the renewal was put down for a third after the last success, which had passed.
+#[tokio::test(start_paused = true)]
+async fn an_extend_by_hand_that_fails_does_not_hasten_renewals() {
+    let (cluster, redlock) = renewing(5);
+    let mut guard = held(&redlock, "a").await;
+    sleep(ms(FIRST + 100)).await;
+    cluster.instances().take(3).for_each(TestInstance::stop);
+    sleep(ms(FIRST)).await; // the second renewal has just failed
+    let (mut by_hand, before) = (0, cluster.instance(4).requests().extend);
+    for _ in 0..20 {
+        assert!(guard.extend().await.is_err());
+        by_hand += 1;
+        sleep(ms(40)).await;
+    }
+    assert_eq!(cluster.instance(4).requests().extend - before - by_hand, 0, "none is due for 900 ms");
+    sleep(ms(200)).await;
+    assert_eq!(cluster.instance(4).requests().extend - before - by_hand, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extend_by_hand_puts_the_next_renewal_off() {
+    let (cluster, redlock) = renewing(3);
+    let mut guard = held(&redlock, "a").await;
+    for _ in 0..30 {
+        sleep(secs(3)).await;
+        assert!(guard.extend().await.is_ok());
+    }
+    assert_eq!(extends(&cluster), [30; 3], "all of them by hand");
+    assert_eq!(guard.extend_to(secs(10)).await.unwrap(), ms(VALID));
+    sleep(ms(FIRST)).await;
+    settle().await;
+    assert_eq!(extends(&cluster), [32; 3]);
+}

@@ -1,0 +1,176 @@
+//! P21: work that runs while a lock is held.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redquorum::testing::{Hang, TestInstance};
+use redquorum::{AcquireError, Loss, ReleaseError, RunError};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, renewing, secs, settle, timed};
+
+/// Says when the work that holds it was dropped.
+#[derive(Clone, Default)]
+struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    fn is_down(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn work(&self) -> impl Future<Output = ()> + use<> {
+        struct Work(Flag);
+        impl Drop for Work {
+            fn drop(&mut self) {
+                self.0.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let work = Work(self.clone());
+        async move {
+            let _work = work;
+            std::future::pending().await
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_takes_many_ttls_runs_to_its_end_and_gives_its_output() {
+    let (cluster, redlock) = renewing(5);
+    let working = redlock.lock("a").run(async |lease| {
+        for _ in 0..100 {
+            sleep(secs(1)).await;
+            assert!(lease.is_valid());
+        }
+        lease.fencing_token()
+    });
+    let (ran, took) = timed(working).await;
+    let ran = ran.unwrap();
+    assert_eq!(took, secs(100));
+    assert!(ran.released.unwrap().was_still_held);
+    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.closed()), Some(ran.output.closed()));
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_works_own_error_is_its_output() {
+    let (cluster, redlock) = renewing(3);
+    let ran = redlock.lock("a").run(async |_| Err::<(), _>("not today")).await.unwrap();
+    assert_eq!(ran.output, Err("not today"));
+    assert!(ran.released.unwrap().was_still_held);
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_not_begun_without_the_lock() {
+    let (cluster, redlock) = renewing(3);
+    let _guard = held(&redlock, "a").await;
+    let begun = AtomicBool::new(false);
+    let lock = redlock.lock("a").wait_at_most(secs(1));
+    let error = lock.run(async |_| begun.store(true, Ordering::Relaxed)).await.unwrap_err();
+    let RunError::Acquire(AcquireError::DeadlinePassed { last, .. }) = error else { panic!("{error:?}") };
+    assert!(matches!(*last, AcquireError::Contended(_)), "{last:?}");
+    cluster.instances().for_each(TestInstance::stop);
+    let error = redlock.lock("b").wait_at_most(secs(1)).run(async |_| begun.store(true, Ordering::Relaxed)).await;
+    assert!(matches!(error, Err(RunError::Acquire(_))), "{error:?}");
+    assert!(!begun.into_inner());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_dropped_when_the_validity_has_passed_and_not_before() {
+    for how in [Hang::Stopped, Hang::RequestsLost] {
+        let (cluster, redlock) = renewing(5);
+        let flag = Flag::default();
+        let (other, work) = (redlock.clone(), flag.work());
+        let running = tokio::spawn(async move { timed(other.lock("a").run(async |_| work.await)).await });
+        settle().await;
+        hang_first(&cluster, 3, how);
+        sleep(ms(9_897)).await;
+        assert!(!flag.is_down());
+        sleep(ms(1)).await;
+        settle().await;
+        assert!(flag.is_down());
+        let (error, took) = running.await.unwrap();
+        assert!(matches!(error, Err(RunError::Lost(Loss::Expired { .. }))), "{error:?}");
+        assert_eq!(took, ms(9_898), "and nobody waits for a release");
+        cluster.instances().for_each(TestInstance::resume);
+        sleep(secs(2)).await;
+        assert!(cluster.keys().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_dropped_when_its_lock_was_taken_over_and_theirs_is_left_alone() {
+    let (cluster, redlock) = renewing(5);
+    let (other, flag) = (cluster.clone(), Flag::default());
+    tokio::spawn(async move {
+        sleep(secs(1)).await;
+        other.instances().for_each(|instance| instance.set("a", "foreign"));
+    });
+    let (error, took) = timed(redlock.lock("a").run(async |_| flag.work().await)).await;
+    assert!(matches!(error, Err(RunError::Lost(Loss::TakenOver { .. }))), "{error:?}");
+    assert!(flag.is_down() && took == ms(3_325), "{took:?}");
+    settle().await;
+    assert!(cluster.instances().all(|instance| instance.value("a").as_deref() == Some(b"foreign")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_of_the_work_comes_through_and_the_lock_is_released() {
+    for before_it_waits in [true, false] {
+        let (cluster, redlock) = renewing(3);
+        let panicked = tokio::spawn(async move {
+            let work = async |_| {
+                if !before_it_waits {
+                    sleep(secs(15)).await;
+                }
+                panic!("as planned")
+            };
+            redlock.lock("a").run(work).await.map(|_: redquorum::Ran<()>| ())
+        });
+        assert!(panicked.await.unwrap_err().is_panic());
+        settle().await;
+        assert!(cluster.keys().is_empty());
+        let sent = cluster.requests();
+        sleep(secs(60)).await;
+        assert_eq!(cluster.requests(), sent, "nor is it renewed");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_cancelled_drops_its_work_and_releases_the_lock() {
+    let (cluster, redlock) = renewing(3);
+    let flag = Flag::default();
+    assert!(timeout(secs(15), redlock.lock("a").run(async |_| flag.work().await)).await.is_err());
+    assert!(flag.is_down());
+    settle().await;
+    assert!(cluster.keys().is_empty());
+    let sent = cluster.requests();
+    sleep(secs(60)).await;
+    assert_eq!(cluster.requests(), sent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
+    let (cluster, redlock) = renewing(5);
+    let hanging = cluster.clone();
+    let work = async |_| {
+        hang_first(&hanging, 3, Hang::Stopped);
+        Err::<(), _>("the work's own")
+    };
+    let (ran, took) = timed(redlock.lock("a").run(work)).await;
+    let ran = ran.unwrap();
+    assert_eq!(ran.output, Err("the work's own"));
+    assert!(matches!(ran.released, Err(ReleaseError::Unconfirmed { .. })), "{:?}", ran.released);
+    assert_eq!(took, TIMEOUT);
+    cluster.instances().for_each(TestInstance::resume);
+    settle().await;
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_after_its_lock_was_deleted_unseen_learns_that_from_the_release() {
+    let (cluster, redlock) = cluster_of(3);
+    let flushing = cluster.clone();
+    let ran = redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
+    assert!(!ran.released.unwrap().was_still_held);
+    assert_eq!(how_many_have(&cluster, "a"), 0);
+}
