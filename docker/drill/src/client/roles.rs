@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::Job;
-use super::subject::{Held, Subject, Unextended};
-use crate::clock::{Nanos, nanos, now};
+use super::subject::{Held, Subject};
+use crate::clock::{MILLI, Nanos, nanos, now};
 use crate::event::{What, log, log_now};
 use crate::referee::Referee;
 
@@ -23,6 +23,9 @@ const BUSY: [&str; 2] = ["busy-1", "busy-2"];
 
 /// How often a holder looks whether its lease still holds.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How often it writes.
+const WRITES: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -99,44 +102,48 @@ impl Actor {
         self.stop(held).await;
     }
 
-    /// Writes every tenth of a second and extends every third of the ttl, until the lease is lost.
+    /// Writes every tenth of a second, until the lease is lost. This library renews it meanwhile; where one does not,
+    /// it is extended every third of the ttl.
     async fn keep(&mut self, resource: &str, mut held: Held, looks: bool) {
         let third = nanos(self.job.ttl() / 3);
         let mut extend_at = now() + third;
         let mut write_at = 0;
+        let mut known = held.valid_until();
         loop {
             let valid = held.is_valid();
             // One who does not look finds out after the write.
             if now() >= write_at && (valid || !looks) {
                 self.write(resource, &held).await;
-                write_at = now() + nanos(Duration::from_millis(100));
+                write_at = now() + nanos(WRITES);
             }
             if !valid {
                 break;
             }
             if now() >= extend_at {
-                let done = self.extend(&mut held).await;
-                extend_at = now() + if done { third } else { third / 4 };
+                extend_at = now() + third;
+                if let Err(cause) = held.extend(self.job.ttl()).await {
+                    log_now(&self.job.name, What::Unextended { lease: self.lease, cause });
+                    extend_at = now() + third / 4;
+                }
             }
-            sleep(LOOK).await;
+            known = self.note_extend(&held, known);
+            if looks {
+                tokio::select! { () = sleep(LOOK) => {}, () = held.lost() => {} }
+            } else {
+                sleep(LOOK).await;
+            }
         }
         self.stop(held).await;
     }
 
-    async fn extend(&self, held: &mut Held) -> bool {
-        let lease = self.lease;
-        match held.extend(self.job.ttl()).await {
-            Ok(()) => {
-                let (at, valid_until) = (now(), held.valid_until());
-                log(at, &self.job.name, What::Extend { lease, valid_until });
-                true
-            }
-            Err(Unextended::Lost) => false,
-            Err(Unextended::Yet(cause)) => {
-                log_now(&self.job.name, What::Unextended { lease, cause });
-                false
-            }
+    /// Logs that the lease was extended, if it was.
+    fn note_extend(&self, held: &Held, known: Nanos) -> Nanos {
+        let (at, valid_until) = (now(), held.valid_until());
+        if valid_until <= known.saturating_add(MILLI) {
+            return known;
         }
+        log(at, &self.job.name, What::Extend { lease: self.lease, valid_until });
+        valid_until
     }
 
     async fn write(&self, resource: &str, held: &Held) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Admission, AdmissionView, ExtendError, Guard, Redlock};
+use redquorum::{AcquireError, Admission, AdmissionView, Guard, Redlock};
 use rslock::{Lock, LockError, LockManager};
 use tokio::time::timeout;
 
@@ -22,13 +22,6 @@ pub(crate) enum Subject {
 pub(crate) enum Held {
     Ours(Box<Guard>),
     Rslock(LockManager, Box<Lock>, Nanos),
-}
-
-/// What an extend that did not succeed means.
-pub(crate) enum Unextended {
-    /// It may be tried again.
-    Yet(String),
-    Lost,
 }
 
 impl Subject {
@@ -122,24 +115,25 @@ impl Held {
         }
     }
 
-    pub(crate) async fn extend(&mut self, ttl: Duration) -> Result<(), Unextended> {
+    /// Ends when the library says that the lock is lost; never with one that does not say so.
+    pub(crate) async fn lost(&self) {
         match self {
-            Self::Ours(guard) => match guard.extend().await {
-                Ok(_) => Ok(()),
-                Err(ExtendError::Lost { .. }) => Err(Unextended::Lost),
-                Err(error) => Err(Unextended::Yet(error.to_string())),
-            },
-            Self::Rslock(manager, lock, _) => {
-                let asked = now();
-                match timeout(Duration::from_secs(3), manager.extend(lock, ttl)).await {
-                    Ok(Ok(longer)) => {
-                        *self = Self::rslock(&manager.clone(), longer, asked, ttl);
-                        Ok(())
-                    }
-                    Ok(Err(error)) => Err(Unextended::Yet(error.to_string())),
-                    Err(_) => Err(Unextended::Yet("no answer for 3 s".to_owned())),
-                }
+            Self::Ours(guard) => drop(guard.lost().await),
+            Self::Rslock(..) => std::future::pending().await,
+        }
+    }
+
+    /// Extends by hand, where the library does not do so by itself.
+    pub(crate) async fn extend(&mut self, ttl: Duration) -> Result<(), String> {
+        let Self::Rslock(manager, lock, _) = self else { return Ok(()) };
+        let asked = now();
+        match timeout(Duration::from_secs(3), manager.extend(lock, ttl)).await {
+            Ok(Ok(longer)) => {
+                *self = Self::rslock(&manager.clone(), longer, asked, ttl);
+                Ok(())
             }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer for 3 s".to_owned()),
         }
     }
 

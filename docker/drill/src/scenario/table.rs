@@ -129,16 +129,21 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             false,
         )
     },
-    pivot("flush-pivot", "FLUSHALL on the shared instance", &[(2.0, Flush(&[3])), (5.5, Heal)], true),
+    pivot(
+        "flush-pivot",
+        "FLUSHALL on the shared instance, out of the holder's sight",
+        &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Flush(&[3])), (5.5, Mend(&[1]))],
+        true,
+    ),
     Scenario {
         clients: &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worker]],
-        violated_by: &[Off, Rslock],
+        violated_by: &[Rslock],
         ..crowd("flush-all", "FLUSHALL on all five", Safety, 9.0, &[(2.0, Flush(&[1, 2, 3, 4, 5])), (5.0, Heal)])
     },
     pivot(
         "clock-forward",
-        "the clock of the shared instance jumps forward by a minute",
-        &[(2.0, Clock(&[3], 60)), (5.5, Heal)],
+        "the clock of the shared instance jumps forward by a minute, out of the holder's sight",
+        &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Clock(&[3], 60)), (5.5, Mend(&[1]))],
         true,
     ),
     crowd(
@@ -200,7 +205,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ),
     Scenario {
         setup: Setup::WrongAccess,
-        ..crowd("wrong-access", "one instance wants a password, another is spoken to in TLS, which it has not", Available, 6.0, &[(2.0, Heal), (5.0, Heal)])
+        ..crowd(
+            "wrong-access",
+            "one instance wants a password, another is spoken to in TLS, which it has not",
+            Available,
+            6.0,
+            &[(2.0, Heal), (5.0, Heal)],
+        )
     },
     Scenario {
         clients: &[&[Careless], &[Rival], &[Worker, Worker]],
