@@ -34,9 +34,11 @@ pub(crate) enum What {
     Write { resource: String, client: String, lease: u64, token: Option<u64>, accepted: bool },
     /// What a client sees of an instance: `votes`, `quarantine`, `away`.
     Seen { instance: usize, state: String },
+    /// What the instances are.
+    Server { version: String },
     /// The drill did something.
     Step { text: String },
-    /// The drill brought an instance into this state: `up`, `down`, `hung`, `cut`, `wrong`.
+    /// The drill brought an instance into this state: `up`, `down`, `hung`, ..: see the colours of the report.
     Instance { instance: usize, state: String },
     /// The drill hung a client or killed it.
     Client { client: String, state: String },

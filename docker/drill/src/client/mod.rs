@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::Outcome;
+use crate::clock::now;
 use crate::event::{What, log_now};
 use crate::referee::Referee;
 pub(crate) use roles::Role;
@@ -62,7 +63,8 @@ pub(crate) async fn run(job: Job) -> Outcome {
     let referee = Referee::new(&job.referee);
     tokio::spawn(watch(Arc::clone(&job), subject.clone()));
     let roles = job.roles.iter().enumerate().map(|(number, role)| {
-        let first_lease = u64::try_from(number).unwrap_or(0) << 32;
+        // Unlike those of the process that ran here before, and of the other roles.
+        let first_lease = now().saturating_add(u64::try_from(number).unwrap_or(0) << 32);
         roles::play(Arc::clone(&job), *role, subject.clone(), referee.clone(), first_lease)
     });
     futures_util::future::join_all(roles).await;

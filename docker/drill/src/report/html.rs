@@ -6,7 +6,7 @@ use crate::check::Phase;
 
 const STYLE: &str = "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1080px;color:#222}\
     table{border-collapse:collapse;width:100%;font-size:13px}td,th{padding:3px 7px;border-bottom:1px solid #ddd;\
-    text-align:right}th{background:#f4f4f4}td:first-child,th:first-child,.l{text-align:left}.scroll{overflow-x:auto;\
+    text-align:right;white-space:nowrap}th{background:#f4f4f4}td:first-child,th:first-child,.l{text-align:left}.scroll{overflow-x:auto;\
     border:1px solid #ddd}.good{color:#256029}.violated,.blind{background:#d00000;color:#fff;font-weight:bold}\
     .caught{color:#8a4b00}h3{margin:1.6em 0 .2em}p{margin:.3em 0}code{background:#f4f4f4;padding:1px 4px}\
     .key span{display:inline-block;padding:0 7px;margin-right:5px;border-radius:2px}.found{font-size:12px;color:#a00}";
@@ -28,7 +28,7 @@ pub(crate) fn page(report: &Report) -> String {
          <table><tr><th>scenario<th class=\"l\">server<th class=\"l\">library<th class=\"l\">verdict<th>violations\
          <th>grants<th>before<th>during<th>after<th>longest gap<th>recovery<th>lost<th>writes refused\
          <th class=\"l\">as intended</tr>{rows}</table>{HOW}{sections}</html>",
-        escape(&report.versions),
+        escape(&versions(report)),
         report.seed,
         escape(&report.command),
         key()
@@ -37,7 +37,8 @@ pub(crate) fn page(report: &Report) -> String {
 
 const HOW: &str = "<p>Before, during, after: the share of tries that the instances could decide (granted, of granted \
     and failed; refusals because somebody else holds the lock are not counted). Longest gap: without a grant or an \
-    extend while the fault was there. Recovery: from its end to the next grant.</p>";
+    extend while the fault was there. Recovery: from its end to the next grant. An instance is drawn as cut if any \
+    client is cut from it.</p>";
 
 fn key() -> String {
     let sample = |(name, color): &(&str, &str)| {
@@ -50,6 +51,14 @@ fn key() -> String {
         "<p class=\"key\">instances: {states} locks held by: {clients} \u{25c6} lease lost \u{2715} late write refused \
          <b style=\"color:#d00000\">\u{25bc}</b> violation</p>"
     )
+}
+
+/// The engine, the kernel and the servers.
+fn versions(report: &Report) -> String {
+    let mut servers: Vec<&str> = report.results.iter().map(|result| result.server_version.as_str()).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    format!("redquorum {}, {}, {}", report.version, servers.join(", "), report.versions)
 }
 
 fn row(index: usize, result: &Result) -> String {
@@ -92,8 +101,12 @@ fn section(index: usize, result: &Result) -> String {
         .cause
         .as_deref()
         .map_or_else(String::new, |cause| format!("<p>A failed try was told: <code>{}</code></p>", escape(cause)));
+    let prepared = match result.prepared.join("; ") {
+        none if none.is_empty() => none,
+        some => format!("<p>Before: {}.</p>", escape(&some)),
+    };
     format!(
-        "<h3 id=\"{index}\">{} <small>{}, {}: {}</small></h3><p>{}</p>{found}{cause}<div class=\"scroll\">{}</div>",
+        "<h3 id=\"{index}\">{} <small>{}, {}: {}</small></h3><p>{}.</p>{prepared}{found}{cause}<div class=\"scroll\">{}</div>",
         result.scenario,
         result.server,
         result.peer,

@@ -7,7 +7,7 @@ use crate::check::{Availability, Lease, Marks, Violation};
 use crate::client::Peer;
 use crate::event::{Event, What};
 use crate::options::Options;
-use crate::scenario::{Scenario, Shows};
+use crate::scenario::{Act, Scenario, Shows};
 use crate::stage::Server;
 
 mod html;
@@ -18,7 +18,10 @@ mod timeline;
 pub(crate) struct Result {
     pub(crate) scenario: &'static str,
     pub(crate) about: &'static str,
+    /// What was done before the clients worked.
+    pub(crate) prepared: Vec<String>,
     pub(crate) server: &'static str,
+    pub(crate) server_version: String,
     pub(crate) peer: &'static str,
     pub(crate) verdict: Verdict,
     pub(crate) violations: Vec<Violation>,
@@ -80,10 +83,17 @@ impl Result {
         };
         let refused_writes =
             history.iter().filter(|event| matches!(event.what, What::Write { accepted: false, .. })).count();
+        let server_version = history.iter().find_map(|event| match &event.what {
+            What::Server { version } => Some(version.clone()),
+            _ => None,
+        });
+        let server_version = server_version.unwrap_or_default();
         let mut result = Self {
             scenario: scenario.name,
             about: scenario.about,
+            prepared: scenario.prepare.iter().map(Act::text).collect(),
             server: server.program(),
+            server_version,
             peer: peer.name(),
             verdict,
             violations,

@@ -12,13 +12,14 @@ const LEFT: f64 = 70.0;
 const ROW: f64 = 16.0;
 const TOP: f64 = 34.0;
 
-pub(crate) const STATES: [(&str, &str); 7] = [
+pub(crate) const STATES: [(&str, &str); 8] = [
     ("up", "#dcebd8"),
     ("down", "#3b3b3b"),
     ("hung", "#c9a227"),
     ("cut", "#d98a6a"),
     ("slow", "#e6cf8f"),
     ("full", "#b0896f"),
+    ("wrong", "#bdbdbd"),
     ("quarantine", "#8e6bbf"),
 ];
 

@@ -36,9 +36,12 @@ pub(crate) fn mixture(seconds: f64, seed: u64) -> (Scenario, Vec<(f64, Act)>) {
     while at < seconds - 9.0 {
         let lasts = random.random_range(0.3..4.0);
         let (begin, end) = fault(&mut random);
+        // A clock jumps alone, when all are connected: one who connects only after the jump cannot notice it
+        // (docs/safety.md). A client that hangs cannot be told to cut its links.
+        let alone = matches!(begin, Act::Clock(..) | Act::PauseClient(_));
+        at += if alone { 2.5 } else { 0.0 };
         steps.push((at, begin));
-        // A clock jumps alone: one who connects only after the jump cannot notice it (docs/safety.md).
-        if !matches!(begin, Act::Clock(..)) && random.random_bool(0.3) {
+        if !alone && random.random_bool(0.3) {
             let (second, second_end) = link_fault(&mut random);
             steps.push((at + lasts * random.random_range(0.0..1.0), second));
             steps.push((at + lasts, second_end));
@@ -54,7 +57,7 @@ pub(crate) fn mixture(seconds: f64, seed: u64) -> (Scenario, Vec<(f64, Act)>) {
 /// A fault and what ends it.
 fn fault(random: &mut Xoshiro256PlusPlus) -> (Act, Act) {
     let some = pick(random, SOME);
-    match random.random_range(0..11) {
+    match random.random_range(0..12) {
         0 => (Act::Kill(some), Act::Start(some)),
         1 => (Act::Restart(some), Act::Heal),
         2 => (Act::Pause(some), Act::Resume(some)),
@@ -69,6 +72,7 @@ fn fault(random: &mut Xoshiro256PlusPlus) -> (Act, Act) {
             let client = random.random_range(1..=EVERYONE.len());
             (Act::PauseClient(client), Act::ResumeClient(client))
         }
+        8 => (Act::RestartClient(random.random_range(1..=EVERYONE.len())), Act::Heal),
         _ => link_fault(random),
     }
 }

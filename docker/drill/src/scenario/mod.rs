@@ -97,6 +97,8 @@ pub(crate) enum Act {
     PauseClient(Number),
     ResumeClient(Number),
     KillClient(Number),
+    /// Killed, and another one in its place.
+    RestartClient(Number),
     /// Nothing; where a fault ends by itself.
     Heal,
 }
@@ -138,6 +140,7 @@ impl Act {
             Self::PauseClient(client) => format!("hang c{client}"),
             Self::ResumeClient(client) => format!("resume c{client}"),
             Self::KillClient(client) => format!("kill -9 c{client}"),
+            Self::RestartClient(client) => format!("kill -9 and start c{client}"),
             Self::Heal => "over".to_owned(),
         }
     }

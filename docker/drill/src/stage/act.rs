@@ -95,6 +95,11 @@ impl Stage<'_> {
                 self.client(client, "down");
                 engine.kill(&client_name(client)).await
             }
+            Act::RestartClient(client) => {
+                self.client(client, "down");
+                engine.kill(&client_name(client)).await?;
+                engine.start(&client_name(client)).await
+            }
             _ => Ok(()), // the others are above
         }
     }
@@ -149,7 +154,7 @@ impl Stage<'_> {
         each(who, |name| async move { engine.shell(&name, command).await.map(drop) }).await
     }
 
-    fn state(&mut self, who: &[Number], state: &str) {
+    pub(super) fn state(&mut self, who: &[Number], state: &str) {
         for instance in who {
             self.note(What::Instance { instance: instance - 1, state: state.to_owned() });
         }

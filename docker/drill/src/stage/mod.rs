@@ -67,7 +67,12 @@ pub(crate) async fn play(
 impl Stage<'_> {
     async fn play(&mut self, steps: &[(f64, Act)]) -> Outcome<Vec<Event>> {
         self.start_instances().await?;
+        let version = self.engine.shell("i1", &format!("{} --version", self.server.program())).await?;
+        self.note(What::Server { version: version.split(" sha=").next().unwrap_or_default().to_owned() });
         self.start_clients().await?;
+        if self.scenario.setup == Setup::WrongAccess {
+            self.state(&[4, 5], "wrong");
+        }
         for act in self.scenario.prepare {
             self.act(act).await?;
         }
