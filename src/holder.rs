@@ -12,6 +12,11 @@ use rand::rngs::OsRng;
 /// of being refused. An earlier guard in another process then ends as
 /// [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).
 ///
+/// A lease is shared by locks on exactly the same resources, and kept as the guard that needs it
+/// longest has asked. A lock on a part of them, or on more, is another lease: it takes over what both
+/// have, and the former ends. A lease has some four thousand tokens for those who enter again; past
+/// that they share the last.
+///
 /// Whoever knows a holder's identity can take over its locks: choose one that no two parties that
 /// must exclude each other share, such as the id of a request that may be retried.
 ///

@@ -1,8 +1,9 @@
 //! A distributed lock over N independent Redis or Valkey masters.
 //!
 //! A lock is held while a quorum of the instances has it (Redlock). It stays available while a
-//! minority is down, hung or restarted, and each holder gets a larger fencing token than the one
-//! before, for the storage to compare.
+//! minority is down, hung or restarted. It is renewed until it is released, and its holder is told
+//! when it is lost. Each holder gets a larger fencing token than the one before, for the storage to
+//! compare.
 //!
 //! # Quick start
 //!
@@ -15,9 +16,9 @@
 //!     .connect()
 //!     .await?;
 //!
-//! let mut guard = redlock.lock("orders:42").acquire().await?; // waits until it is free
+//! let guard = redlock.lock("orders:42").acquire().await?; // waits until it is free
 //! println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token());
-//! guard.extend().await?; // for another ttl from now
+//! // It is renewed in the background for as long as the guard lives.
 //! guard.release().await?; // dropping the guard releases in the background
 //!
 //! match redlock.lock("orders:42").try_acquire().await {
@@ -27,6 +28,26 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! Work that must stop when its lock is lost:
+//!
+//! ```no_run
+//! # async fn report(_token: i64) -> Result<u32, std::io::Error> { Ok(1) }
+//! # async fn f(redlock: redquorum::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+//! use redquorum::RunError;
+//!
+//! let job = redlock.lock("job:nightly");
+//! match job.run(async |lease| report(lease.fencing_token().as_i64()).await).await {
+//!     Ok(ran) => println!("{} rows", ran.output?), // what the work gave; the lock is released
+//!     Err(RunError::Lost(loss)) => println!("dropped where it waited: {loss}"),
+//!     Err(RunError::Acquire(error)) => println!("not begun: {error}"),
+//!     Err(error) => return Err(error.into()),
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! [`Guard::lost`] tells of the loss without dropping anything, [`Lock::renew`] and
+//! [`Lock::max_hold`] bound the renewal, [`Lock::holder`] lets the same holder in again.
 //!
 //! Instances that were just started do not vote for `max_ttl`, 10 s by default; the first acquire
 //! on new servers waits for that. With the feature `testing` there are instances inside the
@@ -44,6 +65,11 @@
 //!   instance can be reached, when it comes back where not, by the ttl at the latest.
 //! - A failed extend deletes nothing. A release deletes its own keys only. A lease that is over
 //!   never becomes valid again.
+//! - A lease is renewed until its guards let go, and not any more after that ([`Renewal`]).
+//! - [`Guard::lost`] ends when the lease does: by the own clock, or when so many instances have said
+//!   that they do not have it that no quorum can have kept it. Where they push changes that takes a
+//!   few round trips, else until the next renewal ([`Loss`]).
+//! - A holder with an identity is let in again, and nobody else ([`Holder`]).
 //! - Later holders have larger tokens ([`FencingToken`]).
 //!
 //! # What it does not guarantee
@@ -58,7 +84,11 @@
 //!   again.
 //! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
 //!   for it.
-//! - Renewal: leases are extended by hand for now. Waiting is by polling, in no order.
+//! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits, and code that never
+//!   waits goes on.
+//! - That a holder's earlier guard in another process ends before the next one begins: it is told within
+//!   a few round trips, or by its next renewal. Meanwhile the fencing token decides.
+//! - Order: waiting is by polling with random pauses, and a busy lock can starve a waiter.
 
 mod client;
 mod clock;

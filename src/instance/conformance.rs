@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisError, Value as Wire};
 
-use super::classify::{classify, classify_batch};
-use super::memory::scripts::run;
+use super::classify::{classify, classify_batch, classify_renewal};
+use super::memory::scripts::{may_vote, run};
 use super::memory::store::Store;
 use super::scripts::Scripts;
 use super::{Claim, Request};
-use crate::protocol::{FencingToken, Instant, Raw, Record, Reply, Value};
+use crate::protocol::{FencingToken, Instant, Named, Raw, Record, Reply, Value};
 use crate::resource::{Resources, fence_key};
 
 /// What is asked.
@@ -32,6 +32,8 @@ pub struct Ask {
     pub kind: Kind,
     /// The resources.
     pub names: Vec<String>,
+    /// Who asks; empty if nobody in particular.
+    pub holder: String,
     /// Tells values apart.
     pub nonce: u128,
     /// The proposed token.
@@ -42,14 +44,30 @@ pub struct Ask {
     pub retention: Duration,
     /// Whether an extend was ever sent.
     pub resent: bool,
+    /// Whether the instance is known to be past its quarantine.
+    pub has_served: bool,
 }
 
 impl Ask {
+    /// What it stores under its keys.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        Value::new(&self.holder, self.nonce, "")
+    }
+
+    /// The resources in the order in which scripts see to them.
+    #[must_use]
+    pub fn sorted_names(&self) -> Vec<String> {
+        let mut names = self.names.clone();
+        names.sort_unstable();
+        names
+    }
+
     /// As a request for keys that begin with `namespace`; `None` for names that cannot be locked.
     fn request(&self, namespace: &str) -> Option<Request> {
         let claim = Arc::new(Claim {
             resources: Resources::new(namespace.as_bytes(), self.names.clone().into()).ok()?,
-            value: Value::new("", self.nonce, ""),
+            value: self.value(),
             token: self.token,
             ttl: self.ttl,
             fence_retention: self.retention,
@@ -95,14 +113,25 @@ impl Dialect {
     /// The command for one request.
     #[must_use]
     pub fn command(self, namespace: &str, ask: &Ask, record: Option<&Record>) -> Option<Cmd> {
-        Some(self.0.command(&ask.request(namespace)?, record))
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(self.0.command(&ask.request(namespace)?, named.as_ref()))
     }
 
     /// The command for several requests.
     #[must_use]
     pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&Record>) -> Option<Cmd> {
         let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request(namespace)).collect();
-        Some(self.0.batch(requests?.iter(), record))
+        let named = record.map(|record| Named::new(record.clone(), asks.iter().all(|ask| ask.has_served)));
+        Some(self.0.batch(requests?.iter(), named.as_ref()))
+    }
+
+    /// The command that renews leases with one resource each, for the ttl of the first.
+    #[must_use]
+    pub fn renew(self, namespace: &str, leases: &[Ask], record: Option<&Record>) -> Option<Cmd> {
+        let claims: Option<Vec<Arc<Claim>>> =
+            leases.iter().map(|lease| Some(Arc::clone(lease.request(namespace)?.claim()))).collect();
+        let named = record.map(|record| Named::new(record.clone(), false));
+        Some(self.0.renew(&claims?, leases.first()?.ttl, named.as_ref()))
     }
 }
 
@@ -117,6 +146,13 @@ pub fn reply(ask: &Ask, answer: Result<Wire, RedisError>) -> Option<Raw> {
 pub fn replies(asks: &[Ask], answer: Result<Wire, RedisError>) -> Option<Vec<Raw>> {
     let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request("")).collect();
     Some(classify_batch(&requests?.iter().collect::<Vec<_>>(), answer))
+}
+
+/// What the answer to a renewal of `count` leases means: the reply to those that hold their value, and
+/// the places, from 0, of the others.
+#[must_use]
+pub fn renewal(count: usize, answer: Result<Wire, RedisError>) -> (Raw, Vec<usize>) {
+    classify_renewal(count, answer)
 }
 
 /// The data of an in-process instance, and the scripts as they are mirrored there. Every operation
@@ -138,7 +174,38 @@ pub enum Content {
 impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
     pub fn run(&mut self, ask: &Ask, record: Option<&Record>, now: Instant, wall_us: u64) -> Option<Reply> {
-        Some(run(&mut self.0, &ask.request("")?, record, (now, wall_us)))
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(run(&mut self.0, &ask.request("")?, named.as_ref(), (now, wall_us)))
+    }
+
+    /// What a renewal must be: an extend of each lease that holds its value, and nothing to the others,
+    /// whose places are told.
+    pub fn renew(
+        &mut self,
+        leases: &[Ask],
+        record: Option<&Record>,
+        now: Instant,
+        wall_us: u64,
+    ) -> Option<(Reply, Vec<usize>)> {
+        self.0.expire(now);
+        let named = record.map(|record| Named::new(record.clone(), false));
+        if let Err(refused) = may_vote(&self.0, named.as_ref(), wall_us, false) {
+            return Some((refused, Vec::new()));
+        }
+        let mut others = Vec::new();
+        for (place, lease) in leases.iter().enumerate() {
+            let request = lease.request("")?;
+            let key = request.claim().resources.lock_keys().next()?;
+            if self.0.get(key) != Some(request.claim().value.as_bytes()) {
+                others.push(place);
+                continue;
+            }
+            match run(&mut self.0, &Request::Extend(Arc::clone(request.claim())), named.as_ref(), (now, wall_us)) {
+                Reply::Granted => {}
+                other => return Some((other, Vec::new())),
+            }
+        }
+        Some((Reply::Granted, others))
     }
 
     /// SET NX PX.
@@ -161,6 +228,18 @@ impl Mirror {
     pub fn expire_in(&mut self, key: &str, ttl: Duration, now: Instant) {
         self.0.expire(now);
         self.0.expire_at(key.as_bytes(), now.saturating_add(ttl));
+    }
+
+    /// PERSIST: whether it had an end.
+    pub fn persist(&mut self, key: &str, now: Instant) -> bool {
+        self.0.expire(now);
+        let had_end = self.0.ttl(key.as_bytes(), now).is_some();
+        match self.0.get(key.as_bytes()).map(<[u8]>::to_vec) {
+            _ if !had_end => {}
+            Some(text) => self.0.set(key.as_bytes(), &text, None),
+            None => self.0.set_other_type(key.as_bytes()),
+        }
+        had_end
     }
 
     /// DEL: whether it was there.

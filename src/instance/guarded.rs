@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::admit::Rules;
-use crate::protocol::{Instant, Raw, Record, Remedy, Reply, Standing};
+use crate::protocol::{Instant, Named, Raw, Record, Remedy, Reply, Standing};
 
 /// Admission of one connection.
 pub(super) struct Guarded {
@@ -26,9 +26,9 @@ impl Guarded {
         Self { rules, standing, replaced, remedy, asked }
     }
 
-    /// The record that a request names.
-    pub(super) fn record(&self) -> Arc<Record> {
-        Arc::clone(self.standing().record())
+    /// What a request names that is sent at this instant of the own clock.
+    pub(super) fn named(&self, now: Instant) -> Named {
+        self.standing().named(now)
     }
 
     /// A copy of the standing.

@@ -24,7 +24,7 @@ use super::pacer::Pacer;
 use super::scripts::Scripts;
 use super::{Call, Request};
 use crate::clock::Clock;
-use crate::protocol::{Cause, Instant, Raw, Record, Remedy, Reply};
+use crate::protocol::{Cause, Instant, Named, Raw, Record, Remedy, Reply};
 
 /// After this many unanswered commands in a row an instance is only probed until it answers.
 const SILENT_AFTER: u32 = 3;
@@ -60,7 +60,7 @@ pub(crate) struct Link {
 /// A command that was sent: when, what record it named, and its result on the way.
 pub(super) struct Sent {
     pub(super) at: Instant,
-    pub(super) record: Option<Arc<Record>>,
+    pub(super) named: Option<Named>,
     pub(super) result: BoxFuture<RedisResult<Value>>,
 }
 
@@ -126,7 +126,7 @@ impl Link {
         match self.lane.enter(request, MAX_WAITING) {
             Turn::Now(request) => {
                 let place = Place(Arc::clone(self));
-                let sent = self.send(|record| self.parts.scripts.command(&request, record));
+                let sent = self.send(|named| self.parts.scripts.command(&request, named));
                 Box::pin(async move { place.0.answer_to(&request, sent).await })
             }
             Turn::Later(reply) => {
@@ -144,12 +144,12 @@ impl Link {
         }
     }
 
-    pub(super) fn send(&self, command: impl FnOnce(Option<&Record>) -> redis::Cmd) -> Sent {
-        let record = self.guarded().map(Guarded::record);
-        let command = command(record.as_deref());
-        let mut connection = self.parts.connection.clone();
+    pub(super) fn send(&self, command: impl FnOnce(Option<&Named>) -> redis::Cmd) -> Sent {
         let at = self.parts.clock.now();
-        Sent { at, record, result: queued(async move { connection.send_packed_command(&command).await }) }
+        let named = self.guarded().map(|guarded| guarded.named(at));
+        let command = command(named.as_ref());
+        let mut connection = self.parts.connection.clone();
+        Sent { at, named, result: queued(async move { connection.send_packed_command(&command).await }) }
     }
 
     async fn answer_to(self: &Arc<Self>, request: &Request, sent: Sent) -> Reply {
@@ -157,14 +157,14 @@ impl Link {
             self.note_silence();
             return Reply::Unknown(Cause::TimedOut); // P5
         };
-        self.judge(classify(request, result), sent.at, sent.record.as_ref())
+        self.judge(classify(request, result), sent.at, sent.named.as_ref())
     }
 
     /// What a reply counts for (P14, P17), and what it says of the connection.
-    pub(super) fn judge(self: &Arc<Self>, raw: Raw, sent: Instant, record: Option<&Arc<Record>>) -> Reply {
+    pub(super) fn judge(self: &Arc<Self>, raw: Raw, sent: Instant, named: Option<&Named>) -> Reply {
         self.note(&raw.reply);
-        match (self.guarded(), record) {
-            (Some(guarded), Some(record)) => guarded.judge(raw, record, sent),
+        match (self.guarded(), named) {
+            (Some(guarded), Some(named)) => guarded.judge(raw, &named.record, sent),
             _ => raw.reply,
         }
     }
@@ -172,8 +172,8 @@ impl Link {
     /// Sends requests that waited together.
     fn send_together(&self, waiting: &[Waiting]) -> Sent {
         match waiting {
-            [one] => self.send(|record| self.parts.scripts.command(&one.request, record)),
-            many => self.send(|record| self.parts.scripts.batch(many.iter().map(|waiting| &waiting.request), record)),
+            [one] => self.send(|named| self.parts.scripts.command(&one.request, named)),
+            many => self.send(|named| self.parts.scripts.batch(many.iter().map(|waiting| &waiting.request), named)),
         }
     }
 
@@ -205,7 +205,7 @@ impl Link {
         }
         let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
         let raws = classify_batch(&requests, result);
-        raws.into_iter().map(|raw| self.judge(raw, sent.at, sent.record.as_ref())).collect()
+        raws.into_iter().map(|raw| self.judge(raw, sent.at, sent.named.as_ref())).collect()
     }
 
     /// Asks for the instance's clock; gives how long the answer took. Also a sign of life: without

@@ -22,7 +22,7 @@ impl Link {
             return Box::pin(ready(vec![Some(Reply::NotSent(Cause::Silent)); count]));
         }
         self.note_request();
-        let sent = self.send(|record| self.scripts().renew(&claims, ttl, record));
+        let sent = self.send(|named| self.scripts().renew(&claims, ttl, named));
         let link = Arc::clone(self);
         Box::pin(async move {
             let Ok(result) = timeout(link.deadline(), sent.result).await else {
@@ -30,7 +30,7 @@ impl Link {
                 return vec![Some(Reply::Unknown(Cause::TimedOut)); count]; // P5
             };
             let (raw, others) = classify_renewal(count, result);
-            let reply = link.judge(raw, sent.at, sent.record.as_ref());
+            let reply = link.judge(raw, sent.at, sent.named.as_ref());
             let granted = reply == Reply::Granted;
             (0..count).map(|place| Some(reply.clone()).filter(|_| !granted || !others.contains(&place))).collect()
         })

@@ -9,11 +9,12 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, Script};
 
 use super::{Claim, Request};
-use crate::protocol::{Identity, Origin, Record, START_UNCERTAINTY_MS};
+use crate::protocol::{Identity, Named, Origin, START_UNCERTAINTY_MS};
 use crate::resource::ADMISSION_KEY;
 
 const ADMISSION: &str = include_str!("lua/admission.lua");
 const ADMIT: &str = include_str!("lua/admit.lua");
+const CLOCK: &str = include_str!("lua/clock.lua");
 const CLAIM: &str = include_str!("lua/claim.lua");
 const CLAIM_6_2: &str = include_str!("lua/claim_6_2.lua");
 const PROLONG: &str = include_str!("lua/prolong.lua");
@@ -61,11 +62,23 @@ impl Text {
 impl Scripts {
     fn with([claim, prolong]: [&str; 2], acquire_one: &str, release_one: &str) -> Self {
         Self {
-            acquire: Text::of(&[ADMISSION, acquire_one, claim, prolong, REFUSED, TAKE_BACK, ACQUIRE, CALL_ACQUIRE]),
-            extend: Text::of(&[ADMISSION, prolong, REFUSED, EXTEND, CALL_EXTEND]),
+            acquire: Text::of(&[
+                ADMISSION,
+                acquire_one,
+                CLOCK,
+                claim,
+                prolong,
+                REFUSED,
+                TAKE_BACK,
+                ACQUIRE,
+                CALL_ACQUIRE,
+            ]),
+            extend: Text::of(&[ADMISSION, CLOCK, prolong, REFUSED, EXTEND, CALL_EXTEND]),
             release: Text::of(&[release_one, MARK, RELEASE, CALL_RELEASE]),
-            batch: Text::of(&[ADMISSION, claim, prolong, REFUSED, TAKE_BACK, ACQUIRE, EXTEND, MARK, RELEASE, BATCH]),
-            renew: Text::of(&[ADMISSION, prolong, RENEW]),
+            batch: Text::of(&[
+                ADMISSION, CLOCK, claim, prolong, REFUSED, TAKE_BACK, ACQUIRE, EXTEND, MARK, RELEASE, BATCH,
+            ]),
+            renew: Text::of(&[ADMISSION, CLOCK, prolong, RENEW]),
             admit: Text::of(&[ADMIT]),
         }
     }
@@ -95,7 +108,7 @@ impl Scripts {
     }
 
     /// The one command that carries out `request` on an instance with this record.
-    pub(super) fn command(&self, request: &Request, record: Option<&Record>) -> Cmd {
+    pub(super) fn command(&self, request: &Request, named: Option<&Named>) -> Cmd {
         let claim = request.claim();
         let script = match request {
             Request::Acquire(_) => &self.acquire,
@@ -106,35 +119,32 @@ impl Scripts {
         command.arg("EVALSHA").arg(&script.hash).arg(2 * claim.resources.len());
         add_keys(&mut command, claim);
         let (value, retention) = (claim.value.as_bytes(), millis(claim.fence_retention));
-        let (token, closed) = (claim.token.to_wire(), claim.token.closed().to_wire());
+        let closed = || claim.token.closed().to_wire();
         match request {
             Request::Acquire(_) => {
-                add_record(&mut command, record);
-                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(retention).arg(claim.value.holder_prefix())
+                add_record(&mut command, named, named.is_some_and(|named| named.has_served));
+                command.arg(value).arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(retention);
+                command.arg(claim.value.holder_prefix())
             }
             Request::Extend(_) => {
-                add_record(&mut command, record);
-                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(closed).arg(retention)
+                add_record(&mut command, named, false);
+                command.arg(value).arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(closed()).arg(retention)
             }
-            Request::Release(_) if claim.resent => command.arg(value).arg(closed).arg(retention).arg("resent"),
-            Request::Release(_) => command.arg(value).arg(closed).arg(retention),
+            Request::Release(_) if claim.resent => command.arg(value).arg(closed()).arg(retention).arg("resent"),
+            Request::Release(_) => command.arg(value).arg(closed()).arg(retention),
         };
         command
     }
 
     /// The one command that carries out all `requests`, in their order.
-    pub(super) fn batch<'a>(
-        &self,
-        requests: impl Iterator<Item = &'a Request> + Clone,
-        record: Option<&Record>,
-    ) -> Cmd {
+    pub(super) fn batch<'a>(&self, requests: impl Iterator<Item = &'a Request> + Clone, named: Option<&Named>) -> Cmd {
         let resources: usize = requests.clone().map(|request| request.claim().resources.len()).sum();
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&self.batch.hash).arg(2 * resources);
         for request in requests.clone() {
             add_keys(&mut command, request.claim());
         }
-        add_record(&mut command, record);
+        add_record(&mut command, named, false);
         for request in requests {
             let claim = request.claim();
             command.arg(kind(request)).arg(claim.resources.len()).arg(claim.value.as_bytes());
@@ -145,13 +155,13 @@ impl Scripts {
     }
 
     /// The one command that renews leases with one resource each and this ttl.
-    pub(super) fn renew(&self, claims: &[Arc<Claim>], ttl: Duration, record: Option<&Record>) -> Cmd {
+    pub(super) fn renew(&self, claims: &[Arc<Claim>], ttl: Duration, named: Option<&Named>) -> Cmd {
         let mut command = Cmd::with_capacity(6 + 2 * claims.len(), 256 + 160 * claims.len());
         command.arg("EVALSHA").arg(&self.renew.hash).arg(claims.len());
         for key in claims.iter().filter_map(|claim| claim.resources.lock_keys().next()) {
             command.arg(key);
         }
-        add_record(&mut command, record);
+        add_record(&mut command, named, false);
         command.arg(millis(ttl));
         for claim in claims {
             command.arg(claim.value.as_bytes());
@@ -177,10 +187,13 @@ impl Scripts {
     }
 }
 
-fn add_record(command: &mut Cmd, record: Option<&Record>) {
-    match record {
-        Some(record) => command.arg(record.to_wire()).arg(record.vote_from_ms),
-        None => command.arg("").arg(0),
+/// The record and its instant. A single acquire leaves the instant out once it has surely come; what
+/// prolongs or repairs keys, or does several things at once, has the instance look at its clock (P10).
+fn add_record(command: &mut Cmd, named: Option<&Named>, instant_has_come: bool) {
+    match named {
+        Some(named) if instant_has_come => command.arg(named.wire()).arg(""),
+        Some(named) => command.arg(named.wire()).arg(named.record.vote_from_ms),
+        None => command.arg("").arg(""),
     };
 }
 

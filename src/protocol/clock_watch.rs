@@ -38,7 +38,7 @@ impl ClockWatch {
     /// Unix epoch) at some time between `sent` and `received` of the own clock.
     #[must_use]
     pub fn begin(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> Self {
-        let (least, most) = sample(drift_ppm, sent, received, instance_us);
+        let (least, most) = sample(drift_ppm, sent, received, (instance_us, 1));
         Self { least, most, at: received, drift_ppm, steps: 0 }
     }
 
@@ -47,7 +47,7 @@ impl ClockWatch {
     #[must_use]
     pub fn follow_on(&mut self, former: &Self) -> Observation {
         let mut whole = *former;
-        let observation = whole.take_in(self.at, self.least, self.most);
+        let observation = whole.take_in(self.at, self.least, self.most, TOLERANCE_NS);
         *self = whole;
         observation
     }
@@ -56,17 +56,24 @@ impl ClockWatch {
     ///
     /// Samples may come in any order of sending; an old one only widens what it says.
     pub fn observe(&mut self, sent: Instant, received: Instant, instance_us: u64) -> Observation {
-        let (seen_least, seen_most) = sample(self.drift_ppm, sent, received, instance_us);
-        self.take_in(received, seen_least, seen_most)
+        self.observe_cut(sent, received, (instance_us, 1))
     }
 
-    fn take_in(&mut self, received: Instant, seen_least: i128, seen_most: i128) -> Observation {
+    /// Takes in a sample that the instance cut off to whole units of so many microseconds.
+    pub fn observe_cut(&mut self, sent: Instant, received: Instant, cut: (u64, u64)) -> Observation {
+        let (seen_least, seen_most) = sample(self.drift_ppm, sent, received, cut);
+        // What was cut off hides as much of a step; together it is never more than the tolerance.
+        let tolerance = TOLERANCE_NS - (i128::from(cut.1) * 1_000).min(TOLERANCE_NS);
+        self.take_in(received, seen_least, seen_most, tolerance)
+    }
+
+    fn take_in(&mut self, received: Instant, seen_least: i128, seen_most: i128, tolerance: i128) -> Observation {
         let widening = drift(self.drift_ppm, received.saturating_since(self.at));
         let (least, most) = (self.least - widening, self.most + widening);
         self.at = self.at.max(received);
-        let observation = if seen_least > most + TOLERANCE_NS {
+        let observation = if seen_least > most + tolerance {
             Observation::SteppedForward(distance(seen_least - most))
-        } else if seen_most < least - TOLERANCE_NS {
+        } else if seen_most < least - tolerance {
             Observation::SteppedBack(distance(least - seen_most))
         } else {
             Observation::Steady
@@ -86,6 +93,14 @@ impl ClockWatch {
         i128::midpoint(self.least, self.most)
     }
 
+    /// What the instance's clock shows at least at `now` of the own clock, in milliseconds, unless it
+    /// was set back since the last sample.
+    #[must_use]
+    pub fn at_least_ms(&self, now: Instant) -> u64 {
+        let least = self.least - drift(self.drift_ppm, now.saturating_since(self.at));
+        u64::try_from((i128::from(now.as_nanos()) + least) / 1_000_000).unwrap_or(0)
+    }
+
     /// How many steps were seen.
     #[must_use]
     pub const fn steps(&self) -> u32 {
@@ -94,12 +109,12 @@ impl ClockWatch {
 }
 
 /// The offsets that one sample allows, as of its arrival.
-fn sample(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> (i128, i128) {
+fn sample(drift_ppm: u32, sent: Instant, received: Instant, (instance_us, unit_us): (u64, u64)) -> (i128, i128) {
     let instance_ns = i128::from(instance_us) * 1_000;
     // Read right after the sending, the instance's clock may have gained on ours since then.
     let gained = drift(drift_ppm, received.saturating_since(sent));
-    // The instance tells whole microseconds, cut off.
-    (instance_ns - i128::from(received.as_nanos()), instance_ns + 1_000 + gained - i128::from(sent.as_nanos()))
+    let cut_off = i128::from(unit_us) * 1_000;
+    (instance_ns - i128::from(received.as_nanos()), instance_ns + cut_off + gained - i128::from(sent.as_nanos()))
 }
 
 /// By how much an offset may change in this time, in nanoseconds.

@@ -52,7 +52,7 @@ pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use reply::{Refusal, Reply};
 pub use round::{Answer, Round};
 pub use schedule::{RenewalPlan, RetryDelay, reconnect_delay};
-pub use standing::{Raw, Remedy, Standing};
+pub use standing::{Named, Raw, Remedy, Standing};
 pub use time::Instant;
 pub use validity::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, Terms, TermsError};
 pub use value::{Incumbent, Value};

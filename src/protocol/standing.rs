@@ -12,6 +12,33 @@ pub struct Raw {
     pub reply: Reply,
     /// Microseconds since the Unix epoch by the instance's clock, if it told.
     pub instance_us: Option<u64>,
+    /// To how many whole microseconds that was cut off.
+    pub unit_us: u64,
+}
+
+/// The record as a request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// The record.
+    pub record: Arc<Record>,
+    wire: Arc<str>,
+    /// Whether the instance's clock shows the record's instant by now, as far as this connection knows.
+    pub has_served: bool,
+}
+
+impl Named {
+    /// A record that is named for the first time.
+    #[must_use]
+    pub fn new(record: Record, has_served: bool) -> Self {
+        let wire = record.to_wire().into();
+        Self { record: Arc::new(record), wire, has_served }
+    }
+
+    /// The record as it is stored.
+    #[must_use]
+    pub fn wire(&self) -> &str {
+        &self.wire
+    }
 }
 
 /// What must be done about an instance after a reply.
@@ -26,7 +53,7 @@ pub enum Remedy {
 /// The standing of an instance as one connection knows it (P14, P17).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    record: Arc<Record>,
+    named: Named,
     watch: ClockWatch,
     doubted: bool,
     /// Whether the clock jumped forward after the last remedy began.
@@ -37,13 +64,20 @@ impl Standing {
     /// Begins with the record that names this process, and the first sample of its clock.
     #[must_use]
     pub fn new(record: Record, watch: ClockWatch) -> Self {
-        Self { record: Arc::new(record), watch, doubted: false, stepped_since: false }
+        Self { named: Named::new(record, false), watch, doubted: false, stepped_since: false }
     }
 
     /// The record that requests name.
     #[must_use]
     pub const fn record(&self) -> &Arc<Record> {
-        &self.record
+        &self.named.record
+    }
+
+    /// What a request names that is sent at this instant of the own clock.
+    #[must_use]
+    pub fn named(&self, now: Instant) -> Named {
+        let has_served = self.watch.at_least_ms(now) >= self.named.record.vote_from_ms;
+        Named { has_served, ..self.named.clone() }
     }
 
     /// The watch over its clock.
@@ -62,7 +96,7 @@ impl Standing {
     /// Goes by another record from now on. Still nothing counts if the clock has stepped since the
     /// remedy began: the record may be older than that.
     pub fn renew(&mut self, record: Record) {
-        self.record = Arc::new(record);
+        self.named = Named::new(record, false);
         self.doubted = self.stepped_since;
     }
 
@@ -71,7 +105,7 @@ impl Standing {
     /// life of this one, is not compared: that has a record of its own.
     #[must_use]
     pub fn follows_on(&mut self, former: &Self) -> bool {
-        self.record.identity == former.record.identity
+        self.record().identity == former.record().identity
             && matches!(self.watch.follow_on(&former.watch), Observation::SteppedForward(_))
     }
 
@@ -96,7 +130,7 @@ impl Standing {
     #[must_use]
     pub fn quarantine_left(&self, now: Instant) -> Duration {
         let instance_ms = (i128::from(now.as_nanos()) + self.watch.offset_ns()) / 1_000_000;
-        self.record.quarantine_left(u64::try_from(instance_ms).unwrap_or(0))
+        self.record().quarantine_left(u64::try_from(instance_ms).unwrap_or(0))
     }
 
     /// Judges a reply to a request that was sent and whose reply was received at these instants of
@@ -108,28 +142,41 @@ impl Standing {
         sent: Instant,
         received: Instant,
     ) -> (Reply, Option<Remedy>) {
-        let stepped = raw.instance_us.is_some_and(|instance_us| self.observe(sent, received, instance_us));
-        let current = Arc::ptr_eq(record, &self.record) || **record == *self.record;
+        let stepped = raw.instance_us.is_some_and(|us| self.observe_cut(sent, received, (us, raw.unit_us)));
+        let current = Arc::ptr_eq(record, self.record()) || record == self.record();
+        // P14: the instance itself compares only if the request named the instant. Where this
+        // connection knew that it had come, and the clock was set back since, the instance granted
+        // before the instant by its own clock; that counts no more than if it had refused.
+        let early = raw.instance_us.map_or(Duration::ZERO, |us| record.quarantine_left(us / 1_000));
         match raw.reply {
             // P17: the keys of others may have expired too early, this vote does not count. It may
             // have set the key, so it is released like any other.
             Reply::Granted | Reply::Repaired if stepped => (withheld(None), Some(Remedy::Quarantine)),
             Reply::Granted | Reply::Repaired if self.doubted => (withheld(None), None),
             Reply::Granted | Reply::Repaired if !current => (withheld(None), None),
+            Reply::Granted | Reply::Repaired if !early.is_zero() => self.not_yet(early),
             Reply::NotAdmitted { remaining: None } if current && !self.doubted => {
                 (withheld(None), Some(Remedy::Readmit))
             }
-            // Longer than any quarantine: its clock was set back.
-            Reply::NotAdmitted { remaining: Some(left) } if left.as_millis() > u128::from(self.record.max_ttl_ms) => {
-                (withheld(None), Some(Remedy::Readmit))
-            }
+            Reply::NotAdmitted { remaining: Some(left) } if !stepped => self.not_yet(left),
             reply => (reply, stepped.then_some(Remedy::Quarantine)),
         }
     }
 
+    /// An instance that must still sit out so long.
+    fn not_yet(&self, left: Duration) -> (Reply, Option<Remedy>) {
+        // Longer than any quarantine: its clock was set back.
+        let set_back = left.as_millis() > u128::from(self.record().max_ttl_ms);
+        if set_back { (withheld(None), Some(Remedy::Readmit)) } else { (withheld(Some(left)), None) }
+    }
+
     /// Takes in a sample of the instance's clock; whether it jumped forward.
     pub fn observe(&mut self, sent: Instant, received: Instant, instance_us: u64) -> bool {
-        let stepped = matches!(self.watch.observe(sent, received, instance_us), Observation::SteppedForward(_));
+        self.observe_cut(sent, received, (instance_us, 1))
+    }
+
+    fn observe_cut(&mut self, sent: Instant, received: Instant, cut: (u64, u64)) -> bool {
+        let stepped = matches!(self.watch.observe_cut(sent, received, cut), Observation::SteppedForward(_));
         self.doubted |= stepped;
         self.stepped_since |= stepped;
         stepped
@@ -154,7 +201,7 @@ mod tests {
     }
 
     fn granted(instance_us: u64) -> Raw {
-        Raw { reply: Reply::Granted, instance_us: Some(instance_us) }
+        Raw { reply: Reply::Granted, instance_us: Some(instance_us), unit_us: 1 }
     }
 
     #[test]
@@ -231,7 +278,7 @@ mod tests {
     fn a_record_that_is_not_the_known_one_is_read_again_once() {
         let mut standing = standing();
         let record = Arc::clone(standing.record());
-        let refused = || Raw { reply: withheld(None), instance_us: None };
+        let refused = || Raw { reply: withheld(None), instance_us: None, unit_us: 1 };
         assert_eq!(standing.judge(refused(), &record, MS(1), MS(2)).1, Some(Remedy::Readmit));
         standing.renew(Record { vote_from_ms: 99, ..(*record).clone() });
         assert_eq!(standing.judge(refused(), &record, MS(1), MS(2)).1, None);

@@ -78,12 +78,23 @@ async fn enter(shared: &Shared, wish: &Wish, hold: &Arc<Hold>) -> bool {
         let terms = hold.terms().longer(wish.terms); // an extend cannot shorten
         let _ = extend(shared, hold, terms).await; // what is left is looked at below
     }
-    hold.remaining(&*shared.clock) >= enough && hold.enter(&*shared.clock).is_some()
+    if hold.remaining(&*shared.clock) < enough {
+        return false;
+    }
+    let entered = hold.enter(keeping(shared, wish), &*shared.clock);
+    if entered == Some(true) {
+        shared.keeper.plan(hold);
+    }
+    entered.is_some()
+}
+
+fn keeping(shared: &Shared, wish: &Wish) -> Keeping {
+    let not_after = wish.max_hold.map(|longest| shared.clock.now().saturating_add(longest));
+    Keeping { renews: wish.renews, not_after }
 }
 
 fn keep(shared: &Shared, wish: &Wish, won: Won) -> Arc<Hold> {
-    let not_after = wish.max_hold.map(|longest| shared.clock.now().saturating_add(longest));
-    shared.keeper.keep(won, Keeping { renews: wish.renews, not_after })
+    shared.keeper.keep(won, keeping(shared, wish))
 }
 
 /// A round, repeated only where the repeat is known to help.

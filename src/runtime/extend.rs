@@ -38,7 +38,7 @@ pub(crate) async fn extend(shared: &Shared, hold: &Arc<Hold>, terms: Terms) -> R
         let is_gone = hold.note_answers(&flight.round);
         let is_extended = !is_gone && hold.state().settle(&mut flight.round, now);
         if is_gone || is_extended {
-            shared.keeper.extended(hold); // one that failed leaves the next renewal where it is
+            shared.keeper.plan(hold); // one that failed leaves the next renewal where it is
         }
         if is_extended {
             return Ok(hold.remaining(&*shared.clock));

@@ -34,10 +34,25 @@ pub(crate) struct Keeping {
     pub(crate) not_after: Option<Instant>,
 }
 
+impl Keeping {
+    /// Whether it is renewed at `now`.
+    pub(super) fn renews_at(self, now: Instant) -> bool {
+        self.renews && self.not_after.is_none_or(|end| now < end)
+    }
+
+    /// What does for both.
+    fn and(self, other: Self) -> Self {
+        match (self.renews, other.renews) {
+            (true, false) => self,
+            (false, true) => other,
+            _ => Self { not_after: self.not_after.zip(other.not_after).map(|(a, b)| a.max(b)), ..self },
+        }
+    }
+}
+
 /// A lease that is held or was.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(super) keeping: Keeping,
     state: Mutex<State>,
     ended: Notify,
 }
@@ -50,6 +65,8 @@ pub(super) struct State {
     /// The latest token: it rises when the holder enters again (P23).
     token: FencingToken,
     guards: usize,
+    /// For the guard that needs it for longest.
+    pub(super) keeping: Keeping,
     /// Whether the keys are left to expire.
     keeps_keys: bool,
     end: Option<End>,
@@ -82,6 +99,7 @@ impl Hold {
             claim: won.claim,
             token,
             guards: 1,
+            keeping,
             keeps_keys: false,
             end: None,
             round: None,
@@ -91,7 +109,7 @@ impl Hold {
             due: None,
             is_watched: false,
         };
-        Self { keeping, state: Mutex::new(state), ended: Notify::new() }
+        Self { state: Mutex::new(state), ended: Notify::new() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -119,20 +137,23 @@ impl Hold {
         self.state().lease.terms()
     }
 
-    /// One more guard for the same holder (P23), with a larger token; `None` if it is too late.
+    /// One more guard for the same holder (P23), with a larger token; `None` if it is too late. Gives
+    /// whether the lease is renewed from now on and was not before.
     ///
     /// When no token is left before that of the next grant, the last one stays: to take a larger one
     /// from the instances would be a new lease, and end this one for the guards that it has.
-    pub(crate) fn enter(&self, clock: &dyn Clock) -> Option<FencingToken> {
+    pub(crate) fn enter(&self, keeping: Keeping, clock: &dyn Clock) -> Option<bool> {
+        let now = clock.now();
         let mut state = self.state();
-        let lives = state.end.is_none() && state.lease.is_valid(clock.now());
+        let lives = state.end.is_none() && state.lease.is_valid(now);
         if !lives {
             return None;
         }
-        let token = state.token.hand_over().unwrap_or(state.token);
-        state.token = token;
+        state.token = state.token.hand_over().unwrap_or(state.token);
         state.guards += 1;
-        Some(token)
+        let former = state.keeping;
+        state.keeping = former.and(keeping);
+        Some(state.keeping.renews_at(now) && !former.renews_at(now))
     }
 
     /// One guard less. P7: it is not relied on any more before a release is sent.

@@ -12,6 +12,9 @@ use redquorum::testing::conformance::{Ask, Kind, fence_of};
 pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
 const LONG: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(60)];
 const NAMES: [&str; 3] = ["a", "b", "c"];
+/// Who asks with this nonce, as a rule. One is a prefix of another, also of what that stores before it
+/// is escaped.
+const HOLDERS: [&str; 6] = ["", "", "a", "a", "a:b%", "a:b%"];
 const HOUR_MS: u64 = 3_600_000;
 
 /// A key of a sequence.
@@ -40,6 +43,8 @@ impl Key {
 pub(crate) enum Step {
     /// Requests that may be sent together, and the admission record that they name.
     Asks(Vec<Ask>, Option<Record>),
+    /// The command that renews leases with one resource each, and the record that it names.
+    Renew(Vec<Ask>, Option<Record>),
     /// SET NX PX
     SetIfAbsent(Key, String, Duration),
     /// SET
@@ -50,6 +55,8 @@ pub(crate) enum Step {
     Delete(Key),
     /// PEXPIRE
     Expire(Key, Duration),
+    /// PERSIST
+    Persist(Key),
 }
 
 /// What happens to all sequences between two of their parts.
@@ -73,8 +80,8 @@ pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> Record {
     Record { identity: Identity::new("run", "replication"), vote_from_ms, max_ttl_ms: 10_000, origin: Origin::Waits }
 }
 
-pub(crate) fn value(nonce: u128) -> String {
-    String::from_utf8_lossy(Value::new("", nonce, "").as_bytes()).into_owned()
+pub(crate) fn value(holder: &str, nonce: u128) -> String {
+    String::from_utf8_lossy(Value::new(holder, nonce, "").as_bytes()).into_owned()
 }
 
 pub(crate) fn token(number: u64) -> FencingToken {
@@ -92,7 +99,7 @@ impl Generator<'_> {
     }
 
     fn step(&mut self) -> Step {
-        match self.rng.random_range(0..20) {
+        match self.rng.random_range(0..26) {
             0 => {
                 let value = self.text();
                 Step::SetIfAbsent(self.key(), value, self.ttl())
@@ -104,9 +111,14 @@ impl Generator<'_> {
             2 => Step::OtherType(self.key()),
             3 | 4 => Step::Delete(self.key()),
             5 => Step::Expire(self.key(), self.ttl()),
+            6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
+            8..=10 => Step::Renew(self.leases(), self.named()),
             _ => {
                 let count = self.rng.random_range(1..5);
-                let asks = (0..count).map(|_| self.ask()).collect();
+                let mut asks: Vec<Ask> = (0..count).map(|_| self.ask()).collect();
+                if let [one] = &mut asks[..] {
+                    one.has_served = self.rng.random_bool(0.5);
+                }
                 Step::Asks(asks, self.named())
             }
         }
@@ -119,13 +131,17 @@ impl Generator<'_> {
 
     /// For a key: a lock's value, own or foreign, or a token, usual or odd.
     fn text(&mut self) -> String {
-        match self.rng.random_range(0..8) {
+        match self.rng.random_range(0..9) {
             0 => "foreign".to_owned(),
             1 => String::new(),
             2 => i64::MAX.to_string(),
             3 => self.token().closed().to_wire(),
             4 | 5 => self.token().to_wire(),
-            _ => value(self.rng.random_range(1..4)),
+            6 => "a:not as this library stores it".to_owned(),
+            _ => {
+                let (holder, nonce) = self.asker();
+                value(holder, nonce)
+            }
         }
     }
 
@@ -140,17 +156,36 @@ impl Generator<'_> {
     }
 
     fn ask(&mut self) -> Ask {
-        let nonce = self.rng.random_range(1..4);
+        let (holder, nonce) = self.asker();
         // Mostly the same token for the same value, so that requests belong together.
-        let token = if self.rng.random_bool(0.7) { token((100 + nonce) * 4096) } else { self.token() };
+        let token = if self.rng.random_bool(0.7) { token((100 + nonce as u64) * 4096) } else { self.token() };
         let mut names: Vec<String> = NAMES.map(str::to_owned).to_vec();
         while names.len() > 1 && self.rng.random_bool(0.6) {
             let index = self.rng.random_range(0..names.len());
             names.swap_remove(index);
         }
-        let kind = self.one_of(&[Kind::Acquire, Kind::Acquire, Kind::Extend, Kind::Release]);
+        let kind =
+            self.one_of(&[Kind::Acquire, Kind::Acquire, Kind::Acquire, Kind::Extend, Kind::Extend, Kind::Release]);
         let resent = self.rng.random_bool(0.5);
-        Ask { kind, names, nonce: nonce.into(), token, ttl: self.ttl(), retention: self.ttl(), resent }
+        let holder = holder.to_owned();
+        Ask { kind, names, holder, nonce, token, ttl: self.ttl(), retention: self.ttl(), resent, has_served: false }
+    }
+
+    /// A holder and a nonce that mostly belong together.
+    fn asker(&mut self) -> (&'static str, u128) {
+        let nonce = self.rng.random_range(0..HOLDERS.len());
+        let holder = if self.rng.random_bool(0.9) { HOLDERS[nonce] } else { self.one_of(&HOLDERS) };
+        (holder, nonce as u128)
+    }
+
+    /// Leases with one resource each and the same ttl.
+    fn leases(&mut self) -> Vec<Ask> {
+        let (count, ttl) = (self.rng.random_range(1..7), self.ttl());
+        let lease = |_| {
+            let name = self.one_of(&NAMES).to_owned();
+            Ask { kind: Kind::Extend, names: vec![name], ttl, ..self.ask() }
+        };
+        (0..count).map(lease).collect()
     }
 
     fn named(&mut self) -> Option<Record> {

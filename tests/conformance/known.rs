@@ -6,7 +6,7 @@ use redquorum::protocol::Reply;
 use redquorum::testing::conformance::{Ask, Content, Kind};
 use redquorum_testkit::{Program, Server};
 
-use crate::generate::{Key, Step, token};
+use crate::generate::{Key, Step, token, value};
 use crate::model::{Model, Told};
 use crate::server::{Real, ways};
 use crate::{TooSlow, part};
@@ -15,7 +15,16 @@ const TTL: Duration = Duration::from_secs(30);
 
 fn ask(kind: Kind, names: &[&str], number: u64, resent: bool) -> Ask {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
-    Ask { kind, names, nonce: 1, token: token(number), ttl: TTL, retention: 2 * TTL, resent }
+    let holder = String::new();
+    Ask { kind, names, holder, nonce: 1, token: token(number), ttl: TTL, retention: 2 * TTL, resent, has_served: false }
+}
+
+fn asks_as(holder: &str, nonce: u128, ask: Ask) -> Ask {
+    Ask { holder: holder.to_owned(), nonce, ..ask }
+}
+
+fn text(value: &str, ttl: Option<Duration>) -> Content {
+    Content::Text(value.as_bytes().to_vec(), ttl)
 }
 
 fn asks(asks: &[Ask]) -> Step {
@@ -43,6 +52,7 @@ fn on_every_server(steps: &[Step]) -> Model {
 fn replies(model: &Model) -> Vec<Reply> {
     let told = model.part().iter().map(|(_, told)| match told {
         Told::Replies(replies) => replies.clone(),
+        Told::Renewed(reply, _) => vec![reply.clone()],
         Told::Answers(_) => Vec::new(),
     });
     told.flatten().collect()
@@ -94,4 +104,98 @@ fn a_stale_acquire_that_ends_with_an_error_has_kept_the_stored_token() {
     ]);
     assert!(matches!(replies(&model)[2], Reply::Unknown(_)));
     assert_eq!(model.contents()[1], Content::Text(token(8192).to_wire().into_bytes(), Some(2 * TTL)));
+}
+
+/// A copy of an earlier extend overtaken by a longer one, over another connection.
+#[test]
+fn a_late_extend_does_not_shorten_the_life_of_a_key() {
+    let late = ask(Kind::Extend, &["a"], 4096, true);
+    let longer = Ask { ttl: 2 * TTL, ..late.clone() };
+    for step in [asks(std::slice::from_ref(&late)), Step::Renew(vec![late.clone()], None)] {
+        let first = [ask(Kind::Acquire, &["a"], 4096, false), longer.clone()];
+        let mut model = on_every_server(&[asks(&first), step]);
+        assert_eq!(replies(&model), [Reply::Granted, Reply::Granted, Reply::Granted]);
+        assert_eq!(model.contents()[0], text(&value("", 1), Some(2 * TTL)));
+    }
+}
+
+/// An operator set it, or took its end away.
+#[test]
+fn a_key_without_an_end_gets_one() {
+    let extend = ask(Kind::Extend, &["a"], 4096, true);
+    let again = ask(Kind::Acquire, &["a"], 4096, true);
+    for step in [asks(std::slice::from_ref(&extend)), asks(&[again]), Step::Renew(vec![extend], None)] {
+        let mut model = on_every_server(&[Step::Set(Key::Lock("a"), value("", 1)), step]);
+        assert_eq!(replies(&model), [Reply::Granted]);
+        assert_eq!(model.contents()[0], text(&value("", 1), Some(TTL)));
+    }
+}
+
+/// The holder's name is a prefix of the other's.
+#[test]
+fn a_holder_is_let_in_again_and_nobody_else_is() {
+    let a = ["a"];
+    let mut model = on_every_server(&[
+        asks(&[asks_as("me", 1, ask(Kind::Acquire, &a, 4096, false))]),
+        asks(&[asks_as("me", 2, ask(Kind::Acquire, &a, 8192, false))]),
+        asks(&[
+            asks_as("me:too", 3, ask(Kind::Acquire, &a, 12288, false)),
+            asks_as("m", 4, ask(Kind::Acquire, &a, 12288, false)),
+            asks_as("", 5, ask(Kind::Acquire, &a, 12288, false)),
+            asks_as("me", 1, ask(Kind::Extend, &a, 4096, true)),
+            asks_as("me", 1, ask(Kind::Release, &a, 4096, true)),
+        ]),
+    ]);
+    let replies = replies(&model);
+    assert_eq!(replies[..2], [Reply::Granted, Reply::Granted]);
+    assert!(replies[2..].iter().all(|reply| matches!(reply, Reply::Refused(_))), "{replies:?}");
+    assert_eq!(model.contents()[0], text(&value("me", 2), Some(TTL)));
+}
+
+/// Nobody without an identity is a holder who comes back.
+#[test]
+fn a_value_without_a_holder_is_not_resumed() {
+    let mut model = on_every_server(&[
+        asks(&[ask(Kind::Acquire, &["a"], 4096, false)]),
+        asks(&[asks_as("", 2, ask(Kind::Acquire, &["a"], 8192, false))]),
+    ]);
+    assert!(matches!(replies(&model)[1], Reply::Refused(_)));
+    assert_eq!(model.contents()[0], text(&value("", 1), Some(TTL)));
+}
+
+/// Whether it fails at a key of somebody else, or at the token.
+#[test]
+fn a_failed_resume_of_two_resources_puts_back_what_the_first_had() {
+    let again = |number| asks_as("me", 2, ask(Kind::Acquire, &["a", "b"], number, false));
+    let longer = Ask { ttl: 2 * TTL, ..asks_as("me", 1, ask(Kind::Acquire, &["a"], 8192, false)) };
+    let foreign = Step::SetIfAbsent(Key::Lock("b"), "foreign".to_owned(), TTL);
+    let mut refused = on_every_server(&[asks(std::slice::from_ref(&longer)), foreign.clone(), asks(&[again(12288)])]);
+    assert!(matches!(&replies(&refused)[1], Reply::Refused(refusal) if refusal.resource == 1));
+    assert_eq!(refused.contents()[0], text(&value("me", 1), Some(2 * TTL)));
+    assert_eq!(refused.contents()[2], text("foreign", Some(TTL)));
+
+    let mut stale = on_every_server(&[asks(&[longer]), asks(&[again(4096)])]);
+    assert_eq!(replies(&stale)[1], Reply::Stale { stored: token(8192) });
+    assert_eq!(stale.contents()[0], text(&value("me", 1), Some(2 * TTL)));
+    assert_eq!(stale.contents()[2], Content::Nothing);
+
+    let endless = Step::Set(Key::Lock("a"), value("me", 1));
+    let mut endless = on_every_server(&[endless, foreign, asks(&[again(12288)])]);
+    assert_eq!(endless.contents()[0], text(&value("me", 1), None));
+}
+
+/// The others are left as they are, and named.
+#[test]
+fn a_renewal_prolongs_those_that_hold_their_value_and_no_others() {
+    let extend = |name| Ask { ttl: 2 * TTL, ..ask(Kind::Extend, &[name], 4096, true) };
+    let mut model = on_every_server(&[
+        asks(&[ask(Kind::Acquire, &["a"], 4096, false)]),
+        Step::SetIfAbsent(Key::Lock("b"), "foreign".to_owned(), TTL),
+        Step::Renew(vec![extend("b"), extend("a"), extend("c")], None),
+    ]);
+    assert!(matches!(&model.part()[2].1, Told::Renewed(Reply::Granted, others) if *others == [0, 2]));
+    let contents = model.contents();
+    assert_eq!(contents[0], text(&value("", 1), Some(2 * TTL)));
+    assert_eq!(contents[2], text("foreign", Some(TTL)));
+    assert_eq!(contents[4], Content::Nothing);
 }

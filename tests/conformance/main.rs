@@ -10,6 +10,7 @@ mod compare;
 mod generate;
 mod known;
 mod model;
+mod seen;
 mod server;
 
 use std::time::{Duration, Instant};
@@ -24,7 +25,8 @@ use redis::{Cmd, Value as Wire};
 use redquorum::protocol::{Raw, Reply};
 use redquorum::testing::conformance::Content;
 use redquorum_testkit::{Program, Server};
-use server::{Real, Way, ways};
+use seen::Seen;
+use server::{Real, Way, renewed, ways};
 
 const SEQUENCES: usize = 2_000;
 /// Sequences that are carried out side by side, so that one wait is enough for all. Fewer if the
@@ -37,6 +39,9 @@ const WAITS: usize = 5;
 /// the times differ that are compared.
 const MOST: Duration = Duration::from_millis(1_000);
 const MOST_REPEATS: usize = 20;
+
+/// Every case that is looked for comes up so often at least.
+const OFTEN: usize = 5;
 
 /// Too slow to tell what expired when.
 struct TooSlow;
@@ -59,12 +64,13 @@ fn run(program: &Program, seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut real = Real::start(Server::start(program).unwrap());
     let (mut at_once, mut waits, mut repeats) = (AT_ONCE, 0, 0);
-    let (mut sequences, mut commands) = (0, 0);
+    let (mut sequences, mut commands, mut seen) = (0, 0, Seen::default());
     while sequences < SEQUENCES {
         match round(&mut real, &mut rng, at_once, sequences >= waits * SEQUENCES / WAITS) {
-            Ok(sent) => {
+            Ok((sent, there)) => {
                 sequences += at_once;
                 commands += sent;
+                seen += there;
                 waits = sequences.div_ceil(SEQUENCES / WAITS);
             }
             Err(TooSlow) => {
@@ -75,11 +81,16 @@ fn run(program: &Program, seed: u64) {
         }
     }
     let took = begun.elapsed();
-    println!("{:?}: {sequences} sequences, {commands} commands, {repeats} rounds repeated, {took:?}", real.server);
+    println!(
+        "{:?}: {sequences} sequences, {commands} commands, {repeats} rounds repeated, {took:?}; {seen:?}",
+        real.server
+    );
+    assert!(seen.least() >= OFTEN, "not often enough: {seen:?}");
 }
 
-/// A number of sequences from the beginning to the end; gives how many commands were sent.
-fn round(real: &mut Real, rng: &mut StdRng, at_once: usize, waits: bool) -> Result<usize, TooSlow> {
+/// A number of sequences from the beginning to the end; gives how many commands were sent, and what
+/// happened in them.
+fn round(real: &mut Real, rng: &mut StdRng, at_once: usize, waits: bool) -> Result<(usize, Seen), TooSlow> {
     let recorded = record(rng, model::wall_us() / 1_000);
     let written = rng.random_bool(0.8).then_some(&recorded);
     real.reset(written);
@@ -101,7 +112,9 @@ fn round(real: &mut Real, rng: &mut StdRng, at_once: usize, waits: bool) -> Resu
         let mut generator = Generator { rng: &mut *rng, recorded: recorded.clone() };
         sent += part(real, &mut models, &mut || generator.steps(), since)?;
     }
-    Ok(sent)
+    let mut seen = Seen::default();
+    models.iter().for_each(|model| seen += model.seen());
+    Ok((sent, seen))
 }
 
 /// One part of every sequence, and a look at what it left.
@@ -159,16 +172,24 @@ fn check_replies(way: &Way, model: &Model, answers: &mut IntoIter<Wire>, at: &st
                 let raws = way.raws(asks, told.all_end(), answers);
                 let same = |(raw, expected): (&Raw, &Reply)| {
                     let tells_clock = record.is_some() && matches!(raw.reply, Reply::Granted | Reply::Repaired);
-                    same_reply(expected, &raw.reply, MOST) && (tells_clock || raw.instance_us.is_none())
+                    let near = raw.instance_us.is_none_or(|us| us.abs_diff(model::wall_us()) < 10_000_000);
+                    same_reply(expected, &raw.reply, MOST) && (tells_clock || raw.instance_us.is_none()) && near
                 };
                 let all_same = raws.len() == expected.len() && raws.iter().zip(expected).all(same);
                 (!all_same).then(|| format!("{raws:?}"))
+            }
+            (Step::Renew(leases, record), Told::Renewed(expected, others)) => {
+                let (raw, found) = renewed(leases, answers);
+                let tells_clock = record.is_some() && raw.reply == Reply::Granted;
+                let same = same_reply(expected, &raw.reply, MOST) && found == *others;
+                let same = same && (tells_clock || raw.instance_us.is_none());
+                (!same).then(|| format!("{raw:?}, others {found:?}"))
             }
             (_, Told::Answers(expected)) => {
                 let given: Vec<Wire> = answers.by_ref().take(expected.len()).collect();
                 (given != *expected).then(|| format!("{given:?}"))
             }
-            (_, Told::Replies(_)) => unreachable!("only requests get replies"),
+            (_, Told::Replies(_) | Told::Renewed(..)) => unreachable!("only requests get replies"),
         };
         if let Some(found) = difference {
             panic!("{at}: step {index} of the last part is answered {found}\n{model}");

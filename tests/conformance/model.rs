@@ -5,15 +5,18 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value as Wire;
 use redquorum::protocol::{self, Cause, Record, Reply};
-use redquorum::testing::conformance::{Content, Mirror};
+use redquorum::testing::conformance::{Ask, Content, Mirror};
 
 use crate::generate::{Key, Step};
+use crate::seen::Seen;
 use crate::server::write_record;
 
 /// What a step is answered.
 #[derive(Debug)]
 pub(crate) enum Told {
     Replies(Vec<Reply>),
+    /// The reply to the leases that hold their value, and the places of the others.
+    Renewed(Reply, Vec<usize>),
     Answers(Vec<Wire>),
 }
 
@@ -22,7 +25,7 @@ impl Told {
     pub(crate) fn all_end(&self) -> bool {
         match self {
             Self::Replies(replies) => !replies.iter().any(|reply| matches!(reply, Reply::Unknown(Cause::Server(_)))),
-            Self::Answers(_) => true,
+            Self::Renewed(..) | Self::Answers(_) => true,
         }
     }
 }
@@ -35,6 +38,7 @@ pub(crate) struct Model {
     record: Option<Record>,
     history: Vec<String>,
     part: Vec<(Step, Told)>,
+    seen: Seen,
 }
 
 /// The machine's wall clock.
@@ -49,7 +53,15 @@ impl Model {
             write_record(&mut mirror, record);
         }
         let (started, now) = (Instant::now(), protocol::Instant::ZERO);
-        Self { mirror, started, now, record: record.cloned(), history: Vec::new(), part: Vec::new() }
+        Self {
+            mirror,
+            started,
+            now,
+            record: record.cloned(),
+            history: Vec::new(),
+            part: Vec::new(),
+            seen: Seen::default(),
+        }
     }
 
     /// Begins another part.
@@ -70,6 +82,11 @@ impl Model {
         &self.part
     }
 
+    /// What has happened in it.
+    pub(crate) const fn seen(&self) -> Seen {
+        self.seen
+    }
+
     pub(crate) fn contents(&mut self) -> Vec<Content> {
         let now = self.now;
         Key::all().map(|key| self.mirror.content(&key.within(""), now)).collect()
@@ -84,8 +101,19 @@ impl Model {
         let (mirror, now) = (&mut self.mirror, self.now);
         let answer = match step {
             Step::Asks(asks, record) => {
-                let run = |ask| mirror.run(ask, record.as_ref(), now, wall_us()).unwrap();
+                let run = |ask: &Ask| {
+                    let names = ask.sorted_names();
+                    let before = names.iter().map(|name| mirror.content(name, now)).collect::<Vec<_>>();
+                    let reply = mirror.run(ask, record.as_ref(), now, wall_us()).unwrap();
+                    self.seen.note(ask, &before, &reply);
+                    reply
+                };
                 return Told::Replies(asks.iter().map(run).collect());
+            }
+            Step::Renew(leases, record) => {
+                let (reply, others) = mirror.renew(leases, record.as_ref(), now, wall_us()).unwrap();
+                self.seen.note_renewal(leases.len(), &reply, &others);
+                return Told::Renewed(reply, others);
             }
             Step::SetIfAbsent(key, value, ttl) => {
                 if mirror.set_if_absent(&key.within(""), value, *ttl, now) {
@@ -104,6 +132,7 @@ impl Model {
                 return Told::Answers(vec![Wire::Int(was_there.into()), Wire::Int(1)]);
             }
             Step::Delete(key) => Wire::Int(mirror.remove(&key.within(""), now).into()),
+            Step::Persist(key) => Wire::Int(mirror.persist(&key.within(""), now).into()),
             Step::Expire(key, ttl) => {
                 let is_there = mirror.content(&key.within(""), now) != Content::Nothing;
                 mirror.expire_in(&key.within(""), *ttl, now);

@@ -4,7 +4,7 @@ use std::vec::IntoIter;
 
 use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
 use redquorum::protocol::{Raw, Record};
-use redquorum::testing::conformance::{Ask, Content, Dialect, replies, reply};
+use redquorum::testing::conformance::{Ask, Content, Dialect, renewal, replies, reply};
 use redquorum_testkit::Server;
 
 use crate::generate::{Key, Step};
@@ -66,6 +66,7 @@ impl Way {
             Step::Asks(asks, record) => {
                 asks.iter().map(|ask| self.dialect.command(namespace, ask, record.as_ref()).unwrap()).collect()
             }
+            Step::Renew(leases, record) => vec![self.dialect.renew(namespace, leases, record.as_ref()).unwrap()],
             Step::SetIfAbsent(key, value, ttl) => {
                 let mut cmd = set(key, value);
                 cmd.arg("NX").arg("PX").arg(ttl.as_millis().to_string());
@@ -77,6 +78,7 @@ impl Way {
                 vec![redis::cmd("DEL").arg(&key).to_owned(), redis::cmd("RPUSH").arg(&key).arg("x").to_owned()]
             }
             Step::Delete(key) => vec![redis::cmd("DEL").arg(key.within(namespace)).to_owned()],
+            Step::Persist(key) => vec![redis::cmd("PERSIST").arg(key.within(namespace)).to_owned()],
             Step::Expire(key, ttl) => {
                 vec![redis::cmd("PEXPIRE").arg(key.within(namespace)).arg(ttl.as_millis().to_string()).to_owned()]
             }
@@ -91,6 +93,11 @@ impl Way {
             asks.iter().map(|ask| reply(ask, Ok(answers.next().unwrap())).unwrap()).collect()
         }
     }
+}
+
+/// What the answer to a renewal means.
+pub(crate) fn renewed(leases: &[Ask], answers: &mut IntoIter<Wire>) -> (Raw, Vec<usize>) {
+    renewal(leases.len(), Ok(answers.next().unwrap()))
 }
 
 /// A server with one connection.

@@ -5,5 +5,6 @@ mod any_order;
 mod defeat;
 mod fencing;
 mod lease;
+mod renewal;
 mod support;
 mod tables;

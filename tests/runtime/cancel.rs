@@ -14,6 +14,9 @@ use crate::support::{TIMEOUT, held, ms, secs};
 /// There and back for a slow instance.
 const TRIP: Duration = ms(20);
 
+/// The ttl of leases that are renewed while they are held: after 75 ms, for this is on a grid.
+const RENEWED: Duration = ms(300);
+
 /// What an instance does while the operation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Behaviour {
@@ -60,6 +63,8 @@ enum Operation {
     Extend,
     Release,
     Wait,
+    /// Work under the lock, while its renewals are due (P21).
+    Run,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +110,13 @@ async fn run(redlock: &Redlock, cluster: &Cluster, behaviours: [Behaviour; 3], o
             begin();
             dropped(guard.release(), drops).await;
         }
+        Operation::Run => {
+            let work = redlock.lock("a").ttl(RENEWED).wait_at_most(ms(250)).run(async |_| {
+                begin();
+                tokio::time::sleep(RENEWED).await;
+            });
+            dropped(work, drops).await;
+        }
         Operation::Wait => {
             cluster.instances().for_each(|instance| assert!(instance.set_if_absent("a", "foreign", ms(40))));
             begin();
@@ -115,11 +127,12 @@ async fn run(redlock: &Redlock, cluster: &Cluster, behaviours: [Behaviour; 3], o
 
 async fn nothing_is_left(behaviours: [Behaviour; 3], operation: Operation, drops: Drops) {
     let cluster = Cluster::new(3);
-    let redlock = cluster.builder().build().unwrap();
+    let redlock = cluster.builder().build().unwrap(); // leases are renewed
     run(&redlock, &cluster, behaviours, operation, drops).await;
     let context = format!("{behaviours:?} {operation:?} {drops:?}");
 
     tokio::time::sleep(TIMEOUT + TRIP).await;
+    let extends = cluster.requests().extend;
     for (does, instance) in behaviours.iter().zip(cluster.instances()) {
         assert!(!does.is_reachable() || instance.value("a").is_none(), "{}: {context}", instance.address());
     }
@@ -131,6 +144,8 @@ async fn nothing_is_left(behaviours: [Behaviour; 3], operation: Operation, drops
     tokio::time::sleep(TIMEOUT + ms(100) + TRIP).await;
     assert!(cluster.keys().is_empty(), "{:?}: {context}", cluster.keys());
     assert_eq!(redlock.shutdown(secs(2)).await, Ok(()), "{context}");
+    tokio::time::sleep(secs(4)).await;
+    assert_eq!(cluster.requests().extend, extends, "renewed although nobody holds it: {context}");
 }
 
 const DROPS: [Drops; 12] = [
@@ -148,11 +163,22 @@ const DROPS: [Drops; 12] = [
     Drops::At(ms(1_000)),
 ];
 
+/// Before, in the midst of, and after renewals.
+const DROPS_OF_A_RUN: [Drops; 6] = [
+    Drops::AfterPolls(2),
+    Drops::At(ms(75)),
+    Drops::At(ms(85)),
+    Drops::At(ms(101)),
+    Drops::At(ms(290)),
+    Drops::At(ms(1_000)),
+];
+
 async fn matrix(operation: Operation) {
     let of = |index: usize| BEHAVIOURS[index % BEHAVIOURS.len()];
     for index in 0..BEHAVIOURS.len().pow(3) {
         let behaviours = [of(index), of(index / 8), of(index / 64)];
-        for drops in DROPS {
+        let drops = if matches!(operation, Operation::Run) { &DROPS_OF_A_RUN[..] } else { &DROPS };
+        for drops in drops.iter().copied() {
             nothing_is_left(behaviours, operation, drops).await;
         }
     }
@@ -171,6 +197,11 @@ async fn a_dropped_extend_leaves_nothing_behind_once_its_guard_is_dropped() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_release_goes_on() {
     matrix(Operation::Release).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_run_leaves_nothing_behind() {
+    matrix(Operation::Run).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use redquorum::testing::{Cluster, Hang};
 use redquorum::{Guard, Redlock};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::support::{cluster_of, hang_first, held, ms, settle};
+use crate::support::{cluster_of, hang_first, held, ms, renewing, secs, settle};
 
 fn paused_runtime() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
@@ -99,5 +99,82 @@ async fn dropping_the_client_does_not_drop_what_its_guards_owe() {
     tokio::time::sleep(ms(500)).await;
     cluster.instance(2).start();
     tokio::time::sleep(ms(200)).await;
+    assert!(cluster.keys().is_empty());
+}
+
+/// A guard of a lease whose first renewal is on its way to three slow instances.
+async fn guard_in_the_midst_of_a_renewal() -> (Cluster, Redlock, Guard) {
+    let (cluster, redlock) = renewing(3);
+    let guard = held(&redlock, "a").await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
+    tokio::time::sleep(ms(3_335)).await;
+    assert_eq!(cluster.requests().extend, 3);
+    (cluster, redlock, guard)
+}
+
+async fn released_and_not_renewed(cluster: &Cluster) {
+    tokio::time::sleep(ms(40)).await;
+    for _ in 0..30 {
+        assert!(cluster.keys().is_empty());
+        tokio::time::sleep(secs(1)).await;
+    }
+    assert_eq!(cluster.requests().extend, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_dropped_elsewhere_in_the_midst_of_a_renewal_is_released_behind_it() {
+    let (cluster, _redlock, guard) = guard_in_the_midst_of_a_renewal().await;
+    std::thread::spawn(move || drop(guard)).join().unwrap();
+    released_and_not_renewed(&cluster).await;
+
+    let (cluster, _redlock, guard) = guard_in_the_midst_of_a_renewal().await;
+    let panicked = tokio::spawn(async move {
+        let _guard = guard;
+        panic!("as planned");
+    });
+    assert!(panicked.await.unwrap_err().is_panic());
+    released_and_not_renewed(&cluster).await;
+
+    let (cluster, redlock, guard) = guard_in_the_midst_of_a_renewal().await;
+    drop(redlock);
+    drop(guard);
+    released_and_not_renewed(&cluster).await;
+}
+
+#[test]
+fn a_guard_dropped_outside_the_runtime_is_not_renewed_when_that_goes_on() {
+    let runtime = paused_runtime();
+    let (cluster, redlock, guard) = runtime.block_on(guard_in_the_midst_of_a_renewal());
+    drop(guard);
+    runtime.block_on(released_and_not_renewed(&cluster));
+    drop(redlock);
+}
+
+#[test]
+fn a_runtime_that_ends_in_the_midst_of_a_renewal_ends_the_renewals_and_nothing_panics() {
+    let runtime = paused_runtime();
+    let (cluster, redlock, guard) = runtime.block_on(guard_in_the_midst_of_a_renewal());
+    let view = guard.lease();
+    drop(runtime);
+    assert!(guard.is_valid(), "for as long as it was");
+    drop(guard);
+    drop(redlock);
+    assert!(!view.is_valid());
+    assert_eq!(cluster.requests().extend, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_across_a_shutdown_is_renewed_and_its_release_is_followed() {
+    let (cluster, redlock) = renewing(5);
+    let guards = [held(&redlock, "a").await, held(&redlock, "b").await];
+    assert_eq!(redlock.shutdown(secs(1)).await, Ok(()));
+    tokio::time::sleep(secs(60)).await;
+    assert!(guards.iter().all(Guard::is_valid));
+    cluster.instance(0).stop();
+    drop(guards);
+    let error = redlock.shutdown(secs(1)).await.unwrap_err();
+    assert_eq!(error.unreleased, [("memory:0".to_owned(), 2)]);
+    cluster.instance(0).start();
+    assert_eq!(redlock.shutdown(secs(1)).await, Ok(()));
     assert!(cluster.keys().is_empty());
 }

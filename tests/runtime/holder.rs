@@ -254,6 +254,29 @@ async fn entering_again_with_a_shorter_ttl_does_not_end_the_lease() {
     assert!(first.is_valid() && first.remaining() == again.remaining());
 }
 
+/// Counter-example: the second guard's lease was kept as the first had asked, and ended under it.
+#[tokio::test(start_paused = true)]
+async fn a_shared_lease_is_kept_for_the_guard_that_needs_it_longest() {
+    for first_longest in [None, Some(secs(5))] {
+        let (cluster, redlock) = renewing(3);
+        let lock = redlock.lock("a").holder(Holder::from("me"));
+        let lock = match first_longest {
+            Some(longest) => lock.max_hold(longest),
+            None => lock.renew(Renewal::Off),
+        };
+        let first = lock.try_acquire().await.unwrap();
+        sleep(secs(7)).await;
+        let second = held_by(&redlock, "me", "a").await;
+        let lock = redlock.lock("a").holder(Holder::from("me")).renew(Renewal::Off);
+        let third = lock.try_acquire().await.unwrap();
+        assert!(timeout(secs(60), second.lost()).await.is_err(), "{first_longest:?}");
+        drop((first, second));
+        sleep(secs(60)).await;
+        assert!(third.release().await.unwrap().was_still_held);
+        assert!(cluster.keys().is_empty());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_holder_whose_lease_has_ended_gets_a_new_one() {
     let (cluster, redlock) = renewing(3);

@@ -195,18 +195,18 @@ async fn instances_that_come_and_go_do_not_hasten_renewals() {
     let guard = redlock.lock("a").ttl(secs(1)).try_acquire().await.unwrap();
     let flapping = cluster.clone();
     tokio::spawn(async move {
-        for step in 0_u64.. {
-            let instance = flapping.instance(usize::try_from(step % 4).unwrap());
-            instance.stop();
-            sleep(ms(7 + step % 13)).await;
-            instance.start();
+        for step in 0.. {
+            flapping.instances().take(3).for_each(TestInstance::stop);
+            sleep(ms(40)).await;
+            flapping.instances().take(3).for_each(TestInstance::start);
+            sleep(ms(110 + step % 31)).await;
         }
     });
     let times = when_extended(cluster.instance(4), 60_000).await;
     let pauses: Vec<u64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    assert!(guard.is_valid(), "one of five is away at a time");
+    assert!(guard.is_valid(), "a quorum is there most of the time");
     assert!(pauses.iter().all(|pause| *pause >= 100), "{pauses:?}");
-    assert!(times.len() >= 60_000 / 334, "{}", times.len());
+    assert!(pauses.contains(&100), "some have failed: {pauses:?}");
 }
 
 /// Counter-example: the renewal was put down for a third after the last success, which had passed.

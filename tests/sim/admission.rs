@@ -18,8 +18,9 @@ pub(crate) struct Note {
 }
 
 impl Store {
-    /// Why the instance does not vote now, as `admission.lua` says it.
-    pub(crate) fn not_admitted(&self, now_us: u64, known: Option<&Arc<Record>>) -> Option<Answer> {
+    /// Why the instance does not vote now, as `admission.lua` and `clock.lua` say it. `has_served`: the
+    /// client looks at the instant, and the instance does not.
+    pub(crate) fn not_admitted(&self, now_us: u64, known: Option<&Arc<Record>>, has_served: bool) -> Option<Answer> {
         let known = known.filter(|_| !self.is(Mutant::NoAdmission))?;
         let Some(record) = &self.record else {
             return (!self.is(Mutant::MissingRecordVotes)).then_some(Answer::NotAdmitted { left_ms: None });
@@ -29,7 +30,7 @@ impl Store {
             return Some(Answer::NotAdmitted { left_ms: None });
         }
         let left_us = (record.vote_from_ms * 1000).saturating_sub(now_us);
-        let waits = left_us > 0 && !self.is(Mutant::NoQuarantine);
+        let waits = left_us > 0 && !has_served && !self.is(Mutant::NoQuarantine);
         waits.then_some(Answer::NotAdmitted { left_ms: Some(left_us.div_ceil(1000)) })
     }
 

@@ -106,11 +106,16 @@ impl Store {
     }
 
     /// Runs one script to its end: nothing comes in between.
-    pub(crate) fn execute(&mut self, now_us: u64, known: Option<&Arc<Record>>, request: &Request) -> Answer {
+    pub(crate) fn execute(
+        &mut self,
+        now_us: u64,
+        (known, has_served): (Option<&Arc<Record>>, bool),
+        request: &Request,
+    ) -> Answer {
         let now_ms = now_us / 1000;
         self.drop_expired(now_ms, request.keys);
         match request.script {
-            Script::Acquire => match self.not_admitted(now_us, known) {
+            Script::Acquire => match self.not_admitted(now_us, known, has_served) {
                 Some(answer) => answer,
                 None => self.acquire(now_ms, request),
             },
@@ -210,7 +215,7 @@ impl Store {
             Some(Mutant::ExtendInQuarantine) => !complete,
             _ => true,
         };
-        if must_be_admitted && let Some(answer) = self.not_admitted(now_us, known) {
+        if must_be_admitted && let Some(answer) = self.not_admitted(now_us, known, false) {
             return answer;
         }
         for key in keys(request.keys) {

@@ -11,10 +11,15 @@ use crate::protocol::{Cause, FencingToken, Raw, Refusal, Reply};
 /// The longest piece of a server's own words that is kept.
 const MAX_TEXT: usize = 200;
 
+/// A number in a grant is the instant at which the lock expires (in the year 1973 or later), and no
+/// count or code.
+const LEAST_EXPIRY_MS: i64 = 100_000_000_000;
+
 /// Classifies the end of a request. Whatever a server says, only the exact words of the request's
 /// own script count as a grant.
 pub(super) fn classify(request: &Request, result: Result<Value, RedisError>) -> Raw {
-    let instance_us = result.as_ref().ok().and_then(|value| clock_of_grant(request, value));
+    let clock = result.as_ref().ok().and_then(|value| clock_of_grant(request, value));
+    let (instance_us, unit_us) = (clock.map(|(us, _)| us), clock.map_or(1, |(_, unit_us)| unit_us));
     let reply = match result {
         Ok(Value::ServerError(error)) => server_error(error.code(), error.details().unwrap_or_default()),
         Ok(value) => {
@@ -22,7 +27,7 @@ pub(super) fn classify(request: &Request, result: Result<Value, RedisError>) -> 
         }
         Err(error) => redis_error(&error),
     };
-    Raw { reply, instance_us }
+    Raw { reply, instance_us, unit_us }
 }
 
 /// Classifies the end of a batch: one reply for each request.
@@ -34,7 +39,7 @@ pub(super) fn classify_batch(requests: &[&Request], result: Result<Value, RedisE
         // Not the reply of a batch: it stands for every request in it.
         Ok(value @ Value::Array(_)) => {
             let odd = Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))));
-            vec![Raw { reply: odd, instance_us: None }; requests.len()]
+            vec![Raw { reply: odd, instance_us: None, unit_us: 1 }; requests.len()]
         }
         other => requests.iter().map(|request| classify(request, other.clone())).collect(),
     }
@@ -54,7 +59,7 @@ pub(super) fn classify_renewal(count: usize, result: Result<Value, RedisError>) 
             None => (odd(&value), None, Vec::new()),
         },
     };
-    (Raw { reply, instance_us }, others)
+    (Raw { reply, instance_us, unit_us: 1 }, others)
 }
 
 fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize>)> {
@@ -76,17 +81,20 @@ fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize
     }
 }
 
-/// What a look at all keys of `claims` shows of each.
+/// What a look at all keys of `claims` shows of each; `None` if it is no answer to that.
 pub(super) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Option<Vec<Sight>> {
     let Some(Value::Array(values)) = value else { return None };
+    let keys: usize = claims.iter().map(|claim| claim.resources.len()).sum();
+    let are_strings = values.iter().all(|value| *value == Value::Nil || bytes(value).is_some());
+    if values.len() != keys || !are_strings {
+        return None;
+    }
     let mut values = values.iter();
     let sight = |claim: &Arc<Claim>| {
-        let own = |value: &Value| bytes(value) == Some(claim.value.as_bytes());
-        let of_claim: Vec<&Value> = values.by_ref().take(claim.resources.len()).collect();
-        match of_claim.iter().find(|value| !own(value)) {
-            _ if of_claim.len() < claim.resources.len() => Sight::Unknown,
+        let mut of_claim = values.by_ref().take(claim.resources.len()).map(bytes).collect::<Vec<_>>().into_iter();
+        match of_claim.find(|value| *value != Some(claim.value.as_bytes())) {
             None => Sight::Own,
-            Some(other) => Sight::Gone(bytes(other).map(<[u8]>::to_vec)),
+            Some(other) => Sight::Gone(other.map(<[u8]>::to_vec)),
         }
     };
     Some(claims.iter().map(sight).collect())
@@ -97,6 +105,9 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
     match (request, value) {
         (Request::Release(_), Value::Int(deleted)) => released(*deleted, keys),
         (Request::Release(_), _) => None,
+        // The way for one resource (acquire_one.lua).
+        (Request::Acquire(_), Value::Int(LEAST_EXPIRY_MS..)) if keys == 1 => Some(Reply::Granted),
+        (Request::Acquire(_), value) if keys == 1 && bytes(value) == Some(b"granted") => Some(Reply::Granted),
         (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
             (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
             (Request::Extend(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
@@ -113,13 +124,17 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
     }
 }
 
-/// The instance's clock that a grant carries, in microseconds; none where admission is off.
-fn clock_of_grant(request: &Request, value: &Value) -> Option<u64> {
+/// The instance's clock that a grant carries, and to how much it was cut off, in microseconds; none
+/// where admission is off.
+fn clock_of_grant(request: &Request, value: &Value) -> Option<(u64, u64)> {
+    let told = |number: i64| u64::try_from(number).ok().filter(|number| *number > 0);
     match (request, value) {
+        (Request::Acquire(claim), Value::Int(expires_ms @ LEAST_EXPIRY_MS..)) if claim.resources.len() == 1 => {
+            let ttl_ms = u64::try_from(claim.ttl.as_millis()).ok()?;
+            Some((told(*expires_ms)?.checked_sub(ttl_ms)?.checked_mul(1_000)?, 1_000))
+        }
         (Request::Acquire(_) | Request::Extend(_), Value::Array(items)) => match items.as_slice() {
-            [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => {
-                u64::try_from(*us).ok().filter(|us| *us > 0)
-            }
+            [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => told(*us).map(|us| (us, 1)),
             _ => None,
         },
         _ => None,

@@ -60,6 +60,29 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Renewal replies, whole and damaged, and anything else.
+fn renewal() -> impl Strategy<Value = Value> {
+    let head = prop::sample::select(vec!["renewed", "renewed", "not admitted", "granted", "Renewed", ""]);
+    let near = prop_oneof![4 => (-1i64..6).prop_map(Value::Int), 1 => value()];
+    let parts = (head, prop::collection::vec(near, 0..5));
+    let built = parts.prop_map(|(head, rest)| {
+        Value::Array(std::iter::once(Value::BulkString(head.as_bytes().to_vec())).chain(rest).collect())
+    });
+    prop_oneof![3 => built, 1 => value()]
+}
+
+/// Answers to a look, whole and damaged, and anything else.
+fn look() -> impl Strategy<Value = Value> {
+    let own = requests(1)[0].claim().value.as_bytes().to_vec();
+    let one = prop_oneof![
+        6 => Just(Value::BulkString(own)),
+        2 => Just(Value::Nil),
+        2 => word().prop_map(Value::BulkString),
+        1 => value(),
+    ];
+    prop_oneof![5 => prop::collection::vec(one, 0..7).prop_map(Value::Array), 1 => value()]
+}
+
 fn is_text(value: &Value, expected: &[u8]) -> bool {
     match value {
         Value::BulkString(bytes) => bytes == expected,
@@ -72,12 +95,18 @@ fn is_grant(value: &Value) -> bool {
     matches!(value, Value::Array(items) if matches!(items.as_slice(), [word, Value::Int(_)] if is_text(word, b"granted")))
 }
 
+/// Of an acquire of one resource alone.
+fn is_short_grant(value: &Value) -> bool {
+    is_text(value, b"granted") || matches!(value, Value::Int(100_000_000_000..))
+}
+
 proptest! {
     #[test]
     fn only_the_exact_words_of_the_script_are_a_grant(value in value(), resources in 1usize..4) {
         for request in requests(resources) {
             let exact = match request {
                 Request::Release(_) => value == Value::Int(i64::try_from(resources).unwrap()),
+                Request::Acquire(_) if resources == 1 => is_grant(&value) || is_short_grant(&value),
                 _ => is_grant(&value),
             };
             prop_assert_eq!(classify(&request, Ok(value.clone())).reply == Reply::Granted, exact);
@@ -89,6 +118,7 @@ proptest! {
         for request in requests(resources) {
             let fits = match (&request, &value) {
                 (Request::Release(_), value) => matches!(value, Value::Int(_)),
+                (Request::Acquire(_), value) if resources == 1 && is_short_grant(value) => true,
                 (_, Value::Array(items)) => {
                     let says = |word: &[u8]| items.first().is_some_and(|first| is_text(first, word));
                     let says_with_number = says(b"granted") || says(b"not admitted");
@@ -118,11 +148,61 @@ proptest! {
     }
 
     #[test]
+    fn only_the_exact_words_of_the_script_renew_and_no_lease_that_it_leaves_out(value in renewal(), count in 0usize..5) {
+        let places = match &value {
+            Value::Array(items) => match items.as_slice() {
+                [word, Value::Int(_), places @ ..] if is_text(word, b"renewed") => Some(places),
+                _ => None,
+            },
+            _ => None,
+        };
+        let limit = i64::try_from(count).unwrap();
+        let all_fit = |places: &[Value]| places.iter().all(|place| matches!(place, Value::Int(place) if (1..=limit).contains(place)));
+        let (raw, others) = classify_renewal(count, Ok(value.clone()));
+        prop_assert_eq!(raw.reply == Reply::Granted, places.is_some_and(all_fit), "{:?}", value);
+        prop_assert!(raw.reply == Reply::Granted || (others.is_empty() && raw.instance_us.is_none()));
+        prop_assert!(others.iter().all(|place| *place < count));
+        if raw.reply == Reply::Granted {
+            prop_assert_eq!(others.len(), places.map_or(0, <[Value]>::len));
+        }
+    }
+
+    #[test]
+    fn only_an_exact_answer_to_a_look_says_that_something_is_gone(value in look(), sizes in prop::collection::vec(1usize..3, 0..4)) {
+        let claims: Vec<Arc<Claim>> = sizes.iter().map(|size| Arc::clone(requests(*size)[0].claim())).collect();
+        let keys = sizes.iter().sum::<usize>();
+        let text = |value: &Value| matches!(value, Value::Nil | Value::BulkString(_) | Value::SimpleString(_));
+        let answer = match &value {
+            Value::Array(values) if values.len() == keys && values.iter().all(text) => Some(values),
+            _ => None,
+        };
+        let sights = classify_look(&claims, Some(&value));
+        prop_assert_eq!(sights.is_some(), answer.is_some(), "{:?}", value);
+        let mut values = answer.into_iter().flatten();
+        for (claim, sight) in claims.iter().zip(sights.into_iter().flatten()) {
+            let own = claim.value.as_bytes();
+            let other = values.by_ref().take(claim.resources.len()).fold(None, |first, value| {
+                first.or_else(|| (!is_text(value, own)).then(|| bytes(value).map(<[u8]>::to_vec)))
+            });
+            prop_assert_eq!(sight, other.map_or(Sight::Own, Sight::Gone));
+        }
+    }
+
+    #[test]
     fn no_error_is_a_vote(code in "[A-Z]{1,12}", details in "\\PC{0,300}") {
+        let wire = format!("-{code} {details}\r\n");
+        let is_no_vote = |reply: &Reply| {
+            let missing = code == "NOSCRIPT" && *reply == Reply::NotSent(Cause::ScriptMissing);
+            missing || matches!(reply, Reply::Unknown(_))
+        };
         for request in requests(1) {
-            let reply = from_wire(&request, &format!("-{code} {details}\r\n"));
-            let unknown = matches!(reply, Reply::Unknown(_));
-            prop_assert!(unknown || (code == "NOSCRIPT" && reply == Reply::NotSent(Cause::ScriptMissing)));
+            prop_assert!(is_no_vote(&from_wire(&request, &wire)));
+        }
+        let value = Parser::new().parse_value(wire.as_bytes());
+        for result in [value.clone(), value.and_then(Value::extract_error)] {
+            let (raw, others) = classify_renewal(3, result.clone());
+            prop_assert!(is_no_vote(&raw.reply) && others.is_empty());
+            prop_assert_eq!(classify_look(&[], result.ok().as_ref()), None);
         }
     }
 
@@ -164,6 +244,24 @@ fn the_answers_of_the_scripts_are_read() {
     assert_eq!(from_wire(release, ":0\r\n"), Reply::Refused(Refusal::default()));
     assert!(matches!(from_wire(release, ":3\r\n"), Reply::Unknown(_)));
     assert!(matches!(from_wire(release, "$7\r\ngranted\r\n"), Reply::Unknown(_)));
+}
+
+#[test]
+fn a_short_grant_of_one_resource_tells_the_clock_by_the_expiry() {
+    let [acquire, extend, _] = &requests(1);
+    let wire = |wire: &str| classify(acquire, Ok(redis::parse_redis_value(wire.as_bytes()).unwrap()));
+    let ttl_ms = i64::try_from(acquire.claim().ttl.as_millis()).unwrap();
+    let grant = wire(&format!(":{}\r\n", 1_700_000_000_123 + ttl_ms));
+    assert_eq!(grant, Raw { reply: Reply::Granted, instance_us: Some(1_700_000_000_123_000), unit_us: 1_000 });
+    let off = wire("$7\r\ngranted\r\n");
+    assert_eq!(off, Raw { reply: Reply::Granted, instance_us: None, unit_us: 1 });
+    for none in [":0\r\n", ":1\r\n", ":-2\r\n", ":99999999999\r\n"] {
+        assert!(matches!(wire(none).reply, Reply::Unknown(Cause::OddReply(_))), "{none}");
+    }
+    for other in [extend, &requests(2)[0]] {
+        assert!(matches!(from_wire(other, "$7\r\ngranted\r\n"), Reply::Unknown(_)));
+        assert!(matches!(from_wire(other, ":1700000000123\r\n"), Reply::Unknown(_)));
+    }
 }
 
 #[test]

@@ -5,19 +5,20 @@ use std::time::Duration;
 
 use super::store::Store;
 use crate::instance::{Claim, Request};
-use crate::protocol::{Cause, FencingToken, Instant, Record, Refusal, Reply};
+use crate::protocol::{Cause, FencingToken, Instant, Named, Refusal, Reply};
 use crate::resource::ADMISSION_KEY;
 
-/// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `record` is the
+/// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `named` is the
 /// admission record that the request names, if any.
 pub(crate) fn run(
     store: &mut Store,
     request: &Request,
-    record: Option<&Record>,
+    named: Option<&Named>,
     (now, wall_us): (Instant, u64),
 ) -> Reply {
     store.expire(now);
-    let may_vote = may_vote(store, record, wall_us);
+    let instant_left_out = matches!(request, Request::Acquire(_)) && named.is_some_and(|named| named.has_served);
+    let may_vote = may_vote(store, named, wall_us, instant_left_out);
     let mut script = Script { store, claim: request.claim(), may_vote, now };
     let ended = match request {
         Request::Acquire(_) => script.acquire(),
@@ -30,13 +31,21 @@ pub(crate) fn run(
     })
 }
 
-/// As `admission.lua`: the refusal, unless the instance may vote (P14).
-fn may_vote(store: &Store, record: Option<&Record>, wall_us: u64) -> Result<(), Reply> {
-    let Some(record) = record else { return Ok(()) };
-    let remaining = if store.get(ADMISSION_KEY.as_bytes()) == Some(record.to_wire().as_bytes()) {
-        Some(Duration::from_millis(record.vote_from_ms.saturating_mul(1000).saturating_sub(wall_us).div_ceil(1000)))
-    } else {
+/// As `admission.lua` and `clock.lua`: the refusal, unless the instance may vote (P14).
+pub(crate) fn may_vote(
+    store: &Store,
+    named: Option<&Named>,
+    wall_us: u64,
+    instant_left_out: bool,
+) -> Result<(), Reply> {
+    let Some(named) = named else { return Ok(()) };
+    let record = &named.record;
+    let remaining = if store.get(ADMISSION_KEY.as_bytes()) != Some(named.wire().as_bytes()) {
         None
+    } else if instant_left_out {
+        Some(Duration::ZERO)
+    } else {
+        Some(Duration::from_millis(record.vote_from_ms.saturating_mul(1000).saturating_sub(wall_us).div_ceil(1000)))
     };
     if remaining == Some(Duration::ZERO) { Ok(()) } else { Err(Reply::NotAdmitted { remaining }) }
 }

@@ -92,8 +92,9 @@ impl Keeper {
         }
     }
 
-    /// After an extend that its guard asked for.
-    pub(crate) fn extended(&self, hold: &Arc<Hold>) {
+    /// Plans the next renewal anew: after an extend that a guard asked for, or when a guard needs the
+    /// lease for longer.
+    pub(crate) fn plan(&self, hold: &Arc<Hold>) {
         let mut book = self.book();
         let mut state = hold.state();
         if state.has_ended() {
@@ -103,7 +104,11 @@ impl Keeper {
             let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
             let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
             let renewal = RenewalPlan::new(terms.ttl()).after_success(started_at);
-            book.put(hold, &mut state, if hold.keeping.renews { renewal } else { valid_until });
+            let due = if state.keeping.renews { renewal } else { valid_until };
+            book.put(hold, &mut state, due);
+            if book.must_wake_for(due) {
+                let _ = self.jobs.send(Job::Wake);
+            }
         }
     }
 

@@ -39,7 +39,7 @@ impl Task {
         while let Some(hold) = book.take_due(now) {
             let mut state = hold.state();
             state.due = None;
-            let Some((next, claim)) = self.begin(&hold, &mut state, now) else {
+            let Some((next, claim)) = self.begin(&mut state, now) else {
                 drop(state);
                 let _ = hold.ended(&*self.clock); // its validity has passed: whoever waits is told
                 book.strike(&hold);
@@ -62,12 +62,12 @@ impl Task {
     }
 
     /// When the lease is due next, and the claim if it is to be renewed now. `None` if it has ended.
-    fn begin(&self, hold: &Hold, state: &mut State, now: Instant) -> Option<(Instant, Option<Arc<Claim>>)> {
+    fn begin(&self, state: &mut State, now: Instant) -> Option<(Instant, Option<Arc<Claim>>)> {
         if state.has_ended() || !state.lease.is_valid(now) {
             return None;
         }
         let valid_until = state.lease.valid_until();
-        if !hold.keeping.renews || hold.keeping.not_after.is_some_and(|end| now >= end) {
+        if !state.keeping.renews_at(now) {
             return Some((valid_until, None));
         }
         let terms = state.lease.terms();
@@ -176,7 +176,7 @@ impl Task {
         let now = self.now();
         let mut book = self.book();
         let mut state = hold.state();
-        if hold.keeping.renews && !state.has_ended() {
+        if state.keeping.renews && !state.has_ended() {
             let soonest = RenewalPlan::new(state.lease.terms().ttl()).after_failure(state.renewed_at);
             let due = soonest.max(now).min(state.lease.valid_until());
             if state.due.is_none_or(|(planned, _)| due < planned) {

@@ -184,10 +184,16 @@ impl World {
         server_us: u64,
     ) -> Reply {
         let received = self.client_now(c);
-        let instance_us = (!self.is(Mutant::NoClockWatch)).then_some(server_us);
+        let early = named.is_some_and(|named| server_us < named.vote_from_ms * 1000);
+        // The instance and the client both look at the instant: these leave it out on both sides.
+        let mutants = [Mutant::NoQuarantine, Mutant::RepairNotAdmitted, Mutant::ExtendInQuarantine];
+        let untold = self.is(Mutant::NoClockWatch) || (early && mutants.into_iter().any(|mutant| self.is(mutant)));
+        let instance_us = (!untold).then_some(server_us);
+        // Coarser than it was, once in a thousand times: that only hides more.
+        let unit_us = if server_us.is_multiple_of(1000) { 1000 } else { 1 };
         let link = self.link_mut(c, i);
         let (Some(standing), Some(named)) = (&mut link.standing, named) else { return reply };
-        let (reply, remedy) = standing.judge(Raw { reply, instance_us }, named, sent, received);
+        let (reply, remedy) = standing.judge(Raw { reply, instance_us, unit_us }, named, sent, received);
         match remedy {
             Some(Remedy::Readmit) => self.begin_admission(c, i, None),
             Some(Remedy::Quarantine) => {

@@ -107,6 +107,8 @@ impl World {
         self.servers[i].clock.offset_ns += step;
         if forward {
             self.servers[i].stepped_at = self.now;
+        } else {
+            self.servers[i].was_set_back = true;
         }
     }
 

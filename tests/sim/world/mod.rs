@@ -41,6 +41,8 @@ pub(crate) struct Call {
     pub(crate) sender: Sender,
     /// The record that the client knows; `None` without admission.
     pub(crate) known: Option<Arc<Record>>,
+    /// Whether it leaves the record's instant out, as it knows that it has come.
+    pub(crate) has_served: bool,
     pub(crate) request: Rc<Request>,
     pub(crate) ticket: Option<Rc<Ticket>>,
 }

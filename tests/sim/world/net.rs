@@ -85,9 +85,13 @@ impl World {
         }
         let (epoch, incarnation) = (link.epoch, link.incarnation);
         let known = link.standing.as_ref().map(|standing| standing.record().clone());
+        let acquires = request.script == Script::Acquire;
+        let now = self.client_now(c);
+        let has_served = acquires && link.standing.as_ref().is_some_and(|standing| standing.named(now).has_served);
         let net = self.net();
         let event = || {
-            let call = Call { sender, known: known.clone(), request: request.clone(), ticket: ticket.cloned() };
+            let call =
+                Call { sender, known: known.clone(), has_served, request: request.clone(), ticket: ticket.cloned() };
             Event::Request { c, i, epoch, incarnation, call }
         };
         if self.rng.permille(net.duplicate_permille) {

@@ -29,6 +29,8 @@ pub(crate) struct Server {
     pub(crate) was_replica: bool,
     /// When its clock was last stepped forward, in true time.
     pub(crate) stepped_at: u64,
+    /// Whether its clock was ever set back: keys that were over but not deleted yet live again.
+    pub(crate) was_set_back: bool,
     /// It has forgotten something in this run.
     pub(crate) lost_data: bool,
 }
@@ -59,6 +61,7 @@ impl Server {
             started_ms: now_ms.saturating_sub(up_ms),
             was_replica: false,
             stepped_at: 0,
+            was_set_back: false,
             lost_data: false,
         }
     }
@@ -92,7 +95,7 @@ impl World {
     }
 
     pub(crate) fn serve(&mut self, c: usize, i: usize, epoch: u32, call: &Call) {
-        let Call { sender, known, request, ticket } = call;
+        let Call { sender, known, has_served, request, ticket } = call;
         if self.rng.percent(10) {
             self.servers[i].snapshot = self.servers[i].store.clone();
         }
@@ -102,7 +105,7 @@ impl World {
         let server = &mut self.servers[i];
         let answer = match request.script {
             Script::Facts => server.facts(now_ms),
-            _ => server.store.execute(now_us, known.as_ref(), request),
+            _ => server.store.execute(now_us, (known.as_ref(), *has_served), request),
         };
         self.mix(self.now ^ request.token.get() ^ (request.script as u64) << 60 ^ (i as u64) << 52);
         tell!(
@@ -124,7 +127,7 @@ impl World {
             sender: *sender,
             named: known.clone(),
             answer: answer.clone(),
-            server_us: now_us,
+            server_us: if *has_served { now_ms * 1000 } else { now_us },
         };
         self.answer(c, i, epoch, back);
         if matches!(answer, Answer::Granted | Answer::Repaired) && request.script != Script::Release {

@@ -1,0 +1,92 @@
+//! What has happened in sequences: a comparison is worth nothing if the cases do not come up.
+
+use std::ops::AddAssign;
+
+use redquorum::protocol::Reply;
+use redquorum::testing::conformance::{Ask, Content, Kind};
+
+/// How often.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// A holder got the key that it had under another value.
+    resumed: usize,
+    /// It would have, but another resource was taken: what it had was put back.
+    put_back: usize,
+    /// The same for a token that was too small.
+    stale_resumes: usize,
+    /// An extend came to a key that lives for longer.
+    not_shortened: usize,
+    /// An extend came to a key without an end.
+    ended: usize,
+    /// An extend set a key that was missing.
+    repaired: usize,
+    /// Leases that were renewed together.
+    renewed: usize,
+    /// Leases that were not, beside such that were.
+    not_renewed: usize,
+    /// Renewals by an instance that may not vote.
+    renewals_refused: usize,
+}
+
+impl Seen {
+    /// Takes in a reply; `before` is what was under the lock keys.
+    pub(crate) fn note(&mut self, ask: &Ask, before: &[Content], reply: &Reply) {
+        let value = ask.value();
+        let (own, prefix) = (value.as_bytes(), value.holder_prefix());
+        let is_former = |content: &Content| match content {
+            Content::Text(text, _) => !prefix.is_empty() && text.starts_with(prefix) && text != own,
+            _ => false,
+        };
+        let is_own = |content: &Content, fits: &dyn Fn(Option<std::time::Duration>) -> bool| match content {
+            Content::Text(text, ttl) => text == own && fits(*ttl),
+            _ => false,
+        };
+        let add = |count: &mut usize, happened: bool| *count += usize::from(happened);
+        match (ask.kind, reply) {
+            (Kind::Acquire, Reply::Granted) => add(&mut self.resumed, before.iter().any(is_former)),
+            (Kind::Acquire, Reply::Refused(refusal)) => {
+                add(&mut self.put_back, before[..refusal.resource].iter().any(is_former));
+            }
+            (Kind::Acquire, Reply::Stale { .. }) => add(&mut self.stale_resumes, before.iter().any(is_former)),
+            (Kind::Extend, Reply::Granted) => {
+                let lives_longer = |ttl: Option<_>| ttl.is_some_and(|ttl| ttl > ask.ttl);
+                add(&mut self.not_shortened, before.iter().any(|content| is_own(content, &lives_longer)));
+                add(&mut self.ended, before.iter().any(|content| is_own(content, &|ttl| ttl.is_none())));
+            }
+            (Kind::Extend, Reply::Repaired) => self.repaired += 1,
+            _ => {}
+        }
+    }
+
+    pub(crate) fn note_renewal(&mut self, leases: usize, reply: &Reply, others: &[usize]) {
+        if *reply == Reply::Granted {
+            self.renewed += leases - others.len();
+            self.not_renewed += if others.len() < leases { others.len() } else { 0 };
+        } else {
+            self.renewals_refused += 1;
+        }
+    }
+
+    /// The rarest.
+    pub(crate) fn least(&self) -> usize {
+        let Self { resumed, put_back, stale_resumes, not_shortened, ended, repaired, .. } = *self;
+        let Self { renewed, not_renewed, renewals_refused, .. } = *self;
+        [resumed, put_back, stale_resumes, not_shortened, ended, repaired, renewed, not_renewed, renewals_refused]
+            .into_iter()
+            .fold(usize::MAX, usize::min)
+    }
+}
+
+impl AddAssign for Seen {
+    fn add_assign(&mut self, other: Self) {
+        self.resumed += other.resumed;
+        self.put_back += other.put_back;
+        self.stale_resumes += other.stale_resumes;
+        self.not_shortened += other.not_shortened;
+        self.ended += other.ended;
+        self.repaired += other.repaired;
+        self.renewed += other.renewed;
+        self.not_renewed += other.not_renewed;
+        self.renewals_refused += other.renewals_refused;
+    }
+}

@@ -1,0 +1,134 @@
+//! P19: leases that are renewed by themselves, on real servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redquorum::{AcquireError, Holder, Loss, Renewal};
+use redquorum_testkit::Fleet;
+use tokio::time::{sleep, timeout};
+
+use crate::support::{
+    MAX_TTL, PATIENCE, all_vote, alone_on_each_kind, builder_of, eventually, fleet_of, free_within, held, ms,
+    on_each_kind, ready, secs, with_admission,
+};
+
+/// Tries all the time until told to stop; fails once it has the lock.
+async fn intrude(redlock: redquorum::Redlock, stop: Arc<AtomicBool>) -> usize {
+    let mut tries = 0;
+    while !stop.load(Ordering::Relaxed) {
+        assert!(redlock.lock("a").try_acquire().await.is_err(), "a second holder");
+        tries += 1;
+        sleep(ms(20)).await;
+    }
+    tries
+}
+
+#[test]
+fn a_renewed_lease_survives_a_rolling_restart_by_itself() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let ours = ready(with_admission(&fleet).renew(Renewal::Auto)).await;
+        let other = ready(with_admission(&fleet)).await;
+        let guard = held(&ours, "a").await;
+        let token = guard.fencing_token();
+        let stop = Arc::<AtomicBool>::default();
+        let intruding = tokio::spawn(intrude(other, Arc::clone(&stop)));
+        for server in fleet.iter() {
+            server.restart().unwrap();
+            // It sits out `max_ttl`, and only then is the key repaired.
+            let repaired = eventually(PATIENCE, || server.keys().unwrap() == ["a"]).await;
+            assert!(repaired && guard.is_valid());
+        }
+        assert!(timeout(MAX_TTL, guard.lost()).await.is_err());
+        stop.store(true, Ordering::Relaxed);
+        assert!(intruding.await.unwrap() > 20);
+        assert_eq!(guard.fencing_token(), token);
+        assert!(guard.release().await.unwrap().was_still_held);
+        all_vote(&ours).await;
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn nothing_is_renewed_after_a_release() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = ready(builder_of(&fleet).renew(Renewal::Auto).ttl(ms(300))).await;
+        for round in 0..20 {
+            let guard = held(&redlock, "a").await;
+            sleep(ms(90 + round)).await; // the renewal is due after 75 to 100 ms
+            if round % 2 == 0 {
+                drop(guard)
+            } else {
+                assert!(guard.release().await.is_ok())
+            }
+            free_within(PATIENCE, &fleet).await;
+        }
+        sleep(ms(50)).await;
+        let calls = |fleet: &Fleet| fleet.iter().map(|server| server.calls("evalsha").unwrap()).collect::<Vec<_>>();
+        let before = calls(&fleet);
+        sleep(ms(700)).await;
+        assert_eq!(calls(&fleet), before);
+        assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()));
+    });
+}
+
+const LEASES: usize = 1_000;
+
+#[test]
+fn leases_that_are_renewed_together_share_commands() {
+    alone_on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let ttl = secs(6);
+        let redlock = ready(builder_of(&fleet).renew(Renewal::Auto).ttl(ttl)).await;
+        let lease = |lease: usize| {
+            let redlock = redlock.clone();
+            tokio::spawn(async move { held(&redlock, &format!("lease:{lease}")).await })
+        };
+        let mut guards = Vec::new();
+        for burst in (0..LEASES).step_by(50) {
+            for lease in (burst..burst + 50).map(lease).collect::<Vec<_>>() {
+                guards.push(lease.await.unwrap());
+            }
+        }
+        fleet.iter().for_each(|server| server.reset_stats().unwrap());
+        sleep(ttl).await;
+        for server in fleet.iter() {
+            let commands = server.calls("evalsha").unwrap();
+            println!("{commands} commands in one ttl for {LEASES} leases");
+            assert!(commands > 0 && commands <= LEASES as u64 / 10, "{commands}");
+        }
+        assert!(guards.iter().all(redquorum::Guard::is_valid));
+        drop(guards);
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn a_holder_resumes_from_another_client_and_the_former_is_told_at_once() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let one = ready(builder_of(&fleet).renew(Renewal::Auto)).await;
+        let two = ready(builder_of(&fleet).renew(Renewal::Auto).label("elsewhere")).await;
+        let lock = |redlock: &redquorum::Redlock| {
+            let redlock = redlock.clone();
+            async move { redlock.lock(["a", "b"]).holder(Holder::from("order:7%")).try_acquire().await }
+        };
+        let former = lock(&one).await.unwrap();
+        let view = former.lease();
+        let waiting = tokio::spawn(async move { view.lost().await });
+        sleep(ms(100)).await;
+        let resumed = lock(&two).await.unwrap();
+        assert!(resumed.fencing_token() > former.fencing_token());
+        let loss = timeout(secs(1), waiting).await;
+        let Ok(Ok(Loss::ResumedElsewhere { by, .. })) = loss else { panic!("{loss:?}") };
+        assert_eq!((by.holder.as_deref(), by.label.as_deref()), (Some("order:7%"), Some("elsewhere")));
+        assert!(!former.release().await.unwrap().was_still_held);
+        let other = Holder::from("order:7");
+        let error = one.lock("a").holder(other).try_acquire().await.unwrap_err();
+        let AcquireError::Contended(holding) = error else { panic!("{error:?}") };
+        assert_eq!(holding.incumbent.holder.as_deref(), Some("order:7%"));
+        assert!(resumed.release().await.unwrap().was_still_held);
+        free_within(PATIENCE, &fleet).await;
+    });
+}
