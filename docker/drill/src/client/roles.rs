@@ -112,7 +112,8 @@ impl Actor {
         loop {
             let valid = held.is_valid();
             // One who does not look finds out after the write.
-            if now() >= write_at && (valid || !looks) {
+            let due = now() >= write_at;
+            if (valid && due) || (!looks && (due || !valid)) {
                 self.write(resource, &held).await;
                 write_at = now() + nanos(WRITES);
             }
