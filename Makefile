@@ -5,7 +5,7 @@ SIM = $(CARGO) test --release --test sim
 FEATURES = $$(scripts/features.sh flags)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify fix sim bench bench-leases servers
+.PHONY: help demo test verify fix sim bench bench-leases drill servers
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,13 @@ bench: servers ## compare with the least that a lock costs, and with another cra
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases
+
+drill: servers ## break real instances in Docker while clients lock (QUICK=1, SCENARIO=name,.. SERVER=redis|valkey, ARGS=..)
+	@docker version >/dev/null 2>&1 || { echo "no Docker engine answers: start it, or join the group docker"; exit 1; }
+	$(CARGO) build --release --package redquorum-drill
+	docker/image/build.sh $${CARGO_TARGET_DIR:-target}/release/drill
+	$${CARGO_TARGET_DIR:-target}/release/drill run $(if $(QUICK),--quick,--controls) \
+		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SERVER),--server $(SERVER)) $(ARGS)
 
 servers: ## make sure that a Redis and a Valkey server are here
 	@scripts/servers.sh

@@ -1,0 +1,147 @@
+//! What must never be in a history.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::leases::Lease;
+use crate::clock::{Nanos, nanos};
+use crate::event::{Event, What};
+
+/// What the clients were configured with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    /// What must be taken off the ttl before it is promised.
+    pub(crate) drift: Duration,
+}
+
+/// A promise that was broken, as one line for people and where to draw it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Violation {
+    pub(crate) rule: &'static str,
+    pub(crate) at: Nanos,
+    pub(crate) text: String,
+}
+
+pub(crate) const TWO_HOLDERS: &str = "two holders";
+pub(crate) const TOKEN_ORDER: &str = "token order";
+pub(crate) const STALE_WRITE: &str = "stale write";
+pub(crate) const VALIDITY: &str = "validity";
+
+/// All violations, in order of time.
+pub(crate) fn violations(history: &[Event], leases: &[Lease], terms: Terms) -> Vec<Violation> {
+    let mut by_resource: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
+    for lease in leases {
+        by_resource.entry(&lease.resource).or_default().push(lease);
+    }
+    let mut found = Vec::new();
+    for leases in by_resource.values() {
+        two_holders(leases, &mut found);
+        token_order(leases, &mut found);
+    }
+    leases.iter().for_each(|lease| validity(lease, terms, &mut found));
+    stale_writes(history, leases, &mut found);
+    found.sort_by_key(|violation| violation.at);
+    found
+}
+
+/// At no instant do two leases of a resource hold. `leases` is in the order of `from`.
+fn two_holders(leases: &[&Lease], found: &mut Vec<Violation>) {
+    let mut last: Option<&Lease> = None;
+    for lease in leases {
+        if let Some(before) = last.filter(|before| lease.from < before.to) {
+            let both = before.to.min(lease.to).saturating_sub(lease.from);
+            found.push(Violation {
+                rule: TWO_HOLDERS,
+                at: lease.from,
+                text: format!(
+                    "{} was granted to {} while {} relied on it; both did for {:.1} ms",
+                    lease.resource,
+                    lease.client,
+                    before.client,
+                    millis(both)
+                ),
+            });
+        }
+        if last.is_none_or(|before| before.to < lease.to) {
+            last = Some(lease);
+        }
+    }
+}
+
+/// A lease that began after another one had ended has the larger token.
+fn token_order(leases: &[&Lease], found: &mut Vec<Violation>) {
+    let mut by_end: Vec<&Lease> = leases.to_vec();
+    by_end.sort_by_key(|lease| lease.to);
+    let mut ended = by_end.into_iter().peekable();
+    let mut largest = None;
+    for lease in leases {
+        while let Some(before) = ended.next_if(|before| before.to <= lease.from) {
+            largest = largest.max(before.token);
+        }
+        if let (Some(before), Some(token)) = (largest, lease.token)
+            && token <= before
+        {
+            found.push(Violation {
+                rule: TOKEN_ORDER,
+                at: lease.from,
+                text: format!(
+                    "{} was granted to {} with token {token}, after a lease with token {before} had ended",
+                    lease.resource, lease.client
+                ),
+            });
+        }
+    }
+}
+
+/// No promise goes further than the ttl, less the drift, from when it was made; it is made after the request was
+/// sent, from when the library itself must count.
+fn validity(lease: &Lease, terms: Terms, found: &mut Vec<Violation>) {
+    let most = nanos(terms.ttl.saturating_sub(terms.drift));
+    for (made, until) in &lease.promises {
+        if until.saturating_sub(*made) > most {
+            found.push(Violation {
+                rule: VALIDITY,
+                at: *made,
+                text: format!(
+                    "{} was told that {} is valid for {:.1} ms, of a ttl of {:?}",
+                    lease.client,
+                    lease.resource,
+                    millis(until.saturating_sub(*made)),
+                    terms.ttl
+                ),
+            });
+        }
+    }
+}
+
+/// The referee accepted no write of a lease after one of a lease that was granted later.
+fn stale_writes(history: &[Event], leases: &[Lease], found: &mut Vec<Violation>) {
+    let granted: HashMap<(&str, u64), &Lease> =
+        leases.iter().map(|lease| ((lease.client.as_str(), lease.id), lease)).collect();
+    let mut newest: HashMap<&str, &Lease> = HashMap::new();
+    for event in history {
+        let What::Write { client, lease, accepted: true, .. } = &event.what else { continue };
+        let Some(lease) = granted.get(&(client.as_str(), *lease)) else { continue };
+        match newest.get(lease.resource.as_str()) {
+            Some(later) if later.from > lease.from => found.push(Violation {
+                rule: STALE_WRITE,
+                at: event.at,
+                text: format!(
+                    "{client} wrote to {} {:.1} ms after its lease was over, and after {} had written as a later holder",
+                    lease.resource,
+                    millis(event.at.saturating_sub(lease.to)),
+                    later.client
+                ),
+            }),
+            _ => drop(newest.insert(&lease.resource, lease)),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "only shown")]
+pub(crate) fn millis(nanos: Nanos) -> f64 {
+    nanos as f64 / 1e6
+}

@@ -1,0 +1,87 @@
+//! The program in the clients' containers: takes locks in a loop, writes with the token, logs all of it.
+
+mod roles;
+mod subject;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use crate::Outcome;
+use crate::clock::now;
+use crate::event::{What, log_now};
+use crate::referee::Referee;
+pub(crate) use roles::Role;
+use subject::Subject;
+
+/// Whose lock it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Peer {
+    /// This library.
+    Guarded,
+    /// This library without admission: classic Redlock with tokens and repair.
+    Off,
+    /// The crate rslock.
+    Rslock,
+}
+
+impl Peer {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Guarded => "guards on",
+            Self::Off => "guards off",
+            Self::Rslock => "rslock",
+        }
+    }
+}
+
+/// What one client is to do, given to it as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) peer: Peer,
+    pub(crate) instances: Vec<String>,
+    pub(crate) quorum: Option<usize>,
+    pub(crate) ttl_ms: u64,
+    pub(crate) referee: String,
+    pub(crate) roles: Vec<Role>,
+}
+
+impl Job {
+    pub(crate) const fn ttl(&self) -> Duration {
+        Duration::from_millis(self.ttl_ms)
+    }
+}
+
+/// Runs until it is killed.
+pub(crate) async fn run(job: Job) -> Outcome {
+    let job = Arc::new(job);
+    let subject = Subject::start(&job)?;
+    let referee = Referee::new(&job.referee);
+    tokio::spawn(watch(Arc::clone(&job), subject.clone()));
+    let roles = job.roles.iter().enumerate().map(|(number, role)| {
+        // Unlike those of the process that ran here before, and of the other roles.
+        let first_lease = now().saturating_add(u64::try_from(number).unwrap_or(0) << 32);
+        roles::play(Arc::clone(&job), *role, subject.clone(), referee.clone(), first_lease)
+    });
+    futures_util::future::join_all(roles).await;
+    Ok(())
+}
+
+/// Logs how this client sees each instance, whenever that changes.
+async fn watch(job: Arc<Job>, subject: Subject) {
+    let mut last: Vec<&str> = Vec::new();
+    loop {
+        let seen = subject.sees();
+        for (instance, state) in seen.iter().enumerate() {
+            if last.get(instance) != Some(state) {
+                log_now(&job.name, What::Seen { instance, state: (*state).to_owned() });
+            }
+        }
+        last = seen;
+        sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,165 @@
+//! What clients do with locks.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::Job;
+use super::subject::{Held, Subject};
+use crate::clock::{MILLI, Nanos, nanos, now};
+use crate::event::{What, log, log_now};
+use crate::referee::Referee;
+
+/// The resource that holders and rivals want.
+const HELD: &str = "held";
+
+/// The resources that workers share.
+const BUSY: [&str; 2] = ["busy-1", "busy-2"];
+
+/// How often a holder looks whether its lease still holds.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How often it writes.
+const WRITES: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// Takes one of two busy locks, works for a moment, releases it.
+    Worker,
+    /// Takes one lock and keeps it for good, extending it.
+    Holder,
+    /// Tries again and again to get that one, and gives it back soon.
+    Rival,
+    /// A holder that writes without looking whether its lease still holds: the pause that no lock can prevent lies
+    /// between its look and its write.
+    Careless,
+}
+
+/// Never ends.
+pub(crate) async fn play(job: Arc<Job>, role: Role, subject: Subject, referee: Referee, first_lease: u64) {
+    let mut actor = Actor { job, subject, referee, lease: first_lease, random: StdRng::from_os_rng() };
+    loop {
+        actor.turn(role).await;
+        let pause = if role == Role::Worker { 10..50 } else { 20..60 };
+        actor.pause(pause).await;
+    }
+}
+
+struct Actor {
+    job: Arc<Job>,
+    subject: Subject,
+    referee: Referee,
+    /// The number of the last lease.
+    lease: u64,
+    random: StdRng,
+}
+
+impl Actor {
+    async fn turn(&mut self, role: Role) {
+        let resource = match role {
+            Role::Worker => BUSY[self.random.random_range(0..BUSY.len())],
+            Role::Holder | Role::Careless | Role::Rival => HELD,
+        };
+        let Some(held) = self.acquire(resource).await else { return };
+        match role {
+            Role::Worker => self.work(resource, held, 20..120).await,
+            Role::Rival => self.work(resource, held, 100..300).await,
+            Role::Holder => self.keep(resource, held, true).await,
+            Role::Careless => self.keep(resource, held, false).await,
+        }
+    }
+
+    async fn acquire(&mut self, resource: &str) -> Option<Held> {
+        let (asked, resource) = (now(), resource.to_owned());
+        match self.subject.acquire(&resource, self.job.ttl()).await {
+            Ok(held) => {
+                self.lease += 1;
+                let (at, valid_until) = (now(), held.valid_until());
+                let what = What::Grant { resource, lease: self.lease, asked, valid_until, token: held.token() };
+                log(at, &self.job.name, what);
+                Some(held)
+            }
+            Err((answer, cause)) => {
+                log_now(&self.job.name, What::Denied { resource, asked, answer, cause });
+                None
+            }
+        }
+    }
+
+    /// Writes, works for a moment, writes, releases.
+    async fn work(&mut self, resource: &str, held: Held, millis: Range<u64>) {
+        self.write(resource, &held).await;
+        self.pause(millis).await;
+        if held.is_valid() {
+            self.write(resource, &held).await;
+        }
+        self.stop(held).await;
+    }
+
+    /// Writes every tenth of a second, until the lease is lost. This library renews it meanwhile; where one does not,
+    /// it is extended every third of the ttl.
+    async fn keep(&mut self, resource: &str, mut held: Held, looks: bool) {
+        let third = nanos(self.job.ttl() / 3);
+        let mut extend_at = now() + third;
+        let mut write_at = 0;
+        let mut known = held.valid_until();
+        loop {
+            let valid = held.is_valid();
+            // One who does not look finds out after the write.
+            let due = now() >= write_at;
+            if (valid && due) || (!looks && (due || !valid)) {
+                self.write(resource, &held).await;
+                write_at = now() + nanos(WRITES);
+            }
+            if !valid {
+                break;
+            }
+            if now() >= extend_at {
+                extend_at = now() + third;
+                if let Err(cause) = held.extend(self.job.ttl()).await {
+                    log_now(&self.job.name, What::Unextended { lease: self.lease, cause });
+                    extend_at = now() + third / 4;
+                }
+            }
+            known = self.note_extend(&held, known);
+            if looks {
+                tokio::select! { () = sleep(LOOK) => {}, () = held.lost() => {} }
+            } else {
+                sleep(LOOK).await;
+            }
+        }
+        self.stop(held).await;
+    }
+
+    /// Logs that the lease was extended, if it was.
+    fn note_extend(&self, held: &Held, known: Nanos) -> Nanos {
+        let (at, valid_until) = (now(), held.valid_until());
+        if valid_until <= known.saturating_add(MILLI) {
+            return known;
+        }
+        log(at, &self.job.name, What::Extend { lease: self.lease, valid_until });
+        valid_until
+    }
+
+    async fn write(&self, resource: &str, held: &Held) {
+        self.referee.write(resource, &self.job.name, self.lease, held.token()).await;
+    }
+
+    /// The client stops relying on the lock before it sends the release.
+    async fn stop(&self, held: Held) {
+        let (at, lost): (Nanos, bool) = (now(), !held.is_valid());
+        log(at, &self.job.name, What::Stop { lease: self.lease, lost });
+        held.release().await;
+    }
+
+    async fn pause(&mut self, millis: Range<u64>) {
+        let millis = self.random.random_range(millis);
+        sleep(Duration::from_millis(millis)).await;
+    }
+}

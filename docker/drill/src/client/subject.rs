@@ -1,0 +1,147 @@
+//! The libraries under drill behind one face.
+
+use std::time::Duration;
+
+use redquorum::{AcquireError, Admission, AdmissionView, Guard, Redlock};
+use rslock::{Lock, LockError, LockManager};
+use tokio::time::timeout;
+
+use super::{Job, Peer};
+use crate::Outcome;
+use crate::clock::{Nanos, nanos, now};
+use crate::event::Answer;
+
+/// A client of one library. Clones share connections.
+#[derive(Clone)]
+pub(crate) enum Subject {
+    Ours(Redlock),
+    Rslock(LockManager),
+}
+
+/// A lock that is held.
+pub(crate) enum Held {
+    Ours(Box<Guard>),
+    Rslock(LockManager, Box<Lock>, Nanos),
+}
+
+impl Subject {
+    pub(crate) fn start(job: &Job) -> Outcome<Self> {
+        let admission = match job.peer {
+            Peer::Guarded => Admission::On,
+            Peer::Off => Admission::Off,
+            Peer::Rslock => {
+                let mut manager = LockManager::new(job.instances.clone());
+                manager.set_retry(1, Duration::from_millis(10));
+                return Ok(Self::Rslock(manager));
+            }
+        };
+        let builder = Redlock::builder().instances(job.instances.clone()).label(&job.name).admission(admission);
+        let builder = builder.ttl(job.ttl()).max_ttl(job.ttl());
+        Ok(Self::Ours(match job.quorum {
+            Some(votes) => builder.quorum(votes).build()?,
+            None => builder.build()?,
+        }))
+    }
+
+    /// Tries once.
+    pub(crate) async fn acquire(&self, resource: &str, ttl: Duration) -> Result<Held, (Answer, String)> {
+        match self {
+            Self::Ours(redlock) => match redlock.lock(resource).try_acquire().await {
+                Ok(guard) => Ok(Held::Ours(Box::new(guard))),
+                Err(error) => Err((answer(&error), error.to_string())),
+            },
+            Self::Rslock(manager) => {
+                let asked = now();
+                match timeout(Duration::from_secs(3), manager.lock(resource, ttl)).await {
+                    Ok(Ok(lock)) => Ok(Held::rslock(manager, lock, asked, ttl)),
+                    // It cannot tell "somebody holds it" from "too few answered".
+                    Ok(Err(error @ LockError::Unavailable)) => Err((Answer::Held, error.to_string())),
+                    Ok(Err(error)) => Err((Answer::Failed, error.to_string())),
+                    Err(_) => Err((Answer::Failed, "no answer for 3 s".to_owned())),
+                }
+            }
+        }
+    }
+
+    /// `votes`, `quarantine` or `away`, for each instance; nothing where the library does not tell.
+    pub(crate) fn sees(&self) -> Vec<&'static str> {
+        let Self::Ours(redlock) = self else { return Vec::new() };
+        let state = |view: &redquorum::InstanceView| match view.admission {
+            _ if !view.connected => "away",
+            AdmissionView::Quarantine(_) => "quarantine",
+            AdmissionView::Admitted | AdmissionView::Off => "votes",
+            _ => "away",
+        };
+        redlock.instances().iter().map(state).collect()
+    }
+}
+
+const fn answer(error: &AcquireError) -> Answer {
+    match error {
+        AcquireError::Contended(_) | AcquireError::Split(_) | AcquireError::Stale => Answer::Held,
+        _ => Answer::Failed,
+    }
+}
+
+impl Held {
+    /// It promises `validity_time` milliseconds; from the reply, so no more than the ttl from the request is taken
+    /// at its word.
+    fn rslock(manager: &LockManager, lock: Lock, asked: Nanos, ttl: Duration) -> Self {
+        let promised = Duration::from_millis(u64::try_from(lock.validity_time).unwrap_or(0));
+        let until = now().saturating_add(nanos(promised)).min(asked.saturating_add(nanos(ttl)));
+        Self::Rslock(manager.clone(), Box::new(lock), until)
+    }
+
+    /// Until when the holder may rely on it, by the clock of the logs.
+    pub(crate) fn valid_until(&self) -> Nanos {
+        match self {
+            // The clock is read first: a pause between the two makes it earlier.
+            Self::Ours(guard) => now().saturating_add(nanos(guard.remaining())),
+            Self::Rslock(_, _, until) => *until,
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        match self {
+            Self::Ours(guard) => guard.is_valid(),
+            Self::Rslock(_, _, until) => now() < *until,
+        }
+    }
+
+    pub(crate) fn token(&self) -> Option<u64> {
+        match self {
+            Self::Ours(guard) => u64::try_from(guard.fencing_token().as_i64()).ok(),
+            Self::Rslock(..) => None,
+        }
+    }
+
+    /// Ends when the library says that the lock is lost; never with one that does not say so.
+    pub(crate) async fn lost(&self) {
+        match self {
+            Self::Ours(guard) => drop(guard.lost().await),
+            Self::Rslock(..) => std::future::pending().await,
+        }
+    }
+
+    /// Extends by hand, where the library does not do so by itself.
+    pub(crate) async fn extend(&mut self, ttl: Duration) -> Result<(), String> {
+        let Self::Rslock(manager, lock, _) = self else { return Ok(()) };
+        let asked = now();
+        match timeout(Duration::from_secs(3), manager.extend(lock, ttl)).await {
+            Ok(Ok(longer)) => {
+                *self = Self::rslock(&manager.clone(), longer, asked, ttl);
+                Ok(())
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("no answer for 3 s".to_owned()),
+        }
+    }
+
+    pub(crate) async fn release(self) {
+        match self {
+            // What is not confirmed goes on in the background.
+            Self::Ours(guard) => drop(guard.release().await),
+            Self::Rslock(manager, lock, _) => drop(timeout(Duration::from_secs(3), manager.unlock(&lock)).await),
+        }
+    }
+}

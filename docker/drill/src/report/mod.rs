@@ -1,0 +1,222 @@
+//! What was found, for people and for programs.
+
+use serde::Serialize;
+
+use crate::Outcome;
+use crate::check::{Availability, Lease, Marks, Violation};
+use crate::client::Peer;
+use crate::event::{Event, What};
+use crate::options::Options;
+use crate::scenario::{Act, Scenario, Shows};
+use crate::stage::Server;
+
+mod html;
+mod timeline;
+
+/// One scenario with one library on one server.
+#[derive(Debug, Serialize)]
+pub(crate) struct Result {
+    pub(crate) scenario: &'static str,
+    pub(crate) about: &'static str,
+    /// What was done before the clients worked.
+    pub(crate) prepared: Vec<String>,
+    pub(crate) server: &'static str,
+    pub(crate) server_version: String,
+    pub(crate) peer: &'static str,
+    pub(crate) verdict: Verdict,
+    pub(crate) violations: Vec<Violation>,
+    /// Whether what the scenario is to show was seen; with guards on only.
+    pub(crate) shown: Option<bool>,
+    pub(crate) availability: Availability,
+    pub(crate) grants: usize,
+    pub(crate) losses: usize,
+    pub(crate) refused_writes: usize,
+    pub(crate) marks: Marks,
+    #[serde(skip)]
+    pub(crate) leases: Vec<Lease>,
+    #[serde(skip)]
+    pub(crate) history: Vec<Event>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// Nothing was violated, as it must be.
+    Good,
+    /// Something was violated that must not be.
+    Violated,
+    /// A control: something was violated, as it must be, or the checker sees nothing.
+    Caught,
+    /// A control in which nothing was found: the checker or the scenario is broken.
+    Blind,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) command: String,
+    pub(crate) seed: u64,
+    pub(crate) versions: String,
+    pub(crate) version: &'static str,
+    pub(crate) results: Vec<Result>,
+}
+
+impl Result {
+    #[expect(clippy::too_many_arguments, reason = "made in one place")]
+    pub(crate) fn new(
+        scenario: Scenario,
+        server: Server,
+        peer: Peer,
+        marks: Marks,
+        availability: Availability,
+        violations: Vec<Violation>,
+        leases: Vec<Lease>,
+        history: Vec<Event>,
+    ) -> Self {
+        let expected = scenario.violated_by.contains(&peer);
+        let verdict = match (violations.is_empty(), expected) {
+            (true, false) => Verdict::Good,
+            (false, true) => Verdict::Caught,
+            (true, true) => Verdict::Blind,
+            // Nobody claims that a control survives the other scenarios.
+            (false, false) if peer == Peer::Guarded => Verdict::Violated,
+            (false, false) => Verdict::Caught,
+        };
+        let refused_writes =
+            history.iter().filter(|event| matches!(event.what, What::Write { accepted: false, .. })).count();
+        let server_version = history.iter().find_map(|event| match &event.what {
+            What::Server { version } => Some(version.clone()),
+            _ => None,
+        });
+        let server_version = server_version.unwrap_or_default();
+        let mut result = Self {
+            scenario: scenario.name,
+            about: scenario.about,
+            prepared: scenario.prepare.iter().map(Act::text).collect(),
+            server: server.program(),
+            server_version,
+            peer: peer.name(),
+            verdict,
+            violations,
+            shown: None,
+            availability,
+            grants: leases.len(),
+            losses: leases.iter().filter(|lease| lease.lost).count(),
+            refused_writes,
+            marks,
+            leases,
+            history,
+        };
+        result.shown = (peer == Peer::Guarded).then(|| result.shows(scenario.shows));
+        result
+    }
+
+    /// Whether what the scenario is to show was seen.
+    fn shows(&self, shows: Shows) -> bool {
+        let Availability { before, during, recovery_ms, .. } = &self.availability;
+        before.granted > 0
+            && match shows {
+                Shows::Available => during.granted > 0 && recovery_ms.is_some(),
+                // A round of the instant before may still be won.
+                Shows::FailsFast => {
+                    let later = self.marks.fault + 500 * crate::clock::MILLI;
+                    let none = !self.leases.iter().any(|lease| (later..self.marks.healed).contains(&lease.from));
+                    none && during.failed > 0 && during.slowest_failure_ms < 1_000.0 && recovery_ms.is_some()
+                }
+                Shows::RefusedWrite => self.refused_writes > 0,
+                Shows::KeepsHolding => {
+                    let held = |lease: &&Lease| lease.resource == "held" && lease.from < self.marks.fault;
+                    self.leases.iter().rfind(held).is_some_and(|lease| lease.to > self.marks.healed)
+                }
+                Shows::Safety => true,
+            }
+    }
+
+    /// The name of its files, without the ending.
+    fn file(&self) -> String {
+        format!("{}-{}-{}", self.scenario, self.server, self.peer.replace(' ', "-"))
+    }
+
+    /// For the terminal.
+    pub(crate) fn line(&self) -> String {
+        let share = |phase: &crate::check::Phase| {
+            phase.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", share * 100.0))
+        };
+        let Availability { before, during, after, recovery_ms, .. } = &self.availability;
+        let recovery = recovery_ms.map_or_else(|| "never".to_owned(), |ms| format!("{:.1} s", ms / 1000.0));
+        let note = if self.shown == Some(false) { ", NOT AS INTENDED" } else { "" };
+        let first = self.violations.first().map_or_else(String::new, |violation| format!(": {}", violation.text));
+        format!(
+            "{} ({} violations), {} grants, available {}/{}/{}, recovery {recovery}, {} lost, {} writes refused{note}{first}",
+            self.verdict.name(),
+            self.violations.len(),
+            self.grants,
+            share(before),
+            share(during),
+            share(after),
+            self.losses,
+            self.refused_writes
+        )
+    }
+}
+
+impl Verdict {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Violated => "VIOLATED",
+            Self::Caught => "caught",
+            Self::Blind => "BLIND",
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn new(options: &Options, versions: String) -> Self {
+        Self {
+            command: options.command.clone(),
+            seed: options.seed,
+            versions,
+            version: env!("CARGO_PKG_VERSION"),
+            results: Vec::new(),
+        }
+    }
+
+    /// Whether nothing was violated that must not be, and every control was caught.
+    pub(crate) fn is_good(&self) -> bool {
+        !self.results.iter().any(|result| matches!(result.verdict, Verdict::Violated | Verdict::Blind))
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let count = |verdict| self.results.iter().filter(|result| result.verdict == verdict).count();
+        let mut text = format!(
+            "{} good, {} violated, {} controls caught, {} controls in which the checker found nothing\n",
+            count(Verdict::Good),
+            count(Verdict::Violated),
+            count(Verdict::Caught),
+            count(Verdict::Blind)
+        );
+        for result in self.results.iter().filter(|result| result.verdict == Verdict::Violated) {
+            for violation in &result.violations {
+                text.push_str(&format!(
+                    "{} on {}: {}: {}\n",
+                    result.scenario, result.server, violation.rule, violation.text
+                ));
+            }
+        }
+        text
+    }
+
+    pub(crate) fn write(&self, dir: &str) -> Outcome {
+        std::fs::create_dir_all(dir)?;
+        std::fs::write(format!("{dir}/report.json"), serde_json::to_string_pretty(self)?)?;
+        for result in &self.results {
+            let lines: std::result::Result<Vec<String>, _> = result.history.iter().map(serde_json::to_string).collect();
+            std::fs::write(format!("{dir}/{}.jsonl", result.file()), lines?.join("\n"))?;
+        }
+        for result in &self.results {
+            std::fs::write(format!("{dir}/{}.svg", result.file()), timeline::draw(result))?;
+        }
+        std::fs::write(format!("{dir}/report.html"), html::page(self))?;
+        Ok(())
+    }
+}

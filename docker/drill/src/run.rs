@@ -1,0 +1,108 @@
+//! A run of scenarios, one after another, with progress.
+
+use std::process::ExitCode;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::Outcome;
+use crate::check::{Terms, availability, leases, violations};
+use crate::client::Peer;
+use crate::docker::Engine;
+use crate::options::Options;
+use crate::report::{Report, Result};
+use crate::scenario::{Act, SCENARIOS, Scenario, mixture};
+use crate::stage::{Server, TTL, play};
+
+/// A scenario with all that it is run with.
+struct Round {
+    scenario: Scenario,
+    steps: Vec<(f64, Act)>,
+    server: Server,
+    peer: Peer,
+}
+
+pub(crate) async fn run(options: &Options) -> Outcome<ExitCode> {
+    let rounds = rounds(options)?;
+    let engine = Engine::open(&options.image).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let played = tokio::select! {
+        played = play_all(&engine, &rounds, options) => played,
+        _ = tokio::signal::ctrl_c() => Err("interrupted; what was started is removed".into()),
+        _ = terminate.recv() => Err("terminated; what was started is removed".into()),
+    };
+    engine.close().await?;
+    let report = played?;
+    report.write(&options.report)?;
+    print!("{}", report.summary());
+    println!("report: {0}/report.html and {0}/report.json", options.report);
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn play_all(engine: &Engine, rounds: &[Round], options: &Options) -> Outcome<Report> {
+    let versions = engine.versions().await?;
+    let mut report = Report::new(options, versions);
+    for (index, round) in rounds.iter().enumerate() {
+        let Round { scenario, steps, server, peer } = round;
+        eprint!(
+            "{:>3}/{} {:<24} {:<13} {:<10} ",
+            index + 1,
+            rounds.len(),
+            scenario.name,
+            server.program(),
+            peer.name()
+        );
+        let history = play(engine, scenario, steps, *server, *peer).await?;
+        let result = judge(round, history);
+        eprintln!("{}", result.line());
+        report.results.push(result);
+    }
+    Ok(report)
+}
+
+fn judge(round: &Round, history: Vec<crate::event::Event>) -> Result {
+    let leases = leases(&history);
+    let drift = match round.peer {
+        Peer::Rslock => std::time::Duration::ZERO,
+        Peer::Guarded | Peer::Off => TTL / 100 + std::time::Duration::from_millis(2),
+    };
+    let violations = violations(&history, &leases, Terms { ttl: TTL, drift });
+    let (marks, availability) = availability(&history, &leases);
+    Result::new(round.scenario, round.server, round.peer, marks, availability, violations, leases, history)
+}
+
+fn rounds(options: &Options) -> Outcome<Vec<Round>> {
+    let chosen = |name: &str, quick: bool| {
+        if options.scenarios.is_empty() { !options.quick || quick } else { options.scenarios.iter().any(|n| n == name) }
+    };
+    let known = |name: &&String| *name == "mixture" || SCENARIOS.iter().any(|scenario| scenario.name == **name);
+    if let Some(unknown) = options.scenarios.iter().find(|name| !known(name)) {
+        return Err(format!("there is no scenario {unknown}; `drill list` has them").into());
+    }
+    let mut rounds = Vec::new();
+    let seconds = options.mixture_seconds.unwrap_or(if options.quick { 25.0 } else { 120.0 });
+    // The short run goes from one server to the other, scenario by scenario.
+    let in_turn = options.quick && options.servers.len() > 1;
+    let mut number = 0;
+    for server in if in_turn { vec![Server::Valkey] } else { options.servers.clone() } {
+        for scenario in SCENARIOS.iter().filter(|scenario| chosen(scenario.name, scenario.quick)) {
+            number += 1;
+            let server = if in_turn && number % 2 == 0 { Server::Redis } else { server };
+            let mut peers = vec![options.peer];
+            if options.controls {
+                peers.extend(scenario.violated_by.iter().filter(|peer| **peer != options.peer));
+            }
+            let steps = scenario.steps.to_vec();
+            rounds.extend(peers.iter().map(|peer| Round {
+                scenario: *scenario,
+                steps: steps.clone(),
+                server,
+                peer: *peer,
+            }));
+        }
+        if chosen("mixture", true) {
+            let (scenario, steps) = mixture(seconds, options.seed);
+            rounds.push(Round { scenario, steps, server, peer: options.peer });
+        }
+    }
+    Ok(rounds)
+}

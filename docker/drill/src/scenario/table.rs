@@ -1,0 +1,246 @@
+//! The scenarios. A new one is a new entry here; see docs/drills.md.
+
+use super::Act::{
+    Clock, Cut, Drain, Fill, Flush, Heal, Kill, KillClient, Mend, Pause, PauseClient, Promote, Restart, Resume,
+    ResumeClient, Slow, Stale, Start,
+};
+use super::Shows::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety};
+use super::Way::{Lossy, Lost, Refused, Replies, Requests};
+use super::{Scenario, Setup, Shows};
+use crate::client::Peer::{Guarded, Off, Rslock};
+use crate::client::Role::{self, Careless, Holder, Rival, Worker};
+
+/// Three clients with everything to do.
+const CROWD: &[&[Role]] = &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worker]];
+
+/// Two clients whose majorities share instance 3 alone, see `PIVOT_CUTS`, and one that keeps the rest busy.
+const PIVOT: &[&[Role]] = &[&[Holder], &[Rival], &[Worker]];
+
+/// The holder has 1, 2 and 3, the rival 3, 4 and 5.
+const PIVOT_CUTS: &[super::Act] = &[Cut(&[1], &[4, 5], Refused), Cut(&[2], &[1, 2], Refused)];
+
+const BASE: Scenario = Scenario {
+    name: "",
+    about: "",
+    clients: CROWD,
+    setup: Setup::Plain,
+    prepare: &[],
+    steps: &[],
+    seconds: 10.0,
+    violated_by: &[],
+    shows: Safety,
+    quick: false,
+};
+
+const fn crowd(
+    name: &'static str,
+    about: &'static str,
+    shows: Shows,
+    seconds: f64,
+    steps: &'static [(f64, super::Act)],
+) -> Scenario {
+    Scenario { name, about, shows, seconds, steps, ..BASE }
+}
+
+const fn pivot(name: &'static str, about: &'static str, steps: &'static [(f64, super::Act)], quick: bool) -> Scenario {
+    let violated_by = &[Off, Rslock];
+    Scenario { name, about, steps, violated_by, quick, clients: PIVOT, prepare: PIVOT_CUTS, seconds: 9.0, ..BASE }
+}
+
+const fn quick(scenario: Scenario) -> Scenario {
+    Scenario { quick: true, ..scenario }
+}
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    quick(crowd(
+        "kill-minority",
+        "two of five are killed, and started again empty",
+        Available,
+        10.0,
+        &[(2.0, Kill(&[1, 2])), (6.0, Start(&[1, 2]))],
+    )),
+    quick(crowd(
+        "kill-majority",
+        "three of five are killed, and started again empty",
+        FailsFast,
+        11.0,
+        &[(2.0, Kill(&[1, 2, 3])), (6.0, Start(&[1, 2, 3]))],
+    )),
+    crowd("pause-minority", "two of five hang", Available, 9.0, &[(2.0, Pause(&[1, 2])), (6.0, Resume(&[1, 2]))]),
+    quick(crowd(
+        "pause-majority",
+        "three of five hang for two ttls",
+        FailsFast,
+        10.0,
+        &[(2.0, Pause(&[3, 4, 5])), (6.0, Resume(&[3, 4, 5]))],
+    )),
+    pivot(
+        "restart-pivot",
+        "the one instance that two majorities share is restarted empty under a held lock, out of the holder's sight",
+        &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Restart(&[3])), (5.5, Mend(&[1]))],
+        true,
+    ),
+    Scenario {
+        clients: &[&[Holder], &[Rival], &[Worker, Worker]],
+        ..crowd(
+            "rolling-restart",
+            "all five are restarted empty, one by one, under one renewed lease",
+            KeepsHolding,
+            22.0,
+            &[
+                (1.5, Restart(&[1])),
+                (5.5, Restart(&[2])),
+                (9.5, Restart(&[3])),
+                (13.5, Restart(&[4])),
+                (17.5, Restart(&[5])),
+                (20.5, Heal),
+            ],
+        )
+    },
+    Scenario {
+        setup: Setup::Replica,
+        prepare: &[PIVOT_CUTS[0], PIVOT_CUTS[1], Stale],
+        ..pivot(
+            "stale-replica",
+            "the shared master is killed, its stale replica promoted at the same address",
+            &[(2.0, Kill(&[3])), (2.1, Promote(&[2, 3])), (5.5, Promote(&[1]))],
+            false,
+        )
+    },
+    Scenario {
+        setup: Setup::Replica,
+        violated_by: &[Guarded, Off, Rslock],
+        ..pivot(
+            "split-brain",
+            "one address leads to the old master for one client and to the promoted replica for the other: a majority is not enough",
+            &[(2.0, Promote(&[2])), (7.5, Heal)],
+            false,
+        )
+    },
+    Scenario {
+        setup: Setup::ReplicaSuperquorum,
+        prepare: &[Cut(&[1], &[5], Refused), Cut(&[2], &[1, 2], Refused)],
+        violated_by: &[],
+        shows: KeepsHolding,
+        ..pivot(
+            "split-brain-superquorum",
+            "the same, and four votes are needed",
+            &[(2.0, Promote(&[2])), (7.5, Heal)],
+            false,
+        )
+    },
+    pivot(
+        "flush-pivot",
+        "FLUSHALL on the shared instance, out of the holder's sight",
+        &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Flush(&[3])), (5.5, Mend(&[1]))],
+        true,
+    ),
+    Scenario {
+        clients: &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worker]],
+        violated_by: &[Rslock],
+        ..crowd("flush-all", "FLUSHALL on all five", Safety, 9.0, &[(2.0, Flush(&[1, 2, 3, 4, 5])), (5.0, Heal)])
+    },
+    pivot(
+        "clock-forward",
+        "the clock of the shared instance jumps forward by a minute, out of the holder's sight",
+        &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Clock(&[3], 60)), (5.5, Mend(&[1]))],
+        true,
+    ),
+    crowd(
+        "clock-backward",
+        "the clocks of two jump back by a minute",
+        Available,
+        9.0,
+        &[(2.0, Clock(&[1, 2], -60)), (5.5, Clock(&[1, 2], 0))],
+    ),
+    Scenario {
+        setup: Setup::Proxies,
+        ..crowd(
+            "slow-links",
+            "the links to three of five take 40 ms each way",
+            Available,
+            10.0,
+            &[(2.0, Slow(&[1, 2, 3], 40)), (7.0, Slow(&[1, 2, 3], 0))],
+        )
+    },
+    crowd(
+        "lossy-links",
+        "one packet of five to and from three of five is lost",
+        Safety,
+        11.0,
+        &[(2.0, Cut(&[1, 2, 3], &[1, 2, 3], Lossy)), (7.0, Mend(&[1, 2, 3]))],
+    ),
+    crowd(
+        "cut-replies",
+        "two clients get no answer from three of five, which still act",
+        Safety,
+        11.0,
+        &[(2.0, Cut(&[1, 2], &[1, 2, 3], Replies)), (6.0, Mend(&[1, 2]))],
+    ),
+    crowd(
+        "cut-requests",
+        "nothing that one client sends reaches four of five",
+        Safety,
+        10.0,
+        &[(2.0, Cut(&[1], &[1, 2, 3, 4], Requests)), (6.0, Mend(&[1]))],
+    ),
+    crowd(
+        "cut-islands",
+        "each client is cut from two other instances",
+        Available,
+        10.0,
+        &[
+            (2.0, Cut(&[1], &[1, 2], Lost)),
+            (2.0, Cut(&[2], &[3, 4], Lost)),
+            (2.0, Cut(&[3], &[5, 1], Lost)),
+            (6.0, Mend(&[1, 2, 3])),
+        ],
+    ),
+    crowd(
+        "memory-full",
+        "two of five reach maxmemory and refuse writes",
+        Available,
+        9.0,
+        &[(2.0, Fill(&[1, 2])), (6.0, Drain(&[1, 2]))],
+    ),
+    Scenario {
+        setup: Setup::WrongAccess,
+        ..crowd(
+            "wrong-access",
+            "one instance wants a password, another is spoken to in TLS, which it has not",
+            Available,
+            6.0,
+            &[(2.0, Heal), (5.0, Heal)],
+        )
+    },
+    Scenario {
+        clients: &[&[Careless], &[Rival], &[Worker, Worker]],
+        violated_by: &[Rslock],
+        ..quick(crowd(
+            "client-paused",
+            "the holder hangs past its lease, and then writes",
+            RefusedWrite,
+            10.0,
+            &[(2.0, PauseClient(1)), (6.0, ResumeClient(1))],
+        ))
+    },
+    Scenario {
+        clients: &[&[Holder], &[Rival], &[Worker, Worker]],
+        ..crowd("client-killed", "the holder is killed", Available, 8.0, &[(2.0, KillClient(1)), (4.5, Heal)])
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scenario_has_its_own_name_and_its_steps_in_order() {
+        for (index, scenario) in SCENARIOS.iter().enumerate() {
+            assert!(SCENARIOS.iter().skip(index + 1).all(|other| other.name != scenario.name), "{}", scenario.name);
+            let times: Vec<f64> = scenario.steps.iter().map(|(at, _)| *at).collect();
+            assert!(times.is_sorted() && !times.is_empty(), "{}", scenario.name);
+            assert!(times.iter().all(|at| *at < scenario.seconds), "{}", scenario.name);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! How each act is carried out.
+
+use futures_util::future::try_join_all;
+
+use super::{INSTANCE, REPLICA, Stage, client_name, host, instance_name};
+use crate::Outcome;
+use crate::event::What;
+use crate::proxy::DELAY_FILE;
+use crate::scenario::{Act, Number, Way};
+
+impl Stage<'_> {
+    pub(super) async fn act(&mut self, act: &Act) -> Outcome {
+        if *act != Act::Heal {
+            self.note(What::Step { text: act.text() });
+        }
+        let engine = self.engine;
+        match *act {
+            Act::Kill(who) => {
+                self.state(who, "down");
+                each(who, |name| async move { engine.kill(&name).await }).await
+            }
+            Act::Start(who) => {
+                each(who, |name| async move { engine.start(&name).await }).await?;
+                self.state(who, "up");
+                Ok(())
+            }
+            Act::Restart(who) => {
+                self.state(who, "down");
+                each(who, |name| async move {
+                    engine.kill(&name).await?;
+                    engine.start(&name).await
+                })
+                .await?;
+                self.state(who, "up");
+                Ok(())
+            }
+            Act::Pause(who) => {
+                each(who, |name| async move { engine.pause(&name).await }).await?;
+                self.state(who, "hung");
+                Ok(())
+            }
+            Act::Resume(who) => {
+                self.state(who, "up");
+                each(who, |name| async move { engine.unpause(&name).await }).await
+            }
+            Act::Flush(who) => self.shell_each(who, "redis-cli flushall").await,
+            Act::Clock(who, by) => self.shell_each(who, &format!("echo {by} > /tmp/clock")).await,
+            Act::Fill(who) => {
+                self.state(who, "full");
+                self.shell_each(who, "redis-cli config set maxmemory 1").await
+            }
+            Act::Drain(who) => {
+                self.state(who, "up");
+                self.shell_each(who, "redis-cli config set maxmemory 0").await
+            }
+            _ => self.act_on_links_and_clients(act).await,
+        }
+    }
+
+    async fn act_on_links_and_clients(&mut self, act: &Act) -> Outcome {
+        let engine = self.engine;
+        match *act {
+            Act::Cut(clients, who, way) => {
+                self.state(who, "cut");
+                self.cut(clients, who, way).await
+            }
+            Act::Mend(clients) => {
+                let mend = "iptables -F";
+                try_join_all(clients.iter().map(|client| self.in_client(*client, mend.to_owned()))).await?;
+                self.state(&[1, 2, 3, 4, 5], "mended");
+                Ok(())
+            }
+            Act::Slow(who, millis) => {
+                self.state(who, if millis == 0 { "up" } else { "slow" });
+                let command = format!("echo {millis} > {DELAY_FILE}");
+                let command = command.as_str();
+                let slow = |number: &Number| {
+                    let proxy = format!("p{number}");
+                    async move { engine.shell(&proxy, command).await }
+                };
+                try_join_all_silently(who.iter().map(slow)).await
+            }
+            Act::Stale => self.shell("replica", format!("iptables -A INPUT -s {} -j DROP", self.master())).await,
+            Act::Promote(clients) => self.promote(clients).await,
+            Act::PauseClient(client) => {
+                engine.pause(&client_name(client)).await?;
+                self.client(client, "hung");
+                Ok(())
+            }
+            Act::ResumeClient(client) => {
+                self.client(client, "up");
+                engine.unpause(&client_name(client)).await
+            }
+            Act::KillClient(client) => {
+                self.client(client, "down");
+                engine.kill(&client_name(client)).await
+            }
+            Act::RestartClient(client) => {
+                self.client(client, "down");
+                engine.kill(&client_name(client)).await?;
+                engine.start(&client_name(client)).await
+            }
+            _ => Ok(()), // the others are above
+        }
+    }
+
+    /// The links are cut in the clients' own packet filters.
+    async fn cut(&self, clients: &[Number], who: &[Number], way: Way) -> Outcome {
+        let rules: Vec<String> = who.iter().flat_map(|number| self.rules(*number, way)).collect();
+        let command = rules.join(" && ");
+        try_join_all_silently(clients.iter().map(|client| self.in_client(*client, command.clone()))).await
+    }
+
+    fn rules(&self, number: Number, way: Way) -> Vec<String> {
+        let base = if self.scenario.setup == crate::scenario::Setup::Proxies { super::PROXY } else { INSTANCE };
+        let address = self.engine.address(host(base, number));
+        let (to, from) = (format!("iptables -A OUTPUT -d {address}"), format!("iptables -A INPUT -s {address}"));
+        let some = "-m statistic --mode random --probability 0.2 -j DROP";
+        match way {
+            Way::Lost => vec![format!("{to} -j DROP"), format!("{from} -j DROP")],
+            Way::Refused => vec![format!("{to} -p tcp -j REJECT --reject-with tcp-reset")],
+            Way::Requests => vec![format!("{to} -j DROP")],
+            Way::Replies => vec![format!("{from} -j DROP")],
+            Way::Lossy => vec![format!("{to} {some}"), format!("{from} {some}")],
+        }
+    }
+
+    /// Makes the replica a master and lets the name of instance 3 lead to it. Where the old master lives on, its
+    /// connections to these clients end, as after a change of a name or of a virtual address.
+    async fn promote(&self, clients: &[Number]) -> Outcome {
+        self.shell("replica", "redis-cli replicaof no one".to_owned()).await?;
+        let (old, new) = (self.master(), self.engine.address(REPLICA));
+        let command = format!(
+            "sed 's/^{old}/{new}/' /etc/hosts > /tmp/hosts && cat /tmp/hosts > /etc/hosts && \
+             iptables -A OUTPUT -d {old} -p tcp -j REJECT --reject-with tcp-reset"
+        );
+        try_join_all_silently(clients.iter().map(|client| self.in_client(*client, command.clone()))).await
+    }
+
+    fn master(&self) -> String {
+        self.engine.address(host(INSTANCE, 3))
+    }
+
+    async fn in_client(&self, client: Number, command: String) -> Outcome<String> {
+        self.engine.shell(&client_name(client), &command).await
+    }
+
+    async fn shell(&self, name: &str, command: String) -> Outcome {
+        self.engine.shell(name, &command).await.map(drop)
+    }
+
+    async fn shell_each(&self, who: &[Number], command: &str) -> Outcome {
+        let engine = self.engine;
+        each(who, |name| async move { engine.shell(&name, command).await.map(drop) }).await
+    }
+
+    pub(super) fn state(&mut self, who: &[Number], state: &str) {
+        for instance in who {
+            self.note(What::Instance { instance: instance - 1, state: state.to_owned() });
+        }
+    }
+
+    fn client(&mut self, client: Number, state: &str) {
+        self.note(What::Client { client: client_name(client), state: state.to_owned() });
+    }
+}
+
+/// Does the same to several instances at once.
+async fn each<F: Future<Output = Outcome>>(who: &[Number], act: impl Fn(String) -> F) -> Outcome {
+    try_join_all_silently(who.iter().map(|number| act(instance_name(*number)))).await
+}
+
+async fn try_join_all_silently<T, F: Future<Output = Outcome<T>>>(all: impl Iterator<Item = F>) -> Outcome {
+    try_join_all(all).await.map(drop)
+}
