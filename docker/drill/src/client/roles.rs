@@ -113,7 +113,7 @@ impl Actor {
             let valid = held.is_valid();
             // One who does not look finds out after the write.
             let due = now() >= write_at;
-            if (valid && due) || (!looks && (due || !valid)) {
+            if (valid && due) || (!valid && !looks) {
                 self.write(resource, &held).await;
                 write_at = now() + nanos(WRITES);
             }
