@@ -135,7 +135,12 @@ impl Engine {
         }
     }
 
+    /// Tries again for a while: on a busy machine the engine now and then cannot freeze a container at once.
     pub(crate) async fn pause(&self, name: &str) -> Outcome {
+        let paused = || async { self.docker.pause_container(&own_name(name)).await.is_ok() };
+        if wait_until(Duration::from_secs(2), paused).await {
+            return Ok(());
+        }
         Ok(self.docker.pause_container(&own_name(name)).await?)
     }
 
