@@ -34,7 +34,20 @@ impl Address {
 
     /// A client for this address.
     pub(crate) fn client(&self) -> redis::RedisResult<Client> {
+        #[cfg(feature = "tls-rustls")]
+        choose_cryptography();
         Client::open(self.info.clone())
+    }
+}
+
+/// rustls panics at the first connection unless the process has chosen who does its cryptography:
+/// ring, if the program has not.
+#[cfg(feature = "tls-rustls")]
+fn choose_cryptography() {
+    use rustls::crypto::{CryptoProvider, ring};
+    if CryptoProvider::get_default().is_none() {
+        // An error means that somebody else chose meanwhile.
+        let _ = ring::default_provider().install_default();
     }
 }
 

@@ -53,7 +53,11 @@ impl Defeat {
         let Some(contention) = contention(round, &refusals) else {
             return Self::Stale;
         };
-        let open = round.which(|reply| reply.is_none()).len();
+        // Those that did not say what stands in the way may have the same holder's key.
+        let silent = |reply: Option<&Reply>| {
+            reply.is_none_or(|reply| matches!(reply, Reply::NotSent(_) | Reply::Unknown(_) | Reply::NotAdmitted { .. }))
+        };
+        let open = round.which(silent).len();
         let named = refusals.iter().filter(|refusal| same_obstacle(refusal, &contention.most_named)).count();
         if named + open >= votes { Self::Contended(contention) } else { split_or_contended(contention, round, named) }
     }

@@ -181,3 +181,20 @@ fn a_server_that_loads_its_data_is_named() {
         pair(&redlock, "a").await;
     });
 }
+
+/// rustls panicked at the first connection, as nobody had chosen its cryptography.
+#[cfg(feature = "tls-rustls")]
+#[test]
+fn tls_to_a_server_that_has_none_is_a_cause_like_any_other() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let mut addresses = fleet.addresses();
+        addresses[2] = addresses[2].replacen("redis://", "rediss://", 1);
+        let redlock = builder_of(&fleet).instances(addresses).build().unwrap();
+        pair(&redlock, "a").await;
+        let first = "connecting for the first time";
+        let told = || redlock.instances()[2].last_error.clone().is_some_and(|error| !error.contains(first));
+        assert!(eventually(PATIENCE, told).await, "{:?}", redlock.instances()[2]);
+        assert!(!redlock.instances()[2].connected);
+    });
+}

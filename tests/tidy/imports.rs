@@ -27,6 +27,7 @@ const RULES: &[Rule] = &[
     rule("protocol/", &["protocol::*"], &[]),
     rule("instance/mod.rs", &["protocol::*", "resource", "instance::view"], NEUTRAL),
     rule("instance/memory/", &["protocol::*", "resource", "instance", "instance::memory::*", "clock"], &["tokio"]),
+    rule("instance/address.rs", &["protocol::*"], &["redis", "rustls"]),
     rule("instance/", &["protocol::*", "resource", "clock", "instance::*"], &["redis", "tokio", "rand"]),
     rule("runtime/", &["protocol::*", "resource", "instance", "clock", "token", "runtime::*"], &["tokio", "rand"]),
     rule("clock.rs", &["protocol::*"], &["tokio", "rustix"]),

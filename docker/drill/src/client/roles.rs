@@ -113,7 +113,8 @@ impl Actor {
             let valid = held.is_valid();
             // One who does not look finds out after the write.
             let due = now() >= write_at;
-            if (valid && due) || (!valid && !looks) {
+            let writes = if looks { valid && due } else { due || !valid };
+            if writes {
                 self.write(resource, &held).await;
                 write_at = now() + nanos(WRITES);
             }
