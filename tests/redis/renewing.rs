@@ -8,20 +8,9 @@ use redquorum_testkit::Fleet;
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    MAX_TTL, PATIENCE, all_vote, alone_on_each_kind, builder_of, eventually, fleet_of, free_within, held, ms,
+    MAX_TTL, PATIENCE, all_vote, alone_on_each_kind, builder_of, eventually, fleet_of, free_within, held, intrude, ms,
     on_each_kind, ready, secs, with_admission,
 };
-
-/// Tries all the time until told to stop; fails once it has the lock.
-async fn intrude(redlock: redquorum::Redlock, stop: Arc<AtomicBool>) -> usize {
-    let mut tries = 0;
-    while !stop.load(Ordering::Relaxed) {
-        assert!(redlock.lock("a").try_acquire().await.is_err(), "a second holder");
-        tries += 1;
-        sleep(ms(20)).await;
-    }
-    tries
-}
 
 #[test]
 fn a_renewed_lease_survives_a_rolling_restart_by_itself() {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redquorum::{Builder, Guard, Redlock};
+use redquorum::{Builder, Guard};
 use redquorum_testkit::Fleet;
 use tokio::time::sleep;
 
 use crate::support::{
-    PATIENCE, all_vote, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, ready, with_admission,
+    PATIENCE, all_vote, builder_of, eventually, fleet_of, free_within, held, intrude, ms, on_each_kind, ready,
+    with_admission,
 };
 
 const TTL: Duration = ms(2400);
@@ -27,17 +28,6 @@ async fn renew(mut guard: Guard, stop: Arc<AtomicBool>) -> Guard {
         assert!(guard.is_valid());
     }
     guard
-}
-
-/// Tries all the time; gives how often, or fails once it has the lock.
-async fn intrude(redlock: Redlock, stop: Arc<AtomicBool>) -> usize {
-    let mut tries = 0;
-    while !stop.load(Ordering::Relaxed) {
-        assert!(redlock.lock("a").try_acquire().await.is_err(), "a second holder");
-        tries += 1;
-        sleep(ms(20)).await;
-    }
-    tries
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What the tests share.
 #![expect(clippy::disallowed_methods, reason = "tests on real servers measure real time")]
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use redquorum::{
@@ -122,6 +123,17 @@ pub(crate) async fn held(redlock: &Redlock, name: &str) -> Guard {
 /// unconfirmed; that it finds the lock gone is a failure in any case.
 pub(crate) async fn release_on_a_bad_day(guard: Guard) {
     assert!(guard.release().await.map_or(true, |released| released.was_still_held));
+}
+
+/// Tries all the time; gives how often, or fails once it has the lock.
+pub(crate) async fn intrude(redlock: Redlock, stop: Arc<AtomicBool>) -> usize {
+    let mut tries = 0;
+    while !stop.load(Ordering::Relaxed) {
+        assert!(redlock.lock("a").try_acquire().await.is_err(), "a second holder");
+        tries += 1;
+        sleep(ms(20)).await;
+    }
+    tries
 }
 
 /// Acquires and releases.

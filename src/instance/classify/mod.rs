@@ -22,9 +22,7 @@ pub(super) fn classify(request: &Request, result: Result<Value, RedisError>) -> 
     let (instance_us, unit_us) = (clock.map(|(us, _)| us), clock.map_or(1, |(_, unit_us)| unit_us));
     let reply = match result {
         Ok(Value::ServerError(error)) => server_error(error.code(), error.details().unwrap_or_default()),
-        Ok(value) => {
-            parse(request, &value).unwrap_or_else(|| Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}")))))
-        }
+        Ok(value) => parse(request, &value).unwrap_or_else(|| odd(&value)),
         Err(error) => redis_error(&error),
     };
     Raw { reply, instance_us, unit_us }
@@ -38,8 +36,7 @@ pub(super) fn classify_batch(requests: &[&Request], result: Result<Value, RedisE
         }
         // Not the reply of a batch: it stands for every request in it.
         Ok(value @ Value::Array(_)) => {
-            let odd = Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))));
-            vec![Raw { reply: odd, instance_us: None, unit_us: 1 }; requests.len()]
+            vec![Raw { reply: odd(&value), instance_us: None, unit_us: 1 }; requests.len()]
         }
         other => requests.iter().map(|request| classify(request, other.clone())).collect(),
     }
@@ -48,7 +45,6 @@ pub(super) fn classify_batch(requests: &[&Request], result: Result<Value, RedisE
 /// Classifies the end of a renewal of `count` leases: what it means for those that hold their value,
 /// and the places, from 0, of those that do not.
 pub(super) fn classify_renewal(count: usize, result: Result<Value, RedisError>) -> (Raw, Vec<usize>) {
-    let odd = |value: &Value| Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))));
     let (reply, instance_us, others) = match result {
         Ok(Value::ServerError(error)) => {
             (server_error(error.code(), error.details().unwrap_or_default()), None, Vec::new())
@@ -60,6 +56,11 @@ pub(super) fn classify_renewal(count: usize, result: Result<Value, RedisError>) 
         },
     };
     (Raw { reply, instance_us, unit_us: 1 }, others)
+}
+
+/// What no script of ours says.
+fn odd(value: &Value) -> Reply {
+    Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))))
 }
 
 fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize>)> {

@@ -24,21 +24,23 @@ impl Book {
 
     /// Puts a lease down for `due`, instead of where it stood.
     pub(super) fn put(&mut self, hold: &Arc<Hold>, state: &mut State, due: Instant) {
-        if let Some(place) = state.due.take() {
-            self.due.remove(&place);
-        }
+        self.take_out(state);
         self.entries += 1;
         let place = (due, self.entries);
         state.due = Some(place);
         self.due.insert(place, Arc::clone(hold));
     }
 
-    /// Takes a lease out that has ended.
-    pub(super) fn strike(&mut self, hold: &Hold) {
-        let state = &mut *hold.state();
+    fn take_out(&mut self, state: &mut State) {
         if let Some(place) = state.due.take() {
             self.due.remove(&place);
         }
+    }
+
+    /// Takes a lease out that has ended, and its keys.
+    pub(super) fn strike(&mut self, hold: &Hold) {
+        let state = &mut *hold.state();
+        self.take_out(state);
         if std::mem::take(&mut state.is_watched) {
             for key in state.claim.resources.lock_keys() {
                 // By now it may be the key of a later lease.

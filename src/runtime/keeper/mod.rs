@@ -64,18 +64,8 @@ impl Keeper {
 
     /// Takes care of a lease from now on.
     pub(crate) fn keep(&self, won: Won, keeping: Keeping) -> Arc<Hold> {
-        let (terms, valid_until) = (won.lease.terms(), won.lease.valid_until());
-        let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         let hold = Arc::new(Hold::new(won, keeping));
-        let due = if keeping.renews { RenewalPlan::new(terms.ttl()).after_success(started_at) } else { valid_until };
-        let mut book = self.book();
-        book.put(&hold, &mut hold.state(), due.min(valid_until));
-        let wake = book.must_wake_for(due);
-        drop(book);
-        if wake {
-            // An error means that the runtime is gone, and with it the connections.
-            let _ = self.jobs.send(Job::Wake);
-        }
+        self.plan(&hold);
         hold
     }
 
@@ -92,23 +82,26 @@ impl Keeper {
         }
     }
 
-    /// Plans the next renewal anew: after an extend that a guard asked for, or when a guard needs the
-    /// lease for longer.
+    /// Plans the next renewal anew: of a new lease, after an extend that a guard asked for, or when a
+    /// guard needs the lease for longer.
     pub(crate) fn plan(&self, hold: &Arc<Hold>) {
         let mut book = self.book();
         let mut state = hold.state();
         if state.has_ended() {
             drop(state);
             book.strike(hold);
-        } else {
-            let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
-            let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
-            let renewal = RenewalPlan::new(terms.ttl()).after_success(started_at);
-            let due = if state.keeping.renews { renewal } else { valid_until };
-            book.put(hold, &mut state, due);
-            if book.must_wake_for(due) {
-                let _ = self.jobs.send(Job::Wake);
-            }
+            return;
+        }
+        let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
+        let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
+        let renewal = RenewalPlan::new(terms.ttl()).after_success(started_at);
+        let due = if state.keeping.renews { renewal } else { valid_until };
+        book.put(hold, &mut state, due);
+        let wake = book.must_wake_for(due);
+        drop((state, book));
+        if wake {
+            // An error means that the runtime is gone, and with it the connections.
+            let _ = self.jobs.send(Job::Wake);
         }
     }
 

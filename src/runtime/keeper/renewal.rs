@@ -31,10 +31,9 @@ pub(super) struct Renewed {
 
 impl Task {
     /// Begins a renewal of every lease that is due; gives when the next will be.
-    pub(super) fn renew_what_is_due(&mut self) -> Option<Instant> {
+    pub(super) fn renew_what_is_due(&self) -> Option<Instant> {
         let now = self.now();
-        let book = Arc::clone(&self.book);
-        let mut book = book.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut book = self.book();
         let mut together: BTreeMap<Duration, Vec<Due>> = BTreeMap::new();
         while let Some(hold) = book.take_due(now) {
             let mut state = hold.state();
