@@ -1,7 +1,7 @@
 //! Compares this library with the least that a quorum lock can cost, and with another crate.
 //!
-//! `make bench`, or `cargo run --release --package redquorum-bench -- [--quick] [--rounds N]`
-//! (also `BENCH_ROUNDS=N`). It runs on five servers of its own; REDQUORUM_SERVER names the program.
+//! `make bench`, or `cargo run --release --package redquorum-bench -- [--quick] [--rounds N]
+//! [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on five servers of its own; REDQUORUM_SERVER names the program.
 //! In every round each subject does the same work in turn, so that what else the machine does hits
 //! all alike. Printed are the medians over the rounds; `target/bench/results.json` has them too.
 
@@ -47,7 +47,7 @@ async fn main() -> Outcome {
     let program = Program::required()?;
     eprintln!("{INSTANCES} x {program}, {} rounds{}", options.rounds, if options.quick { ", quick" } else { "" });
     let mut results = Results::default();
-    for kind in Kind::ALL {
+    for kind in Kind::chosen(&options).into_iter().filter(|_| options.only.is_empty()) {
         eprintln!("memory: {kind}"); // first, as memory that was freed before would hide growth
         results.add("memory", kind, &memory::grown(&program, kind, &options).await?);
     }
@@ -62,14 +62,18 @@ async fn main() -> Outcome {
 
 /// Everything that is to be measured with one fault, on servers of its own.
 async fn compare(program: &Program, fault: Fault, options: &Options, results: &mut Results) -> Outcome {
+    let workloads = Workload::chosen(fault, options);
+    if workloads.is_empty() {
+        return Ok(());
+    }
     let fleet = Fleet::start(program, INSTANCES)?;
     let mut subjects = Vec::new();
-    for kind in Kind::ALL {
+    for kind in Kind::chosen(options) {
         subjects.push(Subject::connect(kind, &fleet, TTL).await?);
     }
     fault.bring_about(&fleet)?;
     for round in 0..options.rounds {
-        for workload in Workload::all(fault) {
+        for &workload in &workloads {
             for at in 0..subjects.len() {
                 let subject = &subjects[(at + round) % subjects.len()]; // nobody is always first
                 eprintln!("round {} of {}: {workload}, {}", round + 1, options.rounds, subject.kind());

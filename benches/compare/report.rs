@@ -50,15 +50,20 @@ impl Results {
         self.0.iter().find(wanted).map(Series::median)
     }
 
+    fn has(&self, workload: &str, subject: Kind) -> bool {
+        self.0.iter().any(|series| series.workload == workload && series.subject == subject)
+    }
+
     pub(crate) fn print(&self) {
         println!(
             "Medians over the rounds; keys left and failed pairs are those of the worst round.\nTimes in microseconds; a pair is an acquire and its release."
         );
-        for workload in WORKLOADS {
+        for workload in WORKLOADS.into_iter().filter(|workload| Kind::ALL.iter().any(|kind| self.has(workload, *kind)))
+        {
             print!("\n{workload:<16}");
             COLUMNS.iter().for_each(|(name, unit)| print!("{name:>13}{}", if unit.is_empty() { "" } else { " " }));
             println!();
-            for kind in Kind::ALL {
+            for kind in Kind::ALL.into_iter().filter(|kind| self.has(workload, *kind)) {
                 print!("  {kind:<14}");
                 for (metric, unit) in COLUMNS {
                     let value = self.median(workload, kind, metric);
@@ -85,6 +90,9 @@ impl Results {
     }
 
     fn print_ratio(&self, title: &str, (workload, ours): (&str, Kind), (other_workload, other): (&str, Kind)) {
+        if !self.has(workload, ours) || !self.has(other_workload, other) {
+            return;
+        }
         print!("  {title:<36}");
         for metric in ["pair p50", "pair p99", "pairs/s"] {
             let value = self.median(workload, ours, metric);
@@ -95,6 +103,9 @@ impl Results {
     }
 
     fn print_memory(&self) {
+        if !Kind::ALL.iter().any(|kind| self.has("memory", *kind)) {
+            return;
+        }
         println!("\nGrowth of resident memory over the pairs of 64 tasks with one instance hung, MiB");
         for kind in Kind::ALL {
             let grown = self.median("memory", kind, "memory growth");

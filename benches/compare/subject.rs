@@ -7,6 +7,7 @@ use redquorum::Admission;
 use redquorum_testkit::Fleet;
 
 use crate::Outcome;
+use crate::options::Options;
 use crate::other::Other;
 use crate::ours::Ours;
 use crate::raw::Raw;
@@ -25,6 +26,12 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) const ALL: [Self; 4] = [Self::Ours, Self::Off, Self::Raw, Self::Rslock];
+
+    /// Those that are measured.
+    pub(crate) fn chosen(options: &Options) -> Vec<Self> {
+        let chosen = |kind: &Self| options.subject.is_empty() || options.subject == kind.to_string();
+        Self::ALL.into_iter().filter(chosen).collect()
+    }
 }
 
 impl fmt::Display for Kind {

@@ -48,9 +48,10 @@ impl Workload {
     const MANY: usize = 64;
 
     /// Those that are measured under a fault.
-    pub(crate) fn all(fault: Fault) -> Vec<Self> {
+    pub(crate) fn chosen(fault: Fault, options: &Options) -> Vec<Self> {
         let tasks: &[usize] = if matches!(fault, Fault::None) { &[1, Self::MANY] } else { &[1] };
-        tasks.iter().map(|&tasks| Self { fault, tasks }).collect()
+        let all = tasks.iter().map(|&tasks| Self { fault, tasks });
+        all.filter(|workload| options.only.is_empty() || options.only == workload.name()).collect()
     }
 
     pub(crate) const fn many(fault: Fault) -> Self {
@@ -71,7 +72,7 @@ impl Workload {
     pub(crate) fn pairs(self, kind: Kind, options: &Options) -> usize {
         let (quick, full) = match (self.fault, self.tasks, kind) {
             (Fault::Hung, _, Kind::Rslock) => (1, 2), // half a second for every operation
-            (Fault::None, 2.., _) => (20, 60),
+            (Fault::None, 2.., _) => (20, 240),
             _ => (200, 1000),
         };
         if options.quick { quick } else { full }
