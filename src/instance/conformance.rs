@@ -9,7 +9,7 @@ use redis::{Cmd, Pipeline, RedisError, Value as Wire};
 use super::classify::{classify, classify_batch, classify_renewal};
 use super::memory::scripts::{may_vote, run};
 use super::memory::store::Store;
-use super::scripts::Scripts;
+use super::scripts::{Scripts, releases_first};
 use super::{Claim, Request};
 use crate::protocol::{FencingToken, Instant, Named, Raw, Record, Reply, Value};
 use crate::resource::{Resources, fence_key};
@@ -117,12 +117,14 @@ impl Dialect {
         Some(self.0.command(&ask.request(namespace)?, named.as_ref()))
     }
 
-    /// The command for several requests.
+    /// The command for several requests, which are [in the order](in_batch_order) that it has for them.
     #[must_use]
     pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&Record>) -> Option<Cmd> {
         let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request(namespace)).collect();
         let named = record.map(|record| Named::new(record.clone(), asks.iter().all(|ask| ask.has_served)));
-        Some(self.0.batch(requests?.iter(), named.as_ref()))
+        let mut requests = requests?;
+        let releases = releases_first(&mut requests, |request| request);
+        Some(self.0.batch(&requests.iter().collect::<Vec<_>>(), releases, named.as_ref()))
     }
 
     /// The command that renews leases with one resource each, for the ttl of the first.
@@ -133,6 +135,15 @@ impl Dialect {
         let named = record.map(|record| Named::new(record.clone(), false));
         Some(self.0.renew(&claims?, leases.first()?.ttl, named.as_ref()))
     }
+}
+
+/// The order in which a batch carries out what is asked.
+#[must_use]
+pub fn in_batch_order(asks: Vec<Ask>) -> Option<Vec<Ask>> {
+    let with_request = |ask: Ask| ask.request("").map(|request| (ask, request));
+    let mut asks: Vec<(Ask, Request)> = asks.into_iter().map(with_request).collect::<Option<_>>()?;
+    releases_first(&mut asks, |(_, request)| request);
+    Some(asks.into_iter().map(|(ask, _)| ask).collect())
 }
 
 /// What the answer to one request means.

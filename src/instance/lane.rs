@@ -70,11 +70,11 @@ impl Lane {
     ///
     /// P6: nobody enters meanwhile. A release that found the place free again before those that
     /// waited are sent would overtake its own acquire among them.
-    pub(super) fn leave<T>(&self, send: impl FnOnce(&[Waiting]) -> T) -> Option<(Vec<Waiting>, T)> {
+    pub(super) fn leave<T>(&self, send: impl FnOnce(&mut [Waiting]) -> T) -> Option<(Vec<Waiting>, T)> {
         let mut state = self.state();
         state.waiting.retain(|waiting| !waiting.reply.is_closed());
         let most = if state.singly { 1 } else { MAX_BATCH };
-        let next: Vec<Waiting> = if state.waiting.len() <= most {
+        let mut next: Vec<Waiting> = if state.waiting.len() <= most {
             std::mem::take(&mut state.waiting)
         } else {
             state.waiting.drain(..most).collect()
@@ -83,7 +83,7 @@ impl Lane {
             state.on_their_way = state.on_their_way.saturating_sub(1);
             return None;
         }
-        let sent = send(&next);
+        let sent = send(&mut next);
         Some((next, sent))
     }
 

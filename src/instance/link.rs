@@ -21,7 +21,7 @@ use super::facts::About;
 use super::guarded::Guarded;
 use super::lane::{Lane, Turn, Waiting, closed};
 use super::pacer::Pacer;
-use super::scripts::Scripts;
+use super::scripts::{Scripts, releases_first};
 use super::{Call, Request};
 use crate::clock::Clock;
 use crate::protocol::{Cause, Instant, Named, Raw, Record, Remedy, Reply};
@@ -170,10 +170,14 @@ impl Link {
     }
 
     /// Sends requests that waited together.
-    fn send_together(&self, waiting: &[Waiting]) -> Sent {
+    fn send_together(&self, waiting: &mut [Waiting]) -> Sent {
         match waiting {
             [one] => self.send(|named| self.parts.scripts.command(&one.request, named)),
-            many => self.send(|named| self.parts.scripts.batch(many.iter().map(|waiting| &waiting.request), named)),
+            many => {
+                let releases = releases_first(many, |waiting| &waiting.request);
+                let requests: Vec<&Request> = many.iter().map(|waiting| &waiting.request).collect();
+                self.send(|named| self.parts.scripts.batch(&requests, releases, named))
+            }
         }
     }
 

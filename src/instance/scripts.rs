@@ -27,7 +27,8 @@ const MARK: &str = include_str!("lua/mark.lua");
 const RELEASE: &str = include_str!("lua/release.lua");
 
 const ACQUIRE_ONE: &str = include_str!("lua/acquire_one.lua");
-const RELEASE_ONE: &str = include_str!("lua/release_one.lua");
+const ACQUIRE_ALONE: &str = include_str!("lua/acquire_alone.lua");
+const RELEASE_ALONE: &str = include_str!("lua/release_alone.lua");
 const RENEW: &str = include_str!("lua/renew.lua");
 const BATCH: &str = include_str!("lua/batch.lua");
 
@@ -60,13 +61,15 @@ impl Text {
 }
 
 impl Scripts {
-    fn with([claim, prolong]: [&str; 2], acquire_one: &str, release_one: &str) -> Self {
+    /// `alone` are the short ways of an acquire and of a release that are alone in their command.
+    fn with([claim, prolong]: [&str; 2], alone: [&[&str]; 2]) -> Self {
+        let [acquire_alone, release_alone] = alone.map(<[&str]>::concat);
         Self {
             acquire: Text::of(&[
                 ADMISSION,
-                acquire_one,
-                CLOCK,
                 claim,
+                &acquire_alone,
+                CLOCK,
                 prolong,
                 REFUSED,
                 TAKE_BACK,
@@ -74,9 +77,20 @@ impl Scripts {
                 CALL_ACQUIRE,
             ]),
             extend: Text::of(&[ADMISSION, CLOCK, prolong, REFUSED, EXTEND, CALL_EXTEND]),
-            release: Text::of(&[release_one, MARK, RELEASE, CALL_RELEASE]),
+            release: Text::of(&[&release_alone, MARK, RELEASE, CALL_RELEASE]),
             batch: Text::of(&[
-                ADMISSION, CLOCK, claim, prolong, REFUSED, TAKE_BACK, ACQUIRE, EXTEND, MARK, RELEASE, BATCH,
+                ADMISSION,
+                CLOCK,
+                claim,
+                ACQUIRE_ONE,
+                prolong,
+                REFUSED,
+                TAKE_BACK,
+                ACQUIRE,
+                EXTEND,
+                MARK,
+                RELEASE,
+                BATCH,
             ]),
             renew: Text::of(&[ADMISSION, CLOCK, prolong, RENEW]),
             admit: Text::of(&[ADMIT]),
@@ -85,16 +99,17 @@ impl Scripts {
 
     /// The scripts for a server, given the version of Redis that it is compatible with.
     pub(super) fn for_version(major: u32) -> &'static Self {
-        static SINCE_7: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], ACQUIRE_ONE, RELEASE_ONE));
+        static SINCE_7: LazyLock<Scripts> =
+            LazyLock::new(|| Scripts::with([CLAIM, PROLONG], [&[ACQUIRE_ONE, ACQUIRE_ALONE], &[RELEASE_ALONE]]));
         static SINCE_6_2: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::with([CLAIM_6_2, PROLONG_6_2], "", RELEASE_ONE));
+            LazyLock::new(|| Scripts::with([CLAIM_6_2, PROLONG_6_2], [&[], &[RELEASE_ALONE]]));
         if major >= 7 { &SINCE_7 } else { &SINCE_6_2 }
     }
 
     /// The scripts without their shortcuts, to be compared with those that have them.
     #[cfg(feature = "testing")]
     pub(super) fn without_shortcuts() -> &'static Self {
-        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], "", ""));
+        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], [&[], &[]]));
         &PLAIN
     }
 
@@ -136,20 +151,38 @@ impl Scripts {
         command
     }
 
-    /// The one command that carries out all `requests`, in their order.
-    pub(super) fn batch<'a>(&self, requests: impl Iterator<Item = &'a Request> + Clone, named: Option<&Named>) -> Cmd {
-        let resources: usize = requests.clone().map(|request| request.claim().resources.len()).sum();
-        let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(&self.batch.hash).arg(2 * resources);
-        for request in requests.clone() {
-            add_keys(&mut command, request.claim());
+    /// The one command that carries out all `requests`, in their order, the first `releases` of them all
+    /// together: see [`releases_first`].
+    pub(super) fn batch(&self, requests: &[&Request], releases: usize, named: Option<&Named>) -> Cmd {
+        let (first, others) = requests.split_at(releases.min(requests.len()));
+        let claims = || requests.iter().map(|request| request.claim());
+        let acquired = others.iter().find(|request| matches!(request, Request::Acquire(_)));
+        let ttl = acquired.map_or(Duration::ZERO, |request| request.claim().ttl);
+        let retention = claims().next().map_or(Duration::ZERO, |claim| claim.fence_retention);
+        let letters: String = others.iter().map(|request| letter(request, ttl, retention)).collect();
+
+        let keys: usize = claims().map(|claim| 2 * claim.resources.len()).sum();
+        let mut command = Cmd::with_capacity(9 + keys + 2 * requests.len(), 256 * requests.len());
+        command.arg("EVALSHA").arg(&self.batch.hash).arg(keys);
+        let locks = first.iter().flat_map(|release| release.claim().resources.lock_keys());
+        let fences = first.iter().flat_map(|release| release.claim().resources.fence_keys());
+        for key in locks.chain(fences) {
+            command.arg(key);
         }
+        others.iter().for_each(|request| add_keys(&mut command, request.claim()));
+
         add_record(&mut command, named, false);
-        for request in requests {
+        command.arg(first.len()).arg(millis(ttl)).arg(millis(retention)).arg(&letters);
+        for release in first {
+            command.arg(release.claim().value.as_bytes()).arg(release.claim().token.closed().to_wire());
+        }
+        for (request, letter) in others.iter().zip(letters.chars()) {
             let claim = request.claim();
-            command.arg(kind(request)).arg(claim.resources.len()).arg(claim.value.as_bytes());
-            command.arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(claim.token.closed().to_wire());
-            command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
+            command.arg(claim.value.as_bytes()).arg(claim.token.to_wire());
+            if letter != USUAL_ACQUIRE {
+                command.arg(claim.token.closed().to_wire()).arg(claim.resources.len()).arg(millis(claim.ttl));
+                command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
+            }
         }
         command
     }
@@ -197,13 +230,43 @@ fn add_record(command: &mut Cmd, named: Option<&Named>, instant_has_come: bool) 
     };
 }
 
-fn kind(request: &Request) -> &'static str {
+/// The letter of an acquire of one resource without a holder, with the usual ttl and retention.
+const USUAL_ACQUIRE: char = 'a';
+
+/// What batch.lua calls a request by.
+fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> char {
     match request {
-        Request::Acquire(_) => "acquire",
-        Request::Extend(_) => "extend",
-        Request::Release(claim) if claim.resent => "release resent",
-        Request::Release(_) => "release",
+        Request::Acquire(claim) => {
+            let is_usual = claim.resources.len() == 1
+                && claim.value.holder_prefix().is_empty()
+                && (claim.ttl, claim.fence_retention) == (usual_ttl, usual_retention);
+            if is_usual { USUAL_ACQUIRE } else { 'A' }
+        }
+        Request::Extend(_) => 'E',
+        Request::Release(claim) if claim.resent => 'S',
+        Request::Release(_) => 'R',
     }
+}
+
+/// Puts the releases first that a batch can carry out all together, and gives how many they are: those
+/// of one resource for which nothing was sent twice, and which stand behind nothing else of their own
+/// round (P6). They may pass others by: no answer had reached those who made them.
+pub(super) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Request) -> usize {
+    let usual_retention = batch.first().map(|first| request(first).claim().fence_retention);
+    let mut first = 0;
+    for at in 0..batch.len() {
+        let (before, rest) = batch.split_at_mut(at);
+        let Some(Request::Release(claim)) = rest.first().map(&request) else { continue };
+        let can_lead = !claim.resent
+            && claim.resources.len() == 1
+            && Some(claim.fence_retention) == usual_retention
+            && !before.iter().any(|before| request(before).claim().value == claim.value);
+        if can_lead && let Some(passed) = batch.get_mut(first..=at) {
+            passed.rotate_right(1);
+            first += 1;
+        }
+    }
+    first
 }
 
 fn add_keys(command: &mut Cmd, claim: &Claim) {
@@ -214,4 +277,71 @@ fn add_keys(command: &mut Cmd, claim: &Claim) {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{FencingToken, Value};
+    use crate::resource::Resources;
+
+    const ACQUIRE: fn(Arc<Claim>) -> Request = Request::Acquire;
+    const EXTEND: fn(Arc<Claim>) -> Request = Request::Extend;
+    const RELEASE: fn(Arc<Claim>) -> Request = Request::Release;
+
+    /// Of the round with this number.
+    fn claim(round: u128, names: &[&str], resent: bool) -> Arc<Claim> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        Arc::new(Claim {
+            resources: Resources::new(b"", names.into()).unwrap(),
+            value: Value::new("", round, ""),
+            token: FencingToken::from_number(4096).unwrap(),
+            ttl: Duration::from_secs(1),
+            fence_retention: Duration::from_secs(60),
+            resent,
+        })
+    }
+
+    fn one(kind: fn(Arc<Claim>) -> Request, round: u128) -> Request {
+        kind(claim(round, &["a"], false))
+    }
+
+    /// What a batch makes of `requests`: how many releases come first, and where each was before.
+    fn ordered(requests: Vec<Request>) -> (usize, Vec<usize>) {
+        let mut batch: Vec<(usize, Request)> = requests.into_iter().enumerate().collect();
+        let first = releases_first(&mut batch, |(_, request)| request);
+        (first, batch.into_iter().map(|(at, _)| at).collect())
+    }
+
+    #[test]
+    fn releases_pass_by_what_is_not_of_their_own_round() {
+        let batch = vec![one(ACQUIRE, 1), one(RELEASE, 2), one(EXTEND, 3), one(RELEASE, 4)];
+        assert_eq!(ordered(batch), (2, vec![1, 3, 0, 2]));
+    }
+
+    /// Otherwise the key would be set after it was deleted, and stay (P6).
+    #[test]
+    fn a_release_stays_behind_what_is_of_its_own_round() {
+        for earlier in [ACQUIRE, EXTEND] {
+            let batch = vec![one(RELEASE, 1), one(earlier, 2), one(RELEASE, 2), one(RELEASE, 3)];
+            assert_eq!(ordered(batch), (2, vec![0, 3, 1, 2]));
+        }
+    }
+
+    /// Otherwise both would find the key.
+    #[test]
+    fn of_two_releases_of_a_round_one_comes_first() {
+        let batch = vec![one(RELEASE, 1), one(RELEASE, 1), one(RELEASE, 2)];
+        assert_eq!(ordered(batch), (2, vec![0, 2, 1]));
+    }
+
+    #[test]
+    fn releases_that_need_more_than_a_comparison_do_not_come_first() {
+        let resent = RELEASE(claim(1, &["a"], true));
+        let several = RELEASE(claim(2, &["a", "b"], false));
+        let other_retention =
+            Claim { fence_retention: Duration::from_secs(1), ..Claim::clone(&claim(3, &["a"], false)) };
+        let batch = vec![resent, several, RELEASE(Arc::new(other_retention)), one(RELEASE, 4)];
+        assert_eq!(ordered(batch), (1, vec![3, 0, 1, 2]));
+    }
 }

@@ -6,7 +6,7 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
 use redquorum::protocol::{Identity, Origin, Record, Value};
-use redquorum::testing::conformance::{Ask, Kind, fence_of};
+use redquorum::testing::conformance::{Ask, Kind, fence_of, in_batch_order};
 
 /// A ttl that some steps wait for; the others together take less.
 pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
@@ -119,7 +119,7 @@ impl Generator<'_> {
                 if let [one] = &mut asks[..] {
                     one.has_served = self.rng.random_bool(0.5);
                 }
-                Step::Asks(asks, self.named())
+                Step::Asks(in_batch_order(asks).unwrap(), self.named())
             }
         }
     }

@@ -106,7 +106,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
     match (request, value) {
         (Request::Release(_), Value::Int(deleted)) => released(*deleted, keys),
         (Request::Release(_), _) => None,
-        // The way for one resource (acquire_one.lua).
+        // The way for one resource (acquire_alone.lua, batch.lua).
         (Request::Acquire(_), Value::Int(LEAST_EXPIRY_MS..)) if keys == 1 => Some(Reply::Granted),
         (Request::Acquire(_), value) if keys == 1 && bytes(value) == Some(b"granted") => Some(Reply::Granted),
         (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {

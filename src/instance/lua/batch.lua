@@ -1,19 +1,56 @@
--- Carries out several requests in the order in which they were made, and gives their replies.
+-- Carries out several requests and gives their replies, in their order.
 --
--- KEYS  for each request its lock keys, then its fence keys
--- ARGV  1, 2 see admission.lua; then for each request: kind, number of resources, value, ttl, token, closed, retention, holder
-local replies, key, arg = {}, 1, 3
-while ARGV[arg] do
-  local kind, count = ARGV[arg], tonumber(ARGV[arg + 1])
-  local value, ttl, token = ARGV[arg + 2], ARGV[arg + 3], ARGV[arg + 4]
-  local closed, retention, holder = ARGV[arg + 5], ARGV[arg + 6], ARGV[arg + 7]
-  if kind == 'acquire' then
-    replies[#replies + 1] = acquire(key, count, value, ttl, token, retention, holder)
-  elseif kind == 'extend' then
-    replies[#replies + 1] = extend(key, count, value, ttl, token, closed, retention)
-  else
-    replies[#replies + 1] = release(key, count, value, closed, retention, kind == 'release resent')
+-- The usual ones are short: the releases that come first are compared and deleted all together, and
+-- an acquire that is granted gives when its lock expires, as in acquire_alone.lua.
+--
+-- KEYS  the lock keys of the first releases and then their fence keys; for each other request its
+--       lock keys and then its fence keys
+-- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4, 5 the usual ttl and retention;
+--       6 a letter for each other request; for each of the first releases: value, closed; for each other
+--       request: value, token, and if its letter is no `a`: closed, number of resources, ttl,
+--       retention, holder
+local first, usual_ttl, usual_retention, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local replies, key, arg = {}, 1 + 2 * first, 7 + 2 * first
+
+if first > 0 then
+  local found, own = redis.call('MGET', unpack(KEYS, 1, first)), {}
+  for i = 1, first do
+    if found[i] == ARGV[5 + 2 * i] then
+      own[#own + 1] = KEYS[i]
+      replies[i] = 1
+    else
+      mark(KEYS[first + i], ARGV[6 + 2 * i], usual_retention)
+      replies[i] = 0
+    end
   end
-  key, arg = key + 2 * count, arg + 8
+  if #own > 0 then
+    redis.call('DEL', unpack(own))
+  end
+end
+
+local expires = ARGV[1] == '' and 'granted' or math.floor(now_us / 1000) + usual_ttl
+
+for i = 1, #letters do
+  local letter, value, token, reply = string.sub(letters, i, i), ARGV[arg], ARGV[arg + 1], nil
+  if letter == 'a' then
+    if left == 0 and acquire_one(KEYS[key], KEYS[key + 1], value, usual_ttl, token, usual_retention) then
+      reply = expires
+    else
+      reply = acquire(key, 1, value, usual_ttl, token, usual_retention, '')
+    end
+    key, arg = key + 2, arg + 2
+  else
+    local closed, count, ttl = ARGV[arg + 2], tonumber(ARGV[arg + 3]), ARGV[arg + 4]
+    local retention, holder = ARGV[arg + 5], ARGV[arg + 6]
+    if letter == 'A' then
+      reply = acquire(key, count, value, ttl, token, retention, holder)
+    elseif letter == 'E' then
+      reply = extend(key, count, value, ttl, token, closed, retention)
+    else
+      reply = release(key, count, value, closed, retention, letter == 'S') -- S: resent
+    end
+    key, arg = key + 2 * count, arg + 7
+  end
+  replies[first + i] = reply
 end
 return replies
