@@ -11,8 +11,10 @@ use super::memory::scripts::{may_vote, run};
 use super::memory::store::Store;
 use super::scripts::{Scripts, releases_first};
 use super::{Claim, Request};
-use crate::protocol::{FencingToken, Instant, Named, Raw, Record, Reply, Value};
-use crate::resource::{Resources, fence_key};
+use crate::protocol::{
+    FencingToken, Identity, Instant, Named, Origin, Raw, Record, Reply, START_UNCERTAINTY_MS, Value,
+};
+use crate::resource::{ADMISSION_KEY, Resources, fence_key};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,21 @@ impl Ask {
     }
 }
 
+/// An admission record that is to be written (P15).
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// What must be there for it, empty for nothing.
+    pub found: Vec<u8>,
+    /// The process that it is for.
+    pub identity: Identity,
+    /// What the process must sit out.
+    pub max_ttl: Duration,
+    /// From when on it may vote, as far as that is known.
+    pub vote_from_ms: Option<u64>,
+    /// Why it is written.
+    pub origin: Origin,
+}
+
 /// One set of scripts.
 #[derive(Clone, Copy)]
 pub struct Dialect(&'static Scripts);
@@ -125,6 +142,13 @@ impl Dialect {
         let mut requests = requests?;
         let releases = releases_first(&mut requests, |request| request);
         Some(self.0.batch(&requests.iter().collect::<Vec<_>>(), releases, named.as_ref()))
+    }
+
+    /// The command that writes an admission record.
+    #[must_use]
+    pub fn admit(self, admission: &Admission) -> Cmd {
+        let Admission { found, identity, max_ttl, vote_from_ms, origin } = admission;
+        self.0.admit(found, identity, *max_ttl, (*vote_from_ms, *origin))
     }
 
     /// The command that renews leases with one resource each, for the ttl of the first.
@@ -217,6 +241,27 @@ impl Mirror {
             }
         }
         Some((Reply::Granted, others))
+    }
+
+    /// As `admit.lua`: what is under the record's key afterwards, or `no string`.
+    pub fn admit(&mut self, admission: &Admission, wall_us: u64) -> Option<Vec<u8>> {
+        let key = ADMISSION_KEY.as_bytes();
+        let is_other_type = self.0.contains(key) && self.0.get(key).is_none();
+        let found = if is_other_type { Some(b"no string".as_slice()) } else { self.0.get(key) };
+        if found.unwrap_or_default() != admission.found {
+            return found.map(<[u8]>::to_vec);
+        }
+        let now_ms = wall_us / 1_000;
+        let max_ttl_ms = u64::try_from(admission.max_ttl.as_millis()).unwrap_or(u64::MAX);
+        let known = admission.vote_from_ms.filter(|from| *from > now_ms + START_UNCERTAINTY_MS);
+        let vote_from_ms = match admission.origin {
+            Origin::Opened => now_ms,
+            _ => known.unwrap_or(now_ms + max_ttl_ms),
+        };
+        let (identity, origin) = (admission.identity.clone(), admission.origin);
+        let record = Record { identity, vote_from_ms, max_ttl_ms, origin }.to_wire();
+        self.0.set(key, record.as_bytes(), None);
+        Some(record.into_bytes())
     }
 
     /// SET NX PX.

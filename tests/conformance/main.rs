@@ -6,6 +6,7 @@
 #![expect(clippy::panic, reason = "a difference is shown with all that led to it")]
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
+mod admit;
 mod compare;
 mod generate;
 mod known;

@@ -1,0 +1,84 @@
+//! `admit.lua` on real servers against its mirror: every state of the record, with every intention.
+
+use std::time::Duration;
+
+use redis::Value as Wire;
+use redquorum::protocol::{Identity, Instant, Origin, Record, START_UNCERTAINTY_MS};
+use redquorum::testing::conformance::{Admission, Content, Dialect, Mirror};
+use redquorum_testkit::{Program, Server};
+
+use crate::model::wall_us;
+
+const KEY: &str = "redquorum:admission";
+const MAX_TTL: Duration = Duration::from_secs(10);
+/// By as much may instants differ that are compared, and no less are those apart that must not be mixed up.
+const MOST_MS: u64 = 1_000;
+
+/// What is there, or is thought to be.
+const THERE: [&str; 4] = ["", "no string", "something else", "RECORD"];
+const ORIGINS: [Origin; 3] = [Origin::Blank, Origin::Waits, Origin::Opened];
+
+fn record(vote_from_ms: u64) -> Record {
+    Record { identity: Identity::new("a", "b"), vote_from_ms, max_ttl_ms: 5_000, origin: Origin::Waits }
+}
+
+fn same(one: &[u8], other: &[u8]) -> bool {
+    match (Record::from_wire(one), Record::from_wire(other)) {
+        (Some(one), Some(other)) => {
+            let near = one.vote_from_ms.abs_diff(other.vote_from_ms) < MOST_MS;
+            near && Record { vote_from_ms: 0, ..one } == Record { vote_from_ms: 0, ..other }
+        }
+        _ => one == other,
+    }
+}
+
+#[test]
+fn a_record_is_written_only_over_what_was_found_and_never_with_an_instant_that_is_too_near() {
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        let dialect = Dialect::for_version(7);
+        dialect.load().exec(&mut connection).unwrap();
+        let now_ms = wall_us() / 1_000;
+        let there_is = |name: &str| if name == "RECORD" { record(now_ms).to_wire() } else { name.to_owned() };
+        let near = now_ms + START_UNCERTAINTY_MS;
+        let instants = [None, Some(0), Some(near - MOST_MS), Some(near + 20 * MOST_MS)];
+        for (there, found) in THERE.iter().flat_map(|there| THERE.map(|found| (there_is(there), there_is(found)))) {
+            for (origin, vote_from_ms) in ORIGINS.iter().flat_map(|origin| instants.map(|instant| (*origin, instant))) {
+                let identity = Identity::new("run", "replication");
+                let admission =
+                    Admission { found: found.clone().into_bytes(), identity, max_ttl: MAX_TTL, vote_from_ms, origin };
+                let mut mirror = Mirror::default();
+                redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
+                match there.as_str() {
+                    "" => {}
+                    "no string" => {
+                        redis::cmd("RPUSH").arg(KEY).arg("x").exec(&mut connection).unwrap();
+                        mirror.set_other_type(KEY);
+                    }
+                    text => {
+                        redis::cmd("SET").arg(KEY).arg(text).exec(&mut connection).unwrap();
+                        mirror.set(KEY, text);
+                    }
+                }
+                let answer = dialect.admit(&admission).query::<(Option<Vec<u8>>, u64)>(&mut connection).unwrap();
+                let expected = mirror.admit(&admission, wall_us());
+                let at = format!("{server:?}: {there:?} is there, {admission:?}");
+                let agrees = answer.0.as_deref().zip(expected.as_deref()).map(|(one, other)| same(one, other));
+                assert!(agrees.unwrap_or(answer.0 == expected), "{at}: {answer:?} instead of {expected:?}");
+                assert!(answer.1.abs_diff(wall_us()) < MOST_MS * 1_000, "{at}: {answer:?}");
+
+                let text = match redis::cmd("GET").arg(KEY).query::<Wire>(&mut connection) {
+                    Ok(Wire::BulkString(text)) => Content::Text(text, None),
+                    Ok(_) => Content::Nothing,
+                    Err(_) => Content::OtherType,
+                };
+                let kept = match (mirror.content(KEY, Instant::ZERO), text) {
+                    (Content::Text(one, None), Content::Text(other, None)) => same(&one, &other),
+                    (one, other) => one == other,
+                };
+                assert!(kept, "{at}");
+            }
+        }
+    }
+}
