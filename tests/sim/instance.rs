@@ -33,6 +33,8 @@ pub(crate) struct Request {
     pub(crate) token: FencingToken,
     pub(crate) ttl_ms: u64,
     pub(crate) retention_ms: u64,
+    /// Something of its round that sets keys was sent more than once (release only).
+    pub(crate) resent: bool,
     pub(crate) note: Option<Note>,
 }
 
@@ -40,12 +42,26 @@ pub(crate) struct Request {
 pub(crate) enum Answer {
     Granted,
     Repaired,
-    Refused { index: usize, ttl_ms: u64, value: Rc<Value>, token: Option<FencingToken> },
-    Stale { stored: FencingToken },
-    Released { deleted: usize },
-    NotAdmitted { left_ms: Option<u64> },
+    /// With how long the key lives and its value, if there is one.
+    Refused {
+        index: usize,
+        ttl_ms: Option<u64>,
+        value: Option<Rc<Value>>,
+        token: Option<FencingToken>,
+    },
+    Stale {
+        stored: FencingToken,
+    },
+    Released {
+        deleted: usize,
+    },
+    NotAdmitted {
+        left_ms: Option<u64>,
+    },
     Facts(Rc<Facts>),
-    Record { record: Option<Arc<Record>> },
+    Record {
+        record: Option<Arc<Record>>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -87,6 +103,11 @@ impl Store {
 
     fn fence(&self, now_ms: u64, key: usize) -> Option<FencingToken> {
         self.fences[key].filter(|fence| now_ms <= fence.until_ms).map(|fence| fence.token)
+    }
+
+    /// Whether the round of this request was released here.
+    pub(crate) fn has_mark(&self, request: &Request, key: usize) -> bool {
+        self.fences[key].is_some_and(|fence| fence.token == request.token.closed())
     }
 
     pub(crate) fn is(&self, mutant: Mutant) -> bool {
@@ -136,7 +157,7 @@ impl Store {
                 && (lock.value != request.value
                     || (self.is(Mutant::OwnKeyNotFree) && request.script == Script::Acquire))
             {
-                let (value, ttl_ms) = (lock.value.clone(), lock.until_ms - now_ms);
+                let (value, ttl_ms) = (Some(lock.value.clone()), Some(lock.until_ms - now_ms));
                 return Some(Answer::Refused { index, ttl_ms, value, token: self.fence(now_ms, key) });
             }
         }
@@ -163,31 +184,52 @@ impl Store {
         self.locks[key] = Some(Lock { value: request.value.clone(), until_ms });
     }
 
-    fn set_fence(&mut self, now_ms: u64, key: usize, request: &Request) {
+    fn keep_token(&mut self, now_ms: u64, key: usize, token: FencingToken, request: &Request) {
         if self.is(Mutant::TokenNotStored) {
             return;
         }
         let keep = if self.is(Mutant::FenceExpiresWithLease) { request.ttl_ms } else { request.retention_ms };
-        self.fences[key] = Some(Fence { token: request.token, until_ms: now_ms + keep });
+        self.fences[key] = Some(Fence { token, until_ms: now_ms + keep });
+    }
+
+    /// As `mark.lua`.
+    fn mark(&mut self, now_ms: u64, key: usize, request: &Request) {
+        let closed = request.token.closed();
+        let larger = self.fence(now_ms, key).filter(|stored| *stored > closed);
+        self.keep_token(now_ms, key, larger.unwrap_or(closed), request);
     }
 
     fn acquire(&mut self, now_ms: u64, request: &Request) -> Answer {
-        if let Some(refused) = self.obstacle(now_ms, request) {
+        let refused = self.obstacle(now_ms, request);
+        let before = match &refused {
+            Some(Answer::Refused { index, .. }) => *index,
+            _ => RESOURCES,
+        };
+        // What is taken or not, the round's own keys that it comes across live on (P12).
+        for key in keys(request.keys).take(before) {
+            if self.holds(now_ms, key, request) {
+                self.set_lock(now_ms, key, request);
+            }
+        }
+        if let Some(refused) = refused {
             if self.is(Mutant::PartialGrant) {
                 self.set_free_keys(now_ms, request);
             }
             return refused;
         }
-        // The largest of all: a repeat goes above it, and there is only one repeat.
-        let stored = keys(request.keys).filter_map(|key| self.fence(now_ms, key));
-        let mut stale = stored.filter(|stored| self.is_stale(*stored, request.token));
-        let named = if self.is(Mutant::FirstStaleNamed) { stale.next() } else { stale.max() };
-        if let Some(stored) = named {
+        for (index, key) in keys(request.keys).enumerate() {
+            let Some(stored) = self.fence(now_ms, key).filter(|stored| self.is_stale(*stored, request.token)) else {
+                self.keep_token(now_ms, key, request.token, request);
+                continue;
+            };
+            self.keep_token(now_ms, key, stored, request);
+            // The largest of all: a repeat goes above it, and there is only one repeat.
+            let later = keys(request.keys).skip(index + 1).filter_map(|key| self.fence(now_ms, key));
+            let stored = if self.is(Mutant::FirstStaleNamed) { stored } else { later.fold(stored, Ord::max) };
             return Answer::Stale { stored };
         }
         for key in keys(request.keys) {
             self.set_lock(now_ms, key, request);
-            self.set_fence(now_ms, key, request);
         }
         Answer::Granted
     }
@@ -202,11 +244,6 @@ impl Store {
 
     fn extend(&mut self, now_us: u64, known: Option<&Arc<Record>>, request: &Request) -> Answer {
         let now_ms = now_us / 1000;
-        if !self.is(Mutant::ExtendTakesForeign)
-            && let Some(refused) = self.obstacle(now_ms, request)
-        {
-            return refused;
-        }
         let complete = keys(request.keys).all(|key| self.holds(now_ms, key, request));
         // P10: without the right to vote not even a key that is still there counts: the process may
         // be flushed before its quarantine ends, and would vote while a lease still rests on it.
@@ -218,14 +255,24 @@ impl Store {
         if must_be_admitted && let Some(answer) = self.not_admitted(now_us, known, false) {
             return answer;
         }
+        if !self.is(Mutant::ExtendTakesForeign)
+            && let Some(refused) = self.obstacle(now_ms, request)
+        {
+            return refused;
+        }
+        for (index, key) in keys(request.keys).enumerate() {
+            let missing = self.lock(now_ms, key).is_none();
+            // P6, P10: the lease was released, this extend is late.
+            let late = self.fence(now_ms, key) == Some(request.token.closed()) && !self.is(Mutant::LateExtendRepairs);
+            if missing && (late || self.is(Mutant::NoRepair)) {
+                return Answer::Refused { index, ttl_ms: None, value: None, token: self.fence(now_ms, key) };
+            }
+        }
         for key in keys(request.keys) {
             let own = self.holds(now_ms, key, request);
-            if !own && self.is(Mutant::NoRepair) {
-                return Answer::Refused { index: 0, ttl_ms: 0, value: request.value.clone(), token: None };
-            }
             self.set_lock(now_ms, key, request);
             if !own && self.fence(now_ms, key).is_none_or(|stored| stored < request.token) {
-                self.set_fence(now_ms, key, request);
+                self.keep_token(now_ms, key, request.token, request);
             }
         }
         if complete { Answer::Granted } else { Answer::Repaired }
@@ -240,10 +287,10 @@ impl Store {
                 self.locks[key] = None;
                 deleted += 1;
             }
-            // Also where a key was deleted: it may be the first send's, with the repeat on its way.
-            let bars = !(self.is(Mutant::NoBar) || own && self.is(Mutant::NoBarWhereDeleted));
-            if bars && self.fence(now_ms, key).is_none_or(|stored| stored < request.token) {
-                self.set_fence(now_ms, key, request);
+            // P6: where a key was deleted, it may be the first send's, with the repeat on its way.
+            let marks = if own { request.resent && !self.is(Mutant::NoBarWhereDeleted) } else { true };
+            if marks && !self.is(Mutant::NoBar) {
+                self.mark(now_ms, key, request);
             }
         }
         Answer::Released { deleted }

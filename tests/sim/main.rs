@@ -10,6 +10,7 @@ mod clock;
 mod faults;
 mod instance;
 mod invariants;
+mod mirror;
 mod mutants;
 mod rng;
 mod runner;

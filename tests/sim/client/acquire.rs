@@ -22,7 +22,8 @@ impl World {
         let terms = Terms::new(Duration::from_millis(ttl_ms), drift).expect("terms");
         let id = self.fresh_id();
         let value = self.draw_value(c, id);
-        let ticket = Ticket { id, value, keys, late_extend: Cell::new(false), paid: Cell::new(false) };
+        let ticket =
+            Ticket { id, value, keys, late_extend: Cell::new(false), resent: Cell::new(false), paid: Cell::new(false) };
         let token = FencingToken::propose(self.wall_us(c), self.clients[c].last_seen);
         let purpose = Purpose::Acquire { repeats: 0, before: InstanceSet::default() };
         self.start_acquire(c, Rc::new(ticket), token, terms, purpose);
@@ -99,6 +100,7 @@ impl World {
             self.stats.stale_repeats += 1;
             let token = if self.is(Mutant::SameTokenAgain) { old_token } else { stored.next_grant() };
             let granted = round_grants(self, c, at);
+            ticket.resent.set(true);
             self.start_acquire(c, ticket, token, terms, Purpose::Acquire { repeats: repeats + 1, before: owed });
             if self.is(Mutant::KeepOldGrants) {
                 self.keep_grants(c, granted);

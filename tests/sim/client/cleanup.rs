@@ -31,6 +31,7 @@ impl World {
             token,
             ttl_ms: u64::try_from(terms.ttl().as_millis()).unwrap_or(0),
             retention_ms: 86_400_000,
+            resent: ticket.resent.get(),
         });
         let id = self.fresh_id();
         let until = self.client_now(c).saturating_add(terms.ttl() + terms.drift());

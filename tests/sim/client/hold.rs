@@ -88,6 +88,7 @@ impl World {
         };
         let id = self.fresh_id();
         tell!(self, "client {c} extends round {}", ticket.id);
+        ticket.resent.set(true);
         let flight =
             Flight { id, purpose: Purpose::Extend, round, started_at: now, terms, token, ticket, decided: false };
         self.launch(c, flight, Script::Extend);

@@ -30,6 +30,8 @@ pub(crate) struct Ticket {
     pub(crate) keys: u8,
     /// An extend may still be on its way that could set a key again.
     pub(crate) late_extend: Cell<bool>,
+    /// Something that sets keys was sent more than once: its release leaves a mark (P6).
+    pub(crate) resent: Cell<bool>,
     /// Everything that was asked to release it has answered.
     pub(crate) paid: Cell<bool>,
 }
@@ -190,6 +192,7 @@ impl World {
             token: flight.token,
             ttl_ms: u64::try_from(flight.terms.ttl().as_millis()).unwrap_or(0),
             retention_ms: 86_400_000,
+            resent: false,
         });
         self.stats.rounds += 1;
         for id in InstanceId::all(self.servers.len()) {
@@ -265,7 +268,7 @@ impl Flight {
 }
 
 /// What an answer means to a round.
-fn translate(answer: &Answer) -> Reply {
+pub(crate) fn translate(answer: &Answer) -> Reply {
     match answer {
         Answer::Granted | Answer::Released { .. } => Reply::Granted,
         Answer::Repaired => Reply::Repaired,
@@ -276,8 +279,8 @@ fn translate(answer: &Answer) -> Reply {
         Answer::Stale { stored } => Reply::Stale { stored: *stored },
         Answer::Refused { index, ttl_ms, value, token } => Reply::Refused(Refusal {
             resource: *index,
-            value: Some(value.as_bytes().to_vec()),
-            expires_in: Some(std::time::Duration::from_millis(*ttl_ms)),
+            value: value.as_ref().map(|value| value.as_bytes().to_vec()),
+            expires_in: ttl_ms.map(std::time::Duration::from_millis),
             token: *token,
         }),
     }

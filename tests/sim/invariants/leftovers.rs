@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use crate::client::Ticket;
-use crate::instance::{Answer, Request, Script, keys};
+use crate::instance::{Answer, Request, Script, Store, keys};
 use crate::world::World;
 
 const NAME: &str = "a round that is over leaves no key";
@@ -15,9 +15,15 @@ const NAME: &str = "a round that is over leaves no key";
 impl World {
     /// A script set a key of a round that was over.
     pub(super) fn check_late_set(&mut self, i: usize, request: &Request, ticket: &Ticket, answer: &Answer) {
-        let sets = *answer == Answer::Granted && request.script == Script::Acquire;
+        let marked = |store: &Store, key: usize| store.has_mark(request, key);
+        let sets = match (request.script, answer) {
+            (Script::Acquire, Answer::Granted) => true,
+            // The mark may be gone with a later grant: then the extend sets a key that gives nobody a vote.
+            (Script::Extend, Answer::Repaired) => keys(request.keys).any(|key| marked(&self.servers[i].store, key)),
+            _ => false,
+        };
         if sets && ticket.paid.get() && !self.servers[i].lost_data {
-            self.violate(NAME, format!("instance {i} granted round {} after its release", ticket.id));
+            self.violate(NAME, format!("instance {i} set a key of round {} after its release", ticket.id));
         }
     }
 

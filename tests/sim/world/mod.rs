@@ -365,6 +365,7 @@ fn blank() -> Request {
         token: FencingToken::propose(0, None),
         ttl_ms: 0,
         retention_ms: 0,
+        resent: false,
         note: None,
     }
 }

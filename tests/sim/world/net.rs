@@ -96,8 +96,10 @@ impl World {
         };
         if self.rng.permille(net.duplicate_permille) {
             self.stats.duplicates += 1;
-            if let Some(ticket) = ticket.filter(|_| request.script == Script::Extend) {
-                ticket.late_extend.set(true);
+            // The network delivers once; what arrives twice was sent twice, which a release must know.
+            if let Some(ticket) = ticket.filter(|_| request.script != Script::Release) {
+                ticket.resent.set(true);
+                ticket.late_extend.set(ticket.late_extend.get() || request.script == Script::Extend);
             }
             let late = self.delay() + self.delay();
             self.schedule(late, event());

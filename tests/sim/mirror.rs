@@ -1,0 +1,189 @@
+//! The fake instance does what the in-process instance does, which `tests/conformance` compares with
+//! real servers: so what the simulator shows is true of the scripts.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redquorum::protocol::{FencingToken, Identity, Instant, Origin, Record, Refusal, Reply, Value};
+use redquorum::testing::conformance::{Admission, Ask, Content, Kind, Mirror, fence_of};
+
+use crate::admission::Note;
+use crate::client::translate;
+use crate::instance::{Answer, RESOURCES, Request, Script, Store, keys};
+use crate::rng::Rng;
+
+const NAMES: [&str; RESOURCES] = ["a", "b", "c"];
+const ADMISSION_KEY: &str = "redquorum:admission";
+/// Steps of a sequence.
+const STEPS: usize = 60;
+/// Time passes in even milliseconds and durations are odd, so that nothing ends at the very instant at
+/// which it is looked at: there the in-process instance counts in nanoseconds.
+const DURATIONS_MS: [u64; 4] = [5, 21, 401, 90_001];
+
+/// Both, with what they were told.
+struct Pair {
+    fake: Store,
+    mirror: Mirror,
+    rng: Rng,
+    now_ms: u64,
+    record: Record,
+}
+
+/// Carries random sequences out on both; gives what was answered how, or the first difference.
+pub(crate) fn compare(sequences: u64) -> Result<Vec<String>, String> {
+    let mut answers = BTreeSet::new();
+    for seed in 0..sequences {
+        let mut pair = Pair::new(seed);
+        for step in 0..STEPS {
+            let told = pair.step().map_err(|difference| format!("sequence {seed}, step {step}: {difference}"))?;
+            answers.extend(told);
+        }
+    }
+    Ok(answers.into_iter().collect())
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let now_ms = 1_750_000_000_000;
+        let record = Record {
+            identity: Identity::new("run", "replication"),
+            vote_from_ms: now_ms + 100,
+            max_ttl_ms: 1_000,
+            origin: Origin::Blank,
+        };
+        let mut pair = Self { fake: Store::default(), mirror: Mirror::default(), rng: Rng::new(seed), now_ms, record };
+        pair.set_record();
+        pair
+    }
+
+    fn set_record(&mut self) {
+        self.fake.record = Some(Arc::new(self.record.clone()));
+        self.mirror.set(ADMISSION_KEY, &self.record.to_wire());
+    }
+
+    /// What was answered, in a word; `None` if nothing was asked.
+    fn step(&mut self) -> Result<Option<String>, String> {
+        self.now_ms += 2 * self.rng.pick(&[0, 0, 0, 1, 3, 11, 210]);
+        if self.rng.percent(2) {
+            self.fake.flush();
+            self.mirror.flush();
+            if self.rng.percent(70) {
+                self.set_record();
+            }
+            return Ok(None);
+        }
+        if self.rng.percent(8) {
+            return self.admit().map(Some);
+        }
+        let (request, ask) = self.ask();
+        let other = Record { identity: Identity::new("another", "process"), ..self.record.clone() };
+        let known = match self.rng.below(10) {
+            0 => Some(Arc::new(other)),
+            1..4 => None,
+            _ => Some(Arc::new(self.record.clone())),
+        };
+        let now_us = self.now_ms * 1000;
+        let answer = self.fake.execute(now_us, (known.as_ref(), ask.has_served), &request);
+        let now = Instant::from_millis(self.now_ms);
+        let reply = self.mirror.run(&ask, known.as_deref(), now, now_us).ok_or("no names to lock")?;
+        let complete = keys(request.keys).count();
+        let expected = match answer {
+            Answer::Released { deleted } if deleted < complete => Reply::Refused(Refusal::default()),
+            _ => translate(&answer),
+        };
+        if expected != reply {
+            return Err(format!("{request:?} was answered {expected:?}, and {reply:?} in the process"));
+        }
+        self.compare_contents(now).map_err(|difference| format!("after {request:?}: {difference}"))?;
+        let word = format!("{answer:?}");
+        let word = word.split([' ', '(']).next().unwrap_or_default();
+        Ok(Some(format!("{:?} {word}", request.script)))
+    }
+
+    /// Somebody writes the record, over what it was or over something that is there no more (P15).
+    fn admit(&mut self) -> Result<String, String> {
+        let there = self.fake.record.clone();
+        let found = if self.rng.percent(80) {
+            there
+        } else {
+            self.rng.pick(&[None, Some(&self.record)]).cloned().map(Arc::new)
+        };
+        let note = Note {
+            identity: self.record.identity.clone(),
+            max_ttl_ms: self.rng.pick(&[1, 101, 1_000]),
+            origin: self.rng.pick(&[Origin::Blank, Origin::Waits, Origin::Opened]),
+            vote_from_ms: self.rng.pick(&[None, Some(0), Some(self.now_ms + 100), Some(self.now_ms + 60_000)]),
+            found,
+        };
+        let admission = Admission {
+            found: note.found.as_ref().map(|record| record.to_wire().into_bytes()).unwrap_or_default(),
+            identity: note.identity.clone(),
+            max_ttl: Duration::from_millis(note.max_ttl_ms),
+            vote_from_ms: note.vote_from_ms,
+            origin: note.origin,
+        };
+        let (mut request, _) = self.ask();
+        let Some(asked) = Rc::get_mut(&mut request) else { return Err("a request is shared".to_owned()) };
+        (asked.script, asked.note) = (Script::Admit, Some(note));
+        let answer = self.fake.execute(self.now_ms * 1000, (None, false), &request);
+        let expected = self.mirror.admit(&admission, self.now_ms * 1000);
+        let Answer::Record { record } = answer else { return Err(format!("{admission:?} was answered {answer:?}")) };
+        let record = record.map(|record| record.to_wire().into_bytes());
+        if record != expected {
+            return Err(format!("{admission:?} leaves {record:?}, and {expected:?} in the process"));
+        }
+        Ok("Admit Record".to_owned())
+    }
+
+    fn ask(&mut self) -> (Rc<Request>, Ask) {
+        let (script, kind) = self.rng.pick(&[
+            (Script::Acquire, Kind::Acquire),
+            (Script::Acquire, Kind::Acquire),
+            (Script::Extend, Kind::Extend),
+            (Script::Release, Kind::Release),
+        ]);
+        let mask = u8::try_from(1 + self.rng.below((1 << RESOURCES) - 1)).unwrap_or(1);
+        let nonce = self.rng.below(4);
+        // Mostly the same token for the same value, so that requests belong together.
+        let number = if self.rng.percent(80) { nonce } else { self.rng.below(6) };
+        // So large that doubles lose the low digits (P13).
+        let token = FencingToken::from_number((1 << 62) + number * 4096).unwrap_or(FencingToken::propose(0, None));
+        let (ttl_ms, retention_ms) = (self.rng.pick(&DURATIONS_MS), self.rng.pick(&DURATIONS_MS));
+        let resent = self.rng.percent(50);
+        let value = Rc::new(Value::new("", u128::from(nonce), ""));
+        let request = Request { script, keys: mask, value, token, ttl_ms, retention_ms, resent, note: None };
+        let ask = Ask {
+            kind,
+            names: keys(mask).map(|key| NAMES[key].to_owned()).collect(),
+            holder: String::new(),
+            nonce: u128::from(nonce),
+            token,
+            ttl: Duration::from_millis(ttl_ms),
+            retention: Duration::from_millis(retention_ms),
+            resent,
+            has_served: script == Script::Acquire && self.rng.percent(30),
+        };
+        (Rc::new(request), ask)
+    }
+
+    fn compare_contents(&mut self, now: Instant) -> Result<(), String> {
+        for (key, name) in NAMES.iter().enumerate() {
+            let text = |text: &[u8], until_ms: u64| {
+                Content::Text(text.to_vec(), Some(Duration::from_millis(until_ms - self.now_ms)))
+            };
+            let lock = self.fake.lock(self.now_ms, key);
+            let lock = lock.map_or(Content::Nothing, |lock| text(lock.value.as_bytes(), lock.until_ms));
+            let fence = self.fake.fences[key].filter(|fence| self.now_ms <= fence.until_ms);
+            let fence = fence.map_or(Content::Nothing, |fence| text(fence.token.to_wire().as_bytes(), fence.until_ms));
+            for (key, expected) in [((*name).to_owned(), lock), (fence_of(name), fence)] {
+                let found = self.mirror.content(&key, now);
+                if found != expected {
+                    return Err(format!("{key:?} holds {expected:?}, and {found:?} in the process"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
