@@ -19,9 +19,8 @@ use crate::runtime::release::release;
 /// was asked for. Dropping it releases the lock in the background, from any thread, and never blocks.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
-    shared: Arc<Shared>,
+    lease: LeaseView,
     settings: Arc<Settings>,
-    hold: Arc<Hold>,
     /// Whether the lease was left: nothing to do when this is dropped.
     has_left: bool,
 }
@@ -38,7 +37,7 @@ pub struct Released {
 
 impl Guard {
     pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, hold: Arc<Hold>) -> Self {
-        Self { shared, settings, hold, has_left: false }
+        Self { lease: LeaseView::new(shared, hold), settings, has_left: false }
     }
 
     /// The number to store with what the lock protects; larger for every later holder.
@@ -53,7 +52,7 @@ impl Guard {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold.token()
+        self.lease.fencing_token()
     }
 
     /// Whether the lock may still be relied on, by this machine's clock. Once false it stays so.
@@ -62,13 +61,13 @@ impl Guard {
     /// fencing token protects against that.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        !self.remaining().is_zero()
+        self.lease.is_valid()
     }
 
     /// How long the lock may still be relied on; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining(&*self.shared.clock)
+        self.lease.remaining()
     }
 
     /// Waits until the lock is lost, and tells why. Any number may wait.
@@ -90,13 +89,13 @@ impl Guard {
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
-        self.lease().lost().await
+        self.lease.lost().await
     }
 
     /// A view of the lease, to be given to the work that the lock protects.
     #[must_use]
     pub fn lease(&self) -> LeaseView {
-        LeaseView::new(Arc::clone(&self.shared), Arc::clone(&self.hold))
+        self.lease.clone()
     }
 
     /// Keeps the lock for another ttl from now; gives the new remaining validity.
@@ -115,7 +114,7 @@ impl Guard {
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
     /// quorum answered in time, which may be tried again.
     pub async fn extend(&mut self) -> Result<Duration, ExtendError> {
-        let ttl = self.hold.claim().ttl;
+        let ttl = self.lease.hold.claim().ttl;
         self.extend_with(Some(ttl)).await
     }
 
@@ -132,7 +131,8 @@ impl Guard {
 
     async fn extend_with(&mut self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
         let terms = self.settings.terms(ttl)?;
-        extend(&self.shared, &self.hold, terms).await.map_err(|failure| extend_error(&self.shared, failure))
+        let LeaseView { shared, hold } = &self.lease;
+        extend(shared, hold, terms).await.map_err(|failure| extend_error(shared, failure))
     }
 
     /// Releases the lock and waits until a quorum of instances has answered.
@@ -149,13 +149,14 @@ impl Guard {
     /// background, and the keys expire with their ttl at the latest; there is nothing to repeat.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.has_left = true;
-        let (is_valid, is_gone) = (self.is_valid(), self.hold.is_gone());
-        let Some((claim, asked)) = self.shared.keeper.leave(&self.hold) else {
+        let LeaseView { shared, hold } = &self.lease;
+        let (is_valid, is_gone) = (self.is_valid(), hold.is_gone());
+        let Some((claim, asked)) = shared.keeper.leave(hold) else {
             return Ok(Released { was_still_held: is_valid }); // other guards of its holder go on
         };
-        match release(&self.shared, &claim, asked).await {
+        match release(shared, &claim, asked).await {
             Ok(was_still_held) => Ok(Released { was_still_held: was_still_held && !is_gone }),
-            Err(round) => Err(release_error(&self.shared, &round)),
+            Err(round) => Err(release_error(shared, &round)),
         }
     }
 
@@ -168,28 +169,26 @@ impl Guard {
     pub fn keep_until_expiry(mut self) -> Duration {
         let remaining = self.remaining();
         self.has_left = true;
-        self.hold.keep_keys();
-        let _ = self.shared.keeper.leave(&self.hold); // nothing is to be released
+        let LeaseView { shared, hold } = &self.lease;
+        hold.keep_keys();
+        let _ = shared.keeper.leave(hold); // nothing is to be released
         remaining
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        let LeaseView { shared, hold } = &self.lease;
         if !self.has_left
-            && let Some((claim, asked)) = self.shared.keeper.leave(&self.hold)
+            && let Some((claim, asked)) = shared.keeper.leave(hold)
         {
-            self.shared.release_in_background(&claim, asked); // P22
+            shared.release_in_background(&claim, asked); // P22
         }
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard")
-            .field("resources", &self.hold.claim().resources.display_all())
-            .field("fencing_token", &self.fencing_token())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
+        self.lease.show_as("Guard", f)
     }
 }

@@ -14,8 +14,8 @@ use crate::runtime::hold::Hold;
 /// Given to the work by [`Lock::run`](crate::Lock::run) and by [`Guard::lease`](crate::Guard::lease).
 #[derive(Clone)]
 pub struct LeaseView {
-    shared: Arc<Shared>,
-    hold: Arc<Hold>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 impl LeaseView {
@@ -50,14 +50,19 @@ impl LeaseView {
         let end = self.hold.wait_for_end(&*self.shared.clock).await;
         loss(&self.shared, &self.hold.claim(), end)
     }
-}
 
-impl fmt::Debug for LeaseView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseView")
+    /// Shows the lease under the name of what holds this view.
+    pub(crate) fn show_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
             .field("resources", &self.hold.claim().resources.display_all())
             .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for LeaseView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.show_as("LeaseView", f)
     }
 }

@@ -151,13 +151,13 @@ impl Dialect {
         self.0.admit(found, identity, *max_ttl, (*vote_from_ms, *origin))
     }
 
-    /// The command that renews leases with one resource each, for the ttl of the first.
+    /// The command that renews leases with one resource each, for the longest of their ttls.
     #[must_use]
     pub fn renew(self, namespace: &str, leases: &[Ask], record: Option<&Record>) -> Option<Cmd> {
         let claims: Option<Vec<Arc<Claim>>> =
             leases.iter().map(|lease| Some(Arc::clone(lease.request(namespace)?.claim()))).collect();
         let named = record.map(|record| Named::new(record.clone(), false));
-        Some(self.0.renew(&claims?, leases.first()?.ttl, named.as_ref()))
+        Some(self.0.renew(&claims?, named.as_ref()))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::future::ready;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::Value;
 use tokio::time::timeout;
@@ -16,13 +15,13 @@ impl Link {
     /// Queues one command that extends all `claims`.
     ///
     /// It does not wait in the lane: a release that is called later is sent later in any case (P6).
-    pub(super) fn renew(self: &Arc<Self>, claims: Vec<Arc<Claim>>, ttl: Duration) -> Renewal {
+    pub(super) fn renew(self: &Arc<Self>, claims: Vec<Arc<Claim>>) -> Renewal {
         let count = claims.len();
         if self.is_silent() {
             return Box::pin(ready(vec![Some(Reply::NotSent(Cause::Silent)); count]));
         }
         self.note_request();
-        let sent = self.send(|named| self.scripts().renew(&claims, ttl, named));
+        let sent = self.send(|named| self.scripts().renew(&claims, named));
         let link = Arc::clone(self);
         Box::pin(async move {
             let Ok(result) = timeout(link.deadline(), sent.result).await else {

@@ -122,9 +122,11 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     /// Queues a request.
     fn call(&self, request: Request) -> Call;
 
-    /// Queues extends of leases with one resource each and this ttl, as few commands as possible.
-    fn renew(&self, claims: Vec<Arc<Claim>>, ttl: Duration) -> Renewal {
-        let _ = ttl; // as in the claims
+    /// Queues extends of leases with one resource each, as few commands as possible.
+    ///
+    /// Every key lives for its claim's ttl from then on. Where the ttls differ it may live longer, up
+    /// to the longest of them: whoever asks puts leases of one ttl together.
+    fn renew(&self, claims: Vec<Arc<Claim>>) -> Renewal {
         let calls: Vec<Call> = claims.into_iter().map(|claim| self.call(Request::Extend(claim))).collect();
         Box::pin(async move { join_all(calls).await.into_iter().map(Some).collect() })
     }

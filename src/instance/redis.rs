@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -60,9 +59,9 @@ impl Instance for RedisInstance {
         }
     }
 
-    fn renew(&self, claims: Vec<Arc<Claim>>, ttl: Duration) -> Renewal {
+    fn renew(&self, claims: Vec<Arc<Claim>>) -> Renewal {
         match &*self.reach.borrow() {
-            Reach::Up(link) => link.renew(claims, ttl),
+            Reach::Up(link) => link.renew(claims),
             Reach::Down(cause) => Box::pin(ready(vec![Some(Reply::NotSent(cause.clone())); claims.len()])),
         }
     }

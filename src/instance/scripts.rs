@@ -187,15 +187,17 @@ impl Scripts {
         command
     }
 
-    /// The one command that renews leases with one resource each and this ttl.
-    pub(super) fn renew(&self, claims: &[Arc<Claim>], ttl: Duration, named: Option<&Named>) -> Cmd {
+    /// The one command that renews leases with one resource each, for the longest of their ttls: should
+    /// they differ, no key ends before its own lease (P9), and none lives for more than `max_ttl`.
+    pub(super) fn renew(&self, claims: &[Arc<Claim>], named: Option<&Named>) -> Cmd {
+        let longest = claims.iter().map(|claim| claim.ttl).max().unwrap_or_default();
         let mut command = Cmd::with_capacity(6 + 2 * claims.len(), 256 + 160 * claims.len());
         command.arg("EVALSHA").arg(&self.renew.hash).arg(claims.len());
         for key in claims.iter().filter_map(|claim| claim.resources.lock_keys().next()) {
             command.arg(key);
         }
         add_record(&mut command, named, false);
-        command.arg(millis(ttl));
+        command.arg(millis(longest));
         for claim in claims {
             command.arg(claim.value.as_bytes());
         }
@@ -333,6 +335,18 @@ mod tests {
     fn of_two_releases_of_a_round_one_comes_first() {
         let batch = vec![one(RELEASE, 1), one(RELEASE, 1), one(RELEASE, 2)];
         assert_eq!(ordered(batch), (2, vec![0, 2, 1]));
+    }
+
+    /// Otherwise the key of the longest would end before its lease.
+    #[test]
+    fn leases_that_are_renewed_together_get_the_longest_of_their_ttls() {
+        let with_ttl = |round: u128, seconds: u64| {
+            Arc::new(Claim { ttl: Duration::from_secs(seconds), ..Claim::clone(&claim(round, &["a"], true)) })
+        };
+        let command = Scripts::for_version(7).renew(&[with_ttl(1, 2), with_ttl(2, 3), with_ttl(3, 1)], None);
+        let parts: Vec<_> = command.args_iter().collect();
+        // The name, the script, how many keys, these; the record and its instant; then the ttl.
+        assert!(matches!(parts.get(3 + 3 + 2), Some(redis::Arg::Simple(b"3000"))));
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use redquorum::Admission;
 use redquorum_testkit::{Kind, Program, ServerBuilder};
 
-use crate::support::{Outcome, THIRD};
+use crate::support::{Outcome, Stage, THIRD};
 
 /// The servers that follow a clock of their own on this machine: Valkey, if libfaketime is there.
 /// Redis is built with jemalloc, which libfaketime does not get on with.
@@ -25,6 +26,13 @@ fn library() -> Option<PathBuf> {
     candidates.into_iter().find(|path| path.exists())
 }
 
+/// A stage whose third server goes by the clock.
+pub(crate) async fn stage(program: &Program, mode: Admission) -> Outcome<(Clock, Stage)> {
+    let clock = Clock::new()?;
+    let stage = Stage::start_with(program, mode, |index, builder| clock.set_on(index, builder)).await?;
+    Ok((clock, stage))
+}
+
 /// The clock of the third server of a stage, as an offset to the machine's.
 pub(crate) struct Clock {
     library: PathBuf,
@@ -32,7 +40,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new() -> Outcome<Self> {
+    fn new() -> Outcome<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("redquorum-clock-{}-{number}", std::process::id()));
@@ -41,7 +49,7 @@ impl Clock {
         Ok(clock)
     }
 
-    pub(crate) fn set_on(&self, index: usize, builder: ServerBuilder) -> ServerBuilder {
+    fn set_on(&self, index: usize, builder: ServerBuilder) -> ServerBuilder {
         if index != THIRD {
             return builder;
         }

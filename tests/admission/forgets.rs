@@ -8,27 +8,23 @@ use redquorum_testkit::{Kind, Program, Server};
 use tokio::time::sleep;
 
 use crate::faketime;
-use crate::support::{Outcome, RECORD, Stage, ms, on_every_kind, promote, resynchronise, with_and_without};
+use crate::support::{Held, Outcome, RECORD, Stage, ms, on_every_kind, promote, resynchronise, with_and_without};
 
 #[test]
 fn an_instance_that_was_killed_and_restarted_empty_does_not_vote() -> Outcome {
     with_and_without(Program::all_required()?, |program, mode| async move {
-        let stage = Stage::start(&program, mode).await?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        let guard = stage.hold_bare_majority(&holder).await?;
-        stage.third().restart()?;
-        stage.storm(&guard, &[&other, &holder]).await
+        let held = Held::start(&program, mode).await?;
+        held.stage.third().restart()?;
+        held.storm().await
     })
 }
 
 #[test]
 fn an_instance_that_was_flushed_does_not_vote() -> Outcome {
     with_and_without(Program::all_required()?, |program, mode| async move {
-        let stage = Stage::start(&program, mode).await?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        let guard = stage.hold_bare_majority(&holder).await?;
-        stage.third().command(&["FLUSHALL"])?;
-        stage.storm(&guard, &[&other, &holder]).await
+        let held = Held::start(&program, mode).await?;
+        held.stage.third().command(&["FLUSHALL"])?;
+        held.storm().await
     })
 }
 
@@ -36,13 +32,11 @@ fn an_instance_that_was_flushed_does_not_vote() -> Outcome {
 #[test]
 fn instances_that_were_all_flushed_are_not_taken_for_new_ones() -> Outcome {
     with_and_without(Program::all_required()?, |program, mode| async move {
-        let stage = Stage::start(&program, mode).await?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        let guard = stage.hold_bare_majority(&holder).await?;
-        for server in stage.fleet.iter() {
+        let held = Held::start(&program, mode).await?;
+        for server in held.stage.fleet.iter() {
             server.command(&["FLUSHALL", "ASYNC"])?;
         }
-        stage.storm(&guard, &[&other, &holder]).await
+        held.storm().await
     })
 }
 
@@ -54,11 +48,10 @@ fn a_promoted_replica_that_lacks_the_key_does_not_vote() -> Outcome {
         let master = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
         let replica = Server::start(&program)?;
         resynchronise(&replica, &master).await?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        let guard = stage.hold_bare_majority(&holder).await?;
+        let held = Held::on(stage).await?;
         promote(&replica)?;
-        stage.switch.turn_to(replica.port());
-        stage.storm(&guard, &[&other, &holder]).await
+        held.stage.switch.turn_to(replica.port());
+        held.storm().await
     })
 }
 
@@ -67,11 +60,10 @@ fn a_master_that_was_a_replica_of_an_empty_server_in_between_does_not_vote() -> 
     with_and_without(Program::all_required()?, |program, mode| async move {
         let stage = Stage::start(&program, mode).await?;
         let empty = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        let guard = stage.hold_bare_majority(&holder).await?;
-        resynchronise(stage.third(), &empty).await?;
-        promote(stage.third())?;
-        stage.storm(&guard, &[&other, &holder]).await
+        let held = Held::on(stage).await?;
+        resynchronise(held.stage.third(), &empty).await?;
+        promote(held.stage.third())?;
+        held.storm().await
     })
 }
 
@@ -82,23 +74,23 @@ fn a_master_that_came_back_with_an_old_copy_of_itself_does_not_vote() -> Outcome
     with_and_without(Program::all_required()?, |program, mode| async move {
         let stage = Stage::start(&program, mode).await?;
         let copy = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        if let Some(record) = stage.third().command(&["GET", RECORD])?.text() {
-            copy.command(&["SET", RECORD, &record])?;
+        let held = Held::on(stage).await?;
+        let third = held.stage.third();
+        if let Some(record) = third.command(&["GET", RECORD])?.text() {
+            copy.command(&["SET", RECORD, &record])?; // but not the lock
         }
-        let guard = stage.hold_bare_majority(&holder).await?;
-        let connections = stage.third().client()?.command(&["CLIENT", "LIST"])?;
-        resynchronise(stage.third(), &copy).await?;
-        promote(stage.third())?;
+        let connections = third.client()?.command(&["CLIENT", "LIST"])?;
+        resynchronise(third, &copy).await?;
+        promote(third)?;
         let ids = |list: Option<String>| -> Vec<String> {
             let of_clients = |line: &str| Some(line.split(' ').next()?.to_owned()).filter(|_| line.contains("resp=3"));
             list.unwrap_or_default().lines().filter_map(of_clients).collect()
         };
-        let now = ids(stage.third().command(&["CLIENT", "LIST"])?.text());
+        let now = ids(third.command(&["CLIENT", "LIST"])?.text());
         // Under guard the push makes clients look at once, and they leave when they see a replica.
         let survive = ids(connections.text()).iter().all(|id| now.contains(id));
         assert!(survive || mode == Admission::On, "replication closes no connection");
-        stage.storm(&guard, &[&other, &holder]).await
+        held.storm().await
     })
 }
 
@@ -106,17 +98,15 @@ fn a_master_that_came_back_with_an_old_copy_of_itself_does_not_vote() -> Outcome
 #[test]
 fn an_instance_whose_clock_jumped_past_the_ttl_does_not_vote() -> Outcome {
     with_and_without(faketime::programs()?, |program, mode| async move {
-        let clock = faketime::Clock::new()?;
-        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        let guard = stage.hold_bare_majority(&holder).await?;
+        let (clock, stage) = faketime::stage(&program, mode).await?;
+        let held = Held::on(stage).await?;
         clock.step("+3600")?;
         if mode == Admission::On {
             sleep(ms(1_000)).await; // a heartbeat of the holder or the other
         }
-        stage.storm(&guard, &[&other, &holder]).await?;
+        held.storm().await?;
         if mode == Admission::On {
-            assert!(holder.instances()[2].clock_steps >= 1);
+            assert!(held.holder.instances()[2].clock_steps >= 1);
         }
         Ok(())
     })
@@ -125,14 +115,12 @@ fn an_instance_whose_clock_jumped_past_the_ttl_does_not_vote() -> Outcome {
 #[test]
 fn a_step_is_seen_by_the_first_grant_after_it() -> Outcome {
     with_and_without(faketime::programs()?, |program, mode| async move {
-        let clock = faketime::Clock::new()?;
-        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
-        let (holder, other) = (stage.client().await?, stage.client().await?);
-        let guard = stage.hold_bare_majority(&holder).await?;
+        let (clock, stage) = faketime::stage(&program, mode).await?;
+        let held = Held::on(stage).await?;
         clock.step("+3600")?;
         // Not one try only: a server goes by the clock that it read last, for up to a tenth of a second.
-        let second = other.lock(crate::support::LOCK).wait_at_most(ms(500)).acquire().await;
-        assert!(guard.is_valid());
+        let second = held.other.lock(crate::support::LOCK).wait_at_most(ms(500)).acquire().await;
+        assert!(held.guard.is_valid());
         assert_eq!(second.is_ok(), mode == Admission::Off, "{second:?}");
         Ok(())
     })
@@ -142,8 +130,7 @@ fn a_step_is_seen_by_the_first_grant_after_it() -> Outcome {
 #[test]
 fn a_step_while_the_client_was_cut_off_is_seen_when_it_is_back() -> Outcome {
     with_and_without(faketime::programs()?, |program, mode| async move {
-        let clock = faketime::Clock::new()?;
-        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
+        let (clock, stage) = faketime::stage(&program, mode).await?;
         let holder = stage.client().await?;
         let guard = stage.hold_bare_majority(&holder).await?;
         stage.switch.turn_to(1); // nobody listens there
@@ -169,8 +156,7 @@ fn a_clock_that_was_set_back_lengthens_no_quarantine() -> Outcome {
     let programs = faketime::programs()?;
     assert!(programs.iter().all(|program| program.kind() == Kind::Valkey));
     with_and_without(programs, |program, mode| async move {
-        let clock = faketime::Clock::new()?;
-        let stage = Stage::start_with(&program, mode, |index, builder| clock.set_on(index, builder)).await?;
+        let (clock, stage) = faketime::stage(&program, mode).await?;
         let client = stage.client().await?;
         clock.step("-3600")?;
         sleep(ms(50)).await;

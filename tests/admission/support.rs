@@ -161,6 +161,31 @@ impl Stage {
     }
 }
 
+/// The lock is held on a bare majority of a stage, and another client is there.
+pub(crate) struct Held {
+    pub(crate) guard: Guard,
+    pub(crate) other: Redlock,
+    pub(crate) holder: Redlock,
+    pub(crate) stage: Stage,
+}
+
+impl Held {
+    pub(crate) async fn start(program: &Program, mode: Admission) -> Outcome<Self> {
+        Self::on(Stage::start(program, mode).await?).await
+    }
+
+    pub(crate) async fn on(stage: Stage) -> Outcome<Self> {
+        let (holder, other) = (stage.client().await?, stage.client().await?);
+        let guard = stage.hold_bare_majority(&holder).await?;
+        Ok(Self { guard, other, holder, stage })
+    }
+
+    /// The other client, the holder and new ones try to get the lock: see [`Stage::storm`].
+    pub(crate) async fn storm(&self) -> Outcome {
+        self.stage.storm(&self.guard, &[&self.other, &self.holder]).await
+    }
+}
+
 /// How long it takes.
 #[expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {

@@ -51,11 +51,11 @@ impl Task {
             }
         }
         // Sent while the book is locked: a release that comes now is sent behind.
-        for (ttl, leases) in together {
+        for leases in together.into_values() {
             let (single, several): (Vec<_>, Vec<_>) =
                 leases.into_iter().partition(|(_, claim)| claim.resources.len() == 1);
-            single.chunks(MAX_BATCH).for_each(|leases| self.send(leases, ttl, now));
-            several.chunks(1).for_each(|lease| self.send(lease, ttl, now));
+            single.chunks(MAX_BATCH).for_each(|leases| self.send(leases, now));
+            several.chunks(1).for_each(|lease| self.send(lease, now));
         }
         book.sleep()
     }
@@ -81,7 +81,7 @@ impl Task {
         Some((next, Some(state.claim_to_extend(terms.ttl()))))
     }
 
-    fn send(&self, leases: &[Due], ttl: Duration, started_at: Instant) {
+    fn send(&self, leases: &[Due], started_at: Instant) {
         let (holds, claims): (Vec<_>, Vec<_>) = leases.iter().cloned().unzip();
         let batch = Arc::new(Batch { started_at, holds });
         for (id, instance) in InstanceId::all(self.instances.len()).zip(self.instances.iter()) {
@@ -91,7 +91,7 @@ impl Task {
                     let call = instance.call(Request::Extend(Arc::clone(several)));
                     Box::pin(async move { vec![Some(call.await)] })
                 }
-                _ => instance.renew(claims.clone(), ttl),
+                _ => instance.renew(claims.clone()),
             };
             self.going.push(Box::pin(async move { Landed::Renewed(Renewed { batch, id, replies: replies.await }) }));
         }
