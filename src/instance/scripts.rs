@@ -164,13 +164,7 @@ impl Scripts {
         let keys: usize = claims().map(|claim| 2 * claim.resources.len()).sum();
         let mut command = Cmd::with_capacity(9 + keys + 2 * requests.len(), 256 * requests.len());
         command.arg("EVALSHA").arg(&self.batch.hash).arg(keys);
-        let locks = first.iter().flat_map(|release| release.claim().resources.lock_keys());
-        let fences = first.iter().flat_map(|release| release.claim().resources.fence_keys());
-        for key in locks.chain(fences) {
-            command.arg(key);
-        }
-        others.iter().for_each(|request| add_keys(&mut command, request.claim()));
-
+        claims().for_each(|claim| add_keys(&mut command, claim));
         add_record(&mut command, named, false);
         command.arg(first.len()).arg(millis(ttl)).arg(millis(retention)).arg(&letters);
         for release in first {

@@ -134,3 +134,33 @@ fn without_mget_or_tracking_locks_are_kept_and_a_loss_is_known_by_the_next_renew
         Ok(())
     })
 }
+
+/// So many that requests share commands, in which releases are looked up together where that is allowed.
+#[test]
+fn without_mget_many_locks_at_once_are_acquired_and_released_as_ever() -> Outcome {
+    on_every_kind(|program| async move {
+        let less: Vec<String> = rule()?.iter().filter(|word| *word != "+mget").cloned().collect();
+        let server = with_rights(&program, &less)?;
+        let redlock = client(&server, Admission::On)?;
+        redlock.lock("orders:first").wait_at_most(SHORT + SLACK).acquire().await?.release().await?;
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..64 {
+            let redlock = redlock.clone();
+            tasks.spawn(async move {
+                for pair in 0..20 {
+                    let guard = redlock.lock(format!("orders:{task}:{pair}")).try_acquire().await?;
+                    if !guard.release().await?.was_still_held {
+                        return Err(format!("pair {pair} of task {task} was not held any more").into());
+                    }
+                }
+                Outcome::Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        let locks = server.keys()?.into_iter().filter(|key| key.starts_with("orders:"));
+        assert_eq!(locks.count(), 0);
+        Ok(())
+    })
+}

@@ -3,29 +3,34 @@
 -- The usual ones are short: the releases that come first are compared and deleted all together, and
 -- an acquire that is granted gives when its lock expires, as in acquire_alone.lua.
 --
--- KEYS  the lock keys of the first releases and then their fence keys; for each other request its
---       lock keys and then its fence keys
+-- KEYS  for each request its lock keys and then its fence keys
 -- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4, 5 the usual ttl and retention;
 --       6 a letter for each other request; for each of the first releases: value, closed; for each other
 --       request: value, token, and if its letter is no `a`: closed, number of resources, ttl,
 --       retention, holder
 local first, usual_ttl, usual_retention, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
-local replies, key, arg = {}, 1 + 2 * first, 7 + 2 * first
+local replies, key, arg = {}, 1, 7
 
-if first > 0 then
-  local found, own = redis.call('MGET', unpack(KEYS, 1, first)), {}
-  for i = 1, first do
-    if found[i] == ARGV[5 + 2 * i] then
-      own[#own + 1] = KEYS[i]
-      replies[i] = 1
-    else
-      mark(KEYS[first + i], ARGV[6 + 2 * i], usual_retention)
-      replies[i] = 0
-    end
+local asked, own = {}, {}
+for i = 1, first do
+  asked[i] = KEYS[2 * i - 1]
+end
+local found = first > 0 and redis.pcall('MGET', unpack(asked))
+for i = 1, first do
+  local value, closed = ARGV[arg], ARGV[arg + 1]
+  if found.err then
+    replies[i] = release(key, 1, value, closed, usual_retention, false) -- MGET is denied
+  elseif found[i] == value then
+    own[#own + 1] = KEYS[key]
+    replies[i] = 1
+  else
+    mark(KEYS[key + 1], closed, usual_retention)
+    replies[i] = 0
   end
-  if #own > 0 then
-    redis.call('DEL', unpack(own))
-  end
+  key, arg = key + 2, arg + 2
+end
+if #own > 0 then
+  redis.call('DEL', unpack(own))
 end
 
 local expires = ARGV[1] == '' and 'granted' or math.floor(now_us / 1000) + usual_ttl
