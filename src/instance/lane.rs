@@ -118,22 +118,12 @@ pub(super) fn closed() -> Cause {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use super::*;
     use crate::instance::Claim;
-    use crate::protocol::{FencingToken, Value};
-    use crate::resource::Resources;
 
     fn request() -> Request {
-        Request::Acquire(Arc::new(Claim {
-            resources: Resources::new(b"", "a".into()).unwrap(),
-            value: Value::new("", 1, ""),
-            token: FencingToken::from_number(4096).unwrap(),
-            ttl: Duration::from_secs(1),
-            fence_retention: Duration::from_secs(60),
-            resent: false,
-        }))
+        Request::Acquire(Arc::new(Claim::sample(1, &["a".to_owned()])))
     }
 
     #[test]

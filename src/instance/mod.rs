@@ -81,6 +81,21 @@ pub(crate) struct Claim {
     pub(crate) resent: bool,
 }
 
+#[cfg(test)]
+impl Claim {
+    /// What a test asks for, of the round with this number.
+    fn sample(round: u128, names: &[String]) -> Self {
+        Self {
+            resources: Resources::new(b"", names.to_vec().into()).unwrap(),
+            value: Value::new("", round, "host/1"),
+            token: FencingToken::from_number(4096).unwrap(),
+            ttl: Duration::from_secs(1),
+            fence_retention: Duration::from_secs(60),
+            resent: false,
+        }
+    }
+}
+
 /// A request to one instance.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {

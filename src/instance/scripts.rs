@@ -278,8 +278,6 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{FencingToken, Value};
-    use crate::resource::Resources;
 
     const ACQUIRE: fn(Arc<Claim>) -> Request = Request::Acquire;
     const EXTEND: fn(Arc<Claim>) -> Request = Request::Extend;
@@ -288,14 +286,7 @@ mod tests {
     /// Of the round with this number.
     fn claim(round: u128, names: &[&str], resent: bool) -> Arc<Claim> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        Arc::new(Claim {
-            resources: Resources::new(b"", names.into()).unwrap(),
-            value: Value::new("", round, ""),
-            token: FencingToken::from_number(4096).unwrap(),
-            ttl: Duration::from_secs(1),
-            fence_retention: Duration::from_secs(60),
-            resent,
-        })
+        Arc::new(Claim { resent, ..Claim::sample(round, &names) })
     }
 
     fn one(kind: fn(Arc<Claim>) -> Request, round: u128) -> Request {

@@ -7,19 +7,10 @@ use redis::{Parser, RedisError};
 
 use super::*;
 use crate::instance::Claim;
-use crate::protocol::Value as Nonce;
-use crate::resource::Resources;
 
 fn requests(resources: usize) -> [Request; 3] {
     let names: Vec<String> = (0..resources).map(|index| index.to_string()).collect();
-    let claim = Arc::new(Claim {
-        resources: Resources::new(b"", names.into()).unwrap(),
-        value: Nonce::new("", 7, "host/1"),
-        token: FencingToken::from_number(4096).unwrap(),
-        ttl: Duration::from_secs(1),
-        fence_retention: Duration::from_secs(60),
-        resent: false,
-    });
+    let claim = Arc::new(Claim::sample(7, &names));
     [Request::Acquire(Arc::clone(&claim)), Request::Extend(Arc::clone(&claim)), Request::Release(claim)]
 }
 
