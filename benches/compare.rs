@@ -1,7 +1,8 @@
 //! Compares this library with the least that a quorum lock can cost, and with another crate.
 //!
 //! `make bench`, or `cargo run --release --package redquorum-bench -- [--quick] [--rounds N]
-//! [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on five servers of its own; REDQUORUM_SERVER names the program.
+//! [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on five
+//! servers of its own; REDQUORUM_SERVER names the program.
 //! In every round each subject does the same work in turn, so that what else the machine does hits
 //! all alike. Printed are the medians over the rounds; `target/bench/results.json` has them too.
 

@@ -3,6 +3,8 @@
 use std::env;
 
 use crate::Outcome;
+use crate::report::WORKLOADS;
+use crate::subject::Kind;
 
 /// How much is measured.
 #[derive(Debug)]
@@ -34,6 +36,13 @@ impl Options {
             }
         }
         let rounds = rounds.map_or(Ok(if quick { 2 } else { 5 }), |text| text.parse())?;
+        if !only.is_empty() && !WORKLOADS.contains(&only.as_str()) {
+            return Err(format!("{only}: the workloads are {}", WORKLOADS.join(", ")).into());
+        }
+        let subjects = Kind::ALL.map(|kind| kind.to_string());
+        if !subject.is_empty() && !subjects.contains(&subject) {
+            return Err(format!("{subject}: the subjects are {}", subjects.join(", ")).into());
+        }
         if rounds == 0 { Err("at least one round is needed".into()) } else { Ok(Self { rounds, quick, only, subject }) }
     }
 }

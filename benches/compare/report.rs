@@ -19,7 +19,7 @@ struct Series {
 #[derive(Default)]
 pub(crate) struct Results(Vec<Series>);
 
-const WORKLOADS: [&str; 4] = ["sequential", "64 tasks", "one hung", "one dead"];
+pub(crate) const WORKLOADS: [&str; 4] = ["sequential", "64 tasks", "one hung", "one dead"];
 
 const COLUMNS: [(&str, &str); 9] = [
     ("acquire p50", "us"),
