@@ -9,7 +9,7 @@ use redis::{Cmd, Pipeline, RedisError, Value as Wire};
 use super::classify::{classify, classify_batch, classify_renewal};
 use super::memory::scripts::{may_vote, run};
 use super::memory::store::Store;
-use super::scripts::{Scripts, releases_first};
+use super::scripts::{Scripts, millis, releases_first};
 use super::{Claim, Request};
 use crate::protocol::{
     FencingToken, Identity, Instant, Named, Origin, Raw, Record, Reply, START_UNCERTAINTY_MS, Value,
@@ -252,7 +252,7 @@ impl Mirror {
             return found.map(<[u8]>::to_vec);
         }
         let now_ms = wall_us / 1_000;
-        let max_ttl_ms = u64::try_from(admission.max_ttl.as_millis()).unwrap_or(u64::MAX);
+        let max_ttl_ms = millis(admission.max_ttl);
         let known = admission.vote_from_ms.filter(|from| *from > now_ms + START_UNCERTAINTY_MS);
         let vote_from_ms = match admission.origin {
             Origin::Opened => now_ms,

@@ -271,7 +271,7 @@ fn add_keys(command: &mut Cmd, claim: &Claim) {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
