@@ -1,7 +1,6 @@
 //! The client: makes locks, and shuts down.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -19,6 +18,10 @@ use crate::runtime::Shared;
 /// Connections are made and kept up in the background. When the last clone and the last guard are
 /// gone, what is still owed to the instances is cleaned up and then the connections are closed;
 /// call [`shutdown`](Self::shutdown) before the runtime ends to wait for that.
+///
+/// A client does not survive `fork()`: connections and locks stay with the process that built it. In the
+/// other one acquires fail with [`AcquireError::Forked`](crate::AcquireError::Forked), and dropping a guard
+/// releases nothing. Fork before you build it, and build one in each process.
 #[derive(Clone, Debug)]
 pub struct Redlock {
     shared: Arc<Shared>,
@@ -69,6 +72,9 @@ impl Redlock {
     /// [`ConnectError`] with what keeps each instance from being connected.
     pub async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
         let begun = self.shared.clock.now();
+        if self.shared.has_ended() {
+            return Err(connect_error(&self.shared, begun));
+        }
         let waits: FuturesUnordered<_> = self.shared.instances.iter().map(|instance| instance.connected()).collect();
         let quorum = waits.take(self.shared.quorum.votes()).for_each(|()| std::future::ready(()));
         timeout(limit, quorum).await.map_err(|_| connect_error(&self.shared, begun))?;
@@ -104,11 +110,15 @@ impl Redlock {
         self.shared.instances.iter().map(|instance| instance.view()).collect()
     }
 
-    /// Lets no new lock be acquired and waits until everything that was given up is released on
+    /// Lets no lock be acquired any more and waits until everything that was given up is released on
     /// every instance that can be reached, at most `limit`. Instances without a connection are not
     /// waited for longer than one instance timeout.
     ///
-    /// Guards that are still held stay valid and can be released; they are not waited for.
+    /// An acquire that is under way gives no lock any more: it ends with
+    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and what it has taken is given back. A
+    /// lock that was won before for a future that nobody polls is given back when that is polled or
+    /// dropped, and ends with its ttl. Guards that are held stay valid and can be released; they are
+    /// not waited for.
     ///
     /// # Cancel safety
     /// Safe: cleaning goes on. The client stays shut down.
@@ -117,8 +127,22 @@ impl Redlock {
     /// [`ShutdownError`] names the instances that could not be reached in time and how many
     /// releases each still owes. Those keys expire with their ttl.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
-        self.shared.closed.store(true, Ordering::Release);
         let owed = self.shared.drain(limit).await;
         shutdown_error(&self.shared, &owed).map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::AcquireError;
+
+    #[tokio::test]
+    async fn in_another_process_than_its_own_a_client_gives_no_locks() {
+        let mut redlock = Redlock::builder().instances(["redis://127.0.0.1:1"]).build().unwrap();
+        Arc::get_mut(&mut redlock.shared).unwrap().process = 0;
+        for error in [redlock.lock("a").acquire().await, redlock.lock("a").holder("me".into()).try_acquire().await] {
+            assert!(matches!(error, Err(AcquireError::Forked)), "{error:?}");
+        }
     }
 }

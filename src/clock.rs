@@ -2,7 +2,9 @@
 #![expect(clippy::disallowed_methods, reason = "clocks are read here and nowhere else")]
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::protocol::Instant;
 
@@ -16,6 +18,40 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug + 'static {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A clock that is put forward when it turns out to have stood still (P17). It never goes back.
+#[derive(Debug)]
+pub(crate) struct Corrected {
+    clock: Arc<dyn Clock>,
+    ahead_ns: AtomicU64,
+}
+
+impl Corrected {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ahead_ns: AtomicU64::new(0) }
+    }
+
+    /// By so much; whoever calls this does so one after the other.
+    pub(crate) fn put_forward(&self, by: Duration) {
+        let ahead = u64::try_from(self.ahead().saturating_add(by).as_nanos()).unwrap_or(u64::MAX);
+        self.ahead_ns.store(ahead, Ordering::Release);
+    }
+
+    /// How far it has been put forward, in all.
+    pub(crate) fn ahead(&self) -> Duration {
+        Duration::from_nanos(self.ahead_ns.load(Ordering::Acquire))
+    }
+}
+
+impl Clock for Corrected {
+    fn now(&self) -> Instant {
+        self.clock.now().saturating_add(self.ahead())
+    }
+
+    fn wall_us(&self) -> u64 {
+        self.clock.wall_us()
     }
 }
 
@@ -64,13 +100,14 @@ impl RuntimeClock {
         }
     }
 
-    /// The same clock with a wall clock that is behind.
-    pub(crate) fn with_wall_clock_behind(&self, by: std::time::Duration) -> Self {
-        let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        Self { wall_us_at_start: self.wall_us_at_start.saturating_sub(by), ..self.clone() }
+    /// The same clock with a wall clock that is ahead and then behind by so much.
+    pub(crate) fn with_wall_clock_off(&self, ahead: Duration, behind: Duration) -> Self {
+        let us = |by: Duration| u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        let wall_us_at_start = self.wall_us_at_start.saturating_add(us(ahead)).saturating_sub(us(behind));
+        Self { wall_us_at_start, ..self.clone() }
     }
 
-    fn elapsed(&self) -> std::time::Duration {
+    fn elapsed(&self) -> Duration {
         use tokio::runtime::Handle;
         // A paused clock can be read only within its runtime; a thread that is ending has none.
         let ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
@@ -82,12 +119,32 @@ impl RuntimeClock {
 #[cfg(feature = "testing")]
 impl Clock for RuntimeClock {
     fn now(&self) -> Instant {
-        Instant::ZERO.saturating_add(self.elapsed())
+        // No machine's clock shows its start.
+        Instant::from_millis(3_600_000).saturating_add(self.elapsed())
     }
 
     fn wall_us(&self) -> u64 {
         let elapsed = u64::try_from(self.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.wall_us_at_start.saturating_add(elapsed)
+    }
+}
+
+/// The machine's clock, which a test can hold back as if the machine had been paused unnoticed.
+#[cfg(feature = "testing")]
+#[derive(Debug, Default)]
+pub(crate) struct HeldBack(AtomicU64);
+
+#[cfg(feature = "testing")]
+impl HeldBack {
+    pub(crate) fn stand_still(&self, by: Duration) {
+        self.0.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Clock for HeldBack {
+    fn now(&self) -> Instant {
+        SystemClock.now().saturating_sub(Duration::from_nanos(self.0.load(Ordering::Acquire)))
     }
 }
 

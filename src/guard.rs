@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::Settings;
 use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
-use crate::lease::LeaseView;
+use crate::lease::{Footing, LeaseView};
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::extend::extend;
@@ -70,6 +70,15 @@ impl Guard {
         self.lease.remaining()
     }
 
+    /// On how many instances the lock rests, by what they have answered so far.
+    ///
+    /// A verdict does not wait for the slow ones, so the number grows for a moment after an acquire, and
+    /// each renewal sets the key where it was missing.
+    #[must_use]
+    pub fn footing(&self) -> Footing {
+        self.lease.footing()
+    }
+
     /// Waits until the lock is lost, and tells why. Any number may wait.
     ///
     /// Known at once when the own clock says so. When the keys were deleted or taken over on so many
@@ -108,7 +117,7 @@ impl Guard {
     /// deleted and the lock stays valid for as long as it was (P8).
     ///
     /// # Cancel safety
-    /// Safe: the keys may live longer, the validity stays as it was. It may be called again.
+    /// Safe: it goes on in the background and may still move the validity. It may be called again.
     ///
     /// # Errors
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
@@ -151,10 +160,10 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, hold } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), hold.is_gone());
-        let Some((claim, asked)) = shared.keeper.leave(hold) else {
+        let Some((request, asked)) = shared.keeper.leave(hold) else {
             return Ok(Released { was_still_held: is_valid }); // other guards of its holder go on
         };
-        match release(shared, &claim, asked).await {
+        match release(shared, request, asked).await {
             Ok(was_still_held) => Ok(Released { was_still_held: was_still_held && !is_gone }),
             Err(round) => Err(release_error(shared, &round)),
         }
@@ -178,11 +187,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let LeaseView { shared, hold } = &self.lease;
-        if !self.has_left
-            && let Some((claim, asked)) = shared.keeper.leave(hold)
-        {
-            shared.release_in_background(&claim, asked); // P22
+        if !self.has_left {
+            self.lease.shared.let_go(&self.lease.hold); // P22
         }
     }
 }

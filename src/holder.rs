@@ -5,17 +5,26 @@ use std::sync::Arc;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
+use crate::error::BadRequest;
+
+/// The longest identity, in bytes.
+const MAX_HOLDER: usize = 200;
+
 /// The identity of whoever wants a lock. Give it with [`Lock::holder`](crate::Lock::holder).
 ///
-/// The same holder is let in again: in the same client it shares the lease that it has, and from
-/// another process, or after a timeout whose request did arrive, it takes over its own lock instead
+/// The same holder is let in again: in the same client it shares the lease that it has, after one round
+/// that confirms it and gives it a larger token, and from another process, or after a timeout whose request did arrive, it takes over its own lock instead
 /// of being refused. An earlier guard in another process then ends as
 /// [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).
 ///
 /// A lease is shared by locks on exactly the same resources, and kept as the guard that needs it
 /// longest has asked. A lock on a part of them, or on more, is another lease: it takes over what both
-/// have, and the former ends. A lease has some four thousand tokens for those who enter again; past
-/// that they share the last.
+/// have, and the former ends at once.
+///
+/// A try that is not won, in another process or here, leaves what the holder has as it was, or leaves
+/// it to run out; nobody else gets the lock by that.
+///
+/// At most 200 bytes: it is stored with every lock. A longer one is refused when a lock is acquired.
 ///
 /// Whoever knows a holder's identity can take over its locks: choose one that no two parties that
 /// must exclude each other share, such as the id of a request that may be retried.
@@ -45,6 +54,12 @@ impl Holder {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it can be stored with a lock.
+    pub(crate) fn check(&self) -> Result<(), BadRequest> {
+        let length = self.0.len();
+        if length > MAX_HOLDER { Err(BadRequest::HolderTooLong { length, most: MAX_HOLDER }) } else { Ok(()) }
     }
 
     pub(crate) fn text(&self) -> Arc<str> {

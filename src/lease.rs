@@ -18,6 +18,28 @@ pub struct LeaseView {
     pub(crate) hold: Arc<Hold>,
 }
 
+/// On how many instances a lease rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Footing {
+    /// Those that granted the last round that was won, and that have not been found without its key since.
+    pub instances: usize,
+    /// How many there are.
+    pub of: usize,
+    /// How many it needs.
+    pub quorum: usize,
+}
+
+impl Footing {
+    /// How many of its instances may lose its key without another client being able to take the lock. Zero
+    /// means that it rests on a bare quorum: its key deleted on a single instance can end it.
+    #[must_use]
+    pub const fn spare(self) -> usize {
+        // Another client needs a quorum of those that do not have it.
+        (self.instances + self.quorum).saturating_sub(self.of + 1)
+    }
+}
+
 impl LeaseView {
     pub(crate) const fn new(shared: Arc<Shared>, hold: Arc<Hold>) -> Self {
         Self { shared, hold }
@@ -39,6 +61,13 @@ impl LeaseView {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.hold.remaining(&*self.shared.clock)
+    }
+
+    /// As [`Guard::footing`](crate::Guard::footing).
+    #[must_use]
+    pub fn footing(&self) -> Footing {
+        let quorum = self.shared.quorum;
+        Footing { instances: self.hold.rests_on().len(), of: quorum.instances(), quorum: quorum.votes() }
     }
 
     /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its guards have let go.

@@ -114,8 +114,8 @@ pub use error::{
 };
 pub use guard::{Guard, Released};
 pub use holder::Holder;
-pub use instance::{AdmissionView, InstanceView};
-pub use lease::LeaseView;
+pub use instance::{AdmissionView, InstanceView, Trouble};
+pub use lease::{Footing, LeaseView};
 pub use lock::{Lock, Ran};
 pub use protocol::{Cause, FencingToken, Incumbent, NotUsable, QuorumError, TermsError};
 pub use resource::{ResourceError, ResourceNames};

@@ -96,6 +96,9 @@ impl<'a> Lock<'a> {
     /// the instance can be reached, when it comes back where it cannot, and by the ttl at the
     /// latest.
     ///
+    /// A future that is kept but not polled holds nobody up: its round goes on in a task of the client.
+    /// If that wins, the lock is not renewed before the future is polled, and runs out by itself.
+    ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
     /// [`AcquireError::BadRequest`] and [`AcquireError::ShutDown`] at once. No key stays behind.
@@ -112,6 +115,10 @@ impl<'a> Lock<'a> {
     /// showed that this client's wall clock is behind (P12), or that instances had lost their
     /// scripts: once as a rule, and never more often than there are instances.
     ///
+    /// While a few other tries of this client for the same lock, or one of the same holder, are under way
+    /// it waits for its turn, at most one instance timeout: then it ends with
+    /// [`AcquireError::NoTurn`](crate::AcquireError::NoTurn).
+    ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
     ///
@@ -120,7 +127,7 @@ impl<'a> Lock<'a> {
     pub async fn try_acquire(self) -> Result<Guard, AcquireError> {
         let wish = self.wish()?;
         let span = tracing::debug_span!("try_acquire", resources = wish.resources.display_all());
-        let result = try_once(self.shared, &wish).instrument(span).await;
+        let result = try_once(self.shared, &wish, Some(self.shared.instance_timeout)).instrument(span).await;
         self.guard(&wish, result)
     }
 
@@ -167,12 +174,14 @@ impl<'a> Lock<'a> {
     fn wish(&self) -> Result<Wish, AcquireError> {
         let checked = Resources::new(&self.settings.namespace, self.names.clone()).map_err(Into::into);
         let wish = checked.and_then(|resources| {
+            self.holder.as_ref().map_or(Ok(()), Holder::check)?;
             Ok(Wish {
                 resources,
                 terms: self.settings.terms(self.ttl)?,
                 holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
                 renews: self.renewal == Renewal::Auto,
                 max_hold: self.max_hold,
+                seen: None,
             })
         });
         wish.map_err(AcquireError::BadRequest)

@@ -1,5 +1,6 @@
 //! What is locked: names, and the keys that they have on the instances (P11).
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -12,6 +13,10 @@ pub(crate) const ADMISSION_KEY: &str = "redquorum:admission";
 
 /// Before a lock's key, gives the key that stores its last fencing token.
 const FENCE_PREFIX: &[u8] = b"redquorum:fence:";
+
+/// Before a value and a lock's key, gives the key that stores what the value took over (P23).
+#[cfg(feature = "testing")]
+const FORMER_PREFIX: &[u8] = b"redquorum:former:";
 
 /// The longest key of a lock, namespace included.
 pub(crate) const MAX_KEY_LENGTH: usize = 64 * 1024;
@@ -162,6 +167,19 @@ impl Resources {
         self.0.iter().map(|keys| &*keys.fence)
     }
 
+    /// Whether some resource is among both. Both are sorted.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let (mut ours, mut theirs) = (self.lock_keys().peekable(), other.lock_keys().peekable());
+        while let (Some(our), Some(their)) = (ours.peek(), theirs.peek()) {
+            match our.cmp(their) {
+                Ordering::Less => drop(ours.next()),
+                Ordering::Greater => drop(theirs.next()),
+                Ordering::Equal => return true,
+            }
+        }
+        false
+    }
+
     /// The key at `index` for people.
     pub(crate) fn display(&self, index: usize) -> String {
         self.0.get(index).map(|keys| display_name(keys.lock())).unwrap_or_default()
@@ -195,6 +213,12 @@ pub(crate) fn fence_key(lock_key: &[u8]) -> Vec<u8> {
     [FENCE_PREFIX, lock_key].concat()
 }
 
+/// The key that stores what `value` took over under a lock's key: as in `former.lua`.
+#[cfg(feature = "testing")]
+pub(crate) fn former_key(lock_key: &[u8], value: &[u8]) -> Vec<u8> {
+    [FORMER_PREFIX, value, b":", lock_key].concat()
+}
+
 /// A name for people: at most 80 characters, bytes that are no text replaced.
 fn display_name(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
@@ -218,6 +242,18 @@ mod tests {
         assert_eq!(checked([[0xff_u8, 0]]).unwrap(), [b"ns:\xff\0".to_vec()]);
         let fences = Resources::new(b"", "x".into()).unwrap();
         assert_eq!(fences.fence_keys().next(), Some(b"redquorum:fence:x".as_slice()));
+    }
+
+    #[test]
+    fn lists_that_share_a_name_overlap() {
+        let list = |names: &[&str]| Resources::new(b"", names.to_vec().into()).unwrap();
+        let middle = list(&["b", "d"]);
+        for others in [&["d"][..], &["b"], &["a", "b"], &["c", "d", "e"], &["b", "d"]] {
+            assert!(middle.overlaps(&list(others)) && list(others).overlaps(&middle), "{others:?}");
+        }
+        for others in [&["a"][..], &["c"], &["e"], &["a", "c", "e"]] {
+            assert!(!middle.overlaps(&list(others)) && !list(others).overlaps(&middle), "{others:?}");
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::RuntimeClock;
+use crate::clock::{HeldBack, RuntimeClock};
 use crate::config::Builder;
 use crate::instance::Instance;
 #[doc(hidden)]
@@ -59,19 +59,28 @@ impl Cluster {
     /// A builder for a client of these instances that goes by the runtime's clock. Every client has
     /// its own connections. Settings and defaults are those of [`Builder`].
     pub fn builder(&self) -> Builder {
-        self.builder_with_wall_clock_behind(Duration::ZERO)
+        self.builder_with_wall_clock_off(Duration::ZERO, Duration::ZERO)
     }
 
     /// As [`builder`](Self::builder), for a client whose wall clock is behind. The wall clock only
     /// proposes fencing tokens.
     pub fn builder_with_wall_clock_behind(&self, by: Duration) -> Builder {
+        self.builder_with_wall_clock_off(Duration::ZERO, by)
+    }
+
+    /// As [`builder`](Self::builder), for a client whose wall clock is ahead.
+    pub fn builder_with_wall_clock_ahead(&self, by: Duration) -> Builder {
+        self.builder_with_wall_clock_off(by, Duration::ZERO)
+    }
+
+    fn builder_with_wall_clock_off(&self, ahead: Duration, behind: Duration) -> Builder {
         let connect = |instance: &TestInstance| {
             let server = Arc::clone(&instance.0);
             Arc::new(move |timeout| {
                 Arc::new(MemoryInstance::connect(Arc::clone(&server), timeout)) as Arc<dyn Instance>
             }) as Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>
         };
-        let clock = Arc::new(self.clock.with_wall_clock_behind(by));
+        let clock = Arc::new(self.clock.with_wall_clock_off(ahead, behind));
         Builder::default().ready_made(self.instances.iter().map(connect).collect(), clock)
     }
 
@@ -103,6 +112,23 @@ impl Cluster {
     #[must_use]
     pub fn requests(&self) -> Requests {
         self.instances().fold(Requests::default(), |sum, instance| sum + instance.requests())
+    }
+}
+
+/// The machine on which a client runs, as far as its clock is concerned.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
+pub struct Machine(Arc<HeldBack>);
+
+impl Machine {
+    /// A builder for a client that runs on it.
+    pub fn builder(&self) -> Builder {
+        Builder::default().ready_made(Vec::new(), Arc::clone(&self.0) as Arc<dyn crate::clock::Clock>)
+    }
+
+    /// Its clock does not count so much of the time that has passed, as if the machine had been paused.
+    pub fn stand_still(&self, by: Duration) {
+        self.0.stand_still(by);
     }
 }
 
@@ -160,6 +186,11 @@ impl TestInstance {
         self.0.change(|faults| faults.refusal = Some(cause.clone()));
     }
 
+    /// Carries out no acquire and answers each that it has stored `token`, which is not so.
+    pub fn claim_token(&self, token: FencingToken) {
+        self.0.change(|faults| faults.lies = Some(token));
+    }
+
     /// Breaks all connections once. What was on its way over them to a slow instance is carried out
     /// after `late`, possibly behind newer requests; what [`Hang::Stopped`] holds back stays so.
     pub fn break_connections(&self, late: Duration) {
@@ -182,6 +213,12 @@ impl TestInstance {
     #[must_use]
     pub fn address(&self) -> &str {
         self.0.address()
+    }
+
+    /// What its wall clock reads, in microseconds since the Unix epoch.
+    #[must_use]
+    pub fn wall_us(&self) -> u64 {
+        self.0.wall_us()
     }
 
     /// How many requests have reached the instance.

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
 
-use crate::clock::Clock;
 use crate::protocol::{FencingToken, Value};
 
 /// Draws values and proposes tokens for one client.
@@ -27,41 +26,37 @@ impl TokenSource {
         Ok(Value::new(holder, u128::from_ne_bytes(nonce), &self.label))
     }
 
-    /// A proposal above everything that this client has proposed or seen (P12).
+    /// A proposal above all that this client has proposed, and above what this acquire has `seen` (P12).
     ///
-    /// One memory for all resources: a client whose wall clock is behind learns it once instead of
-    /// paying a second round for every resource.
-    pub(crate) fn propose(&self, clock: &dyn Clock) -> FencingToken {
-        let wall_us = clock.wall_us();
+    /// What was seen of one resource is not carried over to others: the one memory for all of them
+    /// rises by the clock and by one for each proposal, and by nothing that an instance says.
+    pub(crate) fn propose(&self, wall_us: u64, seen: Option<FencingToken>) -> FencingToken {
         let mut proposal = FencingToken::propose(wall_us, None);
         // The closure never declines, so this always updates.
         let _ = self.last.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
             proposal = FencingToken::propose(wall_us, FencingToken::from_number(last));
             Some(proposal.get())
         });
-        proposal
-    }
-
-    /// Remembers a token that an instance had stored.
-    pub(crate) fn note_seen(&self, token: FencingToken) {
-        self.last.fetch_max(token.get(), Ordering::AcqRel);
+        seen.map_or(proposal, |seen| proposal.max(seen.next_grant()))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::SystemClock;
+
+    const NOW_US: u64 = 1_750_000_000_000_000;
 
     #[test]
-    fn proposals_rise_and_stay_above_what_was_seen() {
+    fn proposals_rise_and_are_above_what_the_same_acquire_has_seen() {
         let source = TokenSource::new(String::new());
-        let first = source.propose(&SystemClock);
-        let second = source.propose(&SystemClock);
+        let first = source.propose(NOW_US, None);
+        let second = source.propose(NOW_US, None);
         assert!(second > first);
-        let seen = FencingToken::propose(u64::MAX / 8192, None);
-        source.note_seen(seen);
-        assert!(source.propose(&SystemClock) > seen);
+        let seen = FencingToken::propose(2 * NOW_US, None);
+        assert_eq!(source.propose(NOW_US, Some(seen)), seen.next_grant());
+        assert!(source.propose(NOW_US, None) < seen, "it is not carried over");
+        assert!(source.propose(NOW_US, Some(first)) > second);
     }
 
     #[test]

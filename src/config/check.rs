@@ -12,6 +12,10 @@ use crate::resource::RESERVED;
 /// Half of all time may not be drift.
 const MAX_DRIFT_PPM: u32 = 500_000;
 
+/// The longest of all durations that reach an instance or a timer: ten years. Instances refuse a ttl that
+/// ends beyond what 64 bits of milliseconds can count, and before that Lua loses its lowest digits.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
 /// The longest label, in bytes: it is stored with every lock.
 const MAX_LABEL: usize = 200;
 
@@ -51,8 +55,12 @@ impl Builder {
             ("instance_timeout", self.instance_timeout),
             ("connect_timeout", self.connect_timeout),
             ("fence_retention", self.fence_retention),
-            ("max_hold", self.max_hold.unwrap_or(Duration::MAX)),
         ];
+        if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| *duration > LONGEST) {
+            return Err(BuildError::TooLong { setting, most: LONGEST });
+        }
+        // It ends a lease by the own clock alone, so that any length will do.
+        let durations = durations.into_iter().chain(self.max_hold.map(|longest| ("max_hold", longest)));
         if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| duration.as_millis() == 0) {
             return Err(BuildError::Zero { setting });
         }
@@ -76,6 +84,9 @@ impl Builder {
         }
         if self.retry_delay.0 > self.retry_delay.1 {
             return conflict("the least retry_delay is above the most".to_owned());
+        }
+        if self.retry_delay.1 > LONGEST {
+            return Err(BuildError::TooLong { setting: "the most retry_delay", most: LONGEST });
         }
         if self.retry_delay.1.is_zero() {
             return Err(BuildError::Zero { setting: "the most retry_delay" });
@@ -106,4 +117,32 @@ fn check_addresses(urls: &[String]) -> Result<Vec<Address>, BuildError> {
         addresses.push(address);
     }
     Ok(addresses)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(builder: Builder) -> Option<&'static str> {
+        match builder.instances(["redis://127.0.0.1"]).check() {
+            Err(BuildError::TooLong { setting, most: LONGEST }) => Some(setting),
+            Err(other) => panic!("{other}"),
+            Ok(_) => None,
+        }
+    }
+
+    #[test]
+    fn durations_that_no_instance_takes_are_refused_by_name() {
+        let new = Builder::default;
+        for far in [Duration::MAX, Duration::from_millis(i64::MAX as u64), LONGEST + Duration::from_millis(1)] {
+            assert_eq!(setting(new().fence_retention(far)), Some("fence_retention"));
+            assert_eq!(setting(new().max_ttl(far).ttl(far)), Some("max_ttl"));
+            assert_eq!(setting(new().instance_timeout(far)), Some("instance_timeout"));
+            assert_eq!(setting(new().connect_timeout(far)), Some("connect_timeout"));
+            assert_eq!(setting(new().retry_delay(Duration::ZERO, far)), Some("the most retry_delay"));
+            assert_eq!(setting(new().max_hold(far)), None, "no instance is told");
+        }
+        let all = new().fence_retention(LONGEST).max_ttl(LONGEST / 2).ttl(LONGEST / 2);
+        assert_eq!(setting(all.instance_timeout(LONGEST).connect_timeout(LONGEST)), None);
+    }
 }

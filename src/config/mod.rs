@@ -3,7 +3,6 @@
 mod check;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(crate) use check::Settings;
@@ -11,12 +10,13 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::client::Redlock;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Corrected, SystemClock};
 use crate::error::{BuildError, ConnectError};
 use crate::instance::address::Address;
-use crate::instance::connection::Dial;
+use crate::instance::connect::Dial;
 use crate::instance::opening::open_when_never_used;
 use crate::instance::pacer::Pacer;
+use crate::instance::peers::Peers;
 use crate::instance::redis::RedisInstance;
 use crate::instance::roster::Roster;
 use crate::instance::{Hint, Instance};
@@ -25,7 +25,12 @@ use crate::runtime::Shared;
 use crate::runtime::cleanup::Cleaner;
 use crate::runtime::holders::Holders;
 use crate::runtime::keeper::{Keeper, Tools};
+use crate::runtime::tries::Tries;
+use crate::runtime::turns::Turns;
 use crate::token::TokenSource;
+
+/// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
+const MAX_HINTS: usize = 64;
 
 /// Connects to an instance that needs no address, with the instance timeout.
 type ReadyMade = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
@@ -148,7 +153,7 @@ impl Builder {
         self
     }
 
-    /// The longest ttl that any lock may have. Default: 10 s. Must be the same for every client of
+    /// The longest ttl that any lock may have. Default: 10 s, at most half of `fence_retention`. Must be the same for every client of
     /// the same instances: it is how long an instance that may have forgotten locks must wait.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
@@ -184,15 +189,17 @@ impl Builder {
         self
     }
 
-    /// The pause between two tries of a waiting acquire, drawn evenly from this range. Default:
-    /// 10 ms to 100 ms.
+    /// The pause between two tries of a waiting acquire, drawn from this range. Default: 10 ms to 100 ms.
+    /// With every fourth failure it doubles, up to a second, so that many who wait do not get into each
+    /// other's way.
     pub fn retry_delay(mut self, least: Duration, most: Duration) -> Self {
         self.retry_delay = (least, most);
         self
     }
 
-    /// How long instances keep the last fencing token of a resource (P13). Default: 24 h. It must
-    /// be far longer than any difference between the clients' wall clocks.
+    /// How long instances keep the last fencing token of a resource (P13). Default: 24 h, at most ten
+    /// years. It must be far longer than any difference between the clients' wall clocks. A lease that is
+    /// held for longer keeps its token.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
         self.fence_retention = retention;
         self
@@ -249,34 +256,40 @@ impl Builder {
     /// the missing runtime. Nothing has been connected then.
     pub fn build(self) -> Result<Redlock, BuildError> {
         let (settings, addresses, quorum) = self.check()?;
-        Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let (hint, hints) = mpsc::unbounded_channel();
-        let instances = self.start(addresses, &hint);
+        let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        let (hint, hints) = mpsc::channel(MAX_HINTS);
+        let own_clock = Arc::new(Corrected::new(Arc::clone(&self.clock)));
+        let peers = Peers::new(Arc::clone(&own_clock), quorum.votes(), self.instance_timeout, self.max_ttl);
+        let instances = self.start(addresses, &hint, peers);
+        let clock: Arc<dyn Clock> = own_clock;
         let keeper = Keeper::start(Tools {
             instances: Arc::clone(&instances),
             quorum,
-            clock: Arc::clone(&self.clock),
+            clock: Arc::clone(&clock),
             hints,
             most_watched: self.max_watched,
         });
         let shared = Shared {
             keeper,
             holders: Holders::default(),
-            cleaner: Cleaner::start(Arc::clone(&instances), Arc::clone(&self.clock)),
+            cleaner: Cleaner::start(Arc::clone(&instances), Arc::clone(&clock)),
             instances,
             quorum,
-            clock: self.clock,
+            clock,
             tokens: TokenSource::new(self.label.unwrap_or_else(default_label)),
             instance_timeout: self.instance_timeout,
             retry: RetryDelay::new(self.retry_delay.0, self.retry_delay.1),
             fence_retention: self.fence_retention,
-            closed: AtomicBool::new(false),
+            process: std::process::id(),
+            runtime,
+            tries: Tries::default(),
+            turns: Turns::default(),
         };
         Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }
 
-    fn start(&self, addresses: Vec<Address>, hints: &mpsc::UnboundedSender<Hint>) -> Arc<[Arc<dyn Instance>]> {
-        let roster = Arc::<Roster>::default();
+    fn start(&self, addresses: Vec<Address>, hints: &mpsc::Sender<Hint>, peers: Peers) -> Arc<[Arc<dyn Instance>]> {
+        let (roster, peers) = (Arc::<Roster>::default(), Arc::new(peers));
         let pacer = Arc::new(Pacer::start(self.instance_timeout));
         let dial = |(index, address)| Dial {
             index,
@@ -286,6 +299,7 @@ impl Builder {
             drift_ppm: self.drift_ppm,
             clock: Arc::clone(&self.clock),
             roster: Arc::clone(&roster),
+            peers: Arc::clone(&peers),
             pacer: Arc::clone(&pacer),
             admission: self.admission == Admission::On,
             hints: hints.clone(),

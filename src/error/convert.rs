@@ -2,7 +2,7 @@
 
 use super::report::{of_obstacles, of_release, of_round};
 use super::{AcquireError, ConnectError, ExtendError, Holding, ReleaseError, ShutdownError};
-use crate::protocol::{Contention, Defeat, Incumbent, Instant, Round};
+use crate::protocol::{ClocksApart, Contention, Defeat, Incumbent, Instant, Round};
 use crate::resource::Resources;
 use crate::runtime::Shared;
 use crate::runtime::acquire::Failure;
@@ -12,10 +12,17 @@ use crate::runtime::extend::NotExtended;
 pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Failure) -> AcquireError {
     match failure {
         Failure::ShutDown => AcquireError::ShutDown,
+        Failure::RuntimeEnded => AcquireError::RuntimeEnded,
+        Failure::Forked => AcquireError::Forked,
+        Failure::NoTurn => AcquireError::NoTurn,
+        Failure::NotTaken => AcquireError::NotTaken,
         Failure::NoRandomness(error) => AcquireError::NoRandomness(Box::new(error)),
+        Failure::ClocksApart(ClocksApart { own_us, instances_us }) => {
+            AcquireError::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }
+        }
         Failure::Lost(round) => defeat(shared, resources, &round),
         Failure::DeadlinePassed { waited, last } => {
-            AcquireError::DeadlinePassed { waited, last: Box::new(defeat(shared, resources, &last)) }
+            AcquireError::DeadlinePassed { waited, last: Box::new(acquire_error(shared, resources, *last)) }
         }
     }
 }

@@ -59,7 +59,7 @@ pub enum AcquireError {
     #[error("nobody has a quorum, several clients hold some instances each: {0}")]
     Split(Box<Holding>),
     /// Too few instances answered. This is a failure of the instances, not contention.
-    #[error("no quorum, {needed} instances must answer: {}", Reports(.reports))]
+    #[error("no quorum, {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
     NoQuorum {
         /// The votes needed.
         needed: usize,
@@ -74,8 +74,8 @@ pub enum AcquireError {
         /// What each instance answered.
         reports: Vec<InstanceReport>,
     },
-    /// The answers came so late that too little of the ttl would have been left.
-    #[error("too slow, too little of the ttl was left when a quorum had answered; use a longer ttl or nearer instances: {}", Reports(.reports))]
+    /// The grants came so late that too little of the ttl would have been left.
+    #[error("too slow, no quorum had granted while enough of the ttl was left; use a longer ttl or nearer instances: {}", Reports(.reports))]
     TooSlow {
         /// What each instance answered.
         reports: Vec<InstanceReport>,
@@ -83,6 +83,28 @@ pub enum AcquireError {
     /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.
     #[error("the proposed fencing token was overtaken again and again; try again")]
     Stale,
+    /// Other tries of this client for the same lock were under way all the time; nothing was sent.
+    #[error("other tries of this client for the same lock were under way all the time")]
+    NoTurn,
+    /// The lock was won, but its future was not polled until too little of the ttl was left; it was
+    /// given back.
+    #[error(
+        "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
+    )]
+    NotTaken,
+    /// This machine's wall clock and the one that the instances agree on are more than a day apart. Fencing
+    /// tokens come from clocks, and one that is far ahead would stand in the way of everybody (P12), so
+    /// nothing was sent.
+    #[error(
+        "this machine's clock ({own_s} s since 1970) and the instances' ({instances_s} s) are more than a day apart; \
+         set the one that is wrong"
+    )]
+    ClocksApart {
+        /// What the own wall clock reads, in seconds since the Unix epoch.
+        own_s: u64,
+        /// What the instances' read.
+        instances_s: u64,
+    },
     /// The wait was over before the lock could be had.
     #[error("not acquired after waiting {waited:.1?}; the last try: {last}")]
     DeadlinePassed {
@@ -98,6 +120,12 @@ pub enum AcquireError {
     /// The client was shut down; nothing was sent.
     #[error("the client was shut down")]
     ShutDown,
+    /// The tokio runtime in which the client was built has ended; what may have been sent expires.
+    #[error("the runtime in which the client was built has ended; build a client in the one that runs")]
+    RuntimeEnded,
+    /// This process was forked from the one in which the client was built; nothing was sent.
+    #[error("the client was built in another process, before a fork; build one in this process")]
+    Forked,
     /// The operating system gave no random bytes; nothing was sent.
     #[error("the operating system gave no random bytes")]
     NoRandomness(#[source] Source),
@@ -107,7 +135,10 @@ impl AcquireError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        !matches!(self, Self::BadRequest(_) | Self::ShutDown | Self::NoRandomness(_))
+        !matches!(
+            self,
+            Self::BadRequest(_) | Self::ShutDown | Self::RuntimeEnded | Self::Forked | Self::NoRandomness(_)
+        )
     }
 }
 
@@ -204,6 +235,14 @@ pub enum BadRequest {
     /// The resources.
     #[error(transparent)]
     Resources(#[from] ResourceError),
+    /// The holder's identity is too long: it is stored with every lock.
+    #[error("the holder's identity has {length} bytes; at most {most} are allowed")]
+    HolderTooLong {
+        /// Its length in bytes.
+        length: usize,
+        /// The most that is allowed.
+        most: usize,
+    },
     /// The ttl protects nothing.
     #[error(transparent)]
     Ttl(#[from] TermsError),
@@ -246,6 +285,14 @@ pub enum BuildError {
     Zero {
         /// The name of the setting.
         setting: &'static str,
+    },
+    /// A duration is longer than instances can be asked for.
+    #[error("{setting} is above {} days, which is the longest that can be asked for", .most.as_secs() / 86_400)]
+    TooLong {
+        /// The name of the setting.
+        setting: &'static str,
+        /// The longest.
+        most: Duration,
     },
     /// Two settings do not go together.
     #[error("{0}")]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{Answer, Cause, InstanceId, Reply, Round};
+use crate::protocol::{Answer, Cause, Incumbent, InstanceId, Refusal, Reply, Round};
 use crate::runtime::Shared;
 
 /// What one instance answered, for people and for logs.
@@ -26,8 +26,10 @@ pub enum InstanceAnswer {
     Granted,
     /// It did not have the lock any more, or not yet, and has it again.
     Repaired,
-    /// Something stood in the way.
-    Refused,
+    /// Something stood in the way: the lock of this incumbent, as far as it told.
+    Refused(Option<Incumbent>),
+    /// It deleted the lock.
+    Deleted,
     /// There was nothing to release: the key was gone or foreign, or had never been asked for.
     Absent,
     /// It had stored a larger fencing token.
@@ -48,12 +50,15 @@ impl fmt::Display for InstanceReport {
         match &self.answer {
             InstanceAnswer::Granted => write!(f, "granted")?,
             InstanceAnswer::Repaired => write!(f, "had lost the lock and has it again")?,
-            InstanceAnswer::Refused => write!(f, "refused")?,
+            InstanceAnswer::Refused(Some(incumbent)) => write!(f, "held by {incumbent}")?,
+            InstanceAnswer::Refused(None) => write!(f, "refused")?,
+            InstanceAnswer::Deleted => write!(f, "deleted")?,
             InstanceAnswer::Absent => return write!(f, "nothing to release"),
             InstanceAnswer::Stale => write!(f, "had a larger fencing token")?,
             InstanceAnswer::NotAdmitted(Some(left)) => write!(f, "in quarantine, {left:.1?} left")?,
             InstanceAnswer::NotAdmitted(None) => write!(f, "not admitted")?,
-            InstanceAnswer::NotSent(cause) => write!(f, "not sent, {cause}")?,
+            // It took no time, and the cause says enough.
+            InstanceAnswer::NotSent(cause) => return write!(f, "{cause}"),
             InstanceAnswer::Unknown(cause) => write!(f, "{cause}")?,
             InstanceAnswer::Outstanding => return write!(f, "had not answered at the verdict"),
         }
@@ -90,8 +95,12 @@ pub(super) fn of_round(shared: &Shared, round: &Round) -> Vec<InstanceReport> {
 /// What every instance answered to a release.
 pub(super) fn of_release(shared: &Shared, round: &Round) -> Vec<InstanceReport> {
     let mut reports = of_round(shared, round);
-    for report in reports.iter_mut().filter(|report| report.answer == InstanceAnswer::Refused) {
-        report.answer = InstanceAnswer::Absent;
+    for report in &mut reports {
+        match report.answer {
+            InstanceAnswer::Granted => report.answer = InstanceAnswer::Deleted,
+            InstanceAnswer::Refused(_) => report.answer = InstanceAnswer::Absent,
+            _ => {}
+        }
     }
     reports
 }
@@ -99,7 +108,7 @@ pub(super) fn of_release(shared: &Shared, round: &Round) -> Vec<InstanceReport> 
 /// What keeps each instance that is not connected from being it.
 pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
     let report = |instance: &std::sync::Arc<dyn crate::instance::Instance>| {
-        let cause = instance.obstacle()?;
+        let cause = shared.obstacle(&**instance)?;
         let address = instance.address().to_owned();
         Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause), after: None })
     };
@@ -114,7 +123,7 @@ fn said(reply: &Reply) -> InstanceAnswer {
     match reply {
         Reply::Granted => InstanceAnswer::Granted,
         Reply::Repaired => InstanceAnswer::Repaired,
-        Reply::Refused(_) => InstanceAnswer::Refused,
+        Reply::Refused(Refusal { value, .. }) => InstanceAnswer::Refused(value.as_deref().map(Incumbent::from_value)),
         Reply::Stale { .. } => InstanceAnswer::Stale,
         Reply::NotAdmitted { remaining } => InstanceAnswer::NotAdmitted(*remaining),
         Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone()),

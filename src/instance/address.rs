@@ -1,29 +1,50 @@
 //! Where an instance is.
 
 use std::fmt;
+use std::path::PathBuf;
 
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 /// A checked address: what to connect to, and what to call it without credentials.
 #[derive(Clone)]
 pub(crate) struct Address {
-    info: ConnectionInfo,
+    place: Place,
+    login: RedisConnectionInfo,
     shown: String,
+}
+
+/// What to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A port of a host, and whether with TLS.
+    Tcp {
+        host: String,
+        port: u16,
+        tls: bool,
+    },
+    Unix(PathBuf),
 }
 
 impl Address {
     /// Reads a URL: `redis://[user][:password@]host[:port][/db]`, `rediss://..` for TLS,
     /// `unix:///path`.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let info = url.into_connection_info().map_err(|error| error.to_string())?;
-        if !info.addr().is_supported() {
+        // TLS is this library's own affair, whatever features of the redis crate others enable.
+        let with_tls = [("rediss:", "redis:"), ("valkeys:", "valkey:")]
+            .into_iter()
+            .find_map(|(scheme, plain)| url.strip_prefix(scheme).map(|rest| format!("{plain}{rest}")));
+        if with_tls.is_some() && !cfg!(any(feature = "tls-rustls", feature = "tls-native-tls")) {
             return Err("this build cannot connect to it; for rediss:// enable a feature tls-*".to_owned());
         }
-        let shown = shown(info.addr());
-        // RESP3, so that pushed messages (a closed connection first of all) reach us.
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        Ok(Self { info: info.set_redis_settings(settings).set_tcp_settings(tcp), shown })
+        if with_tls.is_some() && url.contains('#') {
+            return Err("certificates are always checked; rediss:// takes no #insecure".to_owned());
+        }
+        let tls = with_tls.is_some();
+        let info = with_tls.as_deref().unwrap_or(url).into_connection_info().map_err(|error| error.to_string())?;
+        let (place, shown) = place(&info, tls)?;
+        // RESP3, so that pushed messages reach us.
+        let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        Ok(Self { place, login, shown })
     }
 
     /// The address without credentials. Two addresses that show the same lead to the same server
@@ -32,38 +53,30 @@ impl Address {
         &self.shown
     }
 
-    /// A client for this address.
-    pub(crate) fn client(&self) -> redis::RedisResult<Client> {
-        #[cfg(feature = "tls-rustls")]
-        choose_cryptography();
-        Client::open(self.info.clone())
+    pub(super) const fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// As whom, and to which database, to log in.
+    pub(super) const fn login(&self) -> &RedisConnectionInfo {
+        &self.login
     }
 }
 
-/// rustls panics at the first connection unless the process has chosen who does its cryptography:
-/// ring, if the program has not.
-#[cfg(feature = "tls-rustls")]
-fn choose_cryptography() {
-    use rustls::crypto::{CryptoProvider, ring};
-    if CryptoProvider::get_default().is_none() {
-        // An error means that somebody else chose meanwhile.
-        let _ = ring::default_provider().install_default();
+fn place(info: &ConnectionInfo, tls: bool) -> Result<(Place, String), String> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            let shown = format!("{}:{port}", host.to_lowercase());
+            Ok((Place::Tcp { host: host.clone(), port: *port, tls }, shown))
+        }
+        ConnectionAddr::Unix(path) if cfg!(unix) => Ok((Place::Unix(path.clone()), path.display().to_string())),
+        _ => Err("this build cannot connect to it".to_owned()),
     }
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
-    }
-}
-
-fn shown(addr: &ConnectionAddr) -> String {
-    match addr {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            format!("{}:{port}", host.to_lowercase())
-        }
-        ConnectionAddr::Unix(path) => path.display().to_string(),
-        other => other.to_string(),
     }
 }
 
@@ -88,5 +101,17 @@ mod tests {
         {
             assert!(Address::parse(url).is_err(), "{url:?}");
         }
+    }
+
+    #[test]
+    fn tls_needs_a_feature_of_this_library_and_checks_certificates() {
+        let enabled = cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"));
+        for url in ["rediss://user:secret@h:7/1", "valkeys://h:7"] {
+            let address = Address::parse(url);
+            assert_eq!(address.is_ok(), enabled, "{url}");
+            let with_tls = Place::Tcp { host: "h".to_owned(), port: 7, tls: true };
+            assert!(address.is_ok_and(|address| *address.place() == with_tls) || !enabled, "{url}");
+        }
+        assert!(Address::parse("rediss://h#insecure").is_err());
     }
 }

@@ -14,7 +14,7 @@ use super::{Claim, Request};
 use crate::protocol::{
     FencingToken, Identity, Instant, Named, Origin, Raw, Record, Reply, START_UNCERTAINTY_MS, Value,
 };
-use crate::resource::{ADMISSION_KEY, Resources, fence_key};
+use crate::resource::{ADMISSION_KEY, Resources, fence_key, former_key};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,12 @@ pub enum Kind {
     Acquire,
     /// To keep them, and to set those that are missing.
     Extend,
+    /// To keep them under a larger token.
+    Enter,
     /// To delete them.
     Release,
+    /// To undo a try: to delete them, or to put back what it took over.
+    GiveBack,
 }
 
 /// A request, before its names have keys.
@@ -78,7 +82,9 @@ impl Ask {
         Some(match self.kind {
             Kind::Acquire => Request::Acquire(claim),
             Kind::Extend => Request::Extend(claim),
+            Kind::Enter => Request::Enter(claim),
             Kind::Release => Request::Release(claim),
+            Kind::GiveBack => Request::give_back(claim),
         })
     }
 }
@@ -96,6 +102,8 @@ pub struct Admission {
     pub vote_from_ms: Option<u64>,
     /// Why it is written.
     pub origin: Origin,
+    /// The least order of it.
+    pub least_order: u64,
 }
 
 /// One set of scripts.
@@ -147,8 +155,8 @@ impl Dialect {
     /// The command that writes an admission record.
     #[must_use]
     pub fn admit(self, admission: &Admission) -> Cmd {
-        let Admission { found, identity, max_ttl, vote_from_ms, origin } = admission;
-        self.0.admit(found, identity, *max_ttl, (*vote_from_ms, *origin))
+        let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission;
+        self.0.admit(found, identity, *max_ttl, (*vote_from_ms, *origin, *least_order))
     }
 
     /// The command that renews leases with one resource each, for the longest of their ttls.
@@ -213,8 +221,8 @@ impl Mirror {
         Some(run(&mut self.0, &ask.request("")?, named.as_ref(), (now, wall_us)))
     }
 
-    /// What a renewal must be: an extend of each lease that holds its value, and nothing to the others,
-    /// whose places are told.
+    /// What a renewal must be: the keys of each lease that holds its value live on, and nothing to the
+    /// others, whose places are told.
     pub fn renew(
         &mut self,
         leases: &[Ask],
@@ -235,10 +243,7 @@ impl Mirror {
                 others.push(place);
                 continue;
             }
-            match run(&mut self.0, &Request::Extend(Arc::clone(request.claim())), named.as_ref(), (now, wall_us)) {
-                Reply::Granted => {}
-                other => return Some((other, Vec::new())),
-            }
+            self.0.prolong(key, now.saturating_add(lease.ttl));
         }
         Some((Reply::Granted, others))
     }
@@ -259,7 +264,8 @@ impl Mirror {
             _ => known.unwrap_or(now_ms + max_ttl_ms),
         };
         let (identity, origin) = (admission.identity.clone(), admission.origin);
-        let record = Record { identity, vote_from_ms, max_ttl_ms, origin }.to_wire();
+        let order = admission.least_order.max(now_ms);
+        let record = Record { identity, vote_from_ms, max_ttl_ms, origin, order }.to_wire();
         self.0.set(key, record.as_bytes(), None);
         Some(record.into_bytes())
     }
@@ -324,4 +330,10 @@ impl Mirror {
 #[must_use]
 pub fn fence_of(key: &str) -> String {
     String::from_utf8_lossy(&fence_key(key.as_bytes())).into_owned()
+}
+
+/// Where what the same holder had under the lock's key stands while `value` is in its place.
+#[must_use]
+pub fn former_of(key: &str, value: &Value) -> String {
+    String::from_utf8_lossy(&former_key(key.as_bytes(), value.as_bytes())).into_owned()
 }

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use redis::RedisResult;
+use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 
-use crate::protocol::{Facts, Identity};
+use super::classify::failed;
+use crate::protocol::{Cause, Facts, Identity, NotUsable};
+
+/// The longest word of a server: an id has 40 digits.
+const MAX_WORD: usize = 64;
 
 /// What is worth showing of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,29 +22,49 @@ pub(super) struct About {
 }
 
 /// Asks a server for its facts.
-pub(super) async fn read(connection: &mut MultiplexedConnection) -> RedisResult<(Facts, About)> {
+///
+/// # Errors
+/// What keeps it from being used, also if it says too little to be known by.
+pub(super) async fn read(connection: &mut MultiplexedConnection) -> Result<(Facts, About), Cause> {
     let mut ask = redis::pipe();
     for section in ["server", "replication", "memory", "commandstats"] {
         ask.cmd("INFO").arg(section);
     }
     ask.cmd("TIME");
     let (server, replication, memory, commands, time): (String, String, String, String, (u64, u64)) =
-        ask.query_async(connection).await?;
+        ask.query_async(connection).await.map_err(|error| no_info(&error))?;
+    if let Some(field) = untold(&server, &replication) {
+        return Err(Cause::NotUsable(NotUsable::Untold(field)));
+    }
     Ok(from_info([&server, &replication, &memory, &commands], time))
 }
 
+fn no_info(error: &RedisError) -> Cause {
+    match failed(error) {
+        Cause::NoPermission(denied) | Cause::Server(denied) => Cause::NoInfo(denied),
+        cause => cause,
+    }
+}
+
+/// The field that is missing and without which a server is not told from a replica, or from itself
+/// at another address (P16).
+fn untold(server: &str, replication: &str) -> Option<&'static str> {
+    let missing = |info, name| field(info, name).is_empty().then_some(name);
+    missing(server, "run_id").or_else(|| missing(replication, "role"))
+}
+
 fn from_info([server, replication, memory, commands]: [&str; 4], (seconds, micros): (u64, u64)) -> (Facts, About) {
-    let run_id = field(server, "run_id");
+    let run_id = word(field(server, "run_id"));
     let is_master = field(replication, "role") == "master";
     let second_id = field(replication, "master_replid2");
-    let policy = field(memory, "maxmemory_policy");
+    let policy = word(field(memory, "maxmemory_policy"));
     let bounded = field(memory, "maxmemory").parse().is_ok_and(|bytes: u64| bytes > 0);
     let version = match field(server, "valkey_version") {
-        "" => format!("redis {}", field(server, "redis_version")),
-        valkey => format!("valkey {valkey}"),
+        "" => format!("redis {}", word(field(server, "redis_version"))),
+        valkey => format!("valkey {}", word(valkey)),
     };
     let facts = Facts {
-        identity: Identity::new(run_id, field(replication, "master_replid")),
+        identity: Identity::new(&run_id, &word(field(replication, "master_replid"))),
         is_master,
         // A promoted replica keeps the id of its former master here.
         was_replica: second_id.bytes().any(|digit| digit != b'0'),
@@ -48,8 +72,13 @@ fn from_info([server, replication, memory, commands]: [&str; 4], (seconds, micro
         uptime_s: field(server, "uptime_in_seconds").parse().unwrap_or(0),
         now_ms: seconds.saturating_mul(1_000).saturating_add(micros / 1_000),
     };
-    let evicts = (bounded && policy != "noeviction").then(|| policy.to_owned());
-    (facts, About { run_id: run_id.to_owned(), version, is_master, evicts })
+    let evicts = (bounded && policy != "noeviction").then_some(policy);
+    (facts, About { run_id, version, is_master, evicts })
+}
+
+/// What a server calls something: stored, shown and logged, so neither long nor anything but letters.
+fn word(text: &str) -> String {
+    text.chars().take(MAX_WORD).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
 /// The value of a line `name:value`; empty if there is none.
@@ -96,6 +125,23 @@ mod tests {
         assert!(facts.was_replica);
         assert_eq!((about.version.as_str(), about.evicts.as_deref()), ("redis 7.0.15", Some("allkeys-lru")));
         assert!(!from_info(["", "role:slave\r\n", "", ""], (0, 0)).0.is_master);
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_what_it_is_is_neither_a_replica_nor_the_same_process() {
+        assert_eq!(untold(SERVER, MASTER), None);
+        assert_eq!(untold(SERVER, "connected_slaves:0\r\n"), Some("role"));
+        assert_eq!(untold("redis_version:7.0.15\r\n", MASTER), Some("run_id"));
+    }
+
+    #[test]
+    fn what_a_server_calls_itself_is_short_and_has_no_odd_letters() {
+        let long = "x".repeat(100_000);
+        let server = format!("redis_version:{long}\r\nrun_id:\u{1b}[31m\u{202e}{long}\r\n");
+        let memory = format!("maxmemory:1\r\nmaxmemory_policy:{long}\r\n");
+        let (_, about) = from_info([&server, MASTER, &memory, ""], (0, 0));
+        assert!(about.run_id.starts_with("?[31m?xx") && about.run_id.len() == MAX_WORD, "{}", about.run_id);
+        assert_eq!((about.version.len(), about.evicts.map(|policy| policy.len())), (6 + MAX_WORD, Some(MAX_WORD)));
     }
 
     #[test]

@@ -1,34 +1,39 @@
 //! The standing of the instance behind one connection, shared between requests and the task that
 //! keeps the connection up.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::admit::Rules;
+use super::admit::{Admitted, Rules};
+use super::flushes::Flushes;
 use crate::protocol::{Instant, Named, Raw, Record, Remedy, Reply, Standing};
 
 /// Admission of one connection.
 pub(super) struct Guarded {
     pub(super) rules: Rules,
     standing: Mutex<Standing>,
-    /// Set the moment a push says that the data was replaced: pushes arrive in order with replies,
-    /// so that no reply of after the event is judged before it is set.
-    replaced: Arc<AtomicBool>,
+    pub(super) flushes: Flushes,
     remedy: Mutex<Option<Remedy>>,
     asked: Notify,
 }
 
 impl Guarded {
-    pub(super) fn new(rules: Rules, standing: Standing, replaced: Arc<AtomicBool>) -> Self {
-        let (standing, remedy, asked) = (Mutex::new(standing), Mutex::new(None), Notify::new());
-        Self { rules, standing, replaced, remedy, asked }
+    pub(super) fn new(rules: Rules, admitted: Admitted, flushes: Flushes) -> Self {
+        flushes.watch_since(admitted.watched_since);
+        let (standing, remedy, asked) = (Mutex::new(admitted.standing), Mutex::new(None), Notify::new());
+        Self { rules, standing, flushes, remedy, asked }
     }
 
     /// What a request names that is sent at this instant of the own clock.
     pub(super) fn named(&self, now: Instant) -> Named {
         self.standing().named(now)
+    }
+
+    /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
+    pub(super) fn wall_us(&self, now: Instant) -> u64 {
+        self.standing().watch().at_least_ms(now).saturating_mul(1000)
     }
 
     /// A copy of the standing.
@@ -40,7 +45,7 @@ impl Guarded {
     pub(super) fn judge(&self, raw: Raw, record: &Arc<Record>, sent: Instant) -> Reply {
         let received = self.rules.clock.now();
         let mut standing = self.standing();
-        if self.replaced.load(Ordering::Acquire) {
+        if self.flushes.unsettled().is_some() {
             standing.doubt();
         }
         let (reply, remedy) = standing.judge(raw, record, sent, received);
@@ -68,36 +73,64 @@ impl Guarded {
         self.asked.notify_one();
     }
 
+    /// Whether the clock jumped and nothing was done about it yet.
+    pub(super) fn has_jumped(&self) -> bool {
+        self.standing().watch().jumped().is_some()
+    }
+
+    /// It had not jumped; nothing counts until everybody else would have noticed.
+    pub(super) fn own_clock_stood_still(&self, most: Duration, notice: Duration) {
+        let until = self.rules.clock.now().saturating_add(notice);
+        self.standing().own_clock_stood_still(most, until);
+    }
+
+    /// Asks for a look at what was flushed.
+    pub(super) fn note_flush(&self) {
+        self.asked.notify_one();
+    }
+
     /// Waits until something must be done.
-    pub(super) async fn asked(&self) -> Remedy {
-        loop {
-            self.asked.notified().await;
-            if let Some(remedy) = self.remedy().take() {
-                return remedy;
-            }
+    pub(super) async fn asked(&self) {
+        self.asked.notified().await;
+    }
+
+    /// What must be done apart from flushes.
+    pub(super) fn take_remedy(&self) -> Option<Remedy> {
+        self.remedy().take()
+    }
+
+    /// The flushes up to this one were of other data.
+    pub(super) fn spare(&self, flush: u32) {
+        let mut standing = self.standing();
+        self.flushes.settle(flush);
+        standing.spare();
+    }
+
+    /// Begins to set things right, after the flushes up to `flush` too. After a quarantine has begun the
+    /// record is believed no more, and nothing counts until [`renew`](Self::renew).
+    pub(super) fn begin(&self, remedy: Remedy, flush: Option<u32>) {
+        let mut standing = self.standing();
+        flush.into_iter().for_each(|flush| self.flushes.settle(flush));
+        standing.begin_remedy(remedy);
+        if remedy == Remedy::Quarantine {
+            self.rules.known.get().seen.doubt(standing.record());
         }
     }
 
-    /// Begins to set things right. Gives the record that must not stand, if it is in doubt; then
-    /// nothing counts until [`renew`](Self::renew).
-    pub(super) fn begin(&self, remedy: Remedy) -> Option<Arc<Record>> {
-        let mut standing = self.standing();
-        // The push itself may still be in line behind this remedy.
-        let replaced = self.replaced.swap(false, Ordering::AcqRel);
-        let remedy = if replaced { Remedy::Quarantine } else { remedy };
-        standing.begin_remedy(remedy);
-        (remedy == Remedy::Quarantine).then(|| Arc::clone(standing.record()))
-    }
-
-    /// The record, if it is in doubt and nothing was done about it yet.
-    pub(super) fn doubted(&self) -> Option<Arc<Record>> {
+    /// Notes how the connection leaves the instance, for the next one.
+    pub(super) fn leave(&self, own_clock_ahead: Duration) {
         let standing = self.standing();
-        (standing.is_doubted() || self.replaced.load(Ordering::Acquire)).then(|| Arc::clone(standing.record()))
+        let mut known = self.rules.known.get();
+        if standing.is_doubted() || self.flushes.unsettled().is_some() {
+            known.seen.doubt(standing.record());
+        }
+        known.former = Some((standing.clone(), own_clock_ahead));
     }
 
     /// Goes by this record from now on.
-    pub(super) fn renew(&self, record: Record) {
-        self.standing().renew(record);
+    pub(super) fn renew(&self, admitted: &Admitted) {
+        self.flushes.watch_since(admitted.watched_since);
+        self.standing().renew((**admitted.standing.record()).clone());
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use super::Request;
+use super::portion::portion;
 use crate::protocol::{Cause, Reply};
 
 /// Commands on their way at once. Fewer make larger batches; this many keep latency to one round
@@ -17,6 +18,11 @@ const WINDOW: usize = 4;
 
 /// The most requests in one command.
 const MAX_BATCH: usize = 64;
+
+/// How many commands carry one request each after a batch that failed, perhaps by the fault of one of
+/// its requests; twice as many each time that follows, up to the most.
+const SINGLY_LEAST: usize = 64;
+const SINGLY_MOST: usize = 4096;
 
 /// A request that waits for its turn.
 pub(super) struct Waiting {
@@ -42,7 +48,9 @@ pub(super) struct Lane(Mutex<State>);
 struct State {
     on_their_way: usize,
     waiting: Vec<Waiting>,
-    singly: bool,
+    /// How many commands are still to carry one request each, and how many it was last time.
+    singly: usize,
+    singly_before: usize,
     closed: bool,
 }
 
@@ -73,24 +81,34 @@ impl Lane {
     pub(super) fn leave<T>(&self, send: impl FnOnce(&mut [Waiting]) -> T) -> Option<(Vec<Waiting>, T)> {
         let mut state = self.state();
         state.waiting.retain(|waiting| !waiting.reply.is_closed());
-        let most = if state.singly { 1 } else { MAX_BATCH };
-        let mut next: Vec<Waiting> = if state.waiting.len() <= most {
-            std::mem::take(&mut state.waiting)
-        } else {
-            state.waiting.drain(..most).collect()
-        };
-        if next.is_empty() {
+        if state.waiting.is_empty() {
             state.on_their_way = state.on_their_way.saturating_sub(1);
             return None;
         }
+        let most = if state.singly > 0 { 1 } else { MAX_BATCH };
+        state.singly = state.singly.saturating_sub(1);
+        let loads = state.waiting.iter().map(|waiting| waiting.request.claim().load());
+        let count = portion(loads, most);
+        let mut next: Vec<Waiting> = if state.waiting.len() <= count {
+            std::mem::take(&mut state.waiting)
+        } else {
+            state.waiting.drain(..count).collect()
+        };
         let sent = send(&mut next);
         Some((next, sent))
     }
 
-    /// From now on every request has a command of its own, so that one that the server refuses (a
-    /// key that the user may not touch, say) does not fail others.
-    pub(super) fn stop_batching(&self) {
-        self.state().singly = true;
+    /// A batch failed, perhaps by the fault of one of its requests (a key that the user may not touch,
+    /// say): for a while every request has a command of its own, so that it does not fail others.
+    pub(super) fn batch_failed(&self) {
+        let mut state = self.state();
+        let count = state.singly_before.saturating_mul(2).clamp(SINGLY_LEAST, SINGLY_MOST);
+        (state.singly, state.singly_before) = (count, count);
+    }
+
+    /// A batch was carried out.
+    pub(super) fn batch_answered(&self) {
+        self.state().singly_before = 0;
     }
 
     /// The connection was given up: those who wait are told that nothing was sent.
@@ -138,6 +156,32 @@ mod tests {
         assert!(matches!(left, Some((_, (1, true)))));
         assert!(lane.leave(|_| ()).is_none(), "nobody waits any more, the place is free");
         assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+    }
+
+    /// How many of `count` that wait share the next command.
+    fn next(lane: &Lane, count: usize) -> usize {
+        let replies: Vec<_> = (0..count).map(|_| lane.enter(request(), count)).collect();
+        let next = lane.leave(|_| ()).map_or(0, |(next, ())| next.len());
+        drop(replies);
+        next
+    }
+
+    #[test]
+    fn after_a_batch_that_failed_requests_are_sent_singly_for_a_while() {
+        let lane = Lane::default();
+        for _ in 0..WINDOW {
+            assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+        }
+        assert_eq!(next(&lane, 10), 10);
+        for often in [SINGLY_LEAST, 2 * SINGLY_LEAST, 4 * SINGLY_LEAST] {
+            lane.batch_failed();
+            assert!((0..often).all(|_| next(&lane, 3) == 1));
+            assert_eq!(next(&lane, 3), 3, "after {often}");
+        }
+        lane.batch_answered();
+        lane.batch_failed();
+        assert!((0..SINGLY_LEAST).all(|_| next(&lane, 3) == 1));
+        assert_eq!(next(&lane, 3), 3);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,12 +15,16 @@ use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio::time::timeout;
 
-use super::admit::Admitting;
-use super::classify::{classify, classify_batch};
+use super::admit::{Admitting, Watch, ask_facts};
+use super::classify::{classify, classify_batch, is_of_the_instance};
+use super::connect::Driver;
 use super::facts::About;
+use super::frames::TooLong;
 use super::guarded::Guarded;
+use super::known::Known;
 use super::lane::{Lane, Turn, Waiting, closed};
 use super::pacer::Pacer;
+use super::peers::Peers;
 use super::scripts::{Scripts, releases_first};
 use super::{Call, Request};
 use crate::clock::Clock;
@@ -37,10 +41,20 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// What a link is made from.
 pub(super) struct Parts {
     pub(super) connection: MultiplexedConnection,
+    /// The task behind the connection: it ends when nobody awaits anything of the link any more.
+    #[expect(dead_code, reason = "it is kept for its end")]
+    pub(super) driver: Driver,
+    /// Told when that task ended before.
+    pub(super) broken: Arc<Notify>,
+    /// Set if it ended because of what the instance sent.
+    pub(super) too_long: Arc<OnceLock<TooLong>>,
     pub(super) scripts: &'static Scripts,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) pacer: Arc<Pacer>,
+    /// The address without credentials, and what is known of the instance.
+    pub(super) shown: String,
+    pub(super) known: Arc<Known>,
     /// Whether changes of keys are pushed to the connection.
     pub(super) tracking: bool,
     /// `None` if admission is turned off.
@@ -54,7 +68,6 @@ pub(crate) struct Link {
     lane: Lane,
     unanswered: AtomicU32,
     loading_scripts: AtomicBool,
-    broken: Notify,
 }
 
 /// A command that was sent: when, what record it named, and its result on the way.
@@ -72,7 +85,6 @@ impl Link {
             lane: Lane::default(),
             unanswered: AtomicU32::new(0),
             loading_scripts: AtomicBool::new(false),
-            broken: Notify::new(),
         }
     }
 
@@ -83,8 +95,12 @@ impl Link {
 
     /// Ends when the connection should be given up.
     pub(super) async fn given_up(&self) -> Cause {
-        self.broken.notified().await;
-        if self.is_silent() { Cause::Silent } else { closed() }
+        self.parts.broken.notified().await;
+        match self.parts.too_long.get() {
+            Some(too_long) => Cause::NotConnected(too_long.to_string()),
+            None if self.is_silent() => Cause::Silent,
+            None => closed(),
+        }
     }
 
     /// Tells those who wait for their turn that it will not come.
@@ -157,12 +173,13 @@ impl Link {
             self.note_silence();
             return Reply::Unknown(Cause::TimedOut); // P5
         };
-        self.judge(classify(request, result), sent.at, sent.named.as_ref())
+        self.judge(classify(request, result), request.asks_for_a_vote(), sent.at, sent.named.as_ref())
     }
 
     /// What a reply counts for (P14, P17), and what it says of the connection.
-    pub(super) fn judge(self: &Arc<Self>, raw: Raw, sent: Instant, named: Option<&Named>) -> Reply {
+    pub(super) fn judge(self: &Arc<Self>, raw: Raw, may_vote: bool, sent: Instant, named: Option<&Named>) -> Reply {
         self.note(&raw.reply);
+        self.parts.known.troubles.note(&self.parts.shown, &raw.reply, may_vote, sent);
         match (self.guarded(), named) {
             (Some(guarded), Some(named)) => guarded.judge(raw, &named.record, sent),
             _ => raw.reply,
@@ -203,13 +220,16 @@ impl Link {
             self.note_silence();
             return vec![Reply::Unknown(Cause::TimedOut); waiting.len()];
         };
-        // Missing scripts are no fault of a request in the batch; any other error may be.
-        if matches!(&result, Ok(Value::ServerError(error)) if error.code() != "NOSCRIPT") {
-            self.lane.stop_batching();
+        match &result {
+            Ok(Value::ServerError(error)) if !is_of_the_instance(error) => self.lane.batch_failed(),
+            Ok(Value::Array(_)) => self.lane.batch_answered(),
+            _ => {}
         }
         let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
         let raws = classify_batch(&requests, result);
-        raws.into_iter().map(|raw| self.judge(raw, sent.at, sent.named.as_ref())).collect()
+        let judge =
+            |(request, raw): (&&Request, Raw)| self.judge(raw, request.asks_for_a_vote(), sent.at, sent.named.as_ref());
+        requests.iter().zip(raws).map(judge).collect()
     }
 
     /// Asks for the instance's clock; gives how long the answer took. Also a sign of life: without
@@ -227,7 +247,7 @@ impl Link {
                 }
                 Some(received.saturating_since(sent))
             }
-            Ok(Err(_)) => None, // a closed connection is told by push
+            Ok(Err(_)) => None, // its driver tells when the connection was closed
             Err(_) => {
                 self.note_silence();
                 None
@@ -235,18 +255,40 @@ impl Link {
         }
     }
 
-    /// Sets the standing of the instance right again.
-    pub(super) async fn remedy(&self, remedy: Remedy) -> Result<Option<About>, Cause> {
+    /// What must be done apart from flushes. That its clock jumped may be settled by now, or turn out to
+    /// be no fault of it.
+    pub(super) async fn take_remedy(&self, peers: &Peers) -> Option<Remedy> {
+        let guarded = self.guarded()?;
+        match guarded.take_remedy() {
+            Some(Remedy::Quarantine) if !guarded.has_jumped() || peers.stood_still(self).await => Some(Remedy::Readmit),
+            remedy => remedy,
+        }
+    }
+
+    /// Sets the standing of the instance right again, by what was asked for and after a flush: says what
+    /// was done, and what the instance says of itself.
+    pub(super) async fn set_right(&self, asked: Option<Remedy>) -> Result<Option<(Remedy, About)>, Cause> {
         let Some(guarded) = self.guarded() else { return Ok(None) };
-        let doubted = guarded.begin(remedy);
-        let (standing, about) = self.admitting(guarded).admit(doubted.as_deref()).await?;
-        guarded.renew((**standing.record()).clone());
-        Ok(Some(about))
+        let mut admitting = self.admitting(guarded);
+        let flush = guarded.flushes.unsettled();
+        // P15: the data with the locks may have come back as an old copy, with the very record.
+        let spared = flush.is_none() || (guarded.flushes.were_watched() && admitting.is_untouched().await);
+        let remedy = if spared { asked } else { Some(Remedy::Quarantine) };
+        if let Some(flush) = flush.filter(|_| spared) {
+            guarded.spare(flush);
+        }
+        let Some(remedy) = remedy else { return Ok(None) };
+        guarded.begin(remedy, flush);
+        let told = ask_facts(&mut admitting.connection).await?;
+        let admitted = admitting.admit(told).await?;
+        guarded.renew(&admitted);
+        Ok(Some((remedy, admitted.about)))
     }
 
     /// The record as the instance has it now, with its clock in milliseconds.
     pub(super) async fn read_record(&self) -> Option<(Record, u64)> {
-        let reading = self.admitting(self.guarded()?).read().await.ok()?;
+        let mut admitting = self.admitting(self.guarded()?);
+        let reading = timeout(self.parts.deadline, admitting.read(Watch::GoesOn)).await.ok()?.ok()?;
         Some((Record::from_wire(&reading.record?)?, reading.instance_us / 1_000))
     }
 
@@ -254,25 +296,26 @@ impl Link {
     pub(super) async fn open(&self, blank: &Record) {
         let Some(guarded) = self.guarded() else { return };
         // Whether it took or not is what reading the record again shows.
-        let _ = self.admitting(guarded).open(blank).await;
+        let _ = timeout(self.parts.deadline, self.admitting(guarded).open(blank)).await;
         guarded.ask(Remedy::Readmit);
     }
 
     fn admitting<'a>(&self, guarded: &'a Guarded) -> Admitting<'a> {
-        let (connection, scripts) = (self.parts.connection.clone(), self.parts.scripts);
-        Admitting { connection, scripts, rules: &guarded.rules, tracking: self.parts.tracking, again: true }
+        let (connection, scripts, tracking) = (self.parts.connection.clone(), self.parts.scripts, self.parts.tracking);
+        let (rules, flushes) = (&guarded.rules, guarded.flushes.told());
+        Admitting { connection, scripts, rules, tracking, again: true, flushes }
     }
 
     pub(super) fn note_silence(&self) {
         if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_AFTER {
-            self.broken.notify_one();
+            self.parts.broken.notify_one();
         }
     }
 
     fn note(self: &Arc<Self>, reply: &Reply) {
         match reply {
             // A master that became a replica must be admitted anew.
-            Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.broken.notify_one(),
+            Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.parts.broken.notify_one(),
             Reply::NotSent(Cause::ScriptMissing) => self.load_scripts(),
             _ => self.unanswered.store(0, Ordering::Relaxed),
         }

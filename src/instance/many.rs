@@ -29,7 +29,7 @@ impl Link {
                 return vec![Some(Reply::Unknown(Cause::TimedOut)); count]; // P5
             };
             let (raw, others) = classify_renewal(count, result);
-            let reply = link.judge(raw, sent.at, sent.named.as_ref());
+            let reply = link.judge(raw, true, sent.at, sent.named.as_ref());
             let granted = reply == Reply::Granted;
             (0..count).map(|place| Some(reply.clone()).filter(|_| !granted || !others.contains(&place))).collect()
         })

@@ -5,9 +5,14 @@ mod admit;
 mod classify;
 #[cfg(feature = "testing")]
 pub mod conformance;
-pub(crate) mod connection;
+pub(crate) mod connect;
+mod connection;
 mod facts;
+mod flushes;
+mod frames;
 mod guarded;
+mod hello;
+mod known;
 mod lane;
 mod link;
 mod many;
@@ -15,12 +20,21 @@ mod many;
 pub(crate) mod memory;
 pub(crate) mod opening;
 pub(crate) mod pacer;
+pub(crate) mod peers;
+mod portion;
+mod pushes;
 pub(crate) mod redis;
 pub(crate) mod roster;
 mod scripts;
+mod seldom;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+mod tls;
+mod trouble;
 mod view;
+mod wire;
 
-pub use view::{AdmissionView, InstanceView};
+pub(crate) use portion::portions;
+pub use view::{AdmissionView, InstanceView, Trouble};
 
 use std::fmt;
 use std::future::Future;
@@ -30,7 +44,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::protocol::{Cause, FencingToken, InstanceId, Reply, Value};
+use crate::protocol::{Cause, FencingToken, InstanceId, Instant, Reply, Value};
 use crate::resource::Resources;
 
 /// A reply on its way. It ends by the instance's own deadline.
@@ -103,16 +117,34 @@ pub(crate) enum Request {
     Acquire(Arc<Claim>),
     /// Keep all keys for another ttl; set those that are missing.
     Extend(Arc<Claim>),
+    /// Keep all keys as `Extend` does, under a larger token (P23).
+    Enter(Arc<Claim>),
     /// Delete the keys that still hold the value.
     Release(Arc<Claim>),
+    /// As `Release`, but for a try of a holder that was not won: what it took over comes back (P23).
+    GiveBack(Arc<Claim>),
 }
 
 impl Request {
     /// What is asked for, whatever is asked.
     pub(crate) const fn claim(&self) -> &Arc<Claim> {
         match self {
-            Self::Acquire(claim) | Self::Extend(claim) | Self::Release(claim) => claim,
+            Self::Acquire(claim)
+            | Self::Extend(claim)
+            | Self::Enter(claim)
+            | Self::Release(claim)
+            | Self::GiveBack(claim) => claim,
         }
+    }
+
+    /// Ends a try that was not won. Only a holder's can have taken anything over.
+    pub(crate) fn give_back(claim: Arc<Claim>) -> Self {
+        if claim.value.holder_prefix().is_empty() { Self::Release(claim) } else { Self::GiveBack(claim) }
+    }
+
+    /// Whether it asks for a vote, and does not end a try or a lease.
+    pub(crate) const fn asks_for_a_vote(&self) -> bool {
+        matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Enter(_))
     }
 }
 
@@ -150,6 +182,10 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     fn look(&self, claims: Vec<Arc<Claim>>) -> Look {
         Box::pin(std::future::ready(vec![Sight::Unknown; claims.len()]))
     }
+
+    /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
+    /// `None` if that is not known.
+    fn wall_us(&self, now: Instant) -> Option<u64>;
 
     /// Why requests would not be sent now; `None` when connected.
     fn obstacle(&self) -> Option<Cause>;

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::connection::{self, Dial, Known};
+use super::connect::Dial;
+use super::connection;
+use super::known::Known;
 use super::link::Link;
 use super::view::{AdmissionView, InstanceView};
 use super::{Call, Claim, Instance, Look, Renewal, Request, Sight};
-use crate::protocol::{Cause, Reply};
+use crate::protocol::{Cause, Instant, Reply};
 
 /// Whether requests can be sent.
 #[derive(Clone, Debug)]
@@ -34,8 +36,7 @@ pub(crate) struct RedisInstance {
 impl RedisInstance {
     /// Begins to connect in the background. Must be called within a tokio runtime.
     pub(crate) fn start(dial: Dial) -> Self {
-        let first = Cause::NotConnected("connecting for the first time".to_owned());
-        let (sender, reach) = watch::channel(Reach::Down(first));
+        let (sender, reach) = watch::channel(Reach::Down(Cause::Connecting));
         let known = Arc::<Known>::default();
         let task = tokio::spawn(connection::keep_up(dial.clone(), sender, Arc::clone(&known)));
         Self { dial, reach, known, task }
@@ -73,6 +74,13 @@ impl Instance for RedisInstance {
         }
     }
 
+    fn wall_us(&self, now: Instant) -> Option<u64> {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => Some(link.guarded()?.wall_us(now)),
+            Reach::Down(_) => None,
+        }
+    }
+
     fn obstacle(&self) -> Option<Cause> {
         match &*self.reach.borrow() {
             Reach::Up(_) => None,
@@ -83,8 +91,9 @@ impl Instance for RedisInstance {
     fn connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut reach = self.reach.clone();
         Box::pin(async move {
-            // An error means that the client is gone: whoever waits has nothing to wait for.
-            let _ = reach.wait_for(|reach| matches!(reach, Reach::Up(_))).await;
+            if reach.wait_for(|reach| matches!(reach, Reach::Up(_))).await.is_err() {
+                std::future::pending().await // its task has ended, with the client or its runtime
+            }
         })
     }
 
@@ -93,6 +102,7 @@ impl Instance for RedisInstance {
         let mut view = InstanceView {
             address: self.address().to_owned(),
             round_trip: known.round_trip,
+            trouble: self.known.troubles.present(self.dial.clock.now()),
             last_error: known.last_error,
             ..InstanceView::default()
         };

@@ -12,6 +12,7 @@ use super::{Claim, Request};
 use crate::protocol::{Identity, Named, Origin, START_UNCERTAINTY_MS};
 use crate::resource::ADMISSION_KEY;
 
+const AHEAD: &str = include_str!("lua/ahead.lua");
 const ADMISSION: &str = include_str!("lua/admission.lua");
 const ADMIT: &str = include_str!("lua/admit.lua");
 const CLOCK: &str = include_str!("lua/clock.lua");
@@ -20,9 +21,12 @@ const CLAIM_6_2: &str = include_str!("lua/claim_6_2.lua");
 const PROLONG: &str = include_str!("lua/prolong.lua");
 const PROLONG_6_2: &str = include_str!("lua/prolong_6_2.lua");
 const REFUSED: &str = include_str!("lua/refused.lua");
+const FORMER: &str = include_str!("lua/former.lua");
+const TAKE_OVER: &str = include_str!("lua/take_over.lua");
 const TAKE_BACK: &str = include_str!("lua/take_back.lua");
 const ACQUIRE: &str = include_str!("lua/acquire.lua");
 const EXTEND: &str = include_str!("lua/extend.lua");
+const ENTER: &str = include_str!("lua/enter.lua");
 const MARK: &str = include_str!("lua/mark.lua");
 const RELEASE: &str = include_str!("lua/release.lua");
 
@@ -34,13 +38,18 @@ const BATCH: &str = include_str!("lua/batch.lua");
 
 const CALL_ACQUIRE: &str = "return acquire(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
 const CALL_EXTEND: &str = "return extend(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
-const CALL_RELEASE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
+const CALL_ENTER: &str = "return enter(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
+const CALL_RELEASE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], nil)";
+const CALL_LEAVE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[4])";
 
 /// The scripts for one generation of servers.
 pub(super) struct Scripts {
     acquire: Text,
     extend: Text,
+    enter: Text,
     release: Text,
+    /// The release of a holder's round.
+    leave: Text,
     batch: Text,
     renew: Text,
     admit: Text,
@@ -67,27 +76,36 @@ impl Scripts {
         Self {
             acquire: Text::of(&[
                 ADMISSION,
+                AHEAD,
                 claim,
                 &acquire_alone,
                 CLOCK,
                 prolong,
                 REFUSED,
+                FORMER,
+                TAKE_OVER,
                 TAKE_BACK,
                 ACQUIRE,
                 CALL_ACQUIRE,
             ]),
-            extend: Text::of(&[ADMISSION, CLOCK, prolong, REFUSED, EXTEND, CALL_EXTEND]),
-            release: Text::of(&[&release_alone, MARK, RELEASE, CALL_RELEASE]),
+            extend: Text::of(&[ADMISSION, CLOCK, AHEAD, prolong, REFUSED, EXTEND, CALL_EXTEND]),
+            enter: Text::of(&[ADMISSION, CLOCK, AHEAD, prolong, REFUSED, EXTEND, ENTER, CALL_ENTER]),
+            release: Text::of(&[&release_alone, AHEAD, MARK, RELEASE, CALL_RELEASE]),
+            leave: Text::of(&[AHEAD, MARK, FORMER, RELEASE, CALL_LEAVE]),
             batch: Text::of(&[
                 ADMISSION,
                 CLOCK,
+                AHEAD,
                 claim,
                 ACQUIRE_ONE,
                 prolong,
                 REFUSED,
+                FORMER,
+                TAKE_OVER,
                 TAKE_BACK,
                 ACQUIRE,
                 EXTEND,
+                ENTER,
                 MARK,
                 RELEASE,
                 BATCH,
@@ -116,7 +134,8 @@ impl Scripts {
     /// Loads every script: on each new connection, and again when an instance lost its scripts.
     pub(super) fn load(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
-        for script in [&self.acquire, &self.extend, &self.release, &self.batch, &self.renew, &self.admit] {
+        let Self { acquire, extend, enter, release, leave, batch, renew, admit } = self;
+        for script in [acquire, extend, enter, release, leave, batch, renew, admit] {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.text).ignore();
         }
         pipeline
@@ -128,7 +147,9 @@ impl Scripts {
         let script = match request {
             Request::Acquire(_) => &self.acquire,
             Request::Extend(_) => &self.extend,
-            Request::Release(_) => &self.release,
+            Request::Enter(_) => &self.enter,
+            Request::Release(claim) if claim.value.holder_prefix().is_empty() => &self.release,
+            Request::Release(_) | Request::GiveBack(_) => &self.leave,
         };
         let mut command = Cmd::with_capacity(10 + 2 * claim.resources.len(), 512);
         command.arg("EVALSHA").arg(&script.hash).arg(2 * claim.resources.len());
@@ -141,13 +162,19 @@ impl Scripts {
                 command.arg(value).arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(retention);
                 command.arg(claim.value.holder_prefix())
             }
-            Request::Extend(_) => {
+            Request::Extend(_) | Request::Enter(_) => {
                 add_record(&mut command, named, false);
                 command.arg(value).arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(closed()).arg(retention)
             }
-            Request::Release(_) if claim.resent => command.arg(value).arg(closed()).arg(retention).arg("resent"),
-            Request::Release(_) => command.arg(value).arg(closed()).arg(retention),
+            Request::Release(_) if claim.value.holder_prefix().is_empty() => {
+                command.arg(value).arg(closed()).arg(retention)
+            }
+            Request::Release(_) => command.arg(value).arg(closed()).arg(retention).arg("forget"),
+            Request::GiveBack(_) => command.arg(value).arg(closed()).arg(retention).arg("give back"),
         };
+        if matches!(request, Request::Release(_) | Request::GiveBack(_)) && claim.resent {
+            command.arg("resent");
+        }
         command
     }
 
@@ -198,20 +225,21 @@ impl Scripts {
         command
     }
 
-    /// The command that writes an admission record if `found` is still there (P15).
+    /// The command that writes an admission record if `found` is still there (P15): from when on the
+    /// process may vote, how the record comes to be, and the least order of it.
     pub(super) fn admit(
         &self,
         found: &[u8],
         identity: &Identity,
         max_ttl: Duration,
-        step: (Option<u64>, Origin),
+        step: (Option<u64>, Origin, u64),
     ) -> Cmd {
-        let (vote_from_ms, origin) = step;
+        let (vote_from_ms, origin, least_order) = step;
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&self.admit.hash).arg(1).arg(ADMISSION_KEY);
         command.arg(found).arg(identity.as_str()).arg(millis(max_ttl)).arg(origin.word());
         command.arg(vote_from_ms.map(|ms| ms.to_string()).unwrap_or_default());
-        command.arg(START_UNCERTAINTY_MS);
+        command.arg(START_UNCERTAINTY_MS).arg(least_order);
         command
     }
 }
@@ -239,14 +267,17 @@ fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> 
             if is_usual { USUAL_ACQUIRE } else { 'A' }
         }
         Request::Extend(_) => 'E',
+        Request::Enter(_) => 'N',
         Request::Release(claim) if claim.resent => 'S',
         Request::Release(_) => 'R',
+        Request::GiveBack(claim) if claim.resent => 'V',
+        Request::GiveBack(_) => 'U',
     }
 }
 
 /// Puts the releases first that a batch can carry out all together, and gives how many they are: those
-/// of one resource for which nothing was sent twice, and which stand behind nothing else of their own
-/// round (P6). They may pass others by: no answer had reached those who made them.
+/// of one resource without a holder, for which nothing was sent twice, and which stand behind nothing
+/// else of their own round (P6). They may pass others by: no answer had reached those who made them.
 pub(super) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Request) -> usize {
     let usual_retention = batch.first().map(|first| request(first).claim().fence_retention);
     let mut first = 0;
@@ -255,6 +286,7 @@ pub(super) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Reques
         let Some(Request::Release(claim)) = rest.first().map(&request) else { continue };
         let can_lead = !claim.resent
             && claim.resources.len() == 1
+            && claim.value.holder_prefix().is_empty()
             && Some(claim.fence_retention) == usual_retention
             && !before.iter().any(|before| request(before).claim().value == claim.value);
         if can_lead && let Some(passed) = batch.get_mut(first..=at) {
@@ -278,6 +310,7 @@ pub(super) fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Value;
 
     const ACQUIRE: fn(Arc<Claim>) -> Request = Request::Acquire;
     const EXTEND: fn(Arc<Claim>) -> Request = Request::Extend;
@@ -340,7 +373,9 @@ mod tests {
         let several = RELEASE(claim(2, &["a", "b"], false));
         let other_retention =
             Claim { fence_retention: Duration::from_secs(1), ..Claim::clone(&claim(3, &["a"], false)) };
-        let batch = vec![resent, several, RELEASE(Arc::new(other_retention)), one(RELEASE, 4)];
-        assert_eq!(ordered(batch), (1, vec![3, 0, 1, 2]));
+        let of_holder = Claim { value: Value::new("me", 5, ""), ..Claim::clone(&claim(5, &["a"], false)) };
+        let others = [RELEASE(Arc::new(other_retention)), RELEASE(Arc::new(of_holder))];
+        let batch = [resent, several].into_iter().chain(others).chain([one(RELEASE, 4)]).collect();
+        assert_eq!(ordered(batch), (1, vec![4, 0, 1, 2, 3]));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::protocol::Cause;
+
 /// How an instance does, as one client sees it. Made by
 /// [`Redlock::instances`](crate::Redlock::instances).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,8 +30,21 @@ pub struct InstanceView {
     pub round_trip: Option<Duration>,
     /// The eviction policy, if it is set to evict keys: it may throw locks away. Use `noeviction`.
     pub evicts: Option<String>,
+    /// What it refuses for a reason of its own since it last voted: it may be connected and admitted,
+    /// and still of no use (a full instance, one in cluster mode, a user who may not touch the keys).
+    pub trouble: Option<Trouble>,
     /// What last went wrong, in words.
     pub last_error: Option<String>,
+}
+
+/// Why an instance that can be reached does not carry out requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Trouble {
+    /// What it said.
+    pub cause: Cause,
+    /// How long ago it last said so.
+    pub age: Duration,
 }
 
 /// Whether an instance may vote (P14).

@@ -5,8 +5,10 @@
 //! takes the record away, or leaves one that names another process: a restart gives a new run id, a
 //! promotion or a resynchronisation a new replication id, a flush removes the record.
 
-use std::fmt;
 use std::time::Duration;
+
+use super::NotUsable;
+use super::record::{Identity, Origin, Record, Seen};
 
 /// How far two readings of the start of one process can lie apart: a second for the cut-off of the
 /// uptime, and one because the server counts it by a clock that it reads now and then.
@@ -14,106 +16,6 @@ use std::time::Duration;
 /// Whoever writes a record for a young process must see that this much is left before its
 /// `vote_from_ms`, by the instance's clock at the time of the writing.
 pub const START_UNCERTAINTY_MS: u64 = 2_000;
-
-/// How much of an id is recorded. Both are random hexadecimal digits, so that two processes that
-/// follow each other share this much of one with a probability of 2^-64. The record goes out with
-/// every request, and instances compare it with every vote.
-const ID_DIGITS: usize = 16;
-
-/// Which life of which process: the beginnings of `run_id/master_replid`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(String);
-
-impl Identity {
-    /// Puts the identity together from what the server says of itself.
-    #[must_use]
-    pub fn new(run_id: &str, replication_id: &str) -> Self {
-        let beginning = |id: &str| id.get(..ID_DIGITS).unwrap_or(id).to_owned();
-        Self(format!("{}/{}", beginning(run_id), beginning(replication_id)))
-    }
-
-    /// The identity as it is recorded.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// How a record came to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
-    /// No record was found on a process that had run for long: never used, or flushed.
-    Blank,
-    /// The quarantine has a known reason.
-    Waits,
-    /// All instances were blank at once: nobody has ever used them, so nothing can be forgotten.
-    Opened,
-}
-
-impl Origin {
-    /// The word in the record.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Blank => "blank",
-            Self::Waits => "waits",
-            Self::Opened => "opened",
-        }
-    }
-}
-
-/// The admission record of an instance: `identity vote_from_ms max_ttl_ms origin`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Record {
-    /// Whom it was written for.
-    pub identity: Identity,
-    /// From when on the process may vote, in milliseconds of the instance's clock.
-    pub vote_from_ms: u64,
-    /// The longest ttl that any client may ask for, in milliseconds.
-    pub max_ttl_ms: u64,
-    /// How it came to be.
-    pub origin: Origin,
-}
-
-impl Record {
-    /// Reads a record; anything else is `None`.
-    #[must_use]
-    pub fn from_wire(wire: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(wire).ok()?.split(' ');
-        let identity = Identity(words.next()?.to_owned());
-        let vote_from_ms = words.next()?.parse().ok()?;
-        let max_ttl_ms = words.next()?.parse().ok()?;
-        let origin = match words.next()? {
-            "blank" => Origin::Blank,
-            "waits" => Origin::Waits,
-            "opened" => Origin::Opened,
-            _ => return None,
-        };
-        let record = Self { identity, vote_from_ms, max_ttl_ms, origin };
-        // The scripts compare the text: one that reads the same but is written otherwise would
-        // never match.
-        (record.to_wire().as_bytes() == wire).then_some(record)
-    }
-
-    /// The record as it is stored.
-    #[must_use]
-    pub fn to_wire(&self) -> String {
-        let Self { identity, vote_from_ms, max_ttl_ms, origin } = self;
-        format!("{} {vote_from_ms} {max_ttl_ms} {}", identity.as_str(), origin.word())
-    }
-
-    /// How long the process must still sit out at an instant of the instance's clock.
-    #[must_use]
-    pub const fn quarantine_left(&self, now_ms: u64) -> Duration {
-        Duration::from_millis(self.vote_from_ms.saturating_sub(now_ms))
-    }
-
-    /// Whether the instance was blank and has not voted since.
-    #[must_use]
-    pub fn is_untouched(&self, now_ms: u64) -> bool {
-        self.origin == Origin::Blank && now_ms < self.vote_from_ms
-    }
-}
 
 /// What a server says of itself when a client connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,46 +58,14 @@ pub enum Step {
     },
 }
 
-/// Why an instance is not used at all (P16).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum NotUsable {
-    /// It is a replica.
-    Replica,
-    /// Its record has another `max_ttl` than this client, both in milliseconds.
-    OtherMaxTtl {
-        /// What is recorded.
-        recorded_ms: u64,
-        /// What this client is set to.
-        ours_ms: u64,
-    },
-    /// The same process is already used through this other address.
-    SameProcess(String),
-}
-
-impl fmt::Display for NotUsable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Replica => write!(f, "it is a replica; locks need an independent master at this address"),
-            Self::OtherMaxTtl { recorded_ms, ours_ms } => write!(
-                f,
-                "its clients use a max_ttl of {recorded_ms} ms, this one {ours_ms} ms; set the same everywhere (see \
-                 'changing max_ttl' in docs/operations.md)"
-            ),
-            Self::SameProcess(address) => {
-                write!(f, "it is the same server process as {address}; every instance has one vote")
-            }
-        }
-    }
-}
-
 /// Decides what a record means for a client with this `max_ttl` (P15).
 ///
-/// `found` is what the instance has under the record's key, `None` if nothing.
+/// `found` is what the instance has under the record's key, `None` if nothing; `seen` is what the client
+/// remembers of its records.
 ///
 /// # Errors
 /// [`NotUsable`] if the instance must not be used at all.
-pub fn admit(facts: &Facts, found: Option<&[u8]>, max_ttl: Duration) -> Result<Step, NotUsable> {
+pub fn admit(facts: &Facts, found: Option<&[u8]>, max_ttl: Duration, seen: &Seen) -> Result<Step, NotUsable> {
     if !facts.is_master {
         return Err(NotUsable::Replica);
     }
@@ -213,7 +83,7 @@ pub fn admit(facts: &Facts, found: Option<&[u8]>, max_ttl: Duration) -> Result<S
     // No record is written for later than `max_ttl` ahead: the clock was set back, and the instance
     // would sit out the difference. `max_ttl` from now is long enough whatever it forgot.
     let clock_went_back = record.quarantine_left(facts.now_ms) > max_ttl;
-    let stands = record.identity == facts.identity && !clock_went_back;
+    let stands = record.identity == facts.identity && !clock_went_back && seen.believes(&record);
     Ok(if stands { Step::Keep(record) } else { restarted })
 }
 
@@ -263,7 +133,12 @@ mod tests {
     }
 
     fn record(identity: &str, max_ttl_ms: u64) -> Vec<u8> {
-        format!("{identity} 1000000000 {max_ttl_ms} waits").into_bytes()
+        format!("{identity} 1000000000 {max_ttl_ms} waits 7").into_bytes()
+    }
+
+    /// What a client makes of it that has seen no record yet.
+    fn admit(facts: &Facts, found: Option<&[u8]>, max_ttl: Duration) -> Result<Step, NotUsable> {
+        super::admit(facts, found, max_ttl, &Seen::default())
     }
 
     #[test]
@@ -274,16 +149,21 @@ mod tests {
 
     #[test]
     fn a_clock_that_was_set_back_does_not_keep_an_instance_from_voting_for_long() {
-        let ahead = |ms: u64| format!("run1/repl1 {} 10000 waits", facts(99).now_ms + ms).into_bytes();
+        let ahead = |ms: u64| format!("run1/repl1 {} 10000 waits 7", facts(99).now_ms + ms).into_bytes();
         assert!(matches!(admit(&facts(99), Some(&ahead(10_000)), MAX_TTL), Ok(Step::Keep(_))));
         let quarantine = Ok(Step::Write { vote_from_ms: None, origin: Origin::Waits });
         assert_eq!(admit(&facts(99), Some(&ahead(10_001)), MAX_TTL), quarantine);
     }
 
+    /// Flushed, and an older copy of the data came back: with a record of this very process.
     #[test]
-    fn a_record_that_is_written_otherwise_is_written_again() {
-        assert_eq!(Record::from_wire(b"run1/repl1 01000 10000 waits"), None);
-        assert_eq!(Record::from_wire(b"run1/repl1 +1000 10000 waits"), None);
+    fn a_record_that_is_older_than_one_that_was_seen_means_quarantine_from_now() {
+        let written = |order: u64| format!("run1/repl1 1000000000 10000 waits {order}").into_bytes();
+        let mut seen = Seen::default();
+        seen.note(&Record::from_wire(&written(7)).unwrap());
+        let step = |order| super::admit(&facts(99), Some(&written(order)), MAX_TTL, &seen);
+        assert_eq!(step(6), Ok(Step::Write { vote_from_ms: None, origin: Origin::Waits }));
+        assert!(matches!((step(7), step(8)), (Ok(Step::Keep(_)), Ok(Step::Keep(_)))));
     }
 
     #[test]
@@ -371,6 +251,7 @@ mod tests {
             vote_from_ms,
             max_ttl_ms: 10_000,
             origin: Origin::Blank,
+            order: 7,
         };
         let untouched = (blank(2_000), 1_000);
         let aged = (blank(1_000), 1_000);
@@ -379,14 +260,5 @@ mod tests {
         assert!(!never_used(std::slice::from_ref(&untouched), 2));
         assert!(!never_used(&[untouched.clone(), aged], 2));
         assert!(!never_used(&[untouched, opened], 2));
-    }
-
-    #[test]
-    fn a_record_comes_back_as_it_was_written() {
-        for origin in [Origin::Blank, Origin::Waits, Origin::Opened] {
-            let record = Record { identity: Identity::new("a", "b"), vote_from_ms: 7, max_ttl_ms: 9, origin };
-            assert_eq!(Record::from_wire(record.to_wire().as_bytes()), Some(record));
-        }
-        assert_eq!(Record::from_wire(b"a/b 7 9 blank more"), None);
     }
 }

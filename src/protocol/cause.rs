@@ -2,14 +2,24 @@
 
 use std::fmt;
 
-use super::NotUsable;
-
 /// What stood between a request and the vote of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
+    /// The client has only just begun to connect. Nothing was sent.
+    Connecting,
     /// There is no connection; the text is the last error. Nothing was sent.
     NotConnected(String),
+    /// No TLS could be agreed on with what answers at the address. Nothing was sent.
+    Tls(String),
+    /// What answers at the address speaks another protocol. Nothing was sent.
+    OtherProtocol(String),
+    /// The instance asks for a password, and the address has none (`NOAUTH`).
+    PasswordNeeded,
+    /// The instance knows no such user with such a password (`WRONGPASS`).
+    PasswordRefused,
+    /// The instance does not have the database that the address names.
+    NoDatabase(String),
     /// The instance left several requests in a row without an answer and is only probed until it
     /// answers. Nothing was sent.
     Silent,
@@ -31,8 +41,12 @@ pub enum Cause {
     ReadOnly,
     /// The instance cannot write for a reason of its own (disk, replicas).
     CannotWrite(String),
-    /// The connection's user may not run what is needed.
+    /// The connection's user may not run a command that is needed.
     NoPermission(String),
+    /// The connection's user may not use a key that is needed.
+    KeyForbidden(String),
+    /// Admission needs to know what the instance says of itself, and that is denied.
+    NoInfo(String),
     /// The instance is part of a Redis Cluster and does not serve the key.
     ClusterMode(String),
     /// Any other error of the instance.
@@ -41,12 +55,34 @@ pub enum Cause {
     NotUsable(NotUsable),
     /// An answer that no script of this library gives.
     OddReply(String),
+    /// The instance's clock is more than a day behind the proposed fencing token. Nothing was done.
+    ClockBehind {
+        /// What it reads, in seconds since the Unix epoch.
+        clock_s: u64,
+        /// What the clock read that the token is from.
+        token_s: u64,
+    },
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Connecting => write!(f, "connecting for the first time"),
             Self::NotConnected(last) => write!(f, "not connected ({last}); check that it runs and can be reached"),
+            Self::Tls(error) => {
+                write!(f, "no TLS with it ({error}); check its certificate, and that rediss:// leads to its TLS port")
+            }
+            Self::OtherProtocol(words) => write!(
+                f,
+                "what answers is no Redis or Valkey ({words}); check host and port, and whether it wants TLS (rediss://)"
+            ),
+            Self::PasswordNeeded => {
+                write!(f, "it asks for a password (NOAUTH); put one into the address, redis://user:password@host")
+            }
+            Self::PasswordRefused => {
+                write!(f, "it refuses the password (WRONGPASS); check user and password in the address")
+            }
+            Self::NoDatabase(error) => write!(f, "it refuses the database ({error}); check its number in the address"),
             Self::Silent => {
                 write!(f, "silent: several requests in a row went unanswered; it is probed until it answers")
             }
@@ -62,10 +98,69 @@ impl fmt::Display for Cause {
             Self::NoPermission(error) => {
                 write!(f, "permission denied: {error}; grant the commands named in docs/operations.md")
             }
+            Self::KeyForbidden(error) => write!(
+                f,
+                "permission denied: {error}; grant the keys of the locks and redquorum:*, see docs/operations.md"
+            ),
+            Self::NoInfo(denied) => {
+                write!(
+                    f,
+                    "permission denied: admission needs INFO and TIME ({denied}); grant them, or turn it off with Admission::Off"
+                )
+            }
             Self::ClusterMode(error) => write!(f, "in cluster mode ({error}); locks need standalone masters"),
             Self::Server(error) => write!(f, "error: {error}"),
             Self::NotUsable(reason) => write!(f, "not usable: {reason}"),
             Self::OddReply(reply) => write!(f, "an answer that does not fit: {reply}"),
+            Self::ClockBehind { clock_s, token_s } => write!(
+                f,
+                "its clock ({clock_s} s since 1970) is more than a day behind the one that the fencing token is from \
+                 ({token_s} s); set the clocks"
+            ),
+        }
+    }
+}
+
+/// Why an instance is not used at all (P16).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotUsable {
+    /// It is a replica.
+    Replica,
+    /// It is a Sentinel, which keeps no data.
+    Sentinel,
+    /// Its `INFO` lacks this field: it cannot be told what it is, or whether it is the same process.
+    Untold(&'static str),
+    /// Its record has another `max_ttl` than this client, both in milliseconds.
+    OtherMaxTtl {
+        /// What is recorded.
+        recorded_ms: u64,
+        /// What this client is set to.
+        ours_ms: u64,
+    },
+    /// The same process is already used through this other address.
+    SameProcess(String),
+}
+
+impl fmt::Display for NotUsable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replica => write!(f, "it is a replica; locks need an independent master at this address"),
+            Self::Sentinel => write!(f, "it is a Sentinel; locks need the address of a master itself"),
+            Self::Untold(field) => {
+                write!(
+                    f,
+                    "its INFO does not tell {field:?}: a proxy, or neither Redis nor Valkey; name the server itself"
+                )
+            }
+            Self::OtherMaxTtl { recorded_ms, ours_ms } => write!(
+                f,
+                "its clients use a max_ttl of {recorded_ms} ms, this one {ours_ms} ms; set the same everywhere (see \
+                 'changing max_ttl' in docs/operations.md)"
+            ),
+            Self::SameProcess(address) => {
+                write!(f, "it is the same server process as {address}; every instance has one vote")
+            }
         }
     }
 }

@@ -2,6 +2,9 @@
 //! the lock (P12, P13).
 
 use std::fmt;
+use std::time::Duration;
+
+use super::{MAX_INSTANCES, Quorum};
 
 /// Low bits of every token that are kept for hand-overs between waiters of one process (P24).
 const HAND_OVER_BITS: u32 = 12;
@@ -12,6 +15,17 @@ const STEP: u64 = 1 << HAND_OVER_BITS;
 /// Counted from here, the 51 bits that remain above the hand-over bits last until the year 2096
 /// (from 1970 they would end in 2041).
 const EPOCH_US: u64 = 1_735_689_600_000_000;
+
+/// How far a token may be ahead of an instance's clock, and a client's clock apart from the instances'
+/// (P12). `ahead.lua` has the same number.
+pub const MAX_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_AHEAD_US: u64 = MAX_AHEAD.as_secs() * 1_000_000;
+
+/// How much the clocks of a quorum may differ for all of them to grant the largest proposal.
+const MARGIN_US: u64 = 60 * 1_000_000;
+
+/// A client whose clock is further from the one that the instances agree on goes by theirs.
+const LEEWAY_US: u64 = 1_000_000;
 
 /// Digits of a token on the wire: all of them, so that text order is number order (P13).
 const WIRE_DIGITS: usize = 19;
@@ -39,6 +53,28 @@ impl FencingToken {
         let by_clock = wall_us.saturating_sub(EPOCH_US).max(1).saturating_mul(STEP).min(Self::MAX);
         let after_last = last_seen.map_or(0, |seen| seen.next_grant().0);
         Self(by_clock.max(after_last))
+    }
+
+    /// The largest token that a client believes an instance has stored, by the clock that it proposes by
+    /// (P12). A quorum's clocks are about there, so a proposal above a larger one would be refused.
+    #[must_use]
+    pub fn most_believed(wall_us: u64) -> Self {
+        Self::propose(wall_us.saturating_add(MAX_AHEAD_US - MARGIN_US), None)
+    }
+
+    /// Whether it is so far ahead of an instance's clock that no clock can have made it (P12).
+    ///
+    /// As `ahead.lua`: in whole milliseconds, and before 2025 everything is.
+    #[must_use]
+    pub const fn is_ahead_of(self, wall_us: u64) -> bool {
+        let most_ms = (wall_us / 1000 + MAX_AHEAD_US / 1000).saturating_sub(EPOCH_US / 1000);
+        self.0 > most_ms.saturating_mul(1000 * STEP)
+    }
+
+    /// What the clock read that proposed it, in microseconds since the Unix epoch.
+    #[must_use]
+    pub const fn clock_us(self) -> u64 {
+        self.0 / STEP + EPOCH_US
     }
 
     /// The smallest token that a grant may carry after this one, hand-overs included.
@@ -102,6 +138,45 @@ impl fmt::Display for FencingToken {
     }
 }
 
+/// The wall clocks of a client and of its instances are further apart than [`MAX_AHEAD`]. Which of them
+/// is wrong nobody can tell, so the client proposes nothing (P12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClocksApart {
+    /// The client's, in microseconds since the Unix epoch.
+    pub own_us: u64,
+    /// What the instances agree on.
+    pub instances_us: u64,
+}
+
+/// What the clock shows by which a client proposes tokens (P12): its own, unless that is more than a
+/// second off the one that the instances agree on; then theirs. A client that is behind need not ask
+/// twice for each lock, and one that is ahead does not make all others do so.
+///
+/// `readings` are the instances' clocks, one for each, as far as they are known. Of a plain majority of an
+/// odd number the instances agree on the one in the middle: a minority, whatever it says, does not move
+/// it past the others.
+///
+/// # Errors
+/// When both are too far apart.
+pub fn proposing_clock(
+    own_us: u64,
+    readings: impl Iterator<Item = Option<u64>>,
+    quorum: Quorum,
+) -> Result<u64, ClocksApart> {
+    let mut all = [0; MAX_INSTANCES];
+    all.iter_mut().zip(readings).for_each(|(place, reading)| *place = reading.unwrap_or(0));
+    let known = all.get_mut(..quorum.instances()).unwrap_or_default();
+    known.sort_unstable();
+    let agreed = known.get(quorum.votes().saturating_sub(1)).copied().unwrap_or(0);
+    if agreed == 0 {
+        return Ok(own_us);
+    }
+    if own_us.abs_diff(agreed) > MAX_AHEAD_US {
+        return Err(ClocksApart { own_us, instances_us: agreed });
+    }
+    Ok(if own_us.abs_diff(agreed) > LEEWAY_US { agreed } else { own_us })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +195,45 @@ mod tests {
         let first = FencingToken::propose(0, None);
         assert_eq!(first.get(), STEP);
         assert_eq!(FencingToken::propose(0, Some(first)).get(), 2 * STEP);
+    }
+
+    #[test]
+    fn a_token_is_ahead_when_no_clock_within_a_day_can_have_made_it() {
+        let now = 1_750_000_000_123_456;
+        let made_at = |us| FencingToken::propose(us, None);
+        assert!(!made_at(now).is_ahead_of(now));
+        assert!(!made_at(now - now % 1000 + MAX_AHEAD_US).is_ahead_of(now));
+        assert!(made_at(now - now % 1000 + MAX_AHEAD_US + 1).is_ahead_of(now));
+        assert!(made_at(now).is_ahead_of(0), "an instance whose clock was never set");
+        assert!(FencingToken(FencingToken::MAX).is_ahead_of(now));
+        assert!(!FencingToken(1).is_ahead_of(u64::MAX / 2));
+        assert_eq!(made_at(now).clock_us(), now);
+        let most = FencingToken::most_believed(now);
+        assert!(most > made_at(now + MAX_AHEAD_US - MARGIN_US - 1));
+        assert!(!most.next_grant().is_ahead_of(now - MARGIN_US + 1000), "all of a quorum grant it");
+    }
+
+    #[test]
+    fn a_minority_of_the_instances_does_not_move_the_clock_that_they_agree_on() {
+        const NOW: u64 = 1_750_000_000_000_000;
+        const HOUR: u64 = 3_600_000_000;
+        let by =
+            |own, readings: [Option<u64>; 5]| proposing_clock(own, readings.into_iter(), Quorum::majority(5).unwrap());
+        let now = Some(NOW);
+        assert_eq!(by(NOW, [None; 5]), Ok(NOW));
+        assert_eq!(by(u64::MAX, [now, now, None, None, None]), Ok(u64::MAX), "too few are known");
+        for (lie, other) in [(Some(u64::MAX), Some(1)), (Some(1), Some(1)), (Some(u64::MAX), Some(u64::MAX))] {
+            assert_eq!(by(NOW, [lie, now, other, now, now]), Ok(NOW));
+            assert_eq!(by(NOW - HOUR, [now, lie, now, now, other]), Ok(NOW), "behind");
+            assert_eq!(by(NOW + HOUR, [now, lie, now, other, now]), Ok(NOW), "ahead");
+            for own in [NOW + 5, NOW - 5, NOW + LEEWAY_US, NOW - LEEWAY_US] {
+                assert_eq!(by(own, [lie, other, now, now, now]), Ok(own));
+            }
+            for own in [u64::MAX, NOW + 25 * HOUR, NOW - 25 * HOUR, 0] {
+                let apart = ClocksApart { own_us: own, instances_us: NOW };
+                assert_eq!(by(own, [lie, now, now, other, now]), Err(apart));
+            }
+        }
     }
 
     #[test]

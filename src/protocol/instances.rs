@@ -66,6 +66,12 @@ impl InstanceSet {
         Self(self.0 | other.0)
     }
 
+    /// The instances of this set that are not in the other.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// How many instances are in the set.
     #[must_use]
     pub const fn len(self) -> usize {

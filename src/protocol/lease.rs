@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{FencingToken, InstanceId, InstanceSet, Instant, Quorum, Round, Terms, Verdict};
+use super::attendance::Attendance;
+use super::{FencingToken, InstanceId, InstanceSet, Instant, Quorum, Reply, Round, Terms, Verdict};
 
 /// The right that a won round gives, and how long it lasts by the client's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,9 +12,10 @@ pub struct Lease {
     terms: Terms,
     valid_until: Instant,
     asked: InstanceSet,
-    /// The instances that were seen without its key outside of a round, and when last.
-    missing: InstanceSet,
-    missing_at: Instant,
+    /// When the last round that won was begun.
+    won_at: Instant,
+    quorum: Quorum,
+    attendance: Attendance,
 }
 
 /// Why a lease cannot be extended on the asked terms.
@@ -30,13 +32,18 @@ impl Lease {
     /// The lease that an acquire round has won; `None` if it has not.
     #[must_use]
     pub fn from_won(round: &mut Round, terms: Terms, token: FencingToken, now: Instant) -> Option<Self> {
-        (round.verdict(now) == Verdict::Won).then(|| Self {
-            token,
-            terms,
-            valid_until: round.valid_until(),
-            asked: round.must_release(),
-            missing: InstanceSet::default(),
-            missing_at: Instant::ZERO,
+        (round.verdict(now) == Verdict::Won).then(|| {
+            let mut lease = Self {
+                token,
+                terms,
+                valid_until: round.valid_until(),
+                asked: round.must_release(),
+                won_at: round.started_at(),
+                quorum: round.quorum(),
+                attendance: Attendance::new(round.quorum().instances()),
+            };
+            lease.note_answers(round);
+            lease
         })
     }
 
@@ -102,35 +109,86 @@ impl Lease {
         Ok(Round::extend(quorum, terms, self.valid_until, now))
     }
 
-    /// Whether the answers of an extend round, with what was seen besides, show that no quorum has
-    /// kept the lease (P20): so many instances did not have its key that another client may have
-    /// held the lock meanwhile.
+    /// Begins a round that gives the lease a larger token as well, for a guard that needs at least
+    /// `least_left` of validity (P23).
+    ///
+    /// # Errors
+    /// As for [`begin_extend`](Self::begin_extend).
+    pub fn begin_entry(
+        &mut self,
+        quorum: Quorum,
+        terms: Terms,
+        least_left: Duration,
+        now: Instant,
+    ) -> Result<Round, ExtendRefused> {
+        self.begin_extend(quorum, terms, now)?;
+        // P2: won later than that, it would be too slow for the guard.
+        let useful_before = terms.valid_until(now).saturating_sub(least_left);
+        Ok(Round::extend(quorum, terms, self.valid_until.min(useful_before), now))
+    }
+
+    /// Takes in the answers of a round for the lease so far, its acquire or an extend, whether it was
+    /// won or not and also past its verdict. May be called after every answer.
+    pub fn note_answers(&mut self, round: &Round) {
+        for (id, answer) in InstanceId::all(round.answers().len()).zip(round.answers()) {
+            if let Some(answer) = answer {
+                self.note_answer(id, &answer.reply, round.started_at());
+            }
+        }
+    }
+
+    /// Takes in what an instance answered to a request of such a round.
+    pub fn note_answer(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+        match reply {
+            Reply::Granted => self.attendance.note_there(id, sent),
+            Reply::Repaired => self.attendance.note_repaired(id, sent),
+            Reply::Refused(_) => self.attendance.note_missing(id, sent),
+            Reply::Stale { .. } | Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => {}
+        }
+    }
+
+    /// Takes in that an instance was asked at `sent`, besides any round, and had the key.
+    pub fn note_there(&mut self, id: InstanceId, sent: Instant) {
+        self.attendance.note_there(id, sent);
+    }
+
+    /// Takes in that an instance was asked at `sent`, besides any round, and did not have the key.
+    pub fn note_missing(&mut self, id: InstanceId, sent: Instant) {
+        self.attendance.note_missing(id, sent);
+    }
+
+    /// Whether what instances said shows that no quorum can have kept the lease (P20): at one moment so many
+    /// may have been without its key that another client may have held the lock.
     ///
     /// That they have it again, as a repair leaves it, does not undo that.
     #[must_use]
-    pub fn is_gone(&self, round: &Round) -> bool {
-        round.quorum().is_out_of_reach(round.gone().union(self.missing).len())
+    pub fn is_gone(&self) -> bool {
+        self.quorum.is_out_of_reach(self.attendance.most_absent())
     }
 
-    /// Takes in that an instance was asked at `sent` and did not have the key; whether the lease is
-    /// gone with that (P20). A round that is begun later and won puts it right.
-    pub fn note_missing(&mut self, id: InstanceId, quorum: Quorum, sent: Instant) -> bool {
-        self.missing.insert(id);
-        self.missing_at = self.missing_at.max(sent);
-        quorum.is_out_of_reach(self.missing.len())
+    /// The instances that were found without its key at a time that still counts.
+    #[must_use]
+    pub fn absent(&self) -> InstanceSet {
+        self.attendance.absent()
     }
 
-    /// Takes in the end of an extend round: only a victory moves the validity, and only forward.
+    /// The instances that the lease rests on: those that granted the last round that won, or later, and
+    /// that have not been found without its key since.
+    #[must_use]
+    pub fn rests_on(&self) -> InstanceSet {
+        self.attendance.present(self.won_at)
+    }
+
+    /// Takes in the end of an extend round: only a victory moves the validity, only forward, and only
+    /// while the lease is still valid at `now` (P9), however long ago the verdict fell.
     ///
     /// A round that was not won changes nothing (P8): the lease stays valid as long as it was, and
     /// extending may be tried again until then.
     pub fn settle(&mut self, round: &mut Round, now: Instant) -> bool {
-        let won = round.verdict(now) == Verdict::Won;
+        let won = round.verdict(now) == Verdict::Won && self.is_valid(now);
         if won {
             self.valid_until = self.valid_until.max(round.valid_until());
-            if round.started_at() > self.missing_at {
-                self.missing = InstanceSet::default();
-            }
+            self.won_at = self.won_at.max(round.started_at());
         }
         won
     }

@@ -17,22 +17,25 @@
 //! | P9 | an extend continues a lease that is still valid | [`Round::extend`], [`Lease`] |
 //! | P10 | an extend repairs, unless its lease was released | `extend.lua`, [`FencingToken::closed`] |
 //! | P11 | all or nothing on each instance | `acquire.lua`, `extend.lua`, `crate::resource` |
-//! | P14, P15, P16 | instances that may have forgotten do not vote | [`admit`], [`Record`], `admission.lua` |
-//! | P17 | votes after a clock step do not count | [`ClockWatch`], [`Standing`] |
+//! | P14, P15, P16 | instances that may have forgotten do not vote | [`admit`], [`Record`], [`Seen`], `admission.lua` |
+//! | P17 | votes after a clock step do not count | [`ClockWatch`], [`Standing`], [`whose_clock`] |
 //! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalPlan`], `crate::runtime::keeper` |
-//! | P20 | a lease that no quorum can have kept is lost | [`Lease::is_gone`], [`Lease::note_missing`], `crate::runtime::keeper` |
+//! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_answers`], [`Lease::is_gone`], `crate::runtime::keeper` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
 //! | P23 | the same holder is let in again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::holders` |
-//! | P12, P13 | fencing tokens in the same round trip | [`FencingToken`], [`Round::stale`], `acquire.lua` |
+//! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale`], `acquire.lua`, `ahead.lua` |
 
 mod admission;
+mod attendance;
 mod cause;
 mod clock_watch;
 mod fencing;
 mod instances;
 mod lease;
 mod outcome;
+mod own_clock;
 mod quorum;
+mod record;
 mod reply;
 mod round;
 mod schedule;
@@ -41,14 +44,16 @@ mod time;
 mod validity;
 mod value;
 
-pub use admission::{Facts, Identity, NotUsable, Origin, Record, START_UNCERTAINTY_MS, Step, admit, never_used};
-pub use cause::Cause;
-pub use clock_watch::{ClockWatch, Observation};
-pub use fencing::FencingToken;
+pub use admission::{Facts, START_UNCERTAINTY_MS, Step, admit, never_used};
+pub use cause::{Cause, NotUsable};
+pub use clock_watch::{ClockWatch, Jump, Observation};
+pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, proposing_clock};
 pub use instances::{InstanceId, InstanceSet};
 pub use lease::{ExtendRefused, Lease};
 pub use outcome::{Contention, Defeat};
+pub use own_clock::{WhoseClock, whose_clock};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
+pub use record::{Identity, Origin, Record, Seen};
 pub use reply::{Refusal, Reply};
 pub use round::{Answer, Round};
 pub use schedule::{RenewalPlan, RetryDelay, reconnect_delay};

@@ -15,7 +15,7 @@ pub enum Defeat {
     NoQuorum,
     /// Too few instances may vote; the longest wait until a quorum may, as far as it is known.
     InQuarantine(Option<Duration>),
-    /// The replies came so late that too little validity would have been left.
+    /// The grants came so late that too little validity would have been left.
     TooSlow,
     /// Token proposals were too low, twice in a row.
     Stale,
@@ -36,10 +36,13 @@ impl Defeat {
     /// Says why a round was lost. Of no use for a round that was won or is pending.
     #[must_use]
     pub fn of(round: &Round) -> Self {
-        if round.is_too_slow() {
+        let votes = round.quorum().votes();
+        // With more time these would have made a quorum. Without them time was not what mattered.
+        let late =
+            round.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. })));
+        if round.is_too_slow() && late.len() >= votes {
             return Self::TooSlow;
         }
-        let votes = round.quorum().votes();
         let can_answer = round.which(|reply| !matches!(reply, Some(Reply::NotSent(_) | Reply::Unknown(_))));
         if can_answer.len() < votes {
             return Self::NoQuorum;

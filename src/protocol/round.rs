@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{FencingToken, InstanceId, InstanceSet, Instant, Quorum, Reply, Terms, Verdict};
+use super::{Cause, FencingToken, InstanceId, InstanceSet, Instant, Quorum, Reply, Terms, Verdict};
 
 /// What a round asks of the instances, with the instant after which its victory is worthless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Round {
     answers: Vec<Option<Answer>>,
     verdict: Verdict,
     too_slow: bool,
+    /// The token that an acquire proposes, and the largest that it believes to be stored anywhere.
+    tokens: Option<(FencingToken, FencingToken)>,
 }
 
 impl Round {
@@ -57,7 +59,15 @@ impl Round {
 
     fn new(aim: Aim, quorum: Quorum, started_at: Instant) -> Self {
         let answers = vec![None; quorum.instances()];
-        Self { aim, quorum, started_at, answers, verdict: Verdict::Pending, too_slow: false }
+        Self { aim, quorum, started_at, answers, verdict: Verdict::Pending, too_slow: false, tokens: None }
+    }
+
+    /// P12: what is proposed. An instance that tells of a larger token than `most_believed` is not
+    /// believed, and its vote is lost.
+    #[must_use]
+    pub fn proposing(mut self, token: FencingToken, most_believed: FencingToken) -> Self {
+        self.tokens = Some((token, most_believed));
+        self
     }
 
     /// Takes a reply in and gives the verdict as of `now`.
@@ -66,6 +76,7 @@ impl Round {
     /// changes nothing; a definite reply replaces an unknown one.
     pub fn on_reply(&mut self, id: InstanceId, reply: Reply, now: Instant) -> Verdict {
         let after = now.saturating_since(self.started_at);
+        let reply = self.believed(reply);
         if let Some(slot) = self.answers.get_mut(id.index()) {
             let open = match slot {
                 None => true,
@@ -79,6 +90,22 @@ impl Round {
             }
         }
         self.verdict(now)
+    }
+
+    fn believed(&self, reply: Reply) -> Reply {
+        let is_odd = |token: &FencingToken| self.tokens.is_some_and(|(_, most)| *token > most);
+        match reply {
+            Reply::Stale { stored } if is_odd(&stored) => {
+                let told =
+                    format!("a fencing token from a clock that reads {} s since 1970", stored.clock_us() / 1_000_000);
+                Reply::Unknown(Cause::OddReply(told))
+            }
+            Reply::Refused(mut refusal) => {
+                refusal.token.take_if(|token| is_odd(token));
+                Reply::Refused(refusal)
+            }
+            reply => reply,
+        }
     }
 
     /// The verdict as of `now`: a round that is too late to be of use is lost without more replies.
@@ -154,12 +181,6 @@ impl Round {
         self.which(|reply| matches!(reply, Some(Reply::Granted | Reply::Repaired)))
     }
 
-    /// The instances that said to an extend that the key was not there, or is somebody else's.
-    #[must_use]
-    pub fn gone(&self) -> InstanceSet {
-        self.which(|reply| matches!(reply, Some(Reply::Repaired | Reply::Refused(_))))
-    }
-
     /// The instances that may hold the round's key, now or later: all that were asked except
     /// those to which nothing was sent (P5).
     #[must_use]
@@ -182,18 +203,26 @@ impl Round {
             _ => None,
         };
         let highest = self.answers.iter().filter_map(stored).max()?;
-        let could_grant = self.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Stale { .. })));
+        let could_grant =
+            self.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. })));
         (self.verdict == Verdict::Lost && !self.too_slow && could_grant.len() >= self.quorum.votes()).then_some(highest)
     }
 
-    /// The largest token that any instance said it had stored; the next proposal goes above it.
+    /// The largest token that any instance said it had stored, or will have by the mark of this round's
+    /// own release; the next proposal goes above it. None if a quorum refused this proposal as ahead of
+    /// its clocks: whatever led there is not followed again (P12).
     #[must_use]
     pub fn highest_seen(&self) -> Option<FencingToken> {
+        let behind = self.which(|reply| matches!(reply, Some(Reply::Unknown(Cause::ClockBehind { .. }))));
+        if self.quorum.is_out_of_reach(behind.len()) {
+            return None;
+        }
         let seen = |answer: &Answer| match &answer.reply {
             Reply::Stale { stored } => Some(*stored),
             Reply::Refused(refusal) => refusal.token,
             _ => None,
         };
-        self.answers.iter().flatten().filter_map(seen).max()
+        let proposed = self.tokens.map(|(proposed, _)| proposed);
+        self.answers.iter().flatten().filter_map(seen).chain(proposed).max()
     }
 }

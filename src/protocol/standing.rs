@@ -55,16 +55,17 @@ pub enum Remedy {
 pub struct Standing {
     named: Named,
     watch: ClockWatch,
+    /// Whether the data is in doubt; the watch knows whether the clock is.
     doubted: bool,
-    /// Whether the clock jumped forward after the last remedy began.
-    stepped_since: bool,
+    /// Until when nothing counts, by the own clock, because that had stood still.
+    withheld_until: Instant,
 }
 
 impl Standing {
     /// Begins with the record that names this process, and the first sample of its clock.
     #[must_use]
     pub fn new(record: Record, watch: ClockWatch) -> Self {
-        Self { named: Named::new(record, false), watch, doubted: false, stepped_since: false }
+        Self { named: Named::new(record, false), watch, doubted: false, withheld_until: Instant::ZERO }
     }
 
     /// The record that requests name.
@@ -88,16 +89,18 @@ impl Standing {
 
     /// Begins to set things right. If the data or the clock is in doubt, nothing counts until
     /// [`renew`](Self::renew); a record that only changed is compared by the instance itself.
-    pub fn begin_remedy(&mut self, remedy: Remedy) {
-        self.doubted |= remedy == Remedy::Quarantine;
-        self.stepped_since &= remedy == Remedy::Readmit;
+    pub const fn begin_remedy(&mut self, remedy: Remedy) {
+        if matches!(remedy, Remedy::Quarantine) {
+            self.doubted = true;
+            self.watch.settle();
+        }
     }
 
     /// Goes by another record from now on. Still nothing counts if the clock has stepped since the
     /// remedy began: the record may be older than that.
     pub fn renew(&mut self, record: Record) {
         self.named = Named::new(record, false);
-        self.doubted = self.stepped_since;
+        self.doubted = false;
     }
 
     /// Goes on from how a former connection left the same process; whether its clock has jumped
@@ -105,32 +108,43 @@ impl Standing {
     /// life of this one, is not compared: that has a record of its own.
     #[must_use]
     pub fn follows_on(&mut self, former: &Self) -> bool {
-        self.record().identity == former.record().identity
-            && matches!(self.watch.follow_on(&former.watch), Observation::SteppedForward(_))
+        if self.record().identity == former.record().identity {
+            let _ = self.watch.follow_on(&former.watch); // what was not settled stays so
+        }
+        self.watch.jumped().is_some()
     }
 
-    /// Takes over a watch that has counted the steps of before.
-    pub fn keep_watch_of(&mut self, other: &Self) {
-        self.watch = other.watch;
+    /// The own clock had stood still, for so long at the most: the instance's did not jump. Still nothing counts until this
+    /// instant of the own clock, as all instances may have been stepped together: by then everybody who is
+    /// connected has noticed.
+    pub fn own_clock_stood_still(&mut self, most: Duration, until: Instant) {
+        self.watch.own_clock_stood_still(most);
+        self.withheld_until = until;
     }
 
     /// Whether nothing counts at present.
     #[must_use]
     pub const fn is_doubted(&self) -> bool {
-        self.doubted
+        self.doubted || self.watch.jumped().is_some()
     }
 
     /// Counts nothing more until the record is renewed: the instance said that its data was
     /// replaced, and the record may have come back with an old copy of it.
-    pub fn doubt(&mut self) {
+    pub const fn doubt(&mut self) {
         self.doubted = true;
+    }
+
+    /// The data that was replaced was not that of the locks.
+    pub const fn spare(&mut self) {
+        self.doubted = false;
     }
 
     /// How long the instance must still sit out, as far as this connection knows.
     #[must_use]
     pub fn quarantine_left(&self, now: Instant) -> Duration {
         let instance_ms = (i128::from(now.as_nanos()) + self.watch.offset_ns()) / 1_000_000;
-        self.record().quarantine_left(u64::try_from(instance_ms).unwrap_or(0))
+        let left = self.record().quarantine_left(u64::try_from(instance_ms).unwrap_or(0));
+        left.max(self.withheld_until.saturating_since(now))
     }
 
     /// Judges a reply to a request that was sent and whose reply was received at these instants of
@@ -152,10 +166,13 @@ impl Standing {
             // P17: the keys of others may have expired too early, this vote does not count. It may
             // have set the key, so it is released like any other.
             Reply::Granted | Reply::Repaired if stepped => (withheld(None), Some(Remedy::Quarantine)),
-            Reply::Granted | Reply::Repaired if self.doubted => (withheld(None), None),
+            Reply::Granted | Reply::Repaired if self.is_doubted() => (withheld(None), None),
+            Reply::Granted | Reply::Repaired if received < self.withheld_until => {
+                (withheld(Some(self.withheld_until.saturating_since(received))), None)
+            }
             Reply::Granted | Reply::Repaired if !current => (withheld(None), None),
             Reply::Granted | Reply::Repaired if !early.is_zero() => self.not_yet(early),
-            Reply::NotAdmitted { remaining: None } if current && !self.doubted => {
+            Reply::NotAdmitted { remaining: None } if current && !self.is_doubted() => {
                 (withheld(None), Some(Remedy::Readmit))
             }
             Reply::NotAdmitted { remaining: Some(left) } if !stepped => self.not_yet(left),
@@ -176,10 +193,7 @@ impl Standing {
     }
 
     fn observe_cut(&mut self, sent: Instant, received: Instant, cut: (u64, u64)) -> bool {
-        let stepped = matches!(self.watch.observe_cut(sent, received, cut), Observation::SteppedForward(_));
-        self.doubted |= stepped;
-        self.stepped_since |= stepped;
-        stepped
+        matches!(self.watch.observe_cut(sent, received, cut), Observation::SteppedForward(_))
     }
 }
 
@@ -196,7 +210,7 @@ mod tests {
 
     fn standing() -> Standing {
         let identity = Identity::new("r", "p");
-        let record = Record { identity, vote_from_ms: 5, max_ttl_ms: 10, origin: Origin::Waits };
+        let record = Record { identity, vote_from_ms: 5, max_ttl_ms: 10, origin: Origin::Waits, order: 1 };
         Standing::new(record, ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000))
     }
 

@@ -40,6 +40,10 @@ impl fmt::Debug for Value {
     }
 }
 
+/// The most characters that are shown of a holder or a label. Ours are not longer; anybody who may
+/// write the key may have put anything there.
+const MAX_SHOWN: usize = 200;
+
 /// Who holds a lock, as far as the stored value tells: the parts of a value of this library that
 /// are not secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,7 +65,7 @@ impl Incumbent {
             (ours && !label.contains(':')).then(|| (unescape(holder), unescape(label)))
         });
         let (holder, label) = parts.unwrap_or_default();
-        let given = |text: String| (!text.is_empty()).then_some(text);
+        let given = |text: String| (!text.is_empty()).then(|| text.chars().take(MAX_SHOWN).collect());
         Self { holder: given(holder), label: given(label) }
     }
 }
@@ -69,9 +73,9 @@ impl Incumbent {
 impl fmt::Display for Incumbent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.holder, &self.label) {
-            (Some(holder), Some(label)) => write!(f, "holder {holder:?} on {label}"),
+            (Some(holder), Some(label)) => write!(f, "holder {holder:?} on {}", label.escape_debug()),
             (Some(holder), None) => write!(f, "holder {holder:?}"),
-            (None, Some(label)) => write!(f, "a client on {label}"),
+            (None, Some(label)) => write!(f, "a client on {}", label.escape_debug()),
             (None, None) => write!(f, "a client of another kind"),
         }
     }
@@ -108,6 +112,13 @@ mod tests {
         fn any_bytes_are_an_incumbent(bytes: Vec<u8>) {
             let _ = Incumbent::from_value(&bytes).to_string();
         }
+    }
+
+    #[test]
+    fn what_others_have_written_is_shown_cut_and_escaped() {
+        let label = format!("\u{1b}[2J\nbank {}", "x".repeat(100_000));
+        let shown = Incumbent::from_value(Value::new("", 1, &label).as_bytes()).to_string();
+        assert!(shown.starts_with("a client on \\u{1b}[2J\\nbank xx") && shown.len() < 300, "{shown}");
     }
 
     #[test]

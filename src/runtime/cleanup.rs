@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
-use crate::instance::{Call, Claim, Instance, Request};
+use crate::instance::{Call, Instance, Request};
 use crate::protocol::{InstanceId, InstanceSet, Instant, Reply};
 
 /// The pause before an unpaid release is tried again.
@@ -27,16 +27,18 @@ const MAX_DEBTS: usize = 64 * 1024;
 /// A release that one instance owes.
 #[derive(Debug)]
 pub(super) struct Debt {
-    claim: Arc<Claim>,
+    /// What pays it.
+    request: Request,
     /// From then on the key has expired by itself.
     void_from: Instant,
 }
 
 impl Debt {
-    /// What an instance owes for a claim that was sent to it before `now`.
-    pub(super) fn of(claim: &Arc<Claim>, now: Instant) -> Self {
+    /// What an instance owes that was sent a claim before `now`, and has to answer `request` for it.
+    pub(super) fn of(request: Request, now: Instant) -> Self {
         // Twice the ttl: no clock is off by that much.
-        Self { claim: Arc::clone(claim), void_from: now.saturating_add(claim.ttl.saturating_mul(2)) }
+        let void_from = now.saturating_add(request.claim().ttl.saturating_mul(2));
+        Self { request, void_from }
     }
 }
 
@@ -67,10 +69,10 @@ impl Cleaner {
     }
 
     /// Queues releases on the instances at once and follows them until they are paid.
-    pub(super) fn release(&self, instances: &[Arc<dyn Instance>], claim: &Arc<Claim>, ids: InstanceSet, now: Instant) {
+    pub(super) fn release(&self, instances: &[Arc<dyn Instance>], release: &Request, ids: InstanceSet, now: Instant) {
         let straggler = |id: InstanceId| {
-            let call = instances.get(id.index())?.call(Request::Release(Arc::clone(claim)));
-            Some(Straggler { id, call, debt: Some(Debt::of(claim, now)) })
+            let call = instances.get(id.index())?.call(release.clone());
+            Some(Straggler { id, call, debt: Some(Debt::of(release.clone(), now)) })
         };
         self.follow(ids.iter().filter_map(straggler).collect());
     }
@@ -97,6 +99,11 @@ impl Cleaner {
             Ok(Ok(counts)) => counts.clone(),
             _ => self.owed(),
         }
+    }
+
+    /// Whether the task is gone, and with it the runtime.
+    pub(super) fn has_ended(&self) -> bool {
+        self.work.is_closed()
     }
 
     /// How many releases each instance owes.
@@ -181,7 +188,7 @@ impl Cleaning {
         let void = before - debts.len();
         if instance.obstacle().is_none() {
             for debt in debts.drain(..debts.len().min(MAX_BURST)) {
-                let call = instance.call(Request::Release(Arc::clone(&debt.claim)));
+                let call = instance.call(debt.request.clone());
                 going.push(to_its_end(Straggler { id, call, debt: Some(debt) }));
             }
         }

@@ -1,14 +1,13 @@
-//! Sends one round to the instances and returns at the verdict (P4).
+//! Sends one round to the instances, gives its verdict (P4), and follows the rest (P6).
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::timeout;
 
 use super::Shared;
-use super::acquire::Failure;
 use super::cleanup::{Debt, Straggler};
 use crate::instance::{Call, Claim, Request};
 use crate::protocol::{InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
@@ -16,18 +15,20 @@ use crate::protocol::{InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
 /// What becomes of the keys when the flight ends, however it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtEnd {
-    /// They stay: the round was won, will be repeated, or was an extend (P8).
+    /// They stay: the round was won, will be repeated, was an extend (P8), or has been settled.
     Keep,
-    /// Every instance that may hold them must release them (P5).
-    Release,
+    /// The round was not won: every instance that may hold them must release them (P5), and put back
+    /// what it took over for them (P23).
+    GiveBack,
     /// They were being released: what is not known to be gone is still owed (P6, P7).
     Collect,
 }
 
-/// One round on its way. Dropping it at any time leaves nothing behind: stragglers are followed
-/// and what must be released is released in the background (P6).
-pub(super) struct Flight<'a> {
-    shared: &'a Shared,
+/// One round on its way. It belongs to a task of the client, so that it goes on whoever polls (P22).
+/// Dropping it at any time leaves nothing behind: stragglers are followed and what must be released is
+/// released in the background (P6).
+pub(super) struct Flight {
+    shared: Arc<Shared>,
     pub(super) round: Round,
     request: Request,
     calls: Vec<Option<Call>>,
@@ -36,9 +37,10 @@ pub(super) struct Flight<'a> {
     pub(super) at_end: AtEnd,
 }
 
-impl<'a> Flight<'a> {
-    /// Queues the request on all `targets`. The others count as having nothing (release only).
-    pub(super) fn launch(shared: &'a Shared, mut round: Round, request: Request, targets: InstanceSet) -> Self {
+impl Flight {
+    /// Queues the request on all `targets`. The others count as having nothing (release only). Needs
+    /// no runtime: it is sent by whoever asks, and a task goes on from there.
+    pub(super) fn launch(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
         let now = shared.clock.now();
         let mut calls = Vec::with_capacity(shared.instances.len());
         for (id, instance) in InstanceId::all(shared.instances.len()).zip(shared.instances.iter()) {
@@ -50,11 +52,11 @@ impl<'a> Flight<'a> {
             }
         }
         let at_end = match request {
-            Request::Acquire(_) => AtEnd::Release,
-            Request::Extend(_) => AtEnd::Keep,
-            Request::Release(_) => AtEnd::Collect,
+            Request::Acquire(_) => AtEnd::GiveBack,
+            Request::Extend(_) | Request::Enter(_) => AtEnd::Keep,
+            Request::Release(_) | Request::GiveBack(_) => AtEnd::Collect,
         };
-        Self { shared, round, request, calls, asked_before: InstanceSet::default(), at_end }
+        Self { shared: Arc::clone(shared), round, request, calls, asked_before: InstanceSet::default(), at_end }
     }
 
     /// Waits for the verdict, and not for any instance longer than that.
@@ -66,27 +68,21 @@ impl<'a> Flight<'a> {
             Some(useful) if useful < self.shared.instance_timeout => {
                 let mut wait = useful;
                 loop {
-                    if let Ok(verdict) = timeout(wait, self.collect()).await {
+                    if let Ok(verdict) = timeout(wait, self.decided()).await {
                         return verdict;
                     }
                     wait = Duration::from_millis(1); // timers only wake, the clock decides (P3)
                 }
             }
-            _ => self.collect().await,
+            _ => self.decided().await,
         }
     }
 
-    async fn collect(&mut self) -> Verdict {
+    async fn decided(&mut self) -> Verdict {
         poll_fn(|cx| {
-            for (id, call) in InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()) {
-                let Some(pending) = call else { continue };
-                if let Poll::Ready(reply) = pending.as_mut().poll(cx) {
-                    *call = None;
-                    // Also past the verdict: an error names everything that is known by now, and
-                    // says "held" or "down" by all of it.
-                    self.round.on_reply(id, reply, self.shared.clock.now());
-                }
-            }
+            // Also past the verdict: an error names everything that is known by now, and says "held"
+            // or "down" by all of it.
+            self.poll_calls(cx);
             // P4: whoever has not answered is not waited for.
             match self.round.verdict(self.shared.clock.now()) {
                 Verdict::Pending => Poll::Pending,
@@ -96,13 +92,50 @@ impl<'a> Flight<'a> {
         .await
     }
 
-    /// Ends a flight that did not win.
-    pub(super) fn lost(self) -> Failure {
-        Failure::Lost(Box::new(self.round.clone()))
+    /// Follows the stragglers to their end (P6); `heard` looks at the round after each that answers.
+    pub(super) async fn follow(&mut self, mut heard: impl FnMut(&Round)) {
+        poll_fn(|cx| {
+            if self.poll_calls(cx) {
+                heard(&self.round);
+            }
+            if self.calls.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
-    pub(super) fn claim(&self) -> &Arc<Claim> {
+    /// Takes in what has come; whether anything has.
+    fn poll_calls(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut any = false;
+        for (id, call) in InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()) {
+            let Some(pending) = call else { continue };
+            if let Poll::Ready(reply) = pending.as_mut().poll(cx) {
+                *call = None;
+                any = true;
+                self.round.on_reply(id, reply, self.shared.clock.now());
+            }
+        }
+        any
+    }
+
+    pub(super) const fn request(&self) -> &Request {
+        &self.request
+    }
+
+    pub(super) const fn claim(&self) -> &Arc<Claim> {
         self.request.claim()
+    }
+
+    /// Queues the releases that are owed, behind the round's own requests (P6). What is still on its
+    /// way is followed by [`follow`](Self::follow).
+    pub(super) fn release(&mut self) {
+        let owed = match self.at_end {
+            AtEnd::GiveBack => self.round.must_release().union(self.asked_before),
+            AtEnd::Keep | AtEnd::Collect => return,
+        };
+        self.at_end = AtEnd::Keep;
+        if !owed.is_empty() {
+            self.shared.in_background(&Request::give_back(Arc::clone(self.request.claim())), owed);
+        }
     }
 
     /// Whether a release of this instance's key is still owed after its answer, or lack of one.
@@ -112,31 +145,23 @@ impl<'a> Flight<'a> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for Flight {
     fn drop(&mut self) {
-        let owed = match self.at_end {
-            AtEnd::Keep => InstanceSet::default(),
-            AtEnd::Release => self.round.must_release().union(self.asked_before),
-            AtEnd::Collect => InstanceId::all(self.calls.len()).filter(|id| self.is_owed(*id)).collect(),
-        };
+        let pays = self.at_end == AtEnd::Collect;
+        let mut owed: InstanceSet = InstanceId::all(self.calls.len()).filter(|id| pays && self.is_owed(*id)).collect();
         let now = self.shared.clock.now();
-        let mut unsent = owed;
         let stragglers = InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()).filter_map(|(id, call)| {
             let call = call.take()?;
-            let pays = self.at_end == AtEnd::Collect;
-            if pays {
-                unsent.remove(id); // this very call is the release
-            }
-            let debt = pays.then(|| Debt::of(self.request.claim(), now));
-            Some(Straggler { id, call, debt })
+            owed.remove(id); // this very call is the release
+            Some(Straggler { id, call, debt: pays.then(|| Debt::of(self.request.clone(), now)) })
         });
         let stragglers: Vec<Straggler> = stragglers.collect();
         if !stragglers.is_empty() {
             self.shared.cleaner.follow(stragglers);
         }
-        if !unsent.is_empty() {
-            // Behind the round's own requests in each instance's queue (P6).
-            self.shared.release_in_background(self.request.claim(), unsent);
+        if !owed.is_empty() {
+            self.shared.in_background(&self.request, owed);
         }
+        self.release();
     }
 }

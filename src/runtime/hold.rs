@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::acquire::Won;
+use super::attempt::Won;
 use crate::clock::Clock;
-use crate::instance::Claim;
-use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, Quorum, Reply, Round, Terms, Verdict};
+use crate::instance::{Claim, Request};
+use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, Reply, Round, Verdict};
 
 /// What an instance was found to have in the place of a lease; `None` if nothing.
 pub(crate) type Found = (InstanceId, Option<Vec<u8>>);
@@ -65,6 +65,8 @@ pub(super) struct State {
     /// The latest token: it rises when the holder enters again (P23).
     token: FencingToken,
     guards: usize,
+    /// Whether a caller ever had it.
+    is_taken: bool,
     /// For the guard that needs it for longest.
     pub(super) keeping: Keeping,
     /// Whether the keys are left to expire.
@@ -74,6 +76,8 @@ pub(super) struct State {
     pub(super) round: Option<Box<Round>>,
     /// When the last renewal was begun.
     pub(super) renewed_at: Instant,
+    /// When the instances are to be told to keep its token for longer (P13).
+    token_due: Option<Instant>,
     /// What was found on instances that do not have it.
     found: Vec<Found>,
     /// The last round that did not extend it.
@@ -87,8 +91,8 @@ pub(super) struct State {
 pub(crate) enum LettingGo {
     /// Nothing: other guards hold it, or the keys are to stay.
     Nothing,
-    /// It was the last guard: the claim is to be released on these instances.
-    Release(Arc<Claim>, InstanceSet),
+    /// It was the last guard: this is to be asked of these instances.
+    Release(Request, InstanceSet),
 }
 
 impl Hold {
@@ -99,11 +103,13 @@ impl Hold {
             claim: won.claim,
             token,
             guards: 1,
+            is_taken: false,
             keeping,
             keeps_keys: false,
             end: None,
             round: None,
             renewed_at: Instant::ZERO,
+            token_due: None,
             found: Vec::new(),
             failed: None,
             due: None,
@@ -132,28 +138,39 @@ impl Hold {
         if state.end.is_some() { Duration::ZERO } else { state.lease.remaining(clock.now()) }
     }
 
-    /// The terms of the last round that was begun for it.
-    pub(crate) fn terms(&self) -> Terms {
-        self.state().lease.terms()
+    /// The instances that it rests on, by what they have answered so far.
+    pub(crate) fn rests_on(&self) -> InstanceSet {
+        self.state().lease.rests_on()
     }
 
-    /// One more guard for the same holder (P23), with a larger token; `None` if it is too late. Gives
-    /// whether the lease is renewed from now on and was not before.
-    ///
-    /// When no token is left before that of the next grant, the last one stays: to take a larger one
-    /// from the instances would be a new lease, and end this one for the guards that it has.
-    pub(crate) fn enter(&self, keeping: Keeping, clock: &dyn Clock) -> Option<bool> {
-        let now = clock.now();
+    /// One more guard for the same holder (P23); false if it has ended.
+    pub(super) fn count_guard(&self) -> bool {
         let mut state = self.state();
-        let lives = state.end.is_none() && state.lease.is_valid(now);
-        if !lives {
-            return None;
+        state.guards += usize::from(state.end.is_none());
+        state.end.is_none()
+    }
+
+    /// Takes in the end of a round that asked for a larger token: whether it was won. Then the lease is
+    /// kept as whoever entered needs it.
+    pub(super) fn settle_entry(
+        &self,
+        round: &mut Round,
+        token: FencingToken,
+        keeping: Keeping,
+        clock: &dyn Clock,
+    ) -> bool {
+        let mut state = self.state();
+        let won = state.settle(round, clock.now()).is_some();
+        if won {
+            state.token = state.token.max(token);
+            state.keeping = state.keeping.and(keeping);
         }
-        state.token = state.token.hand_over().unwrap_or(state.token);
-        state.guards += 1;
-        let former = state.keeping;
-        state.keeping = former.and(keeping);
-        Some(state.keeping.renews_at(now) && !former.renews_at(now))
+        won
+    }
+
+    /// A caller has it from now on.
+    pub(super) fn take(&self) {
+        self.state().is_taken = true;
     }
 
     /// One guard less. P7: it is not relied on any more before a release is sent.
@@ -163,7 +180,10 @@ impl Hold {
         if state.guards > 0 {
             return LettingGo::Nothing;
         }
-        let released = LettingGo::Release(Arc::clone(&state.claim), state.lease.asked());
+        let claim = Arc::clone(&state.claim);
+        // P23: a lease that nobody ever had is a try that was not won.
+        let release = if state.is_taken { Request::Release(claim) } else { Request::give_back(claim) };
+        let released = LettingGo::Release(release, state.lease.asked());
         let keeps = state.keeps_keys;
         self.end(state, End::GivenUp);
         if keeps { LettingGo::Nothing } else { released }
@@ -184,38 +204,61 @@ impl Hold {
         }
     }
 
-    /// Takes in the answers to an extend so far; true if the lease has ended with them (P20).
-    pub(super) fn note_answers(&self, round: &Round) -> bool {
+    /// Takes in what instances have answered so far to a round for it (P20), past its verdict too.
+    pub(super) fn note_answers(&self, round: &Round) {
         let mut state = self.state();
         for (id, answer) in InstanceId::all(round.answers().len()).zip(round.answers()) {
-            match answer.as_ref().map(|answer| &answer.reply) {
-                Some(Reply::Repaired) => state.find(id, None),
-                Some(Reply::Refused(refusal)) => state.find(id, refusal.value.clone()),
-                _ => {}
+            if let Some(answer) = answer {
+                state.note_answer(id, &answer.reply, round.started_at());
             }
         }
-        let gone = state.lease.is_gone(round);
-        if gone {
-            self.end_gone(state);
-        }
-        gone
+        self.end_if_gone(state);
     }
 
-    /// Takes in that an instance that was asked at `sent` had something else in its place; true if
-    /// the lease has ended with it (P20).
-    pub(super) fn note_missing(&self, id: InstanceId, value: Option<Vec<u8>>, quorum: Quorum, sent: Instant) -> bool {
+    /// Takes in what one instance answered to an extend that was sent at `sent` (P20).
+    pub(super) fn note_answer(&self, id: InstanceId, reply: &Reply, sent: Instant) {
+        let mut state = self.state();
+        state.note_answer(id, reply, sent);
+        self.end_if_gone(state);
+    }
+
+    /// Takes in that an instance that was asked at `sent` had something else in its place (P20).
+    pub(super) fn note_missing(&self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
         let mut state = self.state();
         state.find(id, value);
-        let gone = state.lease.note_missing(id, quorum, sent);
-        if gone {
-            self.end_gone(state);
-        }
-        gone
+        state.lease.note_missing(id, sent);
+        self.end_if_gone(state);
     }
 
-    fn end_gone(&self, mut state: MutexGuard<'_, State>) {
-        let found = std::mem::take(&mut state.found);
+    /// Its holder has taken a part of it over in this client (P23): no instance tells a client of what
+    /// it did itself.
+    pub(super) fn end_for(&self, later: &Self) {
+        let (value, instances) = {
+            let later = later.state();
+            (later.claim.value.as_bytes().to_vec(), later.lease.rests_on())
+        };
+        let found: Vec<Found> = instances.iter().map(|id| (id, Some(value.clone()))).collect();
+        let state = self.state();
+        if !state.has_ended() {
+            let resources = state.claim.resources.display_all();
+            tracing::warn!(resources, "lease lost: its holder has taken a part of it over");
+        }
         self.end(state, End::Gone(found.into()));
+    }
+
+    fn end_if_gone(&self, mut state: MutexGuard<'_, State>) {
+        if !state.has_ended() && state.lease.is_gone() {
+            let resources = state.claim.resources.display_all();
+            tracing::warn!(resources, on = ?state.lease.absent(), "lease lost: no quorum can have kept it");
+            let found = std::mem::take(&mut state.found);
+            self.end(state, End::Gone(found.into()));
+        }
+    }
+
+    /// Takes in the end of a round: how long the lease may be relied on now, if that has moved. P9: by the
+    /// clock as it is now, for whoever asked meanwhile may have been told that it is over.
+    pub(super) fn settle(&self, round: &mut Round, clock: &dyn Clock) -> Option<Duration> {
+        self.state().settle(round, clock.now())
     }
 
     /// Whether it was found that no quorum has kept it. Its keys may be there again: repaired (P10),
@@ -226,11 +269,14 @@ impl Hold {
 
     /// How it ended, if it has. Validity that has passed by now is found out here.
     pub(crate) fn ended(&self, clock: &dyn Clock) -> Option<End> {
-        let now = clock.now();
         let mut state = self.state();
+        let now = clock.now(); // P9: what is over for one is over for all who look later
         if state.end.is_none() && !state.lease.is_valid(now) {
             let late = state.round.take_if(|round| round.verdict(now) == Verdict::Lost);
             let last = late.map(Arc::from).or_else(|| state.failed.take());
+            let resources = state.claim.resources.display_all();
+            let cause = state.why_expired(last.as_deref(), now);
+            tracing::warn!(resources, cause, "lease lost: its validity has passed");
             self.end(state, End::Expired(last));
             state = self.state();
         }
@@ -265,18 +311,57 @@ impl State {
         self.found.push((id, value));
     }
 
-    /// Takes in the end of a round: whether it moved the validity.
-    pub(super) fn settle(&mut self, round: &mut Round, now: Instant) -> bool {
-        let won = self.lease.settle(round, now);
-        if won {
-            self.found.clear();
-            self.failed = None;
+    fn note_answer(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+        match reply {
+            Reply::Repaired => self.find(id, None),
+            Reply::Refused(refusal) => self.find(id, refusal.value.clone()),
+            _ => {}
         }
-        won
+        self.lease.note_answer(id, reply, sent);
+    }
+
+    /// Takes in the end of a round at `now`, read after this was locked: the validity that is left, if
+    /// that has moved.
+    pub(super) fn settle(&mut self, round: &mut Round, now: Instant) -> Option<Duration> {
+        if self.has_ended() || !self.lease.settle(round, now) {
+            return None;
+        }
+        let absent = self.lease.absent();
+        self.found.retain(|(id, _)| absent.contains(*id));
+        self.failed = None;
+        Some(self.lease.remaining(now))
+    }
+
+    /// Why nothing has moved the validity on in time.
+    fn why_expired(&self, last: Option<&Round>, now: Instant) -> String {
+        match last {
+            Some(round) => format!("not renewed: {}", unwilling(round)),
+            None if !self.keeping.renews => "it is not renewed".to_owned(),
+            None if !self.keeping.renews_at(now) => "it was held for as long as it may be renewed".to_owned(),
+            None => "no renewal was answered in time".to_owned(),
+        }
     }
 
     pub(super) fn note_failure(&mut self, round: &Round) {
         self.failed = Some(Arc::new(round.clone()));
+    }
+
+    /// Whether a renewal at `now` is to keep the token for longer: after a quarter of the time for which
+    /// it is kept, so that three more may fail (P13).
+    pub(super) fn refreshes_token(&mut self, now: Instant) -> bool {
+        let next = now.saturating_add(self.claim.fence_retention / 4);
+        let is_due = self.token_due.is_some_and(|due| due <= now);
+        if is_due || self.token_due.is_none() {
+            self.token_due = Some(next);
+        }
+        is_due
+    }
+
+    /// The claim of a round that asks for this token: what is sent for the lease later, its release above
+    /// all, must be about that one (P6).
+    pub(super) fn claim_to_enter(&mut self, ttl: Duration, token: FencingToken) -> Arc<Claim> {
+        self.claim = Arc::new(Claim { ttl, token, resent: true, ..Claim::clone(&self.claim) });
+        Arc::clone(&self.claim)
     }
 
     /// The claim of an extend with this ttl: a release must know of it, before it is sent (P6).
@@ -286,4 +371,20 @@ impl State {
         }
         Arc::clone(&self.claim)
     }
+}
+
+/// What the instances said that did not grant.
+fn unwilling(round: &Round) -> String {
+    let said = InstanceId::all(round.answers().len()).zip(round.answers()).filter_map(|(id, answer)| {
+        let what = match answer.as_ref().map(|answer| &answer.reply) {
+            None | Some(Reply::Granted | Reply::Repaired) => return None,
+            Some(Reply::Refused(_)) => "has somebody else's key".to_owned(),
+            Some(Reply::NotAdmitted { .. }) => "may not vote".to_owned(),
+            Some(Reply::Stale { .. }) => "has a larger token".to_owned(),
+            Some(Reply::NotSent(cause) | Reply::Unknown(cause)) => cause.to_string(),
+        };
+        Some(format!("{id} {what}"))
+    });
+    let said: Vec<_> = said.collect();
+    if said.is_empty() { "too few answered in time".to_owned() } else { said.join(", ") }
 }

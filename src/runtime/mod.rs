@@ -2,23 +2,29 @@
 //! trait, and leaves every decision to `protocol`.
 
 pub(crate) mod acquire;
+mod attempt;
 pub(crate) mod cleanup;
 pub(crate) mod extend;
 mod fan_out;
 pub(crate) mod hold;
 pub(crate) mod holders;
 pub(crate) mod keeper;
+mod offer;
+mod reentry;
 pub(crate) mod release;
+pub(crate) mod tries;
+pub(crate) mod turns;
+mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
-use crate::instance::{Claim, Instance};
-use crate::protocol::{Cause, InstanceSet, Quorum, Reply, RetryDelay, Round};
+use crate::instance::{Instance, Request};
+use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
 use crate::token::TokenSource;
 
 /// The pause between two looks at who still owes something.
@@ -37,21 +43,64 @@ pub(crate) struct Shared {
     pub(crate) instance_timeout: Duration,
     pub(crate) retry: RetryDelay,
     pub(crate) fence_retention: Duration,
-    /// Set by `shutdown`: no new locks.
-    pub(crate) closed: AtomicBool,
+    /// The id of the process in which the client was built.
+    pub(crate) process: u32,
+    /// Where the client's tasks run, whoever calls it.
+    pub(crate) runtime: Handle,
+    /// Tries that are under way, and whether new ones may begin.
+    pub(crate) tries: tries::Tries,
+    pub(crate) turns: turns::Turns,
 }
 
 impl Shared {
-    /// Releases `claim` on `ids`, now as far as they can be reached and later where they cannot.
-    pub(crate) fn release_in_background(&self, claim: &Arc<Claim>, ids: InstanceSet) {
-        self.cleaner.release(&self.instances, claim, ids, self.clock.now());
+    /// The clock by which a token is proposed now (P12).
+    pub(crate) fn proposing_clock(&self) -> Result<u64, ClocksApart> {
+        let now = self.clock.now();
+        let readings = self.instances.iter().map(|instance| instance.wall_us(now));
+        proposing_clock(self.clock.wall_us(), readings, self.quorum)
     }
 
-    /// Waits until nothing is owed any more that can be paid, at most `limit`; gives what each
-    /// instance still owes.
+    /// Has `release` carried out on `ids`, now as far as they can be reached and later where they cannot.
+    fn in_background(&self, release: &Request, ids: InstanceSet) {
+        self.cleaner.release(&self.instances, release, ids, self.clock.now());
+    }
+
+    /// What stands between the client and an instance.
+    pub(crate) fn obstacle(&self, instance: &dyn Instance) -> Option<Cause> {
+        if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
+    }
+
+    /// Whether this is another process than the one in which the client was built. The connections, and
+    /// the locks, are that one's.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Whether the runtime in which the client was built has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.cleaner.has_ended()
+    }
+
+    /// One guard of a lease lets go; after the last what is to be released is, in the background (P22).
+    pub(crate) fn let_go(&self, hold: &hold::Hold) {
+        if let Some((release, asked)) = self.keeper.leave(hold)
+            && !self.is_forked()
+        {
+            self.in_background(&release, asked);
+        }
+    }
+
+    /// Lets no new try begin, and waits until those under way have ended and nothing is owed any more
+    /// that can be paid, at most `limit`; gives what each instance still owes.
     pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
+        self.tries.close();
+        let begun = self.clock.now();
+        if timeout(limit, self.tries.ended()).await.is_err() {
+            return self.cleaner.owed();
+        }
+        let left = limit.saturating_sub(self.clock.now().saturating_since(begun));
         tokio::select! {
-            owed = self.cleaner.drain(limit) => owed,
+            owed = self.cleaner.drain(left) => owed,
             owed = self.only_out_of_reach() => owed,
         }
     }
@@ -72,6 +121,19 @@ impl Shared {
             }
         }
     }
+}
+
+/// `round` as it is when it cannot be sent because the runtime of the client has ended.
+fn nobody_asked(mut round: Round, shared: &Shared) -> Box<Round> {
+    let now = shared.clock.now();
+    for id in InstanceId::all(shared.instances.len()) {
+        round.on_reply(id, Reply::NotSent(runtime_ended()), now);
+    }
+    Box::new(round)
+}
+
+fn runtime_ended() -> Cause {
+    Cause::NotConnected("the runtime in which the client was built has ended".to_owned())
 }
 
 /// Whether instances that lost their scripts alone kept the round from its quorum: they are loading

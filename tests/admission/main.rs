@@ -5,8 +5,10 @@
 mod access;
 mod cost;
 mod faketime;
+mod flushes;
 mod forgets;
 mod life;
+mod own_clock;
 mod refusals;
 mod storm;
 mod support;

@@ -19,14 +19,15 @@ const THERE: [&str; 4] = ["", "no string", "something else", "RECORD"];
 const ORIGINS: [Origin; 3] = [Origin::Blank, Origin::Waits, Origin::Opened];
 
 fn record(vote_from_ms: u64) -> Record {
-    Record { identity: Identity::new("a", "b"), vote_from_ms, max_ttl_ms: 5_000, origin: Origin::Waits }
+    Record { identity: Identity::new("a", "b"), vote_from_ms, max_ttl_ms: 5_000, origin: Origin::Waits, order: 1 }
 }
 
 fn same(one: &[u8], other: &[u8]) -> bool {
     match (Record::from_wire(one), Record::from_wire(other)) {
         (Some(one), Some(other)) => {
             let near = one.vote_from_ms.abs_diff(other.vote_from_ms) < MOST_MS;
-            near && Record { vote_from_ms: 0, ..one } == Record { vote_from_ms: 0, ..other }
+            let near = near && one.order.abs_diff(other.order) < MOST_MS;
+            near && Record { vote_from_ms: 0, order: 0, ..one } == Record { vote_from_ms: 0, order: 0, ..other }
         }
         _ => one == other,
     }
@@ -43,11 +44,12 @@ fn a_record_is_written_only_over_what_was_found_and_never_with_an_instant_that_i
         let there_is = |name: &str| if name == "RECORD" { record(now_ms).to_wire() } else { name.to_owned() };
         let near = now_ms + START_UNCERTAINTY_MS;
         let instants = [None, Some(0), Some(near - MOST_MS), Some(near + 20 * MOST_MS)];
+        let orders = [0, now_ms + 20 * MOST_MS];
         for (there, found) in THERE.iter().flat_map(|there| THERE.map(|found| (there_is(there), there_is(found)))) {
-            for (origin, vote_from_ms) in ORIGINS.iter().flat_map(|origin| instants.map(|instant| (*origin, instant))) {
-                let identity = Identity::new("run", "replication");
-                let admission =
-                    Admission { found: found.clone().into_bytes(), identity, max_ttl: MAX_TTL, vote_from_ms, origin };
+            let intentions = ORIGINS.iter().flat_map(|origin| instants.map(|instant| (*origin, instant)));
+            for ((origin, vote_from_ms), least_order) in intentions.flat_map(|one| orders.map(|order| (one, order))) {
+                let (identity, found) = (Identity::new("run", "replication"), found.clone().into_bytes());
+                let admission = Admission { found, identity, max_ttl: MAX_TTL, vote_from_ms, origin, least_order };
                 let mut mirror = Mirror::default();
                 redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
                 match there.as_str() {

@@ -6,7 +6,9 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
 use redquorum::protocol::{Identity, Origin, Record, Value};
-use redquorum::testing::conformance::{Ask, Kind, fence_of, in_batch_order};
+use redquorum::testing::conformance::{Ask, Kind, fence_of, former_of, in_batch_order};
+
+use crate::model::wall_us;
 
 /// A ttl that some steps wait for; the others together take less.
 pub(crate) const SHORT: Duration = Duration::from_millis(1_500);
@@ -16,24 +18,36 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 /// is escaped.
 const HOLDERS: [&str; 6] = ["", "", "a", "a", "a:b%", "a:b%"];
 const HOUR_MS: u64 = 3_600_000;
+/// Of clocks that are ahead: as far as may be, or further.
+const AHEAD_HOURS: [u64; 2] = [23, 25];
 
 /// A key of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key {
     Lock(&'static str),
     Fence(&'static str),
+    /// What the value of this holder and nonce took over.
+    Former(&'static str, &'static str, u128),
 }
 
 impl Key {
-    /// All that a sequence uses.
+    /// All that a sequence uses; first those that steps name.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        NAMES.into_iter().flat_map(|name| [Self::Lock(name), Self::Fence(name)])
+        let formers = |name| {
+            let nonces = (0..HOLDERS.len()).map(|nonce| nonce as u128);
+            nonces.flat_map(move |nonce| ["me", "a", "a:b%"].map(|holder| Self::Former(name, holder, nonce)))
+        };
+        let usual = NAMES.into_iter().flat_map(|name| [Self::Lock(name), Self::Fence(name)]);
+        usual.chain(NAMES.into_iter().flat_map(formers))
     }
 
     pub(crate) fn within(self, namespace: &str) -> String {
         match self {
             Self::Lock(name) => format!("{namespace}{name}"),
             Self::Fence(name) => fence_of(&format!("{namespace}{name}")),
+            Self::Former(name, holder, nonce) => {
+                former_of(&format!("{namespace}{name}"), &Value::new(holder, nonce, ""))
+            }
         }
     }
 }
@@ -77,7 +91,13 @@ pub(crate) struct Generator<'a> {
 /// A record that lets an instance vote since long, or only in an hour.
 pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> Record {
     let vote_from_ms = if rng.random_bool(0.7) { 1_000 } else { now_ms + HOUR_MS };
-    Record { identity: Identity::new("run", "replication"), vote_from_ms, max_ttl_ms: 10_000, origin: Origin::Waits }
+    Record {
+        identity: Identity::new("run", "replication"),
+        vote_from_ms,
+        max_ttl_ms: 10_000,
+        origin: Origin::Waits,
+        order: 1,
+    }
 }
 
 pub(crate) fn value(holder: &str, nonce: u128) -> String {
@@ -99,7 +119,7 @@ impl Generator<'_> {
     }
 
     fn step(&mut self) -> Step {
-        match self.rng.random_range(0..26) {
+        match self.rng.random_range(0..29) {
             0 => {
                 let value = self.text();
                 Step::SetIfAbsent(self.key(), value, self.ttl())
@@ -113,6 +133,7 @@ impl Generator<'_> {
             5 => Step::Expire(self.key(), self.ttl()),
             6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
             8..=10 => Step::Renew(self.leases(), self.named()),
+            11..=13 => Step::Asks(in_batch_order(self.tries()).unwrap(), None),
             _ => {
                 let count = self.rng.random_range(1..5);
                 let mut asks: Vec<Ask> = (0..count).map(|_| self.ask()).collect();
@@ -131,13 +152,15 @@ impl Generator<'_> {
 
     /// For a key: a lock's value, own or foreign, or a token, usual or odd.
     fn text(&mut self) -> String {
-        match self.rng.random_range(0..9) {
+        match self.rng.random_range(0..11) {
+            9 => self.token_of_a_clock_ahead().to_wire(),
             0 => "foreign".to_owned(),
             1 => String::new(),
             2 => i64::MAX.to_string(),
             3 => self.token().closed().to_wire(),
             4 | 5 => self.token().to_wire(),
             6 => "a:not as this library stores it".to_owned(),
+            7 => "a:longer than any that this library stores".repeat(100),
             _ => {
                 let (holder, nonce) = self.asker();
                 value(holder, nonce)
@@ -149,6 +172,11 @@ impl Generator<'_> {
         if self.rng.random_bool(0.3) { SHORT } else { self.one_of(&LONG) }
     }
 
+    fn token_of_a_clock_ahead(&mut self) -> FencingToken {
+        let ahead_us = self.one_of(&AHEAD_HOURS) * HOUR_MS * 1000;
+        FencingToken::propose(wall_us() + ahead_us, None)
+    }
+
     /// One of a few, sometimes as after hand-overs.
     fn token(&mut self) -> FencingToken {
         let handed = if self.rng.random_bool(0.1) { 1 } else { 0 };
@@ -158,17 +186,41 @@ impl Generator<'_> {
     fn ask(&mut self) -> Ask {
         let (holder, nonce) = self.asker();
         // Mostly the same token for the same value, so that requests belong together.
-        let token = if self.rng.random_bool(0.7) { token((100 + nonce as u64) * 4096) } else { self.token() };
+        let token = match self.rng.random_range(0..20) {
+            0..14 => token((100 + nonce as u64) * 4096),
+            14 => self.token_of_a_clock_ahead(),
+            _ => self.token(),
+        };
         let mut names: Vec<String> = NAMES.map(str::to_owned).to_vec();
         while names.len() > 1 && self.rng.random_bool(0.6) {
             let index = self.rng.random_range(0..names.len());
             names.swap_remove(index);
         }
-        let kind =
-            self.one_of(&[Kind::Acquire, Kind::Acquire, Kind::Acquire, Kind::Extend, Kind::Extend, Kind::Release]);
+        let kind = match self.rng.random_range(0..12) {
+            0..6 => Kind::Acquire,
+            6..8 => Kind::Extend,
+            8 => Kind::Enter,
+            9 => Kind::Release,
+            _ => Kind::GiveBack,
+        };
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
         Ask { kind, names, holder, nonce, token, ttl: self.ttl(), retention: self.ttl(), resent, has_served: false }
+    }
+
+    /// Tries of one holder, which take each other over, and what becomes of them.
+    fn tries(&mut self) -> Vec<Ask> {
+        let ends = [Kind::GiveBack, Kind::GiveBack, Kind::GiveBack, Kind::Release, Kind::Enter, Kind::Acquire];
+        let then = self.rng.random_range(1..4);
+        let ends: Vec<(Kind, u128)> = (0..then).map(|_| (self.one_of(&ends), self.rng.random_range(1..5))).collect();
+        let first = self.rng.random_range(100..110);
+        let tries = [2, 3, 4].map(|nonce| (Kind::Acquire, nonce)).into_iter().chain(ends).zip(first..);
+        let ask = |((kind, nonce), number)| Ask { kind, nonce, ..self.try_of_holder(number) };
+        tries.map(ask).collect()
+    }
+
+    fn try_of_holder(&mut self, number: u64) -> Ask {
+        Ask { holder: "a".to_owned(), token: token(number * 4096), ..self.ask() }
     }
 
     /// A holder and a nonce that mostly belong together.

@@ -2,18 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use redquorum::protocol::Reply;
+use redquorum::FencingToken;
+use redquorum::protocol::{Cause, Reply};
 use redquorum::testing::conformance::{Ask, Content, Kind};
 use redquorum_testkit::{Program, Server};
 
 use crate::generate::{Key, Step, token, value};
-use crate::model::{Model, Told};
+use crate::model::{Model, Told, wall_us};
 use crate::server::{Real, ways};
 use crate::{TooSlow, part};
 
-const TTL: Duration = Duration::from_secs(30);
+pub(crate) const TTL: Duration = Duration::from_secs(30);
 
-fn ask(kind: Kind, names: &[&str], number: u64, resent: bool) -> Ask {
+pub(crate) fn ask(kind: Kind, names: &[&str], number: u64, resent: bool) -> Ask {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let holder = String::new();
     Ask { kind, names, holder, nonce: 1, token: token(number), ttl: TTL, retention: 2 * TTL, resent, has_served: false }
@@ -23,16 +24,16 @@ fn asks_as(holder: &str, nonce: u128, ask: Ask) -> Ask {
     Ask { holder: holder.to_owned(), nonce, ..ask }
 }
 
-fn text(value: &str, ttl: Option<Duration>) -> Content {
+pub(crate) fn text(value: &str, ttl: Option<Duration>) -> Content {
     Content::Text(value.as_bytes().to_vec(), ttl)
 }
 
-fn asks(asks: &[Ask]) -> Step {
+pub(crate) fn asks(asks: &[Ask]) -> Step {
     Step::Asks(asks.to_vec(), None)
 }
 
 /// Carries the steps out on every server; gives the sequence as it was there too.
-fn on_every_server(steps: &[Step]) -> Model {
+pub(crate) fn on_every_server(steps: &[Step]) -> Model {
     let mut last = None;
     for program in Program::all_required().unwrap() {
         let mut real = Real::start(Server::start(&program).unwrap());
@@ -49,7 +50,7 @@ fn on_every_server(steps: &[Step]) -> Model {
     last.unwrap()
 }
 
-fn replies(model: &Model) -> Vec<Reply> {
+pub(crate) fn replies(model: &Model) -> Vec<Reply> {
     let told = model.part().iter().map(|(_, told)| match told {
         Told::Replies(replies) => replies.clone(),
         Told::Renewed(reply, _) => vec![reply.clone()],
@@ -182,6 +183,56 @@ fn a_failed_resume_of_two_resources_puts_back_what_the_first_had() {
     let endless = Step::Set(Key::Lock("a"), value("me", 1));
     let mut endless = on_every_server(&[endless, foreign, asks(&[again(12288)])]);
     assert_eq!(endless.contents()[0], text(&value("me", 1), None));
+}
+
+/// A client whose clock is in 2096 would make everybody propose the largest token, for every resource.
+#[test]
+fn a_token_that_no_clock_can_have_made_is_neither_granted_nor_stored_nor_left_as_a_mark() {
+    let ahead = FencingToken::propose(wall_us() + 25 * 3_600_000_000, None).get();
+    let mut model = on_every_server(&[
+        asks(&[ask(Kind::Acquire, &["a"], ahead, false)]),
+        asks(&[ask(Kind::Acquire, &["a", "b"], ahead, true)]),
+        asks(&[ask(Kind::Extend, &["a", "b"], ahead, true)]),
+        asks(&[ask(Kind::Release, &["a"], ahead, false), ask(Kind::Release, &["a", "b"], ahead, true)]),
+    ]);
+    let behind = |reply: &Reply| matches!(reply, Reply::Unknown(Cause::ClockBehind { .. }));
+    assert!(replies(&model)[..3].iter().all(behind), "{:?}", replies(&model));
+    assert!(model.contents().iter().all(|content| *content == Content::Nothing));
+}
+
+/// It was set by hand, or by an older client.
+#[test]
+fn a_stored_token_that_no_clock_can_have_made_is_overwritten() {
+    let ahead = FencingToken::propose(wall_us() + 25 * 3_600_000_000, None).to_wire();
+    let sane = 5 * 4096;
+    let asked = [
+        vec![ask(Kind::Acquire, &["a"], sane, false)],
+        vec![ask(Kind::Acquire, &["a", "b"], sane, false)],
+        vec![ask(Kind::Extend, &["a"], sane, true)],
+        vec![ask(Kind::Release, &["a"], sane, true)],
+    ];
+    for (poison, asked) in ["9223372036854771712", "odd", "5", &ahead]
+        .iter()
+        .flat_map(|poison| asked.iter().map(move |asked| (poison, asked)))
+    {
+        let mut model = on_every_server(&[Step::Set(Key::Fence("a"), (*poison).to_owned()), asks(asked)]);
+        let kept = if asked[0].kind == Kind::Release { token(sane).closed() } else { token(sane) };
+        assert_eq!(model.contents()[1], text(&kept.to_wire(), Some(2 * TTL)), "{poison} {asked:?}");
+    }
+}
+
+/// A lease that is held for longer than tokens are kept would lose its own, and a smaller one be granted after it.
+#[test]
+fn an_extend_keeps_the_token_for_as_long_again() {
+    let extend = ask(Kind::Extend, &["a", "b"], 4096, true);
+    let mut model = on_every_server(&[
+        asks(&[ask(Kind::Acquire, &["a", "b"], 4096, false)]),
+        Step::Expire(Key::Fence("a"), TTL),
+        Step::Delete(Key::Fence("b")),
+        asks(&[extend]),
+    ]);
+    let kept = text(&token(4096).to_wire(), Some(2 * TTL));
+    assert_eq!([&model.contents()[1], &model.contents()[3]], [&kept, &kept]);
 }
 
 /// The others are left as they are, and named.

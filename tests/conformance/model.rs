@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value as Wire;
-use redquorum::protocol::{self, Cause, Record, Reply};
-use redquorum::testing::conformance::{Ask, Content, Mirror};
+use redquorum::protocol::{self, Cause, FencingToken, Record, Reply};
+use redquorum::testing::conformance::{Ask, Content, Mirror, fence_of, former_of};
 
 use crate::generate::{Key, Step};
 use crate::seen::Seen;
@@ -44,6 +44,12 @@ pub(crate) struct Model {
 /// The machine's wall clock.
 pub(crate) fn wall_us() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros()).unwrap()
+}
+
+/// Whether it is something that no clock can have made.
+fn is_odd(fence: &Content) -> bool {
+    let Content::Text(text, _) = fence else { return false };
+    FencingToken::from_wire(text).is_none_or(|token| token.is_ahead_of(wall_us()))
 }
 
 impl Model {
@@ -104,8 +110,14 @@ impl Model {
                 let run = |ask: &Ask| {
                     let names = ask.sorted_names();
                     let before = names.iter().map(|name| mirror.content(name, now)).collect::<Vec<_>>();
+                    let behind = |mirror: &mut Mirror| {
+                        names.iter().map(|name| mirror.content(&former_of(name, &ask.value()), now)).collect::<Vec<_>>()
+                    };
+                    let had = behind(mirror);
+                    let odd = names.iter().any(|name| is_odd(&mirror.content(&fence_of(name), now)));
                     let reply = mirror.run(ask, record.as_ref(), now, wall_us()).unwrap();
-                    self.seen.note(ask, &before, &reply);
+                    self.seen.note(ask, &before, [&had, &behind(mirror)], &reply);
+                    self.seen.note_token(ask, odd, &reply);
                     reply
                 };
                 return Told::Replies(asks.iter().map(run).collect());

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use redquorum::protocol::Reply;
+use redquorum::protocol::{Cause, Reply};
 use redquorum::testing::conformance::{Ask, Content, Kind};
 
 /// How often.
@@ -14,6 +14,12 @@ pub(crate) struct Seen {
     put_back: usize,
     /// The same for a token that was too small.
     stale_resumes: usize,
+    /// A try gave back what it had taken over.
+    given_back: usize,
+    /// The same for what another try of the holder had taken over in turn.
+    left_the_line: usize,
+    /// A holder entered the lease that it had.
+    entered: usize,
     /// An extend came to a key that lives for longer.
     not_shortened: usize,
     /// An extend came to a key without an end.
@@ -26,11 +32,18 @@ pub(crate) struct Seen {
     not_renewed: usize,
     /// Renewals by an instance that may not vote.
     renewals_refused: usize,
+    /// Requests with a token that no clock can have made.
+    ahead: usize,
+    /// Such a token, or none at all, was stored, and a sane one took its place.
+    healed: usize,
 }
 
 impl Seen {
     /// Takes in a reply; `before` is what was under the lock keys.
-    pub(crate) fn note(&mut self, ask: &Ask, before: &[Content], reply: &Reply) {
+    ///
+    /// `behind` is what the same holder had under the lock keys when the value took its place, before
+    /// and after the request.
+    pub(crate) fn note(&mut self, ask: &Ask, before: &[Content], behind: [&[Content]; 2], reply: &Reply) {
         let value = ask.value();
         let (own, prefix) = (value.as_bytes(), value.holder_prefix());
         let is_former = |content: &Content| match content {
@@ -54,8 +67,22 @@ impl Seen {
                 add(&mut self.ended, before.iter().any(|content| is_own(content, &|ttl| ttl.is_none())));
             }
             (Kind::Extend, Reply::Repaired) => self.repaired += 1,
+            (Kind::Enter, Reply::Granted) => self.entered += 1,
+            (Kind::GiveBack, _) => {
+                let [had, has] = behind;
+                let gave = |at: usize| had[at] != Content::Nothing && has[at] == Content::Nothing;
+                let stands = |at: usize| is_own(&before[at], &|_| true);
+                add(&mut self.given_back, (0..had.len()).any(|at| gave(at) && stands(at)));
+                add(&mut self.left_the_line, (0..had.len()).any(|at| gave(at) && !stands(at)));
+            }
             _ => {}
         }
+    }
+
+    /// `odd` is whether what was stored for one of the resources was no token or that of no clock.
+    pub(crate) fn note_token(&mut self, ask: &Ask, odd: bool, reply: &Reply) {
+        self.ahead += usize::from(matches!(reply, Reply::Unknown(Cause::ClockBehind { .. })));
+        self.healed += usize::from(odd && ask.kind == Kind::Acquire && *reply == Reply::Granted);
     }
 
     pub(crate) fn note_renewal(&mut self, leases: usize, reply: &Reply, others: &[usize]) {
@@ -69,11 +96,11 @@ impl Seen {
 
     /// The rarest.
     pub(crate) fn least(&self) -> usize {
-        let Self { resumed, put_back, stale_resumes, not_shortened, ended, repaired, .. } = *self;
-        let Self { renewed, not_renewed, renewals_refused, .. } = *self;
-        [resumed, put_back, stale_resumes, not_shortened, ended, repaired, renewed, not_renewed, renewals_refused]
-            .into_iter()
-            .fold(usize::MAX, usize::min)
+        let Self { resumed, put_back, stale_resumes, given_back, left_the_line, entered, .. } = *self;
+        let Self { not_shortened, ended, repaired, renewed, not_renewed, renewals_refused, ahead, healed, .. } = *self;
+        let holders = [resumed, put_back, stale_resumes, given_back, left_the_line, entered];
+        let others = [not_shortened, ended, repaired, renewed, not_renewed, renewals_refused, ahead, healed];
+        holders.into_iter().chain(others).fold(usize::MAX, usize::min)
     }
 }
 
@@ -82,11 +109,16 @@ impl AddAssign for Seen {
         self.resumed += other.resumed;
         self.put_back += other.put_back;
         self.stale_resumes += other.stale_resumes;
+        self.given_back += other.given_back;
+        self.left_the_line += other.left_the_line;
+        self.entered += other.entered;
         self.not_shortened += other.not_shortened;
         self.ended += other.ended;
         self.repaired += other.repaired;
         self.renewed += other.renewed;
         self.not_renewed += other.not_renewed;
         self.renewals_refused += other.renewals_refused;
+        self.ahead += other.ahead;
+        self.healed += other.healed;
     }
 }

@@ -101,12 +101,33 @@ fn quarantine_ends_when_as_many_as_are_missing_may_vote() {
     assert_eq!(defeat(replies), Defeat::InQuarantine(None));
 }
 
+/// Counter-example: a process that had stood still found five answers, the first of which decided as
+/// too late; four had refused, and the advice was a longer ttl.
 #[test]
-fn too_late_is_too_slow_whatever_was_answered() {
-    let mut round = Round::acquire(Quorum::majority(3).unwrap(), terms(), START);
-    round.on_reply(InstanceId::new(0), Reply::Granted, at(1));
-    assert_eq!(round.on_reply(InstanceId::new(1), Reply::Granted, at(788)), Verdict::Lost);
-    assert_eq!(Defeat::of(&round), Defeat::TooSlow);
+fn a_round_that_came_too_late_is_too_slow_only_if_with_more_time_it_could_have_been_won() {
+    let held = || refused_by("x", 500);
+    let table = [
+        ("granted too late", "too slow", vec![granted(), granted(), granted()]),
+        ("granted too late, two refused", "too slow", vec![granted(), granted(), granted(), held(), held()]),
+        ("two granted, the rest has not answered", "too slow", vec![granted(), granted()]),
+        ("four refused", "contended", vec![granted(), held(), held(), held(), held()]),
+        ("refused, then four refused", "contended", vec![held(), held(), held(), held(), granted()]),
+        ("three are down", "no quorum", vec![granted(), not_sent(), unknown(), unknown(), granted()]),
+        (
+            "three in quarantine",
+            "in quarantine",
+            vec![granted(), granted(), not_admitted(None), not_admitted(None), not_admitted(None)],
+        ),
+    ];
+    for (situation, expected, replies) in table {
+        let mut round = Round::acquire(Quorum::majority(5).unwrap(), terms(), START);
+        for (index, reply) in replies.into_iter().enumerate() {
+            assert_eq!(round.on_reply(InstanceId::new(index), reply, at(788)), Verdict::Lost);
+        }
+        assert!(round.is_too_slow());
+        let found = Defeat::of(&round);
+        assert_eq!(name(&found), expected, "{situation}: {found:?}");
+    }
 }
 
 #[test]

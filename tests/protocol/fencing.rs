@@ -214,3 +214,17 @@ fn the_tokens_of_refusals_are_learnt_too() {
     round.on_reply(InstanceId::new(1), Reply::Refused(refusal), Instant::ZERO);
     assert_eq!(round.highest_seen(), Some(token(9)));
 }
+
+/// Whatever led to a proposal that a quorum refuses as ahead would lead there again and again.
+#[test]
+fn a_proposal_that_a_quorum_refused_as_ahead_is_not_followed_again() {
+    let token = |number| FencingToken::from_number(number).unwrap();
+    let round = Round::acquire(Quorum::majority(3).unwrap(), Terms::new(TTL, 0).unwrap(), Instant::ZERO);
+    let mut round = round.proposing(token(9), token(99));
+    round.on_reply(InstanceId::new(0), Reply::Stale { stored: token(8) }, Instant::ZERO);
+    let behind = || Reply::Unknown(redquorum::Cause::ClockBehind { clock_s: 1, token_s: 2 });
+    round.on_reply(InstanceId::new(1), behind(), Instant::ZERO);
+    assert_eq!(round.highest_seen(), Some(token(9)));
+    round.on_reply(InstanceId::new(2), behind(), Instant::ZERO);
+    assert_eq!(round.highest_seen(), None);
+}

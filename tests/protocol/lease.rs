@@ -49,6 +49,18 @@ fn an_extend_that_is_confirmed_too_late_does_not_bring_the_lease_back() {
     assert!(extended(&mut self::lease(), at(900), &WON, just_before(988)));
 }
 
+/// Counter-example: the verdict fell in time, but was settled with a clock that had been read before.
+/// Meanwhile somebody asked, was told that the lease is over, and then it was valid again.
+#[test]
+fn a_verdict_that_fell_in_time_but_is_settled_too_late_does_not_bring_the_lease_back() {
+    let mut lease = lease();
+    let mut round = lease.begin_extend(quorum(), terms(), at(900)).unwrap();
+    feed(&mut round, &WON, just_before(988));
+    assert!(!lease.is_valid(at(988)));
+    assert!(!lease.settle(&mut round, at(989)));
+    assert!(!lease.is_valid(at(989)));
+}
+
 #[test]
 fn a_lost_lease_cannot_be_extended() {
     let mut lease = lease();

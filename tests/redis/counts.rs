@@ -1,11 +1,11 @@
 //! What an acquire and a release cost: one command on each instance, one round trip.
 
 use redquorum::{Redlock, ResourceNames};
-use redquorum_testkit::{Fleet, Proxy};
+use redquorum_testkit::{Client, Fleet, Proxy};
 
 use crate::support::{
-    PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready, timed,
-    with_admission,
+    PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready, secs,
+    timed, with_admission,
 };
 
 const ROUNDS: u64 = 25;
@@ -68,28 +68,65 @@ fn a_refused_try_asks_each_instance_once_and_clears_up_once() {
     });
 }
 
+/// Many tasks at once, each with its own lock; whether one of their tries was in vain.
+async fn many_tasks(redlock: &Redlock) -> bool {
+    let tasks: Vec<_> = (0..64)
+        .map(|task| {
+            let redlock = redlock.clone();
+            tokio::spawn(async move {
+                let mut in_vain = false;
+                for _ in 0..10 {
+                    match redlock.lock(format!("task-{task}")).try_acquire().await {
+                        Ok(guard) => assert!(guard.release().await.unwrap().was_still_held),
+                        Err(_) => in_vain = true,
+                    }
+                }
+                in_vain
+            })
+        })
+        .collect();
+    let mut in_vain = false;
+    for task in tasks {
+        in_vain |= task.await.unwrap();
+    }
+    in_vain
+}
+
+async fn expect_shared(fleet: &Fleet, redlock: &Redlock) {
+    fleet.iter().for_each(|server| server.reset_stats().unwrap());
+    assert!(!many_tasks(redlock).await);
+    free_within(PATIENCE, fleet).await;
+    println!("{:?} commands for {} requests", evalsha(fleet), 64 * 10 * 2);
+    assert!(evalsha(fleet).iter().all(|calls| *calls <= 64 * 10), "{:?}", evalsha(fleet));
+}
+
 #[test]
 fn many_tasks_at_once_share_commands() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let redlock = ready(builder_of(&fleet).instance_timeout(PATIENCE)).await;
-        fleet.iter().for_each(|server| server.reset_stats().unwrap());
-        let tasks: Vec<_> = (0..64)
-            .map(|task| {
-                let redlock = redlock.clone();
-                tokio::spawn(async move {
-                    for _ in 0..10 {
-                        pair(&redlock, &format!("task-{task}")).await;
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
+        expect_shared(&fleet, &redlock).await;
+    });
+}
+
+/// One such error ended the sharing until the next reconnect.
+#[test]
+fn requests_share_commands_again_after_an_instance_was_busy() {
+    on_each_kind(async |program| {
+        let quick = |_, set: redquorum_testkit::ServerBuilder| set.config("busy-reply-threshold", "50");
+        let fleet = Fleet::start_with(&program, 3, quick).unwrap();
+        let redlock = ready(builder_of(&fleet).instance_timeout(PATIENCE)).await;
+        for server in fleet.iter() {
+            let mut client = Client::connect(server.port(), ms(20)).unwrap();
+            assert!(client.command(&["EVAL", "while true do end", "0"]).is_err(), "it does not end");
+        }
+        assert!(many_tasks(&redlock).await, "the instances are busy");
+        for server in fleet.iter() {
+            server.command(&["SCRIPT", "KILL"]).unwrap();
+            assert!(eventually(PATIENCE, || server.command(&["PING"]).is_ok()).await);
         }
         free_within(PATIENCE, &fleet).await;
-        println!("{:?} commands for {} requests", evalsha(&fleet), 64 * 10 * 2);
-        assert!(evalsha(&fleet).iter().all(|calls| *calls <= 64 * 10), "{:?}", evalsha(&fleet));
+        expect_shared(&fleet, &redlock).await;
     });
 }
 
@@ -112,5 +149,52 @@ fn an_acquire_and_a_release_are_one_round_trip_each() {
         for least in [acquires.iter().min().unwrap(), releases.iter().min().unwrap()] {
             assert!(*least >= ms(60) && *least < ms(120), "one trip takes 60 ms: {acquires:?} {releases:?}");
         }
+    });
+}
+
+/// The most keys in one command: those of the largest lock, with those of its tokens.
+const MOST_KEYS: i64 = 512;
+
+/// 64 locks of 256 names each were one script of 425 ms, and everybody else waited for it.
+#[test]
+fn locks_of_many_names_do_not_share_a_command() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = ready(builder_of(&fleet).instance_timeout(secs(30))).await;
+        for server in fleet.iter() {
+            server.command(&["CONFIG", "SET", "slowlog-log-slower-than", "100"]).unwrap();
+            server.command(&["CONFIG", "SET", "slowlog-max-len", "10000"]).unwrap();
+        }
+        let tasks: Vec<_> = (0..100)
+            .map(|task| {
+                let redlock = redlock.clone();
+                tokio::spawn(async move {
+                    let names: Vec<String> = (0..256).map(|name| format!("{task}:{name}")).collect();
+                    redlock.lock(names).try_acquire().await.unwrap().release().await.unwrap();
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        for server in fleet.iter() {
+            let said = server.command(&["SLOWLOG", "GET", "10000"]).unwrap();
+            let scripts: Vec<_> = said
+                .items()
+                .iter()
+                .filter(|entry| entry.items()[3].items()[0].text().unwrap().eq_ignore_ascii_case("evalsha"))
+                .map(|entry| (entry.items()[2].int().unwrap(), entry.items()[3].items()[2].int().unwrap()))
+                .collect();
+            let longest = scripts.iter().max().unwrap();
+            let most = scripts.iter().map(|(_, keys)| *keys).max().unwrap();
+            println!(
+                "{} scripts, the longest {} us with {} keys, {most} keys at most",
+                scripts.len(),
+                longest.0,
+                longest.1
+            );
+            assert!(most <= MOST_KEYS, "{most} keys in one command");
+        }
+        free_within(PATIENCE, &fleet).await;
     });
 }

@@ -1,8 +1,8 @@
-//! A runtime that ends while requests wait for their turn.
+//! A runtime that ends before its client.
 
 use redquorum_testkit::Program;
 
-use crate::support::{builder_of, fleet_of, ms, ready};
+use crate::support::{builder_of, client_of, fleet_of, ms, ready};
 
 /// More than wait in one line, so that many batches follow on each other.
 const TASKS: usize = 12_000;
@@ -29,5 +29,25 @@ fn a_runtime_that_ends_drops_a_long_line_of_requests() {
             tokio::time::sleep(ms(100)).await;
         });
         runtime.shutdown_timeout(ms(1_000));
+    }
+}
+
+/// The connections were told to be there for good: `connected` was content, and a lock waited for ever
+/// on broken pipes.
+#[test]
+fn a_client_whose_runtime_has_ended_is_not_connected() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for program in Program::all_required().unwrap() {
+        let fleet = fleet_of(&program, 3);
+        let first = runtime();
+        let redlock = first.block_on(client_of(&fleet));
+        drop(first);
+        runtime().block_on(async {
+            let error = redlock.connected(ms(100)).await.unwrap_err();
+            assert!(error.to_string().contains("has ended"), "{error}");
+            assert!(redlock.instances().iter().all(|view| !view.connected), "{:?}", redlock.instances());
+            let error = redlock.lock("a").try_acquire().await.unwrap_err();
+            assert!(error.to_string().contains("has ended"), "{error}");
+        });
     }
 }

@@ -4,7 +4,7 @@ use redquorum::Redlock;
 use redquorum_testkit::{Fleet, Program, Proxy};
 
 use crate::support::{
-    PATIENCE, all_vote, builder_of, eventually, fleet_of, free_within, ms, on_each_kind, pair, ready,
+    MAX_TTL, PATIENCE, all_vote, builder_of, eventually, fleet_of, free_within, ms, on_each_kind, pair, ready,
     release_on_a_bad_day, secs, timed, with_admission,
 };
 
@@ -117,5 +117,54 @@ fn all_connections_killed_at_once_are_made_again() {
         let ((), took) = timed(pair(&redlock, "a")).await;
         assert!(took < PATIENCE, "{took:?}");
         free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn an_instance_far_away_is_connected_as_long_as_its_answers_are_in_time() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let proxies: Vec<_> = fleet.iter().map(|server| Proxy::start(server).unwrap()).collect();
+        proxies.iter().for_each(|proxy| proxy.delay(ms(70), ms(70)).unwrap());
+        for builder in [builder_of(&fleet), with_admission(&fleet)] {
+            let builder = builder.ttl(MAX_TTL).max_ttl(MAX_TTL).instances(proxies.iter().map(Proxy::address));
+            let redlock = ready(builder).await;
+            pair(&redlock, "a").await;
+        }
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+#[test]
+fn an_instance_that_does_not_answer_says_at_which_step() {
+    on_each_kind(async |program| {
+        let (_fleet, proxy, redlock) = behind_a_proxy(&program).await;
+        proxy.cut();
+        assert!(eventually(PATIENCE, || !is_connected(&redlock)).await);
+        proxy.black_hole().unwrap();
+        let told = || redlock.instances()[0].last_error.clone().is_some_and(|error| error.contains("logging in"));
+        assert!(eventually(PATIENCE, told).await, "{:?}", redlock.instances()[0]);
+    });
+}
+
+#[test]
+fn an_instance_that_drops_every_connection_is_connected_to_ever_more_seldom() {
+    on_each_kind(async |program| {
+        let (fleet, proxy, redlock) = behind_a_proxy(&program).await;
+        let before = proxy.accepted();
+        let mut dropped = before;
+        let drop_it = || {
+            if is_connected(&redlock) {
+                dropped = proxy.accepted();
+                fleet[0].command(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+            }
+            false
+        };
+        eventually(secs(3), drop_it).await;
+        let tries = proxy.accepted() - before;
+        println!("{tries} connections in 3 s");
+        assert!(tries <= 15, "{tries} connections");
+        assert!(eventually(PATIENCE, || proxy.accepted() > dropped).await, "the last that was dropped is replaced");
+        serves(&fleet, &redlock).await;
     });
 }

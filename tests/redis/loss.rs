@@ -7,7 +7,8 @@ use redquorum_testkit::{Fleet, Program};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    PATIENCE, alone_on_each_kind, builder_of, eventually, fleet_of, held, ms, on_each_kind, ready, secs, timed,
+    PATIENCE, all_vote, alone_on_each_kind, builder_of, eventually, fleet_of, held, ms, on_each_kind, ready, secs,
+    timed,
 };
 
 /// A lease of 10 s is renewed after 3.3 s: what is known within this was pushed.
@@ -135,6 +136,35 @@ fn a_view_of_a_former_lease_does_not_stand_in_the_way_of_the_next() {
         let loss = timeout(LONG_BEFORE_THE_RENEWAL, waiting).await;
         assert!(matches!(loss, Ok(Ok(Loss::Gone { .. }))), "{loss:?}");
         drop(guard);
+    });
+}
+
+/// Counter-example: an extend by hand writes the key, and with that the server forgets whom to tell; nobody
+/// asked again, and a lease that is not renewed was known to be lost only when it had ended.
+#[test]
+fn a_lease_that_is_not_renewed_is_watched_on_after_an_extend_and_after_a_new_connection() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let redlock = ready(builder_of(&fleet)).await;
+        for reconnects in [false, true] {
+            let (mut guard, waiting) = watched(&redlock, &fleet).await;
+            sleep(ms(30)).await;
+            if reconnects {
+                for server in fleet.iter() {
+                    server.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).unwrap();
+                }
+                sleep(ms(30)).await;
+                all_vote(&redlock).await;
+            } else {
+                guard.extend().await.unwrap();
+            }
+            sleep(ms(100)).await;
+            on_a_quorum(&fleet, &["DEL", "a"]);
+            let loss = timeout(LONG_BEFORE_THE_RENEWAL, waiting).await;
+            assert!(matches!(loss, Ok(Ok(Loss::Gone { .. }))), "after a new connection: {reconnects}; {loss:?}");
+            drop(guard);
+            assert!(eventually(PATIENCE, || none_has(&fleet)).await);
+        }
     });
 }
 

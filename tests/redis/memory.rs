@@ -17,7 +17,7 @@ const MOST_GROWTH: usize = if cfg!(debug_assertions) { 4 } else { 8 } * 1024 * 1
 const PAGE: usize = 4096;
 
 /// The resident memory of this process, in bytes; `None` where the system does not tell.
-fn resident() -> Option<usize> {
+pub(crate) fn resident() -> Option<usize> {
     let pages: usize = fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * PAGE)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Admission, Redlock};
+use redquorum::{Admission, Redlock, Trouble};
 use redquorum_testkit::Fleet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -28,7 +28,7 @@ async fn talk(mut stream: TcpStream, words: Vec<u8>, unasked: bool) {
 }
 
 /// The address of something that talks so. Ends with the runtime.
-async fn stranger(words: &[u8], unasked: bool) -> String {
+pub(crate) async fn stranger(words: &[u8], unasked: bool) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("redis://{}", listener.local_addr().unwrap());
     let words = words.to_vec();
@@ -98,6 +98,36 @@ fn servers_in_cluster_mode_are_named() {
             let redlock = builder_of(&fleet).admission(admission).build().unwrap();
             refused_with(&redlock, "cluster mode").await;
         }
+    });
+}
+
+/// They were told as admitted and without an error, and nothing was in the log.
+#[test]
+fn a_server_that_can_never_vote_does_not_look_healthy() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let allow = |keys: &str| {
+            fleet.iter().skip(1).for_each(|server| {
+                server.command(&["ACL", "SETUSER", "locker", "on", ">pw", "resetkeys", keys, "&*", "+@all"]).unwrap();
+            })
+        };
+        allow("~redquorum:*");
+        let mut addresses = fleet.addresses();
+        addresses[1..].iter_mut().for_each(|address| *address = address.replace("redis://", "redis://locker:pw@"));
+        let redlock = ready(with_admission(&fleet).instances(addresses)).await;
+        let troubles = || redlock.instances().into_iter().map(|view| view.trouble).collect::<Vec<_>>();
+        assert_eq!(troubles(), [None, None, None]);
+
+        assert!(redlock.lock("a").try_acquire().await.is_err());
+        let denied = |trouble: &Option<Trouble>| {
+            trouble.as_ref().is_some_and(|trouble| trouble.cause.to_string().contains("permission denied"))
+        };
+        assert!(eventually(PATIENCE, || troubles()[1..].iter().all(denied)).await, "{:?}", redlock.instances());
+        assert_eq!(troubles()[0], None);
+
+        allow("~*");
+        pair(&redlock, "a").await;
+        assert!(eventually(PATIENCE, || troubles() == [None, None, None]).await, "{:?}", redlock.instances());
     });
 }
 

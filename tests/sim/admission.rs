@@ -15,6 +15,7 @@ pub(crate) struct Note {
     pub(crate) max_ttl_ms: u64,
     pub(crate) origin: Origin,
     pub(crate) vote_from_ms: Option<u64>,
+    pub(crate) least_order: u64,
 }
 
 impl Store {
@@ -54,6 +55,7 @@ impl Store {
             _ => now_ms + note.max_ttl_ms,
         };
         let (identity, max_ttl_ms, origin) = (note.identity.clone(), note.max_ttl_ms, note.origin);
-        self.record = Some(Arc::new(Record { identity, vote_from_ms, max_ttl_ms, origin }));
+        let order = note.least_order.max(now_ms);
+        self.record = Some(Arc::new(Record { identity, vote_from_ms, max_ttl_ms, origin, order }));
     }
 }

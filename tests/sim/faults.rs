@@ -27,6 +27,7 @@ pub(crate) enum What {
     CrashEmpty,
     CrashFromDisk,
     Flush,
+    Restore,
     Promote,
     Resync,
     Step,
@@ -37,13 +38,18 @@ pub(crate) enum What {
     CutTo,
     CutFrom,
     Break,
+    /// Somebody sets tokens by hand that no clock can have made.
+    Poison,
+    /// It claims to have such tokens, until faults end.
+    Lie,
 }
 
 impl What {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::CrashEmpty,
         Self::CrashFromDisk,
         Self::Flush,
+        Self::Restore,
         Self::Promote,
         Self::Resync,
         Self::Step,
@@ -54,11 +60,16 @@ impl What {
         Self::CutTo,
         Self::CutFrom,
         Self::Break,
+        Self::Poison,
+        Self::Lie,
     ];
 
     /// Whether an instance may have forgotten something afterwards.
     pub(crate) const fn loses_data(self) -> bool {
-        matches!(self, Self::CrashEmpty | Self::CrashFromDisk | Self::Flush | Self::Promote | Self::Resync)
+        matches!(
+            self,
+            Self::CrashEmpty | Self::CrashFromDisk | Self::Flush | Self::Restore | Self::Promote | Self::Resync
+        )
     }
 }
 
@@ -98,12 +109,18 @@ impl Fault {
         let second = (first + rng.between(1, 2)) % 3;
         let (one, other) = (byte(first) << 1 | 1, byte(second) << 1 | 1);
         let fault = |trigger, nth, what, target, amount| Self { trigger, nth, what, target, amount };
-        if rng.percent(50) {
+        if rng.percent(35) {
             // A connection is cut while it is being admitted, and a flush comes just before it heals.
             let long = byte(rng.between(60, 99));
             let cut = fault(Trigger::At, 0, What::CutTo, one, long);
             let apart = fault(Trigger::At, 0, What::CutBoth, other, u8::MAX);
             return vec![cut, apart, fault(Trigger::Fault, 0, What::Flush, one, long * 2)];
+        }
+        if rng.percent(25) {
+            // The record of before a flush comes back, when what was granted since has long counted.
+            let flushed = fault(Trigger::At, 0, What::Flush, one, 0);
+            let apart = fault(Trigger::Win, byte(rng.below(3)), What::CutBoth, other, u8::MAX);
+            return vec![flushed, apart, fault(Trigger::Win, byte(rng.between(0, 4)), What::Restore, one, 1)];
         }
         // A process that has just been started is flushed before its quarantine ends, while a
         // client that cannot reach another instance counts on it.

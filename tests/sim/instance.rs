@@ -7,6 +7,7 @@ use std::sync::Arc;
 use redquorum::protocol::{Facts, FencingToken, Record, Value};
 
 use crate::admission::Note;
+use crate::line::may_take_over;
 use crate::mutants::Mutant;
 
 /// The resources that exist in the simulated world; a request names them by a bit mask.
@@ -17,11 +18,19 @@ pub(crate) enum Script {
     Acquire,
     Extend,
     Release,
+    /// The end of a holder's try that was not won (P23).
+    GiveBack,
     /// Not a script: INFO and TIME.
     Facts,
     Admit,
     /// Reads the admission record.
     Read,
+}
+
+impl Script {
+    pub(crate) const fn is_release(self) -> bool {
+        matches!(self, Self::Release | Self::GiveBack)
+    }
 }
 
 /// One script call.
@@ -52,6 +61,11 @@ pub(crate) enum Answer {
     Stale {
         stored: FencingToken,
     },
+    /// The token is ahead of the instance's clock.
+    ClockBehind {
+        clock_s: u64,
+        token_s: u64,
+    },
     Released {
         deleted: usize,
     },
@@ -81,6 +95,8 @@ pub(crate) struct Fence {
 pub(crate) struct Store {
     pub(crate) locks: [Option<Lock>; RESOURCES],
     pub(crate) fences: [Option<Fence>; RESOURCES],
+    /// What values took over from the same holder, under each key (P23).
+    pub(crate) formers: [Vec<(Rc<Value>, Lock)>; RESOURCES],
     pub(crate) record: Option<Arc<Record>>,
     /// A planted bug in the scripts.
     pub(crate) mutant: Option<Mutant>,
@@ -105,6 +121,22 @@ impl Store {
         self.fences[key].filter(|fence| now_ms <= fence.until_ms).map(|fence| fence.token)
     }
 
+    /// What of it counts: a token that a clock can have made (`ahead.lua`, P12).
+    fn counts(&self, now_ms: u64, token: FencingToken) -> bool {
+        !token.is_ahead_of(now_ms * 1000) || self.is(Mutant::OddTokenStays)
+    }
+
+    /// Why a token is not taken.
+    fn behind(&self, now_ms: u64, token: FencingToken) -> Option<Answer> {
+        let refuses = token.is_ahead_of(now_ms * 1000) && !self.is(Mutant::AnyTokenStored);
+        refuses.then_some(Answer::ClockBehind { clock_s: now_ms / 1000, token_s: token.clock_us() / 1_000_000 })
+    }
+
+    /// Somebody sets the largest token by hand, for all resources.
+    pub(crate) fn poison(&mut self) {
+        self.fences = [Some(Fence { token: FencingToken::propose(u64::MAX, None), until_ms: u64::MAX }); RESOURCES];
+    }
+
     /// Whether the round of this request was released here.
     pub(crate) fn has_mark(&self, request: &Request, key: usize) -> bool {
         self.fences[key].is_some_and(|fence| fence.token == request.token.closed())
@@ -123,6 +155,7 @@ impl Store {
             if self.fence(now_ms, key).is_none() {
                 self.fences[key] = None;
             }
+            self.formers[key].retain(|(_, former)| now_ms <= former.until_ms);
         }
     }
 
@@ -141,7 +174,7 @@ impl Store {
                 None => self.acquire(now_ms, request),
             },
             Script::Extend => self.extend(now_us, known, request),
-            Script::Release => self.release(now_ms, request),
+            Script::Release | Script::GiveBack => self.release(now_ms, request),
             _ => self.execute_admission(now_ms, request),
         }
     }
@@ -153,7 +186,7 @@ impl Store {
     /// The first key that has another value.
     fn obstacle(&self, now_ms: u64, request: &Request) -> Option<Answer> {
         for (index, key) in keys(request.keys).enumerate() {
-            if let Some(lock) = self.lock(now_ms, key)
+            if let Some(lock) = self.lock(now_ms, key).filter(|lock| !may_take_over(request, lock))
                 && (lock.value != request.value
                     || (self.is(Mutant::OwnKeyNotFree) && request.script == Script::Acquire))
             {
@@ -195,11 +228,17 @@ impl Store {
     /// As `mark.lua`.
     fn mark(&mut self, now_ms: u64, key: usize, request: &Request) {
         let closed = request.token.closed();
-        let larger = self.fence(now_ms, key).filter(|stored| *stored > closed);
+        if self.behind(now_ms, closed).is_some() {
+            return;
+        }
+        let larger = self.fence(now_ms, key).filter(|stored| *stored > closed && self.counts(now_ms, *stored));
         self.keep_token(now_ms, key, larger.unwrap_or(closed), request);
     }
 
     fn acquire(&mut self, now_ms: u64, request: &Request) -> Answer {
+        if let Some(behind) = self.behind(now_ms, request.token) {
+            return behind;
+        }
         let refused = self.obstacle(now_ms, request);
         let before = match &refused {
             Some(Answer::Refused { index, .. }) => *index,
@@ -218,18 +257,26 @@ impl Store {
             return refused;
         }
         for (index, key) in keys(request.keys).enumerate() {
-            let Some(stored) = self.fence(now_ms, key).filter(|stored| self.is_stale(*stored, request.token)) else {
+            let is_stale =
+                |stored: &FencingToken| self.is_stale(*stored, request.token) && self.counts(now_ms, *stored);
+            let Some(stored) = self.fence(now_ms, key).filter(is_stale) else {
                 self.keep_token(now_ms, key, request.token, request);
                 continue;
             };
             self.keep_token(now_ms, key, stored, request);
             // The largest of all: a repeat goes above it, and there is only one repeat.
             let later = keys(request.keys).skip(index + 1).filter_map(|key| self.fence(now_ms, key));
+            let later = later.filter(|later| self.counts(now_ms, *later));
             let stored = if self.is(Mutant::FirstStaleNamed) { stored } else { later.fold(stored, Ord::max) };
+            if self.is(Mutant::LateCopyLeavesLine) {
+                self.leave_lines(now_ms, request);
+            }
             return Answer::Stale { stored };
         }
         for key in keys(request.keys) {
-            self.set_lock(now_ms, key, request);
+            if !self.take_over(now_ms, key, request) {
+                self.set_lock(now_ms, key, request);
+            }
         }
         Answer::Granted
     }
@@ -255,6 +302,9 @@ impl Store {
         if must_be_admitted && let Some(answer) = self.not_admitted(now_us, known, false) {
             return answer;
         }
+        if let Some(behind) = self.behind(now_ms, request.token) {
+            return behind;
+        }
         if !self.is(Mutant::ExtendTakesForeign)
             && let Some(refused) = self.obstacle(now_ms, request)
         {
@@ -271,9 +321,9 @@ impl Store {
         for key in keys(request.keys) {
             let own = self.holds(now_ms, key, request);
             self.set_lock(now_ms, key, request);
-            if !own && self.fence(now_ms, key).is_none_or(|stored| stored < request.token) {
-                self.keep_token(now_ms, key, request.token, request);
-            }
+            let stored = self.fence(now_ms, key);
+            let larger = stored.filter(|stored| own || (*stored >= request.token && self.counts(now_ms, *stored)));
+            self.keep_token(now_ms, key, larger.unwrap_or(request.token), request); // P13: for as long again
         }
         if complete { Answer::Granted } else { Answer::Repaired }
     }
@@ -281,12 +331,18 @@ impl Store {
     fn release(&mut self, now_ms: u64, request: &Request) -> Answer {
         let mut deleted = 0;
         for key in keys(request.keys) {
-            let any = self.is(Mutant::NoValueCheck) && self.lock(now_ms, key).is_some();
-            let own = any || self.holds(now_ms, key, request);
-            if own {
-                self.locks[key] = None;
-                deleted += 1;
-            }
+            let own = if request.value.holder_prefix().is_empty() {
+                let any = self.is(Mutant::NoValueCheck) && self.lock(now_ms, key).is_some();
+                let own = any || self.holds(now_ms, key, request);
+                if own {
+                    self.locks[key] = None;
+                }
+                own
+            } else {
+                let forgets = request.script == Script::Release || self.is(Mutant::TakenOverDeleted);
+                self.leave_line(now_ms, key, None, &request.value, forgets)
+            };
+            deleted += usize::from(own);
             // P6: where a key was deleted, it may be the first send's, with the repeat on its way.
             let marks = if own { request.resent && !self.is(Mutant::NoBarWhereDeleted) } else { true };
             if marks && !self.is(Mutant::NoBar) {

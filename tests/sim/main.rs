@@ -10,6 +10,7 @@ mod clock;
 mod faults;
 mod instance;
 mod invariants;
+mod line;
 mod mirror;
 mod mutants;
 mod rng;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redquorum::protocol::{FencingToken, Identity, Instant, Origin, Record, Refusal, Reply, Value};
-use redquorum::testing::conformance::{Admission, Ask, Content, Kind, Mirror, fence_of};
+use redquorum::testing::conformance::{Admission, Ask, Content, Kind, Mirror, fence_of, former_of};
 
 use crate::admission::Note;
 use crate::client::translate;
@@ -16,6 +16,8 @@ use crate::rng::Rng;
 
 const NAMES: [&str; RESOURCES] = ["a", "b", "c"];
 const ADMISSION_KEY: &str = "redquorum:admission";
+/// Who asks, by the nonce.
+const HOLDERS: [&str; 6] = ["", "", "", "me", "me", "me"];
 /// Steps of a sequence.
 const STEPS: usize = 60;
 /// Time passes in even milliseconds and durations are odd, so that nothing ends at the very instant at
@@ -52,6 +54,7 @@ impl Pair {
             vote_from_ms: now_ms + 100,
             max_ttl_ms: 1_000,
             origin: Origin::Blank,
+            order: now_ms,
         };
         let mut pair = Self { fake: Store::default(), mirror: Mirror::default(), rng: Rng::new(seed), now_ms, record };
         pair.set_record();
@@ -72,6 +75,12 @@ impl Pair {
             if self.rng.percent(70) {
                 self.set_record();
             }
+            return Ok(None);
+        }
+        if self.rng.percent(1) {
+            self.fake.poison();
+            let largest = FencingToken::propose(u64::MAX, None).to_wire();
+            NAMES.iter().for_each(|name| self.mirror.set(&fence_of(name), &largest));
             return Ok(None);
         }
         if self.rng.percent(8) {
@@ -115,6 +124,7 @@ impl Pair {
             max_ttl_ms: self.rng.pick(&[1, 101, 1_000]),
             origin: self.rng.pick(&[Origin::Blank, Origin::Waits, Origin::Opened]),
             vote_from_ms: self.rng.pick(&[None, Some(0), Some(self.now_ms + 100), Some(self.now_ms + 60_000)]),
+            least_order: self.rng.pick(&[0, self.now_ms + 1_000]),
             found,
         };
         let admission = Admission {
@@ -123,6 +133,7 @@ impl Pair {
             max_ttl: Duration::from_millis(note.max_ttl_ms),
             vote_from_ms: note.vote_from_ms,
             origin: note.origin,
+            least_order: note.least_order,
         };
         let (mut request, _) = self.ask();
         let Some(asked) = Rc::get_mut(&mut request) else { return Err("a request is shared".to_owned()) };
@@ -143,21 +154,27 @@ impl Pair {
             (Script::Acquire, Kind::Acquire),
             (Script::Extend, Kind::Extend),
             (Script::Release, Kind::Release),
+            (Script::GiveBack, Kind::GiveBack),
         ]);
         let mask = u8::try_from(1 + self.rng.below((1 << RESOURCES) - 1)).unwrap_or(1);
-        let nonce = self.rng.below(4);
+        let nonce = self.rng.below(6);
+        let holder = HOLDERS[usize::try_from(nonce).unwrap_or(0)];
+        // Whoever has no identity has taken nothing over.
+        let is_release = kind == Kind::GiveBack && holder.is_empty();
+        let (script, kind) = if is_release { (Script::Release, Kind::Release) } else { (script, kind) };
         // Mostly the same token for the same value, so that requests belong together.
         let number = if self.rng.percent(80) { nonce } else { self.rng.below(6) };
-        // So large that doubles lose the low digits (P13).
-        let token = FencingToken::from_number((1 << 62) + number * 4096).unwrap_or(FencingToken::propose(0, None));
+        // So large that doubles lose the low digits (P13); some from a clock that is ahead (P12).
+        let ahead_us = if self.rng.percent(5) { 25 * 3_600_000_000 } else { 0 };
+        let token = FencingToken::propose(1_750_000_000_000_000 + ahead_us + number, None);
         let (ttl_ms, retention_ms) = (self.rng.pick(&DURATIONS_MS), self.rng.pick(&DURATIONS_MS));
         let resent = self.rng.percent(50);
-        let value = Rc::new(Value::new("", u128::from(nonce), ""));
+        let value = Rc::new(Value::new(holder, u128::from(nonce), ""));
         let request = Request { script, keys: mask, value, token, ttl_ms, retention_ms, resent, note: None };
         let ask = Ask {
             kind,
             names: keys(mask).map(|key| NAMES[key].to_owned()).collect(),
-            holder: String::new(),
+            holder: holder.to_owned(),
             nonce: u128::from(nonce),
             token,
             ttl: Duration::from_millis(ttl_ms),
@@ -176,8 +193,21 @@ impl Pair {
             let lock = self.fake.lock(self.now_ms, key);
             let lock = lock.map_or(Content::Nothing, |lock| text(lock.value.as_bytes(), lock.until_ms));
             let fence = self.fake.fences[key].filter(|fence| self.now_ms <= fence.until_ms);
-            let fence = fence.map_or(Content::Nothing, |fence| text(fence.token.to_wire().as_bytes(), fence.until_ms));
-            for (key, expected) in [((*name).to_owned(), lock), (fence_of(name), fence)] {
+            let fence = fence.map_or(Content::Nothing, |fence| match fence.until_ms {
+                u64::MAX => Content::Text(fence.token.to_wire().into_bytes(), None),
+                until_ms => text(fence.token.to_wire().as_bytes(), until_ms),
+            });
+            let formers = HOLDERS.iter().zip(0..).map(|(holder, nonce)| {
+                let value = Value::new(holder, nonce, "");
+                let former = self.fake.formers[key].iter().find(|(before, _)| **before == value);
+                let former = former.map(|(_, lock)| lock).filter(|lock| self.now_ms <= lock.until_ms);
+                (
+                    former_of(name, &value),
+                    former.map_or(Content::Nothing, |lock| text(lock.value.as_bytes(), lock.until_ms)),
+                )
+            });
+            let formers: Vec<_> = formers.collect();
+            for (key, expected) in [((*name).to_owned(), lock), (fence_of(name), fence)].into_iter().chain(formers) {
                 let found = self.mirror.content(&key, now);
                 if found != expected {
                     return Err(format!("{key:?} holds {expected:?}, and {found:?} in the process"));

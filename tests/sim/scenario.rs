@@ -2,7 +2,7 @@
 
 use redquorum::protocol::Quorum;
 
-use crate::faults::Fault;
+use crate::faults::{Fault, What};
 use crate::mutants::Mutant;
 use crate::rng::Rng;
 
@@ -48,6 +48,8 @@ pub(crate) struct Scenario {
     pub(crate) net: Net,
     /// Wall clocks of clients are far apart: order then rests on the stored tokens alone.
     pub(crate) far_wall_clocks: bool,
+    /// About what wall clocks read at the beginning of true time.
+    pub(crate) era_us: u64,
     pub(crate) start: Start,
     /// Planned faults that are dangerous together; leases are renewed for long.
     pub(crate) drill: bool,
@@ -120,6 +122,12 @@ impl Scenario {
             chaos,
             net,
             far_wall_clocks,
+            // In 2025, and sometimes so early that tokens have few digits.
+            era_us: if far_wall_clocks && seed.is_multiple_of(5) {
+                1_735_689_600_000_000
+            } else {
+                1_750_000_000_000_000
+            },
             start,
             drill,
             worst_clocks,
@@ -135,6 +143,18 @@ impl Scenario {
 
     pub(crate) fn is(&self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
+    }
+
+    /// Who a client is: the first two are the same holder in some runs (P23).
+    pub(crate) fn holder_of(&self, c: usize) -> Option<&'static str> {
+        (self.seed.is_multiple_of(3) && c < 2).then_some("me")
+    }
+
+    /// Whether clients are told of flushes. Without the right to it they learn of one by its record alone,
+    /// which is enough unless an old copy of the data comes back.
+    pub(crate) fn tells_flushes(&self) -> bool {
+        let restores = self.plan.iter().any(|fault| fault.what == What::Restore);
+        restores || !self.drill || self.seed.is_multiple_of(2)
     }
 
     pub(crate) fn admission(&self) -> bool {

@@ -25,9 +25,12 @@ const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];
 
 const RULES: &[Rule] = &[
     rule("protocol/", &["protocol::*"], &[]),
-    rule("instance/mod.rs", &["protocol::*", "resource", "instance::view"], NEUTRAL),
+    rule("instance/mod.rs", &["protocol::*", "resource", "instance::portion", "instance::view"], NEUTRAL),
     rule("instance/memory/", &["protocol::*", "resource", "instance", "instance::memory::*", "clock"], &["tokio"]),
-    rule("instance/address.rs", &["protocol::*"], &["redis", "rustls"]),
+    rule("instance/address.rs", &[], &["redis"]),
+    rule("instance/wire.rs", &["instance::address", "instance::frames", "instance::tls"], &["tokio"]),
+    rule("instance/tls.rs", &[], &["tokio", "rustls", "rustls_native_certs", "tokio_rustls", "tokio_native_tls"]),
+    rule("instance/frames.rs", &[], &[]),
     rule("instance/", &["protocol::*", "resource", "clock", "instance::*"], &["redis", "tokio", "rand"]),
     rule("runtime/", &["protocol::*", "resource", "instance", "clock", "token", "runtime::*"], &["tokio", "rand"]),
     rule("clock.rs", &["protocol::*"], &["tokio", "rustix"]),
@@ -36,7 +39,7 @@ const RULES: &[Rule] = &[
     rule("error/", &["*"], &[]),
     rule("client.rs", &["*"], &["tokio"]),
     rule("config/", &["*"], &["tokio"]),
-    rule("holder.rs", &[], &["rand"]),
+    rule("holder.rs", &["error"], &["rand"]),
     rule("lease.rs", &["*"], &[]),
     rule("guard.rs", &["*"], &["tokio"]),
     rule("lock.rs", &["*"], &["tokio"]),

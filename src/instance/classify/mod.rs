@@ -3,13 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{RedisError, ServerError, Value};
 
 use super::{Claim, Request, Sight};
 use crate::protocol::{Cause, FencingToken, Raw, Refusal, Reply};
 
-/// The longest piece of a server's own words that is kept.
-const MAX_TEXT: usize = 200;
+mod cause;
+
+use cause::server_cause;
+pub(super) use cause::{clip, failed};
+
+/// The most that is kept of a value that stands in the way: more than any of ours has, and what other
+/// programs put there may be anything.
+const MAX_VALUE: usize = 4096;
+
+/// In a second.
+const MICROS: u64 = 1_000_000;
 
 /// A number in a grant is the instant at which the lock expires (in the year 1973 or later), and no
 /// count or code.
@@ -95,7 +104,7 @@ pub(super) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Opt
         let mut of_claim = values.by_ref().take(claim.resources.len()).map(bytes).collect::<Vec<_>>().into_iter();
         match of_claim.find(|value| *value != Some(claim.value.as_bytes())) {
             None => Sight::Own,
-            Some(other) => Sight::Gone(other.map(<[u8]>::to_vec)),
+            Some(other) => Sight::Gone(other.map(kept)),
         }
     };
     Some(claims.iter().map(sight).collect())
@@ -104,19 +113,23 @@ pub(super) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Opt
 fn parse(request: &Request, value: &Value) -> Option<Reply> {
     let keys = request.claim().resources.len();
     match (request, value) {
-        (Request::Release(_), Value::Int(deleted)) => released(*deleted, keys),
-        (Request::Release(_), _) => None,
+        (Request::Release(_) | Request::GiveBack(_), Value::Int(deleted)) => released(*deleted, keys),
+        (Request::Release(_) | Request::GiveBack(_), _) => None,
         // The way for one resource (acquire_alone.lua, batch.lua).
         (Request::Acquire(_), Value::Int(LEAST_EXPIRY_MS..)) if keys == 1 => Some(Reply::Granted),
         (Request::Acquire(_), value) if keys == 1 && bytes(value) == Some(b"granted") => Some(Reply::Granted),
         (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
             (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
-            (Request::Extend(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
+            (Request::Extend(_) | Request::Enter(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
             (_, b"not admitted", [Value::Int(left_ms)]) => {
                 Some(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
             }
+            (_, b"ahead", [Value::Int(us)]) => {
+                let (clock_s, token_s) = (u64::try_from(*us).ok()? / MICROS, request.claim().token.clock_us() / MICROS);
+                Some(Reply::Unknown(Cause::ClockBehind { clock_s, token_s }))
+            }
             (_, b"refused", details) => refused(details, keys),
-            (Request::Acquire(_), b"stale", [stored]) => {
+            (Request::Acquire(_) | Request::Enter(_), b"stale", [stored]) => {
                 Some(Reply::Stale { stored: FencingToken::from_wire(bytes(stored)?)? })
             }
             _ => None,
@@ -134,7 +147,7 @@ fn clock_of_grant(request: &Request, value: &Value) -> Option<(u64, u64)> {
             let ttl_ms = u64::try_from(claim.ttl.as_millis()).ok()?;
             Some((told(*expires_ms)?.checked_sub(ttl_ms)?.checked_mul(1_000)?, 1_000))
         }
-        (Request::Acquire(_) | Request::Extend(_), Value::Array(items)) => match items.as_slice() {
+        (Request::Acquire(_) | Request::Extend(_) | Request::Enter(_), Value::Array(items)) => match items.as_slice() {
             [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => told(*us).map(|us| (us, 1)),
             _ => None,
         },
@@ -147,7 +160,7 @@ fn refused(details: &[Value], keys: usize) -> Option<Reply> {
     let resource = usize::try_from(*index).ok().filter(|index| *index < keys)?;
     Some(Reply::Refused(Refusal {
         resource,
-        value: bytes(value).map(<[u8]>::to_vec),
+        value: bytes(value).map(kept),
         expires_in: u64::try_from(*ttl_ms).ok().map(Duration::from_millis),
         token: bytes(stored).and_then(FencingToken::from_wire),
     }))
@@ -159,6 +172,10 @@ fn released(deleted: i64, keys: usize) -> Option<Reply> {
         deleted if deleted < keys => Some(Reply::Refused(Refusal::default())),
         _ => None,
     }
+}
+
+fn kept(value: &[u8]) -> Vec<u8> {
+    value.get(..MAX_VALUE).unwrap_or(value).to_vec()
 }
 
 fn bytes(value: &Value) -> Option<&[u8]> {
@@ -178,34 +195,15 @@ fn server_error(code: &str, details: &str) -> Reply {
     }
 }
 
-/// What an error of the server means, whatever was asked.
-fn server_cause(code: &str, details: &str) -> Cause {
-    let text = || clip(details);
-    match code {
-        "LOADING" => Cause::Loading,
-        "BUSY" => Cause::Busy,
-        "OOM" => Cause::OutOfMemory,
-        "READONLY" => Cause::ReadOnly,
-        "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => Cause::CannotWrite(text()),
-        "NOPERM" | "NOAUTH" | "WRONGPASS" => Cause::NoPermission(text()),
-        "MOVED" | "ASK" | "CLUSTERDOWN" | "CROSSSLOT" | "TRYAGAIN" => Cause::ClusterMode(text()),
-        _ => wrapped(details).unwrap_or_else(|| Cause::Server(clip(&format!("{code} {details}")))),
-    }
-}
-
-/// Errors of commands inside a script reach older clients with a generic code and the real one in
-/// the text.
-fn wrapped(text: &str) -> Option<Cause> {
-    let says = |word: &str| text.contains(word);
-    if says("OOM command not allowed") || says("used memory > 'maxmemory'") {
-        Some(Cause::OutOfMemory)
-    } else if says("READONLY") || says("read only replica") || says("read only slave") {
-        Some(Cause::ReadOnly)
-    } else if ["NOPERM", "can't run this command", "o permissions", "ACL failure in script"].into_iter().any(says) {
-        Some(Cause::NoPermission(clip(text)))
-    } else {
-        None
-    }
+/// Whether an error says how the instance is, whatever was asked. Any other may be the fault of one of
+/// several requests.
+pub(super) fn is_of_the_instance(error: &ServerError) -> bool {
+    let cause = || server_cause(error.code(), error.details().unwrap_or_default());
+    error.code() == "NOSCRIPT"
+        || matches!(
+            cause(),
+            Cause::Loading | Cause::Busy | Cause::OutOfMemory | Cause::ReadOnly | Cause::CannotWrite(_)
+        )
 }
 
 fn redis_error(error: &RedisError) -> Reply {
@@ -214,24 +212,6 @@ fn redis_error(error: &RedisError) -> Reply {
         Some(code) => server_error(code, error.detail().unwrap_or_default()),
         None => Reply::Unknown(Cause::Disconnected(clip(&error.to_string()))),
     }
-}
-
-/// What keeps an instance from being used, by the error that ended connecting or admission. Nothing
-/// of a round was sent, so that only a cause that calls for a remedy of its own is worth naming.
-pub(super) fn failed(error: &RedisError) -> Cause {
-    // Several commands in one message may fail together; the first tells.
-    let first = error.clone().into_server_errors().and_then(|errors| errors.first().cloned());
-    let cause = first.map(|(_, error)| server_cause(error.code(), error.details().unwrap_or_default()));
-    let is_about_credentials = matches!(error.code(), Some("NOAUTH" | "WRONGPASS"));
-    match cause {
-        Some(cause) if !is_about_credentials && !matches!(cause, Cause::Server(_)) => cause,
-        _ => Cause::NotConnected(clip(&error.to_string())),
-    }
-}
-
-/// Cuts a server's words to a length that fits into an error message, on one line.
-pub(super) fn clip(text: &str) -> String {
-    text.chars().take(MAX_TEXT).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -7,12 +7,16 @@
 --   {'not admitted', ms left}   see admission.lua
 --   {'refused', ..}             see refused.lua
 --   {'stale', stored token}     the largest
+--   {'ahead', clock in us}      see ahead.lua
 local function acquire(first, count, value, ttl, token, retention, holder)
   if left ~= 0 then
     return {'not admitted', left} -- P14
   end
+  if is_ahead(token, now_ms) then
+    return {'ahead', now_us} -- P12: it would stand in the way of everybody
+  end
   local fence = first + count
-  local taken, resumed = {}, nil
+  local taken, formers = {}, nil
 
   for i = 0, count - 1 do
     local key = KEYS[first + i]
@@ -23,12 +27,10 @@ local function acquire(first, count, value, ttl, token, retention, holder)
       prolong(key, ttl) -- P12: the round's own key counts as free; a repeat with a larger token must pass
     elseif holder ~= '' and type(other) == 'string' and string.sub(other, 1, #holder) == holder then
       -- P23: the same holder comes back, perhaps in another process, and goes on under the new value.
-      local lives = redis.call('PTTL', key)
-      resumed = resumed or {}
-      resumed[#resumed + 1] = lives < 0 and {key, other} or {key, other, 'PX', math.max(lives, 1)}
-      redis.call('SET', key, value, 'PX', ttl)
+      formers = formers or {}
+      formers[key] = other
     else
-      take_back(taken, resumed)
+      take_back(taken)
       return refused(first, count, i, other)
     end
   end
@@ -36,17 +38,22 @@ local function acquire(first, count, value, ttl, token, retention, holder)
   for i = 0, count - 1 do
     -- P12: only a larger token. As text: numbers are doubles here and lose the low digits (P13).
     local stored = redis.call('SET', KEYS[fence + i], token, 'PX', retention, 'GET')
-    if stored and stored >= token then
+    if stored and stored >= token and counts(stored, now_ms) then
       redis.call('SET', KEYS[fence + i], stored, 'PX', retention)
       for j = i + 1, count - 1 do
         local later = redis.call('GET', KEYS[fence + j])
-        if later and later > stored then
+        if later and later > stored and counts(later, now_ms) then
           stored = later
         end
       end
-      take_back(taken, resumed)
+      take_back(taken)
       return {'stale', stored}
     end
+  end
+
+  -- Last: a try that is refused leaves what the holder has as it is.
+  for key, former in pairs(formers or {}) do
+    take_over(key, value, ttl, former)
   end
 
   return {'granted', now_us}

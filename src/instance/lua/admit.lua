@@ -3,7 +3,7 @@
 -- KEYS  1 the record's key
 -- ARGV  1 what was found, empty if nothing; 2 identity; 3 max_ttl in ms; 4 origin;
 --       5 from when on it may vote in ms, or empty: max_ttl from now;
---       6 how much of that must still be left for it to stand
+--       6 how much of that must still be left for it to stand; 7 the least order of the record
 --
 -- {the record that is there now, or nil; its clock in us}
 local time = redis.call('TIME')
@@ -23,6 +23,8 @@ if ARGV[4] == 'opened' then
 elseif not vote_from or vote_from <= now_ms + ARGV[6] then
   vote_from = now_ms + ARGV[3]
 end
-local record = string.format('%s %.0f %s %s', ARGV[2], vote_from, ARGV[3], ARGV[4])
+-- A writer that knows of no record writes no older one than were there: the clock went on since then.
+local order = math.max(now_ms, tonumber(ARGV[7]))
+local record = string.format('%s %.0f %s %s %.0f', ARGV[2], vote_from, ARGV[3], ARGV[4], order)
 redis.call('SET', KEYS[1], record)
 return {record, now_us}

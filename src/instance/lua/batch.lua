@@ -8,6 +8,8 @@
 --       6 a letter for each other request; for each of the first releases: value, closed; for each other
 --       request: value, token, and if its letter is no `a`: closed, number of resources, ttl,
 --       retention, holder
+--
+-- a, A acquire; E extend; N enter; R release, S that of a round that was resent; U, V give back, likewise
 local first, usual_ttl, usual_retention, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local replies, key, arg = {}, 1, 7
 
@@ -19,7 +21,7 @@ local found = first > 0 and redis.pcall('MGET', unpack(asked))
 for i = 1, first do
   local value, closed = ARGV[arg], ARGV[arg + 1]
   if found.err then
-    replies[i] = release(key, 1, value, closed, usual_retention, false) -- MGET is denied
+    replies[i] = release(key, 1, value, closed, usual_retention, false, nil) -- MGET is denied
   elseif found[i] == value then
     own[#own + 1] = KEYS[key]
     replies[i] = 1
@@ -33,12 +35,12 @@ if #own > 0 then
   redis.call('DEL', unpack(own))
 end
 
-local expires = ARGV[1] == '' and 'granted' or math.floor(now_us / 1000) + usual_ttl
+local expires = now_ms + usual_ttl
 
 for i = 1, #letters do
   local letter, value, token, reply = string.sub(letters, i, i), ARGV[arg], ARGV[arg + 1], nil
   if letter == 'a' then
-    if left == 0 and acquire_one(KEYS[key], KEYS[key + 1], value, usual_ttl, token, usual_retention) then
+    if left == 0 and acquire_one(KEYS[key], KEYS[key + 1], value, usual_ttl, token, usual_retention, expires) then
       reply = expires
     else
       reply = acquire(key, 1, value, usual_ttl, token, usual_retention, '')
@@ -51,8 +53,14 @@ for i = 1, #letters do
       reply = acquire(key, count, value, ttl, token, retention, holder)
     elseif letter == 'E' then
       reply = extend(key, count, value, ttl, token, closed, retention)
+    elseif letter == 'N' then
+      reply = enter(key, count, value, ttl, token, closed, retention)
     else
-      reply = release(key, count, value, closed, retention, letter == 'S') -- S: resent
+      local resent, line = letter == 'S' or letter == 'V', nil
+      if holder ~= '' then
+        line = (letter == 'U' or letter == 'V') and 'give back' or 'forget'
+      end
+      reply = release(key, count, value, closed, retention, resent, line)
     end
     key, arg = key + 2 * count, arg + 7
   end

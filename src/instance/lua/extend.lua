@@ -6,11 +6,15 @@
 --   {'repaired', clock in us}   a key was missing until now
 --   {'not admitted', ms left}   see admission.lua
 --   {'refused', ..}             see refused.lua
+--   {'ahead', clock in us}      see ahead.lua
 local function extend(first, count, value, ttl, token, closed, retention)
   -- P10: no vote, not even for a key that is there. It may have come back from disk, and would be
   -- gone for good with a flush that a process which is young enough survives as a voter.
   if left ~= 0 then
     return {'not admitted', left}
+  end
+  if is_ahead(token, now_ms) then
+    return {'ahead', now_us} -- P12
   end
   local missing = {}
 
@@ -39,8 +43,16 @@ local function extend(first, count, value, ttl, token, closed, retention)
   for _, i in ipairs(missing) do
     redis.call('SET', KEYS[first + i], value, 'PX', ttl)
     -- P12: a later grant must find this lease's token here too, or the larger one of a failed try.
-    if not stored[i] or stored[i] < token then
+    if not stored[i] or stored[i] < token or not counts(stored[i], now_ms) then
       redis.call('SET', KEYS[first + count + i], token, 'PX', retention)
+    end
+  end
+
+  -- P13: a token must not expire before its lease.
+  for i = 0, count - 1 do
+    local fence = KEYS[first + count + i]
+    if redis.call('PEXPIRE', fence, retention) == 0 then
+      redis.call('SET', fence, token, 'PX', retention)
     end
   end
 

@@ -1,14 +1,24 @@
 -- Deletes the round's own keys on this instance, and nobody else's (P7).
 --
 -- Keys and units as in acquire.lua; `closed` see mark.lua; `resent` is true if the acquire was
--- repeated or an extend was ever sent. Gives how many keys were deleted.
-local function release(first, count, value, closed, retention, resent)
-  local deleted = 0
+-- repeated or an extend was ever sent. For the round of a holder, `line` says what becomes of that
+-- which it took over: `forget` it, for the round was won, or `give back` (P23); else it is nil.
+-- Gives how many keys were deleted or given back.
+local function release(first, count, value, closed, retention, resent, line)
+  local released = 0
 
   for i = 0, count - 1 do
-    local own = redis.pcall('GET', KEYS[first + i]) == value
+    local key, own = KEYS[first + i], nil
+    if line then
+      own = leave_line(key, key, value, line == 'forget')
+    else
+      own = redis.pcall('GET', key) == value
+      if own then
+        redis.call('DEL', key)
+      end
+    end
     if own then
-      deleted = deleted + redis.call('DEL', KEYS[first + i])
+      released = released + 1
     end
     -- P6: where the key was found, the acquire is behind it; only a repeat or an extend may still come.
     if resent or not own then
@@ -16,5 +26,5 @@ local function release(first, count, value, closed, retention, resent)
     end
   end
 
-  return deleted
+  return released
 end

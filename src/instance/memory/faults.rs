@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::instance::Request;
-use crate::protocol::Cause;
+use crate::protocol::{Cause, FencingToken};
 
 /// What is wrong with an instance.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(crate) struct Faults {
     /// How many answers get lost with their connection.
     pub(crate) lost_replies: usize,
     pub(crate) refusal: Option<Cause>,
+    /// The token that it claims to have stored for whatever is asked.
+    pub(crate) lies: Option<FencingToken>,
 }
 
 /// How an instance hangs: connected, but without an answer. Each request to it then ends with the
@@ -36,9 +38,9 @@ pub enum Hang {
 pub struct Requests {
     /// To acquire.
     pub acquire: usize,
-    /// To extend.
+    /// To extend, or to enter again.
     pub extend: usize,
-    /// To release.
+    /// To release, or to give back what a try took over.
     pub release: usize,
 }
 
@@ -52,8 +54,8 @@ impl Requests {
     pub(crate) const fn count(&mut self, request: &Request) {
         match request {
             Request::Acquire(_) => self.acquire += 1,
-            Request::Extend(_) => self.extend += 1,
-            Request::Release(_) => self.release += 1,
+            Request::Extend(_) | Request::Enter(_) => self.extend += 1,
+            Request::Release(_) | Request::GiveBack(_) => self.release += 1,
         }
     }
 }

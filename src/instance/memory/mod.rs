@@ -17,7 +17,7 @@ pub use faults::{Hang, Requests};
 pub(crate) use server::Server;
 
 use super::{AdmissionView, Call, Instance, InstanceView, Request};
-use crate::protocol::{Cause, Reply};
+use crate::protocol::{Cause, Instant, Reply};
 
 /// As in `link.rs`: after this many unanswered requests in a row an instance counts as silent.
 const SILENT_AFTER: u32 = 3;
@@ -78,6 +78,10 @@ impl Instance for MemoryInstance {
             silence.note(generation, reply.is_ok());
             reply.unwrap_or(Reply::Unknown(Cause::TimedOut)) // P5
         })
+    }
+
+    fn wall_us(&self, _now: Instant) -> Option<u64> {
+        self.obstacle().is_none().then(|| self.server.wall_us())
     }
 
     fn obstacle(&self) -> Option<Cause> {

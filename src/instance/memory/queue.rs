@@ -44,11 +44,17 @@ pub(super) struct State {
     /// Requests that a process that stands still will carry out when it goes on.
     pub(super) held: Vec<Queued>,
     sequence: u64,
+    /// What its wall clock read at the beginning of time.
+    wall_us_at_zero: u64,
     /// No request over the present connection is carried out before this: the order is kept.
     pub(super) not_before: Instant,
 }
 
 impl State {
+    pub(super) fn new(wall_us_at_zero: u64) -> Self {
+        Self { wall_us_at_zero, ..Self::default() }
+    }
+
     pub(super) fn schedule(&mut self, due: Instant, queued: Queued) {
         if queued.answered_after.is_some() {
             queued.ticket.set(Answer::Waiting(Some(due)));
@@ -61,7 +67,8 @@ impl State {
     pub(super) fn carry_out(&mut self, now: Instant) {
         while let Some(first) = self.scheduled.first_entry().filter(|first| first.key().0 <= now) {
             let ((due, _), queued) = first.remove_entry();
-            let reply = scripts::run(&mut self.store, &queued.request, None, (due, 0));
+            let wall_us = self.wall_us_at_zero.saturating_add(due.as_nanos() / 1000);
+            let reply = scripts::run(&mut self.store, &queued.request, None, (due, wall_us));
             queued.ticket.set(match queued.answered_after {
                 Some(_) if queued.loses_reply => disconnected(due),
                 Some(after) => Answer::From(due.saturating_add(after), reply),

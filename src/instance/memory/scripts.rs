@@ -1,12 +1,15 @@
-//! What the scripts do, step by step as in `lua/acquire.lua`, `extend.lua` and `release.lua`.
-//! Whoever changes one of those changes its mirror here.
+//! What the scripts do, step by step as in `lua/acquire.lua`, `extend.lua`, `enter.lua` and
+//! `release.lua`. Whoever changes one of those changes its mirror here.
 
 use std::time::Duration;
 
 use super::store::Store;
 use crate::instance::{Claim, Request};
 use crate::protocol::{Cause, FencingToken, Instant, Named, Refusal, Reply};
-use crate::resource::ADMISSION_KEY;
+use crate::resource::{ADMISSION_KEY, former_key};
+
+/// How much of a value that stands in the way is told (`lua/refused.lua`).
+const MOST_OF_A_VALUE: usize = 2048;
 
 /// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `named` is the
 /// admission record that the request names, if any.
@@ -19,11 +22,13 @@ pub(crate) fn run(
     store.expire(now);
     let instant_left_out = matches!(request, Request::Acquire(_)) && named.is_some_and(|named| named.has_served);
     let may_vote = may_vote(store, named, wall_us, instant_left_out);
-    let mut script = Script { store, claim: request.claim(), may_vote, now };
+    let mut script = Script { store, claim: request.claim(), may_vote, now, wall_us };
     let ended = match request {
         Request::Acquire(_) => script.acquire(),
         Request::Extend(_) => script.extend(),
-        Request::Release(_) => Ok(script.release()),
+        Request::Enter(_) => script.enter(),
+        Request::Release(_) => Ok(script.release(true)),
+        Request::GiveBack(_) => Ok(script.release(false)),
     };
     ended.unwrap_or_else(|WrongType| {
         let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
@@ -53,6 +58,9 @@ pub(crate) fn may_vote(
 /// What stood under a key: its value, and when it would have expired.
 type Former = (Vec<u8>, Option<Instant>);
 
+/// As in `former.lua`.
+const LONGEST_LINE: usize = 32;
+
 /// A fence key that is no string aborts a script where it stands.
 struct WrongType;
 
@@ -61,6 +69,7 @@ struct Script<'a> {
     claim: &'a Claim,
     may_vote: Result<(), Reply>,
     now: Instant,
+    wall_us: u64,
 }
 
 impl<'a> Script<'a> {
@@ -72,33 +81,39 @@ impl<'a> Script<'a> {
         if let Err(refused) = &self.may_vote {
             return Ok(refused.clone()); // P14
         }
+        if self.claim.token.is_ahead_of(self.wall_us) {
+            return Ok(self.behind()); // P12
+        }
         let expires_at = self.now.saturating_add(self.claim.ttl);
-        let (mut taken, mut resumed) = (Vec::new(), Vec::new());
+        let (mut taken, mut formers) = (Vec::new(), Vec::new());
         for (index, (key, _)) in self.keys().enumerate() {
             if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
                 taken.push(key);
             } else if self.is_own(key) {
                 self.store.prolong(key, expires_at); // P12
             } else if let Some(former) = self.former(key) {
-                resumed.push((key, former)); // P23
-                self.store.set(key, self.claim.value.as_bytes(), Some(expires_at));
+                formers.push((key, former)); // P23
             } else {
-                self.take_back(&taken, resumed); // P11
+                self.take_back(&taken); // P11
                 return Ok(self.refused(index));
             }
         }
         for (index, (_, fence)) in self.keys().enumerate() {
             match self.stored(fence)? {
-                Some(stored) if stored >= self.token() => {
+                Some(stored) if stored >= self.token() && self.counts(&stored) => {
                     self.keep_token(fence, &stored);
                     let later: Result<Vec<_>, WrongType> =
                         self.keys().skip(index + 1).map(|(_, fence)| self.stored(fence)).collect();
-                    let highest = later?.into_iter().flatten().fold(stored, Ord::max);
-                    self.take_back(&taken, resumed);
+                    let later = later?.into_iter().flatten().filter(|later| self.counts(later));
+                    let highest = later.fold(stored, Ord::max);
+                    self.take_back(&taken);
                     return Ok(stale(&highest)); // P12
                 }
                 _ => self.keep_token(fence, &self.token()),
             }
+        }
+        for (key, former) in formers {
+            self.take_over(key, &former);
         }
         Ok(Reply::Granted)
     }
@@ -106,6 +121,9 @@ impl<'a> Script<'a> {
     fn extend(&mut self) -> Result<Reply, WrongType> {
         if let Err(refused) = &self.may_vote {
             return Ok(refused.clone()); // P10
+        }
+        if self.claim.token.is_ahead_of(self.wall_us) {
+            return Ok(self.behind()); // P12
         }
         let blocked = |key| self.store.contains(key) && !self.is_own(key);
         if let Some(index) = self.keys().position(|(key, _)| blocked(key)) {
@@ -124,21 +142,48 @@ impl<'a> Script<'a> {
         let reply = if missing.is_empty() { Reply::Granted } else { Reply::Repaired };
         for (key, fence) in missing {
             self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10
-            if self.stored(fence)?.is_none_or(|stored| stored < self.token()) {
+            if self.stored(fence)?.is_none_or(|stored| stored < self.token() || !self.counts(&stored)) {
+                self.keep_token(fence, &self.token());
+            }
+        }
+        for (_, fence) in self.keys() {
+            if self.store.contains(fence) {
+                self.store.expire_at(fence, self.now.saturating_add(self.claim.fence_retention)); // P13
+            } else {
                 self.keep_token(fence, &self.token());
             }
         }
         Ok(reply)
     }
 
-    fn release(&mut self) -> Reply {
+    fn enter(&mut self) -> Result<Reply, WrongType> {
+        if let Err(refused) = &self.may_vote {
+            return Ok(refused.clone()); // P14
+        }
+        let stored: Result<Vec<_>, WrongType> = self.keys().map(|(_, fence)| self.stored(fence)).collect();
+        let is_larger = |stored: &Vec<u8>| *stored >= self.token() && self.counts(stored);
+        let largest = stored?.into_iter().flatten().filter(is_larger).max();
+        if let Some(largest) = largest {
+            return Ok(stale(&largest)); // P12
+        }
+        let reply = self.extend()?;
+        if matches!(reply, Reply::Granted | Reply::Repaired) {
+            for (_, fence) in self.keys() {
+                self.keep_token(fence, &self.token());
+            }
+        }
+        Ok(reply)
+    }
+
+    fn release(&mut self, forgets: bool) -> Reply {
         let mut deleted = 0;
         for (key, fence) in self.keys() {
-            let own = self.is_own(key);
-            if own {
-                self.store.remove(key);
-                deleted += 1;
-            }
+            let own = if self.claim.value.holder_prefix().is_empty() {
+                self.is_own(key) && self.store.remove(key)
+            } else {
+                self.leave_line(key.to_vec(), key, forgets)
+            };
+            deleted += usize::from(own);
             if self.claim.resent || !own {
                 self.mark(fence); // P6
             }
@@ -158,20 +203,53 @@ impl<'a> Script<'a> {
         same_holder.then(|| (value.to_vec(), self.store.ttl(key, self.now).map(|left| self.now.saturating_add(left))))
     }
 
-    fn take_back(&mut self, taken: &[&[u8]], resumed: Vec<(&[u8], Former)>) {
+    fn take_back(&mut self, taken: &[&[u8]]) {
         for key in taken {
             self.store.remove(key);
         }
-        for (key, (value, end)) in resumed {
-            self.store.set(key, &value, end);
+    }
+
+    /// As `take_over.lua`.
+    fn take_over(&mut self, key: &[u8], (former, end): &Former) {
+        let expires_at = self.now.saturating_add(self.claim.ttl);
+        let end = end.unwrap_or(expires_at);
+        self.leave_line(former_key(key, former), key, false);
+        let value = self.claim.value.as_bytes();
+        self.store.set(&former_key(key, value), former, Some(end));
+        self.store.set(key, value, Some(expires_at.max(end)));
+    }
+
+    /// As in `former.lua`.
+    fn leave_line(&mut self, mut place: Vec<u8>, key: &[u8], forgets: bool) -> bool {
+        let mut found_at = None;
+        for step in 0..LONGEST_LINE {
+            let Some(here) = self.store.get(&place).map(<[u8]>::to_vec) else { break };
+            let behind = former_key(key, &here);
+            if here == self.claim.value.as_bytes() {
+                found_at = Some(step);
+            }
+            if found_at.is_some() {
+                self.store.remove(&place);
+            }
+            if found_at.is_some() && !forgets {
+                let former = self.store.get(&behind).map(<[u8]>::to_vec);
+                let end = self.store.ttl(&behind, self.now).map(|left| self.now.saturating_add(left));
+                self.store.remove(&behind);
+                if let Some(former) = former {
+                    self.store.set(&place, &former, end);
+                }
+                break;
+            }
+            place = behind;
         }
+        found_at == Some(0)
     }
 
     fn refused(&self, resource: usize) -> Reply {
         let (key, fence) = self.keys().nth(resource).unwrap_or_default();
         Reply::Refused(Refusal {
             resource,
-            value: self.store.get(key).map(<[u8]>::to_vec),
+            value: self.store.get(key).map(|value| value.iter().take(MOST_OF_A_VALUE).copied().collect()),
             expires_in: self.store.ttl(key, self.now),
             token: self.store.get(fence).and_then(FencingToken::from_wire),
         })
@@ -194,15 +272,28 @@ impl<'a> Script<'a> {
         }
     }
 
+    /// As in `ahead.lua`: whether what is stored is a token that a clock can have made (P12).
+    fn counts(&self, stored: &[u8]) -> bool {
+        FencingToken::from_wire(stored).is_some_and(|stored| !stored.is_ahead_of(self.wall_us))
+    }
+
+    fn behind(&self) -> Reply {
+        let (clock_s, token_s) = (self.wall_us / 1_000_000, self.claim.token.clock_us() / 1_000_000);
+        Reply::Unknown(Cause::ClockBehind { clock_s, token_s })
+    }
+
     fn keep_token(&mut self, fence: &[u8], token: &[u8]) {
         self.store.set(fence, token, Some(self.now.saturating_add(self.claim.fence_retention)));
     }
 
     /// As `mark.lua`.
     fn mark(&mut self, fence: &[u8]) {
-        if let Ok(stored) = self.stored(fence) {
+        if let Ok(stored) = self.stored(fence)
+            && !self.claim.token.closed().is_ahead_of(self.wall_us)
+        {
             let closed = self.closed();
-            self.keep_token(fence, &stored.filter(|stored| *stored > closed).unwrap_or(closed));
+            let larger = stored.filter(|stored| *stored > closed && self.counts(stored));
+            self.keep_token(fence, &larger.unwrap_or(closed));
         }
     }
 }

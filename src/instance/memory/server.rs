@@ -28,7 +28,9 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(address: String, clock: Arc<RuntimeClock>) -> Self {
-        Self { address, clock, state: Mutex::default(), changes: watch::Sender::new(0) }
+        let wall_us_at_zero = clock.wall_us().saturating_sub(clock.now().as_nanos() / 1000);
+        let state = Mutex::new(State::new(wall_us_at_zero));
+        Self { address, clock, state, changes: watch::Sender::new(0) }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -42,6 +44,10 @@ impl Server {
 
     pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    pub(crate) fn wall_us(&self) -> u64 {
+        self.clock.wall_us()
     }
 
     pub(super) fn is_hung(&self) -> bool {
@@ -106,6 +112,9 @@ impl Server {
             return Err(refusal(cause.clone()));
         }
         state.requests.count(&request);
+        if let (Some(stored), Request::Acquire(_)) = (state.faults.lies, &request) {
+            return Err(Reply::Stale { stored });
+        }
         let ticket = Ticket::never();
         let mut queued = Queued { request, ticket: ticket.clone(), answered_after: None, loses_reply: false };
         match state.faults.hang {

@@ -13,10 +13,9 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::acquire::Won;
-use super::hold::{Hold, Keeping, LettingGo};
+use super::hold::{Hold, LettingGo, State};
 use crate::clock::Clock;
-use crate::instance::{Claim, Hint, Instance};
+use crate::instance::{Hint, Instance, Request};
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalPlan};
 use book::Book;
 
@@ -30,6 +29,8 @@ enum Job {
     Wake,
     /// Somebody wants to know at once when this lease is lost.
     Watch(Arc<Hold>),
+    /// These instances have extended a lease that is watched: they do not tell of it any more.
+    LookAgain(Arc<Hold>, InstanceSet),
 }
 
 /// Registers leases with the task. Never blocks for long and needs no runtime.
@@ -46,7 +47,7 @@ pub(crate) struct Tools {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     /// Pushes of the instances.
-    pub(crate) hints: mpsc::UnboundedReceiver<Hint>,
+    pub(crate) hints: mpsc::Receiver<Hint>,
     /// The most keys that are watched.
     pub(crate) most_watched: usize,
 }
@@ -62,15 +63,13 @@ impl Keeper {
         Self { book, jobs }
     }
 
-    /// Takes care of a lease from now on.
-    pub(crate) fn keep(&self, won: Won, keeping: Keeping) -> Arc<Hold> {
-        let hold = Arc::new(Hold::new(won, keeping));
-        self.plan(&hold);
-        hold
+    /// Takes care of a lease from now on, if nobody has wanted that yet.
+    pub(super) fn take_up(&self, hold: &Arc<Hold>) {
+        self.plan_if(hold, |state| state.due.is_none());
     }
 
     /// One guard lets go. After this no extend of the lease is sent if it was the last.
-    pub(crate) fn leave(&self, hold: &Hold) -> Option<(Arc<Claim>, InstanceSet)> {
+    pub(crate) fn leave(&self, hold: &Hold) -> Option<(Request, InstanceSet)> {
         let mut book = self.book();
         let letting_go = hold.leave();
         if hold.state().has_ended() {
@@ -78,18 +77,25 @@ impl Keeper {
         }
         match letting_go {
             LettingGo::Nothing => None,
-            LettingGo::Release(claim, ids) => Some((claim, ids)),
+            LettingGo::Release(release, ids) => Some((release, ids)),
         }
     }
 
-    /// Plans the next renewal anew: of a new lease, after an extend that a guard asked for, or when a
-    /// guard needs the lease for longer.
-    pub(crate) fn plan(&self, hold: &Arc<Hold>) {
+    /// Plans the next renewal anew: after an extend that a guard asked for, or when a guard needs the
+    /// lease for longer. Not of a lease that nobody has taken yet.
+    pub(super) fn plan(&self, hold: &Arc<Hold>) {
+        self.plan_if(hold, |state| state.due.is_some());
+    }
+
+    fn plan_if(&self, hold: &Arc<Hold>, wanted: impl FnOnce(&State) -> bool) {
         let mut book = self.book();
         let mut state = hold.state();
         if state.has_ended() {
             drop(state);
             book.strike(hold);
+            return;
+        }
+        if !wanted(&state) {
             return;
         }
         let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
@@ -113,6 +119,13 @@ impl Keeper {
         }
     }
 
+    /// Goes on watching a lease that these instances have extended, if somebody does.
+    pub(super) fn look_again(&self, hold: &Arc<Hold>, ids: InstanceSet) {
+        if !ids.is_empty() && hold.state().is_watched {
+            let _ = self.jobs.send(Job::LookAgain(Arc::clone(hold), ids));
+        }
+    }
+
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,7 +146,7 @@ struct Task {
 }
 
 impl Task {
-    async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>, mut hints: mpsc::UnboundedReceiver<Hint>) {
+    async fn run(mut self, mut jobs: mpsc::UnboundedReceiver<Job>, mut hints: mpsc::Receiver<Hint>) {
         loop {
             let next = self.renew_what_is_due();
             let pause = next.map(|next| next.saturating_since(self.clock.now()).min(LONGEST_SLEEP));
@@ -141,6 +154,7 @@ impl Task {
                 job = jobs.recv() => match job {
                     Some(Job::Wake) => {}
                     Some(Job::Watch(hold)) => self.watch(&hold),
+                    Some(Job::LookAgain(hold, ids)) => self.look_again_at(hold, ids),
                     None => return,
                 },
                 Some(hint) = hints.recv() => self.follow_up(hint),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Landed, Task};
-use crate::instance::{Claim, Request};
+use crate::instance::{Claim, Request, portions};
 use crate::protocol::{InstanceId, Instant, RenewalPlan, Reply, Verdict};
 use crate::runtime::hold::{Hold, State};
 
@@ -35,6 +35,7 @@ impl Task {
         let now = self.now();
         let mut book = self.book();
         let mut together: BTreeMap<Duration, Vec<Due>> = BTreeMap::new();
+        let (mut whole, mut refreshed) = (Vec::new(), 0);
         while let Some(hold) = book.take_due(now) {
             let mut state = hold.state();
             state.due = None;
@@ -45,18 +46,23 @@ impl Task {
                 continue;
             };
             book.put(&hold, &mut state, next);
+            let Some(claim) = claim else { continue };
+            // P13: a batch leaves the token alone. Few at a time, or a client with many leases would fill
+            // its lane; the others have their turn with their next renewal.
+            let refreshes = claim.resources.len() == 1 && refreshed < MAX_BATCH && state.refreshes_token(now);
             drop(state);
-            if let Some(claim) = claim {
+            refreshed += usize::from(refreshes);
+            if refreshes || claim.resources.len() > 1 {
+                whole.push((hold, claim));
+            } else {
                 together.entry(claim.ttl).or_default().push((hold, claim));
             }
         }
         // Sent while the book is locked: a release that comes now is sent behind.
         for leases in together.into_values() {
-            let (single, several): (Vec<_>, Vec<_>) =
-                leases.into_iter().partition(|(_, claim)| claim.resources.len() == 1);
-            single.chunks(MAX_BATCH).for_each(|leases| self.send(leases, now));
-            several.chunks(1).for_each(|lease| self.send(lease, now));
+            portions(&leases, MAX_BATCH, |(_, claim)| claim.load()).for_each(|leases| self.send(leases, now, false));
         }
+        whole.chunks(1).for_each(|lease| self.send(lease, now, true));
         book.sleep()
     }
 
@@ -81,14 +87,14 @@ impl Task {
         Some((next, Some(state.claim_to_extend(terms.ttl()))))
     }
 
-    fn send(&self, leases: &[Due], started_at: Instant) {
+    fn send(&self, leases: &[Due], started_at: Instant, whole: bool) {
         let (holds, claims): (Vec<_>, Vec<_>) = leases.iter().cloned().unzip();
         let batch = Arc::new(Batch { started_at, holds });
         for (id, instance) in InstanceId::all(self.instances.len()).zip(self.instances.iter()) {
             let batch = Arc::clone(&batch);
             let replies = match claims.as_slice() {
-                [several] if several.resources.len() > 1 => {
-                    let call = instance.call(Request::Extend(Arc::clone(several)));
+                [one] if whole => {
+                    let call = instance.call(Request::Extend(Arc::clone(one)));
                     Box::pin(async move { vec![Some(call.await)] })
                 }
                 _ => instance.renew(claims.clone()),
@@ -129,27 +135,23 @@ impl Task {
 
     /// One answer; false if the lease has ended, by now or with it.
     fn take_in(&self, hold: &Arc<Hold>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
-        let now = self.now();
         let mut book = self.book();
+        // Counts whatever has become of the round (P20).
+        hold.note_answer(id, &reply, started_at);
         let mut state = hold.state();
         if state.has_ended() {
-            return false;
-        }
-        let Some(mut round) = state.round.take_if(|round| round.started_at() == started_at) else { return true };
-        let was_pending = round.verdict(now) == Verdict::Pending;
-        let was_missing = matches!(reply, Reply::Repaired | Reply::Refused(_));
-        round.on_reply(id, reply, now);
-        drop(state);
-        if was_missing && hold.note_answers(&round) {
-            tracing::warn!(resources = hold.claim().resources.display_all(), "lost: no quorum can have kept it");
+            drop(state);
             book.strike(hold);
             return false;
         }
-        let mut state = hold.state();
+        let now = self.now(); // P9: read after the lease is locked
+        let Some(mut round) = state.round.take_if(|round| round.started_at() == started_at) else { return true };
+        let was_pending = round.verdict(now) == Verdict::Pending;
+        round.on_reply(id, reply, now);
         let terms = state.lease.terms();
         let plan = RenewalPlan::new(terms.ttl());
         match round.verdict(now) {
-            Verdict::Won if was_pending && state.settle(&mut round, now) => {
+            Verdict::Won if was_pending && state.settle(&mut round, now).is_some() => {
                 let due = plan.after_success(started_at).min(state.lease.valid_until());
                 book.put(hold, &mut state, due);
             }

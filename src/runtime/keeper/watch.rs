@@ -4,12 +4,17 @@
 use std::sync::Arc;
 
 use super::{Landed, Task};
-use crate::instance::{Hint, Sight};
-use crate::protocol::{InstanceId, Instant};
+use crate::instance::{Hint, Sight, portions};
+use crate::protocol::{InstanceId, InstanceSet, Instant};
 use crate::runtime::hold::Hold;
 
 /// The most leases in one look.
 const MAX_LOOK: usize = 128;
+
+/// What goes into one look each.
+fn looks(holds: &[Arc<Hold>]) -> impl Iterator<Item = &[Arc<Hold>]> {
+    portions(holds, MAX_LOOK, |hold| hold.claim().load())
+}
 
 /// What one instance has of some leases.
 pub(super) struct Looked {
@@ -35,13 +40,20 @@ impl Task {
         let mut book = self.book();
         let watched: Vec<_> = holds.into_iter().filter(|hold| book.watch(hold)).collect();
         drop(book);
-        watched.chunks(MAX_LOOK).for_each(|holds| self.look(holds.to_vec(), id));
+        looks(&watched).for_each(|holds| self.look(holds.to_vec(), id));
+    }
+
+    /// After an extend that was asked for, which ended the watch as well.
+    pub(super) fn look_again_at(&self, hold: Arc<Hold>, ids: InstanceSet) {
+        for id in ids.iter() {
+            self.look(vec![Arc::clone(&hold)], id);
+        }
     }
 
     /// An instance says that keys changed.
     pub(super) fn follow_up(&self, hint: Hint) {
         let holds = self.book().watched(hint.keys.as_deref());
-        holds.chunks(MAX_LOOK).for_each(|holds| self.look(holds.to_vec(), hint.instance));
+        looks(&holds).for_each(|holds| self.look(holds.to_vec(), hint.instance));
     }
 
     fn look(&self, holds: Vec<Arc<Hold>>, id: InstanceId) {
@@ -54,12 +66,16 @@ impl Task {
     pub(super) fn take_in_look(&mut self, looked: Looked) {
         let Looked { holds, id, sent, sights } = looked;
         for (hold, sight) in holds.into_iter().zip(sights) {
-            let Sight::Gone(value) = sight else { continue };
+            let value = match sight {
+                Sight::Gone(value) => value,
+                Sight::Own => {
+                    hold.state().lease.note_there(id, sent);
+                    continue;
+                }
+                Sight::Unknown => continue,
+            };
+            hold.note_missing(id, value, sent);
             if hold.state().has_ended() {
-                continue;
-            }
-            if hold.note_missing(id, value, self.quorum, sent) {
-                tracing::warn!(resources = hold.claim().resources.display_all(), "lost: a quorum does not have it");
                 self.book().strike(&hold);
             } else {
                 self.renew_soon(&hold); // a lease repairs itself

@@ -15,8 +15,15 @@ use crate::world::{World, tell};
 impl World {
     pub(crate) fn begin_acquire(&mut self, c: usize) {
         self.check_paid_up(c);
+        let Ok(wall_us) = self.proposing_clock(c) else {
+            return self.wake(c, self.scenario.ttl_ms * MS / 3); // P12: nobody knows which clock is wrong
+        };
         let keys = self.draw_keys();
         let ttl_ms = if self.rng.percent(80) { self.scenario.ttl_ms } else { self.scenario.ttl_ms / 2 };
+        // Dangerous: a try of the same holder that ends before what it took over. Such a try may end before
+        // a hung instance is given up, so it says nothing of progress.
+        let is_short = self.scenario.holder_of(c).is_some() && self.rng.percent(40) && self.probing.is_none();
+        let ttl_ms = if is_short { self.scenario.ttl_ms / 8 } else { ttl_ms };
         let drift = if self.is(Mutant::NoDrift) { 0 } else { DRIFT_PPM };
         let ttl_ms = if self.is(Mutant::TtlAboveMax) { self.scenario.max_ttl_ms * 2 } else { ttl_ms };
         let terms = Terms::new(Duration::from_millis(ttl_ms), drift).expect("terms");
@@ -24,7 +31,8 @@ impl World {
         let value = self.draw_value(c, id);
         let ticket =
             Ticket { id, value, keys, late_extend: Cell::new(false), resent: Cell::new(false), paid: Cell::new(false) };
-        let token = FencingToken::propose(self.wall_us(c), self.clients[c].last_seen);
+        let token = FencingToken::propose(wall_us, self.clients[c].last_token);
+        self.clients[c].last_token = Some(token);
         let purpose = Purpose::Acquire { repeats: 0, before: InstanceSet::default() };
         self.start_acquire(c, Rc::new(ticket), token, terms, purpose);
     }
@@ -37,7 +45,8 @@ impl World {
 
     /// P1: a value of its own for every round.
     fn draw_value(&mut self, c: usize, id: u32) -> Rc<Value> {
-        let fresh = Rc::new(Value::new("", u128::from(id) << 8 | c as u128, ""));
+        let holder = self.scenario.holder_of(c).unwrap_or_default();
+        let fresh = Rc::new(Value::new(holder, u128::from(id) << 8 | c as u128, ""));
         if self.is(Mutant::SameValue) {
             return self.clients[c].same_value.get_or_insert(fresh).clone();
         }
@@ -46,7 +55,10 @@ impl World {
 
     fn start_acquire(&mut self, c: usize, ticket: Rc<Ticket>, token: FencingToken, terms: Terms, purpose: Purpose) {
         let started_at = self.client_now(c);
-        let round = Round::acquire(self.scenario.quorum, terms, started_at);
+        let mut round = Round::acquire(self.scenario.quorum, terms, started_at);
+        if !self.is(Mutant::AnyTokenBelieved) {
+            round = round.proposing(token, FencingToken::most_believed(token.clock_us()));
+        }
         let id = self.fresh_id();
         tell!(self, "client {c} acquires {:03b}, round {}, token {token}", ticket.keys, ticket.id);
         let flight = Flight { id, purpose, round, started_at, terms, token, ticket, decided: false };
@@ -69,7 +81,8 @@ impl World {
             if self.scenario.drill { (now.saturating_add(terms.ttl() * 3), true) } else { (until, renews) };
         let renew_at = now.saturating_add(terms.ttl() / 3);
         tell!(self, "client {c} WON {:03b}, round {}, token {token}", ticket.keys, ticket.id);
-        self.clients[c].held = Some(Held { lease, ticket, until, renew_at, renews, leaving: false });
+        self.clients[c].held =
+            Some(Held { lease, ticket, until, renew_at, renews, leaving: false, is_succeeded: false });
         self.stats.wins += 1;
         self.history.probe_won |= self.probing == Some(c);
         self.check_win(c);
@@ -83,7 +96,7 @@ impl World {
         let flight = &self.clients[c].flights[at];
         let (terms, ticket, purpose) = (flight.terms, flight.ticket.clone(), flight.purpose);
         let round = &flight.round;
-        let seen = round.highest_seen().max(self.clients[c].last_seen);
+        let seen = round.highest_seen().filter(|_| self.is(Mutant::AnyTokenBelieved));
         let owed = match self.scenario.mutant {
             Some(Mutant::LateGrantNotReleased) => round.granted(),
             _ => self.owed_after_loss(round).union(flight.before()),
@@ -94,7 +107,7 @@ impl World {
         let again = round.stale().filter(|_| repeats < most);
         let expiry = expiry(round);
         let old_token = flight.token;
-        self.clients[c].last_seen = seen;
+        self.clients[c].last_token = self.clients[c].last_token.max(seen);
         self.history.probe_repeats += usize::from(self.probing == Some(c) && again.is_some());
         if let Some(stored) = again {
             self.stats.stale_repeats += 1;
@@ -108,7 +121,7 @@ impl World {
             return;
         }
         self.clients[c].over.push(ticket.clone());
-        self.owe(c, &ticket, old_token, owed, terms);
+        self.owe_back(c, &ticket, old_token, owed, terms);
         let pause = self.pause_before_retry(expiry);
         self.wake(c, pause);
     }

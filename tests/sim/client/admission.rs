@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redquorum::protocol::{
-    ClockWatch, Facts, Instant, Origin, Raw, Record, Remedy, Reply, Standing, Step, admit, never_used,
+    ClockWatch, Facts, Instant, Origin, Raw, Record, Remedy, Reply, Seen, Standing, Step, admit, never_used,
 };
 
 use crate::admission::Note;
@@ -28,17 +28,25 @@ impl World {
         let _ = self.send(c, i, sender, &request, None);
     }
 
-    /// A connection was made, its instance does not know its record any more, or `doubted` is a
-    /// record that must not stand.
-    pub(crate) fn begin_admission(&mut self, c: usize, i: usize, doubted: Option<Arc<Record>>) {
+    /// A connection was made, its instance does not know its record any more, or `doubts` says that
+    /// the record must not stand.
+    pub(crate) fn begin_admission(&mut self, c: usize, i: usize, doubts: bool) {
         let (now, timeout) = (self.now, self.scenario.timeout);
         let link = self.link_mut(c, i);
-        link.doubted = doubted.or(link.doubted.take());
+        link.doubts_again |= doubts;
         let busy = link.asked_at.is_some_and(|asked| asked + timeout > now);
         if busy || !self.scenario.admission() {
             return;
         }
         let link = self.link_mut(c, i);
+        let doubts = std::mem::take(&mut link.doubts_again);
+        if let Some(standing) = &mut link.standing {
+            standing.begin_remedy(if doubts { Remedy::Quarantine } else { Remedy::Readmit });
+            if doubts {
+                link.doubted = Some(standing.record().clone());
+                link.seen.doubt(standing.record());
+            }
+        }
         link.asked_at = Some(now);
         link.facts = None;
         let epoch = link.epoch;
@@ -47,6 +55,14 @@ impl World {
         }
         let sent = self.client_now(c);
         self.ask(c, i, Sender::Setup(sent), Script::Facts, None);
+    }
+
+    /// Any flush: of all clients only those that are told can know of a copy that has come back.
+    pub(crate) fn on_flushed(&mut self, c: usize, i: usize) {
+        if let Some(standing) = &mut self.link_mut(c, i).standing {
+            standing.doubt();
+        }
+        self.begin_admission(c, i, true);
     }
 
     pub(crate) fn on_setup_deadline(&mut self, c: usize, i: usize, epoch: u32) {
@@ -93,17 +109,33 @@ impl World {
             record.to_wire()
         });
         let wire = known.as_ref().map(String::as_bytes);
-        let step = match admit(&facts, wire, Duration::from_millis(max_ttl_ms)) {
-            Ok(Step::Keep(_)) if self.link(c, i).doubted.as_ref() == found.as_ref() => (None, Origin::Waits),
+        let seen = self.seen(c, i, found.as_deref());
+        let link = self.link_mut(c, i);
+        if let Some(record) = found.as_deref().filter(|record| record.identity == facts.identity) {
+            link.seen.note(record);
+        }
+        let least_order = link.seen.next_order(&facts.identity);
+        let step = match admit(&facts, wire, Duration::from_millis(max_ttl_ms), &seen) {
             Ok(Step::Keep(_)) => return self.stand(c, i, sent, found, server_us),
             Ok(Step::Write { vote_from_ms, origin }) => (self.vote_from(vote_from_ms, &facts), origin),
             Err(_) => return,
         };
         let (vote_from_ms, origin) = step;
-        let note = Note { found, identity: facts.identity, max_ttl_ms, origin, vote_from_ms };
+        let note = Note { found, identity: facts.identity, max_ttl_ms, origin, vote_from_ms, least_order };
         self.ask(c, i, Sender::Write, Script::Admit, Some(note));
         self.stats.quarantines += 1;
         self.read_record(c, i);
+    }
+
+    /// What is remembered of the instance's records when this one is found.
+    fn seen(&self, c: usize, i: usize, found: Option<&Record>) -> Seen {
+        let link = self.link(c, i);
+        if !self.is(Mutant::OldRecordVotes) {
+            return link.seen.clone();
+        }
+        let mut seen = Seen::default(); // only that the very record is doubted
+        link.doubted.as_deref().filter(|doubted| found == Some(*doubted)).into_iter().for_each(|one| seen.doubt(one));
+        seen
     }
 
     fn vote_from(&self, rule: Option<u64>, facts: &Facts) -> Option<u64> {
@@ -117,6 +149,7 @@ impl World {
         let blank = record.origin == Origin::Blank;
         let link = self.link_mut(c, i);
         (link.asked_at, link.facts, link.doubted) = (None, None, None);
+        let doubts_again = link.doubts_again;
         match &mut link.standing {
             Some(standing) => standing.renew(Record::clone(&record)),
             None => {
@@ -126,6 +159,9 @@ impl World {
             }
         }
         self.stats.admissions += 1;
+        if doubts_again {
+            return self.begin_admission(c, i, true);
+        }
         if blank {
             self.begin_opening(c);
         }
@@ -166,8 +202,10 @@ impl World {
             for (i, record) in records.into_iter().enumerate() {
                 let Some((record, _)) = record else { continue };
                 let (identity, max_ttl_ms) = (record.identity.clone(), record.max_ttl_ms);
+                let least_order = record.order + 1;
                 let found = Some(Arc::new(record));
-                let note = Note { found, identity, max_ttl_ms, origin: Origin::Opened, vote_from_ms: None };
+                let (origin, vote_from_ms) = (Origin::Opened, None);
+                let note = Note { found, identity, max_ttl_ms, origin, vote_from_ms, least_order };
                 self.ask(c, i, Sender::Write, Script::Admit, Some(note));
             }
         }
@@ -195,10 +233,10 @@ impl World {
         let (Some(standing), Some(named)) = (&mut link.standing, named) else { return reply };
         let (reply, remedy) = standing.judge(Raw { reply, instance_us, unit_us }, named, sent, received);
         match remedy {
-            Some(Remedy::Readmit) => self.begin_admission(c, i, None),
+            Some(Remedy::Readmit) => self.begin_admission(c, i, false),
             Some(Remedy::Quarantine) => {
                 tell!(self, "client {c} sees that the clock of {i} was stepped");
-                self.begin_admission(c, i, Some(named.clone()));
+                self.begin_admission(c, i, true);
             }
             None => {}
         }

@@ -23,9 +23,32 @@ pub(crate) struct Debt {
 impl World {
     /// Owes a release to instances and sends it to all of them.
     pub(super) fn owe(&mut self, c: usize, ticket: &Rc<Ticket>, token: FencingToken, owed: InstanceSet, terms: Terms) {
+        self.owe_by(c, Script::Release, (ticket, token, terms), owed);
+    }
+
+    /// The same for a try that was not won (P23).
+    pub(super) fn owe_back(
+        &mut self,
+        c: usize,
+        ticket: &Rc<Ticket>,
+        token: FencingToken,
+        owed: InstanceSet,
+        terms: Terms,
+    ) {
+        let script = if ticket.value.holder_prefix().is_empty() { Script::Release } else { Script::GiveBack };
+        self.owe_by(c, script, (ticket, token, terms), owed);
+    }
+
+    fn owe_by(
+        &mut self,
+        c: usize,
+        script: Script,
+        (ticket, token, terms): (&Rc<Ticket>, FencingToken, Terms),
+        owed: InstanceSet,
+    ) {
         let request = Rc::new(Request {
             note: None,
-            script: Script::Release,
+            script,
             keys: ticket.keys,
             value: ticket.value.clone(),
             token,

@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use redquorum::protocol::{
-    Cause, FencingToken, InstanceId, InstanceSet, Instant, Lease, Record, Refusal, Reply, Round, Terms, Value,
+    Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Instant, Lease, Record, Refusal, Reply, Round, Seen,
+    Terms, Value, proposing_clock,
 };
 
 use crate::clock::Clock;
@@ -70,12 +71,16 @@ pub(crate) struct Held {
     renews: bool,
     /// The user wants no more of it, but relies on it still (a planted bug).
     leaving: bool,
+    /// Its holder has been let in elsewhere since (P23).
+    pub(crate) is_succeeded: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) clock: Clock,
     wall_us: u64,
+    /// Its wall clock is in another century.
+    pub(crate) is_apart: bool,
     pub(crate) paused_since: Option<u64>,
     pub(crate) paused_for: u64,
     pub(crate) inbox: Vec<Event>,
@@ -85,7 +90,8 @@ pub(crate) struct Client {
     pub(crate) flights: Vec<Flight>,
     pub(crate) debts: Vec<Debt>,
     pub(crate) held: Option<Held>,
-    last_seen: Option<FencingToken>,
+    /// The last token that was proposed by the clock.
+    last_token: Option<FencingToken>,
     /// Values of rounds that are over, of this life.
     pub(crate) over: Vec<Rc<Ticket>>,
     opening: admission::Opening,
@@ -96,12 +102,10 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn new(rng: &mut Rng, scenario: &Scenario) -> Self {
         let far_us = if scenario.far_wall_clocks { 60_000_000 } else { scenario.max_ttl_ms * 1000 / 40 };
-        // In 2025, and sometimes so early that tokens have few digits.
-        let start =
-            if scenario.far_wall_clocks && rng.percent(20) { 1_735_689_600_000_000 } else { 1_750_000_000_000_000 };
         Self {
             clock: draw_clock(rng, 3_000, scenario.worst_clocks.then_some(false)),
-            wall_us: start + rng.below(far_us * 2),
+            wall_us: scenario.era_us + rng.below(far_us * 2),
+            is_apart: false,
             paused_since: None,
             paused_for: 0,
             inbox: Vec::new(),
@@ -111,11 +115,16 @@ impl Client {
             flights: Vec::new(),
             debts: Vec::new(),
             held: None,
-            last_seen: None,
+            last_token: None,
             over: Vec::new(),
             opening: admission::Opening::default(),
             same_value: None,
         }
+    }
+
+    pub(crate) fn set_apart(&mut self) {
+        self.is_apart = true;
+        self.wall_us += 70 * 365 * 86_400_000_000;
     }
 
     fn is_acquiring(&self) -> bool {
@@ -138,8 +147,15 @@ impl World {
         self.wake(c, after);
     }
 
-    fn wall_us(&self, c: usize) -> u64 {
-        self.clients[c].wall_us + self.now / 1000
+    /// The clock by which tokens are proposed (P12).
+    fn proposing_clock(&self, c: usize) -> Result<u64, ClocksApart> {
+        let now = self.client_now(c);
+        let reading = |i| {
+            let standing = self.link(c, i).standing.as_ref().filter(|_| self.link(c, i).up)?;
+            Some(standing.watch().at_least_ms(now) * 1000)
+        };
+        let own_us = self.clients[c].wall_us + self.now / 1000;
+        proposing_clock(own_us, (0..self.servers.len()).map(reading), self.scenario.quorum)
     }
 
     pub(crate) fn on_wake(&mut self, c: usize) {
@@ -211,12 +227,16 @@ impl World {
     pub(crate) fn crash(&mut self, c: usize, down: u64) {
         let client = &mut self.clients[c];
         client.alive = false;
-        (client.held, client.last_seen) = (None, None);
+        (client.held, client.last_token) = (None, None);
         client.flights.clear();
         client.debts.clear();
         client.over.clear();
         client.inbox.clear();
         client.generation += 1;
+        for i in 0..self.servers.len() {
+            let link = self.link_mut(c, i);
+            (link.seen, link.knows_better) = (Seen::default(), false);
+        }
         self.schedule(down + 1, Event::Reborn { c });
     }
 
@@ -240,7 +260,7 @@ impl World {
         self.clients[c].over.push(flight.ticket.clone());
         if !self.is(Mutant::CancelLeavesKeys) {
             let owed = flight.round.must_release().union(flight.before());
-            self.owe(c, &flight.ticket, flight.token, owed, flight.terms);
+            self.owe_back(c, &flight.ticket, flight.token, owed, flight.terms);
         }
         let pause = self.rng.below(self.scenario.ttl_ms * MS / 4);
         self.wake(c, pause);
@@ -276,6 +296,9 @@ pub(crate) fn translate(answer: &Answer) -> Reply {
             Reply::NotAdmitted { remaining: left_ms.map(std::time::Duration::from_millis) }
         }
         Answer::Facts(_) | Answer::Record { .. } => Reply::Unknown(Cause::OddReply(String::new())),
+        Answer::ClockBehind { clock_s, token_s } => {
+            Reply::Unknown(Cause::ClockBehind { clock_s: *clock_s, token_s: *token_s })
+        }
         Answer::Stale { stored } => Reply::Stale { stored: *stored },
         Answer::Refused { index, ttl_ms, value, token } => Reply::Refused(Refusal {
             resource: *index,

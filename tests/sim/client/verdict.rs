@@ -2,7 +2,7 @@
 
 use redquorum::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
 
-use super::{Flight, Purpose};
+use super::{Client, Flight, Purpose};
 use crate::mutants::Mutant;
 use crate::world::World;
 
@@ -34,8 +34,14 @@ impl World {
         let flight = &self.clients[c].flights[at];
         let id = flight.ticket.id;
         let extends = flight.purpose == Purpose::Extend;
-        let held = self.clients[c].held.as_ref().filter(|held| extends && held.ticket.id == id && !held.leaving);
-        if held.is_some_and(|held| held.lease.is_gone(&flight.round)) {
+        let Client { flights, held, .. } = &mut self.clients[c];
+        let round = &flights[at].round;
+        let held = held.as_mut().filter(|held| extends && held.ticket.id == id && !held.leaving);
+        let is_gone = held.is_some_and(|held| {
+            held.lease.note_answers(round);
+            held.lease.is_gone()
+        });
+        if is_gone {
             self.stats.losses += 1;
             self.note_loss(c);
             self.release_now(c);
@@ -69,6 +75,7 @@ impl World {
         let flight = &self.clients[c].flights[at];
         let started_at = match self.scenario.mutant {
             Some(Mutant::ValidityFromReply) => now,
+            Some(Mutant::ReviveLost) => return (round, Instant::ZERO), // when the lease was valid
             Some(
                 Mutant::HalfQuorum
                 | Mutant::CountConnected

@@ -1,7 +1,7 @@
 //! No key outlives its ttl: each has an expiry, at most the longest ttl away, and when everybody
 //! has let go for that long no key is left. And none dies before its time: a lease may rely on it.
 
-use crate::instance::{RESOURCES, Request, Script, keys};
+use crate::instance::{RESOURCES, Request, keys};
 use crate::world::World;
 
 /// For each resource the end of the key that holds the request's own value.
@@ -17,7 +17,7 @@ impl World {
 
     /// Only a release takes time from a key: what is repeated or late does not.
     pub(crate) fn check_nothing_shortened(&mut self, i: usize, request: &Request, before: Ends) {
-        if request.script == Script::Release || self.is(crate::mutants::Mutant::ExtendShortens) {
+        if request.script.is_release() || self.is(crate::mutants::Mutant::ExtendShortens) {
             return;
         }
         let after = self.own_ends(i, request);
@@ -28,7 +28,7 @@ impl World {
     }
 
     pub(super) fn check_key_life(&mut self, i: usize, request: &Request) {
-        if request.script == Script::Release {
+        if request.script.is_release() {
             return;
         }
         self.history.longest_ttl_ms = self.history.longest_ttl_ms.max(request.ttl_ms);

@@ -1,7 +1,7 @@
 //! A round that is over and paid leaves no key behind, and none appears later (P5, P6, P7).
 //!
-//! Not promised: on an instance that has lost its data (the bar of a release was among it), and
-//! for a lease whose extend was left without an answer (it may arrive after the release; its key
+//! Not promised: on an instance that has lost its data or its tokens (the bar of a release was among
+//! them), and for a lease whose extend was left without an answer (it may arrive after the release; its key
 //! then stays for one ttl at most and gives nobody a vote).
 
 use std::rc::Rc;
@@ -22,7 +22,7 @@ impl World {
             (Script::Extend, Answer::Repaired) => keys(request.keys).any(|key| marked(&self.servers[i].store, key)),
             _ => false,
         };
-        if sets && ticket.paid.get() && !self.servers[i].lost_data {
+        if sets && ticket.paid.get() && !self.servers[i].has_lost_marks() {
             self.violate(NAME, format!("instance {i} set a key of round {} after its release", ticket.id));
         }
     }
@@ -46,7 +46,7 @@ impl World {
             let server = &self.servers[i];
             let own =
                 |key: usize| server.store.lock(now_ms, key).is_some_and(|lock| Rc::ptr_eq(&lock.value, &ticket.value));
-            if server.up && !server.lost_data && keys(ticket.keys).any(own) {
+            if server.up && !server.has_lost_marks() && keys(ticket.keys).any(own) {
                 self.violate(NAME, format!("instance {i} holds a key of round {}", ticket.id));
             }
         }

@@ -4,6 +4,7 @@ mod all_or_nothing;
 mod fencing_order;
 mod key_life;
 mod leftovers;
+mod line;
 mod lost_lease;
 mod mutual_exclusion;
 mod progress;
@@ -25,6 +26,8 @@ pub(crate) struct Violation {
 pub(crate) struct History {
     /// The largest token of a won round, for each resource.
     highest: [Option<FencingToken>; RESOURCES],
+    /// The same for the holder that several clients are.
+    highest_of_holder: [Option<FencingToken>; RESOURCES],
     /// The longest ttl that was asked for.
     longest_ttl_ms: u64,
     pub(crate) probe_won: bool,
@@ -43,8 +46,9 @@ impl World {
     /// After each won acquire.
     pub(crate) fn check_win(&mut self, c: usize) {
         self.check_won_in_time(c);
+        self.check_fencing_order(c); // notes the largest token
+        self.note_succession(c);
         self.check_mutual_exclusion(c);
-        self.check_fencing_order(c);
     }
 
     /// After each extend that was decided as won.

@@ -14,6 +14,7 @@ impl World {
         self.calm = true;
         for i in 0..self.servers.len() {
             self.restart(i, 0);
+            self.servers[i].lies = false;
         }
         self.heal_links();
         for c in 0..self.clients.len() {
@@ -36,7 +37,7 @@ impl World {
     pub(super) fn heartbeat(&mut self) {
         for c in 0..self.clients.len() {
             for i in 0..self.servers.len() {
-                self.begin_admission(c, i, None);
+                self.begin_admission(c, i, false);
             }
         }
     }
@@ -44,6 +45,7 @@ impl World {
     pub(super) fn probe(&mut self) {
         self.check_nothing_left();
         let c = self.rng.index(self.clients.len());
+        let c = if self.clients[c].is_apart { 0 } else { c };
         tell!(self, "client {c} tries alone");
         self.probing = Some(c);
         self.begin_acquire(c);

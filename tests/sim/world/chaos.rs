@@ -71,7 +71,7 @@ impl World {
         // All instances at once may forget that they were ever used: not promised, see `docs/safety.md`.
         let others_stand = (0..self.servers.len()).any(|j| j != i && self.servers[j].stands(self.server_ms(j)));
         match fault.what {
-            What::Flush | What::Promote | What::Resync if !others_stand => false,
+            What::Flush | What::Restore | What::Promote | What::Resync if !others_stand => false,
             what if what.loses_data() => {
                 kind != Kind::AdmissionOff && kind != Kind::RollingRestart && self.servers[i].up
             }
@@ -126,7 +126,7 @@ impl World {
         self.clients[c].paused_for += self.now - since;
         let mut inbox = std::mem::take(&mut self.clients[c].inbox);
         if self.rng.percent(50) {
-            inbox.sort_by_key(|event| matches!(event, Event::Answer { .. }));
+            inbox.sort_by_key(|event| matches!(event, Event::Answer { .. } | Event::Flushed { .. }));
         }
         for event in inbox {
             self.handle_in_client(event);

@@ -66,6 +66,12 @@ pub(crate) enum Event {
         answer: Answer,
         server_us: u64,
     },
+    /// The instance says that its data were flushed.
+    Flushed {
+        c: usize,
+        i: usize,
+        epoch: u32,
+    },
     SetupDeadline {
         c: usize,
         i: usize,
@@ -181,7 +187,8 @@ impl World {
     pub(crate) fn new(scenario: Scenario, told: bool) -> Self {
         let mut rng = Rng::new(scenario.seed ^ 0x5eed);
         let servers = (0..scenario.instances()).map(|_| Server::new(&mut rng, &scenario)).collect();
-        let clients = (0..scenario.clients).map(|_| Client::new(&mut rng, &scenario)).collect();
+        let mut clients: Vec<Client> = (0..scenario.clients).map(|_| Client::new(&mut rng, &scenario)).collect();
+        clients.iter_mut().skip(1).filter(|_| rng.percent(4)).for_each(Client::set_apart);
         let links = vec![Link::default(); scenario.clients * scenario.instances()];
         let mut world = Self {
             now: START,
@@ -287,7 +294,10 @@ impl World {
             Event::Answer { c, .. } | Event::Deadline { c, .. } | Event::Wake { c, .. } | Event::PayDebt { c, .. } => {
                 *c
             }
-            Event::Broken { c, .. } | Event::Connect { c, .. } | Event::SetupDeadline { c, .. } => *c,
+            Event::Broken { c, .. }
+            | Event::Connect { c, .. }
+            | Event::SetupDeadline { c, .. }
+            | Event::Flushed { c, .. } => *c,
             _ => return self.handle_outside(event),
         };
         if self.clients[c].paused_since.is_some() {
@@ -307,6 +317,9 @@ impl World {
                 self.on_answer(c, InstanceId::new(i), sender, named.as_ref(), &answer, server_us);
             }
             Event::SetupDeadline { c, i, epoch } => self.on_setup_deadline(c, i, epoch),
+            Event::Flushed { c, i, epoch } if self.link(c, i).epoch == epoch && self.link(c, i).up => {
+                self.on_flushed(c, i);
+            }
             Event::Deadline { c, flight } => self.on_deadline(c, flight),
             Event::Wake { c, generation } if self.clients[c].generation == generation => self.on_wake(c),
             Event::PayDebt { c, debt } => self.pay_debt(c, debt),

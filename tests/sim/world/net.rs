@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use redquorum::protocol::{Cause, Facts, InstanceId, Record, Reply, Standing};
+use redquorum::protocol::{Cause, Facts, InstanceId, Record, Reply, Seen, Standing};
 
 use super::{Call, Event, Sender, World, tell};
 use crate::client::Ticket;
@@ -33,8 +33,14 @@ pub(crate) struct Link {
     /// What the instance said of itself in the admission under way, and when that was begun.
     pub(crate) facts: Option<Facts>,
     pub(crate) asked_at: Option<u64>,
-    /// A record that must not stand.
+    /// The records of this process that were seen, also over former connections.
+    pub(crate) seen: Seen,
+    /// A record that must not stand, and whether there was reason to doubt since the admission under
+    /// way was begun.
     pub(crate) doubted: Option<Arc<Record>>,
+    pub(crate) doubts_again: bool,
+    /// Whether it was seen that what the instance came back with last is old.
+    pub(crate) knows_better: bool,
     /// When the first sample of the instance's clock arrived, in true time.
     pub(crate) sampled_at: u64,
 }
@@ -97,7 +103,7 @@ impl World {
         if self.rng.permille(net.duplicate_permille) {
             self.stats.duplicates += 1;
             // The network delivers once; what arrives twice was sent twice, which a release must know.
-            if let Some(ticket) = ticket.filter(|_| request.script != Script::Release) {
+            if let Some(ticket) = ticket.filter(|_| !request.script.is_release()) {
                 ticket.resent.set(true);
                 ticket.late_extend.set(ticket.late_extend.get() || request.script == Script::Extend);
             }
@@ -118,6 +124,17 @@ impl World {
         }
         if let Some(at) = self.travel(c, i, delay, false) {
             self.schedule(at - self.now, back);
+        }
+    }
+
+    /// The instance tells over a connection that it was flushed, in order with its replies.
+    pub(crate) fn push(&mut self, c: usize, i: usize) {
+        if !self.scenario.tells_flushes() {
+            return;
+        }
+        let (delay, epoch) = (self.delay(), self.link(c, i).epoch);
+        if let Some(at) = self.travel(c, i, delay, false) {
+            self.schedule(at - self.now, Event::Flushed { c, i, epoch });
         }
     }
 
@@ -177,8 +194,10 @@ impl World {
             return;
         }
         let epoch = link.epoch + 1;
-        *link = Link { up: true, epoch, incarnation, cut_to: link.cut_to, cut_from: link.cut_from, ..Link::default() };
-        self.begin_admission(c, i, None);
+        let (seen, knows_better) = (std::mem::take(&mut link.seen), link.knows_better);
+        let (cut_to, cut_from) = (link.cut_to, link.cut_from);
+        *link = Link { up: true, epoch, incarnation, cut_to, cut_from, seen, knows_better, ..Link::default() };
+        self.begin_admission(c, i, false);
         self.resend_debts(c, InstanceId::new(i));
     }
 
@@ -218,7 +237,7 @@ impl World {
                 } else {
                     // A flush shows only when somebody asks; quarantine begins then.
                     link.asked_at = None;
-                    self.begin_admission(c, i, None);
+                    self.begin_admission(c, i, false);
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use redquorum::protocol::{Facts, Identity, Origin, Record};
+use redquorum::protocol::{Facts, FencingToken, Identity, Origin, Record};
 
 use super::{Call, Event, START, World, draw_clock, tell};
 use crate::clock::Clock;
@@ -22,6 +22,8 @@ pub(crate) struct Server {
     pub(crate) store: Store,
     /// What a restart from disk, a promoted replica or a resynchronisation brings back.
     snapshot: Store,
+    /// What it had when the run began.
+    first: Store,
     /// The process and its replication history.
     pub(crate) identity: Identity,
     /// When the process was started, by its own clock.
@@ -33,13 +35,23 @@ pub(crate) struct Server {
     pub(crate) was_set_back: bool,
     /// It has forgotten something in this run.
     pub(crate) lost_data: bool,
+    /// When an older copy of its data came back, in true time.
+    pub(crate) restored_at: u64,
+    /// Somebody has set its tokens by hand.
+    pub(crate) poisoned: bool,
+    /// It claims to have stored a token that no clock can have made, whatever it is asked for.
+    pub(crate) lies: bool,
 }
 
 impl Server {
     pub(crate) fn new(rng: &mut Rng, scenario: &Scenario) -> Self {
         let mutant = scenario.mutant.filter(|mutant| *mutant != Mutant::OffDropsFencing || !scenario.admission());
         let mut store = Store { mutant, ..Store::default() };
-        let clock = draw_clock(rng, 5_000, scenario.worst_clocks.then_some(true));
+        let mut clock = draw_clock(rng, 5_000, scenario.worst_clocks.then_some(true));
+        if !scenario.far_wall_clocks {
+            clock.offset_ns = -(START.cast_signed() * clock.rate_ppm / 1_000_000);
+        }
+        clock.offset_ns += (scenario.era_us * 1000).cast_signed();
         let now_ms = clock.at(START) / MS;
         let identity = draw_identity(rng);
         let up_ms = match scenario.start {
@@ -49,13 +61,15 @@ impl Server {
         if scenario.start == Start::Admitted {
             let origin = rng.pick(&[Origin::Blank, Origin::Waits, Origin::Opened]);
             let (identity, max_ttl_ms) = (identity.clone(), scenario.max_ttl_ms);
-            store.record = Some(Arc::new(Record { identity, vote_from_ms: now_ms - 1, max_ttl_ms, origin }));
+            let (vote_from_ms, order) = (now_ms - 1, now_ms - 1);
+            store.record = Some(Arc::new(Record { identity, vote_from_ms, max_ttl_ms, origin, order }));
         }
         Self {
             up: true,
             incarnation: 1,
             clock,
             snapshot: store.clone(),
+            first: store.clone(),
             store,
             identity,
             started_ms: now_ms.saturating_sub(up_ms),
@@ -63,6 +77,9 @@ impl Server {
             stepped_at: 0,
             was_set_back: false,
             lost_data: false,
+            restored_at: 0,
+            poisoned: false,
+            lies: false,
         }
     }
 
@@ -76,6 +93,11 @@ impl Server {
             uptime_s: (now_ms / 1000).saturating_sub(self.started_ms / 1000),
             now_ms,
         }))
+    }
+
+    /// Whether a mark of a release may be gone.
+    pub(crate) const fn has_lost_marks(&self) -> bool {
+        self.lost_data || self.poisoned
     }
 
     /// Whether it may vote and has not forgotten that it may.
@@ -101,10 +123,11 @@ impl World {
         }
         let now_us = self.servers[i].clock.at(self.now) / 1000;
         let now_ms = now_us / 1000;
-        let before = self.own_ends(i, request);
+        let (before, line) = (self.own_ends(i, request), self.line_of_holder(i, request));
         let server = &mut self.servers[i];
         let answer = match request.script {
             Script::Facts => server.facts(now_ms),
+            Script::Acquire if server.lies => Answer::Stale { stored: FencingToken::propose(u64::MAX, None) },
             _ => server.store.execute(now_us, (known.as_ref(), *has_served), request),
         };
         self.mix(self.now ^ request.token.get() ^ (request.script as u64) << 60 ^ (i as u64) << 52);
@@ -118,6 +141,7 @@ impl World {
         if let Some(ticket) = ticket {
             self.check_instance(i, request, ticket, &answer);
             self.check_nothing_shortened(i, request, before);
+            self.check_line(i, request, &answer, &line);
         }
         self.stats.repairs += u64::from(answer == Answer::Repaired);
         let back = Event::Answer {
@@ -130,7 +154,7 @@ impl World {
             server_us: if *has_served { now_ms * 1000 } else { now_us },
         };
         self.answer(c, i, epoch, back);
-        if matches!(answer, Answer::Granted | Answer::Repaired) && request.script != Script::Release {
+        if matches!(answer, Answer::Granted | Answer::Repaired) && !request.script.is_release() {
             self.grants = self.grants.saturating_add(1);
             self.pull(Trigger::Grant, self.grants, Some(i), Some(c), 0);
         }
@@ -141,10 +165,14 @@ impl World {
         let old = self.rng.percent(50);
         let server = &mut self.servers[i];
         let mutant = server.store.mutant;
-        server.lost_data = true;
+        server.lost_data |= what.loses_data();
+        server.poisoned |= what == What::Poison;
         let snapshot = if old { server.snapshot.clone() } else { server.store.clone() };
         match what {
             What::Flush => server.store.flush(),
+            What::Restore => self.restore(i),
+            What::Poison => server.store.poison(),
+            What::Lie => server.lies = true,
             What::CrashEmpty | What::CrashFromDisk => {
                 server.store = if what == What::CrashEmpty { Store { mutant, ..Store::default() } } else { snapshot };
                 server.was_replica = false;
@@ -163,6 +191,22 @@ impl World {
                 let up_ms = self.server_ms(i).saturating_sub(self.servers[i].started_ms);
                 self.kill(i, 0, Some(up_ms));
             }
+        }
+    }
+
+    /// The process goes on, its data are flushed and an older copy of them comes back. Whoever is
+    /// connected is told.
+    fn restore(&mut self, i: usize) {
+        let oldest = self.rng.percent(50);
+        let server = &mut self.servers[i];
+        let oldest = oldest && server.incarnation == 1 && server.first.record.is_some();
+        server.store = if oldest { server.first.clone() } else { server.snapshot.clone() };
+        server.restored_at = self.now;
+        let record = server.store.record.clone();
+        for c in 0..self.clients.len() {
+            let link = self.link_mut(c, i);
+            link.knows_better = record.as_ref().is_none_or(|record| !link.seen.believes(record));
+            self.push(c, i);
         }
     }
 

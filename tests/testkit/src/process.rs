@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::server::Settings;
+use crate::server::{SENTINEL_FILE, Settings};
 use crate::{Client, Error, home, wait_until};
 
 /// How long a server may take until it answers. It takes some ten milliseconds; a busy machine more.
@@ -58,7 +58,11 @@ impl Running {
         let doing = format!("start {}", settings.program.path().display());
         let log = File::create(dir.join(LOG)).map_err(Error::io(&*doing))?;
         let err = log.try_clone().map_err(Error::io(&*doing))?;
-        let child = Command::new(settings.program.path())
+        let mut command = Command::new(settings.program.path());
+        if settings.sentinel {
+            command.arg(dir.join(SENTINEL_FILE)).arg("--sentinel");
+        }
+        let child = command
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--daemonize", "no", "--port"])
             .arg(port.to_string())
             .arg("--dir")
@@ -113,7 +117,7 @@ impl Drop for Running {
 /// Whether *this* server answers: its own log must say so first, as the port may be another's.
 fn answers(dir: &Path, port: u16) -> bool {
     let log = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
-    log.contains("Ready to accept connections")
+    (log.contains("Ready to accept connections") || log.contains("Sentinel ID is"))
         && match Client::connect(port, Duration::from_secs(1)).and_then(|mut client| client.command(&["PING"])) {
             Ok(_) => true,
             Err(Error::Refused(text)) => !text.starts_with("LOADING"), // NOAUTH is an answer

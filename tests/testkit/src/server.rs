@@ -20,6 +20,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const TRIES: u32 = 40;
 const TRY_PAUSE: Duration = Duration::from_millis(50);
 
+/// Where a Sentinel, which does not start without, keeps its configuration.
+pub(crate) const SENTINEL_FILE: &str = "sentinel.conf";
+
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) program: Program,
@@ -28,6 +31,7 @@ pub(crate) struct Settings {
     port: Option<u16>,
     password: Option<String>,
     files: Vec<(String, String)>,
+    pub(crate) sentinel: bool,
 }
 
 /// How a server is to be started; made by [`Server::builder`].
@@ -77,6 +81,13 @@ impl ServerBuilder {
     pub fn password(mut self, password: &str) -> Self {
         self.settings.password = Some(password.to_owned());
         self.config("requirepass", password)
+    }
+
+    /// Starts a Sentinel, which knows no data and few commands.
+    #[must_use]
+    pub fn sentinel(mut self) -> Self {
+        self.settings.sentinel = true;
+        self.file(SENTINEL_FILE, "")
     }
 
     /// Listens on this port instead of a free one.
@@ -149,7 +160,8 @@ impl Server {
     #[must_use]
     pub fn builder(program: &Program) -> ServerBuilder {
         let (args, env, files) = (Vec::new(), Vec::new(), Vec::new());
-        let settings = Settings { program: program.clone(), args, env, port: None, password: None, files };
+        let program = program.clone();
+        let settings = Settings { program, args, env, port: None, password: None, files, sentinel: false };
         ServerBuilder { settings }
     }
 

@@ -95,8 +95,12 @@ impl Held {
     /// Until when the holder may rely on it, by the clock of the logs.
     pub(crate) fn valid_until(&self) -> Nanos {
         match self {
-            // The clock is read first: a pause between the two makes it earlier.
-            Self::Ours(guard) => now().saturating_add(nanos(guard.remaining())),
+            Self::Ours(guard) => {
+                let at = now(); // first: a pause between the two makes it earlier
+                let remaining = guard.remaining();
+                // When it ended is not known any more. One that was hung past the end must not call now an extension.
+                if remaining.is_zero() { 0 } else { at.saturating_add(nanos(remaining)) }
+            }
             Self::Rslock(_, _, until) => *until,
         }
     }

@@ -1,0 +1,93 @@
+//! Flushes that an instance tells of, and whether they were of the data with the locks.
+//!
+//! Any flush is told, that of another database too. Whether ours was flushed the server itself knows:
+//! the connection watches the record's key (`WATCH`), and the server marks the connection once the key
+//! was touched, by whatever means. A copy of the data that comes back does not take the mark away.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Counts the flushes that one connection was told of.
+///
+/// Counted the moment a push arrives: pushes arrive in order with replies, so that no reply of after
+/// the event is judged before it is counted.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlushCount(Arc<AtomicU32>);
+
+impl FlushCount {
+    pub(super) fn note(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Which of them are settled.
+#[derive(Debug, Default)]
+pub(super) struct Flushes {
+    told: FlushCount,
+    settled: AtomicU32,
+    /// How many had been told when the watch was certainly on; `None` without a watch.
+    watched_since: Mutex<Option<u32>>,
+}
+
+impl Flushes {
+    pub(super) fn new(told: FlushCount) -> Self {
+        Self { told, ..Self::default() }
+    }
+
+    pub(super) const fn told(&self) -> &FlushCount {
+        &self.told
+    }
+
+    /// The last flush, if it is not settled whether it and those before were of our data.
+    pub(super) fn unsettled(&self) -> Option<u32> {
+        let told = self.told.count();
+        (told != self.settled.load(Ordering::Acquire)).then_some(told)
+    }
+
+    /// It is settled for all flushes up to this one.
+    pub(super) fn settle(&self, flush: u32) {
+        self.settled.store(flush, Ordering::Release);
+    }
+
+    /// The watch was put on again when so many had been told; `None` if the server has no watch.
+    pub(super) fn watch_since(&self, told: Option<u32>) {
+        *self.since() = told;
+    }
+
+    /// Whether the watch was on during all the flushes that are not settled. One that was told while it
+    /// was being put on may have been before.
+    pub(super) fn were_watched(&self) -> bool {
+        self.since().is_some_and(|since| since <= self.settled.load(Ordering::Acquire))
+    }
+
+    fn since(&self) -> MutexGuard<'_, Option<u32>> {
+        self.watched_since.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_was_told_while_the_watch_was_put_on_was_not_watched() {
+        let flushes = Flushes::new(FlushCount::default());
+        assert!(!flushes.were_watched(), "no watch");
+        flushes.watch_since(Some(0));
+        flushes.told().note();
+        assert_eq!((flushes.unsettled(), flushes.were_watched()), (Some(1), true));
+        flushes.settle(1);
+        assert_eq!(flushes.unsettled(), None);
+
+        flushes.told().note();
+        flushes.watch_since(Some(flushes.told().count()));
+        assert_eq!((flushes.unsettled(), flushes.were_watched()), (Some(2), false));
+        flushes.settle(2);
+        flushes.told().note();
+        assert!(flushes.were_watched());
+    }
+}

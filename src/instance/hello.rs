@@ -1,0 +1,55 @@
+//! What a server says first (`HELLO`), which every user may ask.
+
+use std::collections::HashMap;
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+
+use super::classify::failed;
+use crate::protocol::{Cause, NotUsable};
+
+/// The major version of Redis that the server is compatible with, zero if it does not tell.
+///
+/// # Errors
+/// What keeps it from being used, also if that is what it is for.
+pub(super) async fn major_version(mut connection: MultiplexedConnection) -> Result<u32, Cause> {
+    let hello = redis::cmd("HELLO").query_async(&mut connection).await;
+    of_hello(&hello.map_err(|error| failed(&error))?)
+}
+
+fn of_hello(hello: &HashMap<String, Value>) -> Result<u32, Cause> {
+    match &*text(hello, "mode") {
+        "sentinel" => return Err(Cause::NotUsable(NotUsable::Sentinel)),
+        // A lock has keys of several slots; no node of a cluster takes them in one script.
+        "cluster" => return Err(Cause::ClusterMode("as it says itself".to_owned())),
+        _ => {}
+    }
+    Ok(text(hello, "version").split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0))
+}
+
+fn text(hello: &HashMap<String, Value>, name: &str) -> String {
+    match hello.get(name) {
+        Some(Value::BulkString(text)) => String::from_utf8_lossy(text).into_owned(),
+        Some(Value::SimpleString(text)) => text.clone(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(mode: &str, version: &str) -> Result<u32, Cause> {
+        let value = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        of_hello(&HashMap::from([("mode".to_owned(), value(mode)), ("version".to_owned(), value(version))]))
+    }
+
+    #[test]
+    fn a_master_tells_its_version_and_what_is_none_is_named() {
+        assert_eq!(said("standalone", "7.2.4"), Ok(7));
+        assert_eq!(said("standalone", "x"), Ok(0));
+        assert_eq!(of_hello(&HashMap::new()), Ok(0));
+        assert_eq!(said("sentinel", "7.0.15"), Err(Cause::NotUsable(NotUsable::Sentinel)));
+        assert!(matches!(said("cluster", "7.0.15"), Err(Cause::ClusterMode(_))));
+    }
+}

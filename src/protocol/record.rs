@@ -1,0 +1,241 @@
+//! The admission record of an instance, and what a client remembers of those that it has seen (P14, P15).
+
+use std::time::Duration;
+
+/// How much of an id is recorded. Both are random hexadecimal digits, so that two processes that
+/// follow each other share this much of one with a probability of 2^-64. The record goes out with
+/// every request, and instances compare it with every vote.
+const ID_DIGITS: usize = 16;
+
+/// A record with a larger order was written by hand. The scripts count in doubles, and whoever writes
+/// the next record must be able to count on.
+const MOST_ORDER: u64 = 1 << 52;
+
+/// Which life of which process: the beginnings of `run_id/master_replid`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity(String);
+
+impl Identity {
+    /// Puts the identity together from what the server says of itself.
+    #[must_use]
+    pub fn new(run_id: &str, replication_id: &str) -> Self {
+        let beginning = |id: &str| id.get(..ID_DIGITS).unwrap_or(id).to_owned();
+        Self(format!("{}/{}", beginning(run_id), beginning(replication_id)))
+    }
+
+    /// The identity as it is recorded.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// How a record came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// No record was found on a process that had run for long: never used, or flushed.
+    Blank,
+    /// The quarantine has a known reason.
+    Waits,
+    /// All instances were blank at once: nobody has ever used them, so nothing can be forgotten.
+    Opened,
+}
+
+impl Origin {
+    /// The word in the record.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Blank => "blank",
+            Self::Waits => "waits",
+            Self::Opened => "opened",
+        }
+    }
+}
+
+/// The admission record of an instance: `identity vote_from_ms max_ttl_ms origin order`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// Whom it was written for.
+    pub identity: Identity,
+    /// From when on the process may vote, in milliseconds of the instance's clock.
+    pub vote_from_ms: u64,
+    /// The longest ttl that any client may ask for, in milliseconds.
+    pub max_ttl_ms: u64,
+    /// How it came to be.
+    pub origin: Origin,
+    /// Larger than that of every record of this process that its writer knew of, and not less than the
+    /// instance's clock in milliseconds: so a writer that knows of none writes no older one either.
+    pub order: u64,
+}
+
+impl Record {
+    /// Reads a record; anything else is `None`.
+    #[must_use]
+    pub fn from_wire(wire: &[u8]) -> Option<Self> {
+        let mut words = std::str::from_utf8(wire).ok()?.split(' ');
+        let identity = Identity(words.next()?.to_owned());
+        let vote_from_ms = words.next()?.parse().ok()?;
+        let max_ttl_ms = words.next()?.parse().ok()?;
+        let origin = match words.next()? {
+            "blank" => Origin::Blank,
+            "waits" => Origin::Waits,
+            "opened" => Origin::Opened,
+            _ => return None,
+        };
+        let order = words.next()?.parse().ok().filter(|order| *order <= MOST_ORDER)?;
+        let record = Self { identity, vote_from_ms, max_ttl_ms, origin, order };
+        // The scripts compare the text: one that reads the same but is written otherwise would
+        // never match.
+        (record.to_wire().as_bytes() == wire).then_some(record)
+    }
+
+    /// The record as it is stored.
+    #[must_use]
+    pub fn to_wire(&self) -> String {
+        let Self { identity, vote_from_ms, max_ttl_ms, origin, order } = self;
+        format!("{} {vote_from_ms} {max_ttl_ms} {} {order}", identity.as_str(), origin.word())
+    }
+
+    /// How long the process must still sit out at an instant of the instance's clock.
+    #[must_use]
+    pub const fn quarantine_left(&self, now_ms: u64) -> Duration {
+        Duration::from_millis(self.vote_from_ms.saturating_sub(now_ms))
+    }
+
+    /// Whether the instance was blank and has not voted since.
+    #[must_use]
+    pub fn is_untouched(&self, now_ms: u64) -> bool {
+        self.origin == Origin::Blank && now_ms < self.vote_from_ms
+    }
+}
+
+/// What a client remembers of the records of the process that it saw last, across its connections.
+///
+/// A record that is older than one that was seen came back with an old copy of the data: what was
+/// granted since is missing from it. The instant from which a record lets vote says nothing of its
+/// age, as opening instances that were never used brings it forward.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    newest: Option<Record>,
+    /// No record up to this order is believed, although it is the newest.
+    doubted: Option<u64>,
+}
+
+impl Seen {
+    /// Notes a record that names the process behind the connection.
+    pub fn note(&mut self, record: &Record) {
+        let newest = self.of(record).map(|newest| newest.order);
+        if newest.is_none() {
+            self.doubted = None;
+        }
+        if newest.is_none_or(|newest| newest < record.order) {
+            self.newest = Some(record.clone());
+        }
+    }
+
+    /// Notes that the data that came with a record was replaced, or the clock was stepped: from now on
+    /// only one that was written after it is believed.
+    pub fn doubt(&mut self, record: &Record) {
+        self.note(record);
+        self.doubted = self.doubted.max(Some(record.order));
+    }
+
+    /// Whether a record can be one that was written last.
+    #[must_use]
+    pub fn believes(&self, record: &Record) -> bool {
+        let Some(newest) = self.of(record) else { return true };
+        // Two of the same order are not ordered: each may have been written by a client that did not
+        // know of the other.
+        let is_latest = newest.order < record.order || newest == record;
+        is_latest && self.doubted.is_none_or(|doubted| doubted < record.order)
+    }
+
+    /// The least order of a record that is written next for this process.
+    #[must_use]
+    pub fn next_order(&self, identity: &Identity) -> u64 {
+        self.newest
+            .as_ref()
+            .filter(|newest| newest.identity == *identity)
+            .map_or(0, |newest| newest.order.saturating_add(1))
+    }
+
+    fn of(&self, record: &Record) -> Option<&Record> {
+        self.newest.as_ref().filter(|newest| newest.identity == record.identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn record(run_id: &str, order: u64) -> Record {
+        let identity = Identity::new(run_id, "p");
+        Record { identity, vote_from_ms: 5, max_ttl_ms: 10, origin: Origin::Waits, order }
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        for origin in [Origin::Blank, Origin::Waits, Origin::Opened] {
+            let record = Record { origin, ..record("a", 11) };
+            assert_eq!(Record::from_wire(record.to_wire().as_bytes()), Some(record));
+        }
+        assert_eq!(Record::from_wire(b"a/b 7 9 blank 11 more"), None);
+        assert_eq!(Record::from_wire(b"a/b 7 9 blank"), None);
+    }
+
+    #[test]
+    fn a_record_that_is_written_otherwise_is_none() {
+        assert_eq!(Record::from_wire(b"run1/repl1 01000 10000 waits 7"), None);
+        assert_eq!(Record::from_wire(b"run1/repl1 +1000 10000 waits 7"), None);
+        assert_eq!(Record::from_wire(b"run1/repl1 1000 10000 waits 07"), None);
+    }
+
+    /// Or nobody could write one that is believed, and the process would never vote again.
+    #[test]
+    fn a_record_that_nobody_could_follow_is_none() {
+        let largest = format!("a/b 7 9 blank {MOST_ORDER}");
+        assert!(Record::from_wire(largest.as_bytes()).is_some());
+        assert_eq!(Record::from_wire(format!("a/b 7 9 blank {}", MOST_ORDER + 1).as_bytes()), None);
+    }
+
+    #[test]
+    fn of_two_records_of_one_order_only_the_one_that_was_seen_is_believed() {
+        let mut seen = Seen::default();
+        seen.note(&record("a", 7));
+        assert!(seen.believes(&record("a", 7)));
+        assert!(!seen.believes(&Record { vote_from_ms: 4, ..record("a", 7) }));
+    }
+
+    #[test]
+    fn a_record_that_is_doubted_is_believed_no_more_and_a_later_one_is() {
+        let mut seen = Seen::default();
+        seen.doubt(&record("a", 7));
+        assert!(!seen.believes(&record("a", 7)));
+        assert_eq!(seen.next_order(&Identity::new("a", "p")), 8);
+        assert!(seen.believes(&record("a", 8)));
+    }
+
+    #[test]
+    fn what_was_seen_of_another_process_says_nothing() {
+        let mut seen = Seen::default();
+        seen.doubt(&record("a", 7));
+        assert!(seen.believes(&record("b", 1)));
+        assert_eq!(seen.next_order(&Identity::new("b", "p")), 0);
+        seen.note(&record("b", 1));
+        assert!(seen.believes(&record("b", 1)));
+    }
+
+    proptest! {
+        /// Whatever is seen in whatever order: what is believed is never older than anything seen.
+        #[test]
+        fn nothing_older_than_what_was_seen_is_believed(orders in prop::collection::vec(0u64..9, 1..9), then in 0u64..9) {
+            let mut seen = Seen::default();
+            orders.iter().for_each(|order| seen.note(&record("a", *order)));
+            let newest = orders.iter().max().copied().unwrap_or(0);
+            prop_assert_eq!(seen.believes(&record("a", then)), then >= newest);
+            prop_assert_eq!(seen.next_order(&Identity::new("a", "p")), newest + 1);
+        }
+    }
+}

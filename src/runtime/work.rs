@@ -1,0 +1,100 @@
+//! Work that goes on whether its caller polls or not (P22).
+//!
+//! A caller may hold a future and not poll it: another branch of its `select!` is busy. What was begun
+//! for it holds a place in the queues of the instances, and perhaps the turn of a holder, so a task
+//! of the client carries it on. All that waits for the caller is the result.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// The runtime of the client has ended: nothing goes on any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RuntimeEnded;
+
+/// Carries work out to its end, also if the caller goes away. It tells its result through the sender,
+/// and may go on after that.
+pub(super) async fn to_its_end<T, F>(
+    runtime: &Handle,
+    work: impl FnOnce(oneshot::Sender<T>) -> F,
+) -> Result<T, RuntimeEnded>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (tell, told) = oneshot::channel();
+    runtime.spawn(work(tell));
+    told.await.map_err(|_| RuntimeEnded)
+}
+
+/// As [`to_its_end`], but if the caller goes away before there is a result, the work is dropped at once
+/// where it stands: what it owes is queued when the caller's drop returns.
+pub(super) async fn while_awaited<T, F>(
+    runtime: &Handle,
+    work: impl FnOnce(oneshot::Sender<T>) -> F,
+) -> Result<T, RuntimeEnded>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (tell, told) = oneshot::channel();
+    let work = Arc::new(Work(Mutex::new(Some(Box::pin(work(tell)) as BoxFuture))));
+    let task = runtime.spawn(Carried(Arc::clone(&work)));
+    let mut awaited = Awaited(Some((work, task)));
+    let result = told.await.map_err(|_| RuntimeEnded);
+    awaited.0 = None;
+    result
+}
+
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Work that its caller and its task share; `None` once it has ended.
+struct Work(Mutex<Option<BoxFuture>>);
+
+impl Work {
+    fn lock(&self) -> MutexGuard<'_, Option<BoxFuture>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_up(&self) {
+        let work = self.lock().take();
+        drop(work); // not under the lock
+    }
+}
+
+/// The task's side.
+struct Carried(Arc<Work>);
+
+impl Future for Carried {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut work = self.0.lock();
+        match work.as_mut().map(|work| work.as_mut().poll(cx)) {
+            Some(Poll::Pending) => Poll::Pending,
+            Some(Poll::Ready(())) | None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for Carried {
+    /// The work has ended, or the runtime has: then the caller must be told.
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
+/// The caller's side, until it has the result.
+struct Awaited(Option<(Arc<Work>, JoinHandle<()>)>);
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if let Some((work, task)) = self.0.take() {
+            work.give_up();
+            task.abort(); // nothing would ever wake it
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What is flushed, and what comes back after it: into the same process, over the same connections.
+
+use redquorum::{Admission, Renewal};
+use redquorum_testkit::{Program, Server};
+use tokio::time::sleep;
+
+use crate::support::{Held, LOCK, Outcome, RECORD, Stage, TTL, all_vote, ms, on_every_kind, until, with_and_without};
+
+/// Throws everything away and sets the record again, as if an old copy of the data had been loaded.
+const FLUSH_AND_RESTORE: &str = "redis.call('FLUSHALL') redis.call('SET', KEYS[1], ARGV[1]) return 1";
+
+fn restore(server: &Server, record: &str) -> Outcome {
+    server.command(&["EVAL", FLUSH_AND_RESTORE, "1", RECORD, record])?;
+    Ok(())
+}
+
+fn record(server: &Server) -> Outcome<String> {
+    Ok(server.command(&["GET", RECORD])?.text().ok_or("no record")?)
+}
+
+/// It names the process, and its instant has long passed.
+#[test]
+fn an_older_record_of_the_same_process_that_comes_back_does_not_let_it_vote() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let stage = Stage::start(&program, mode).await?;
+        let before = stage.client().await?;
+        let old = if mode == Admission::On { record(stage.third())? } else { "any".to_owned() };
+        stage.third().command(&["FLUSHALL"])?;
+        if mode == Admission::On {
+            assert!(until(ms(1_000), || record(stage.third()).is_ok_and(|new| new != old)).await);
+            all_vote(&before).await?; // as soon as it is read; then a quarantine
+            sleep(TTL).await;
+            all_vote(&before).await?;
+        }
+        let held = Held::on(stage).await?;
+        restore(held.stage.third(), &old)?;
+        held.storm().await
+    })
+}
+
+/// Not older than what clients know, but the locks of since then are not in it.
+#[test]
+fn the_newest_record_that_comes_back_after_a_flush_does_not_let_the_process_vote() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let held = Held::start(&program, mode).await?;
+        let newest = if mode == Admission::On { record(held.stage.third())? } else { "any".to_owned() };
+        restore(held.stage.third(), &newest)?;
+        held.storm().await
+    })
+}
+
+/// Clients are told of any flush. Those of other data end no lease, and nobody sits anything out.
+#[test]
+fn a_flush_of_another_database_ends_no_lease_and_no_right_to_vote() -> Outcome {
+    on_every_kind(|program| async move {
+        let stage = Stage::start(&program, Admission::On).await?;
+        let client = stage.client().await?;
+        let records: Vec<String> = stage.fleet.iter().map(record).collect::<Outcome<_>>()?;
+        let mut guards = Vec::new();
+        for lock in 0..15 {
+            guards.push(client.lock(format!("orders:{lock}")).renew(Renewal::Auto).try_acquire().await?);
+        }
+        for round in 0..5 {
+            for server in stage.fleet.iter() {
+                let text = format!("redis.call('SELECT', {}) return redis.call('FLUSHDB')", 1 + round);
+                server.command(&["EVAL", &text, "0"])?;
+            }
+            sleep(ms(20)).await;
+        }
+        // A quarantine of all would have ended every lease by then.
+        sleep(TTL + ms(500)).await;
+        assert!(guards.iter().all(redquorum::Guard::is_valid), "leases ended");
+        let now: Vec<String> = stage.fleet.iter().map(record).collect::<Outcome<_>>()?;
+        assert_eq!(now, records, "somebody was put into quarantine");
+        all_vote(&client).await?;
+        client.lock(LOCK).try_acquire().await?.release().await?;
+        Ok(())
+    })
+}

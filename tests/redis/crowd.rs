@@ -1,0 +1,45 @@
+//! Thousands who wait for the same lock in one client.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::task::JoinSet;
+
+use crate::support::{PATIENCE, alone_on_each_kind, client_of, fleet_of, free_within, pair};
+
+const WAITERS: usize = 3_000;
+
+/// Counter-example: a thousand tries at once kept the instances, and all connections of the client, busy for
+/// longer than the instance timeout; all were released and tried again together, and nine of a thousand got
+/// the lock in eight seconds.
+#[test]
+fn thousands_who_wait_for_one_lock_all_get_it_and_other_locks_go_on_meanwhile() {
+    alone_on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = client_of(&fleet).await;
+        let (got, inside) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+        let mut crowd = JoinSet::new();
+        for _ in 0..WAITERS {
+            let (redlock, got, inside) = (redlock.clone(), Arc::clone(&got), Arc::clone(&inside));
+            crowd.spawn(async move {
+                let guard = redlock.lock("crowded").acquire().await.unwrap();
+                assert!(!inside.swap(true, Ordering::AcqRel), "two holders");
+                tokio::task::yield_now().await;
+                inside.store(false, Ordering::Release);
+                got.fetch_add(1, Ordering::Relaxed);
+                let _ = guard.release().await;
+            });
+        }
+        let mut others = 0;
+        while !crowd.is_empty() {
+            while let Some(ended) = crowd.try_join_next() {
+                ended.unwrap();
+            }
+            pair(&redlock, "other").await; // fails if it takes longer than its patience
+            others += 1;
+        }
+        println!("{} got it, {others} pairs meanwhile", got.load(Ordering::Relaxed));
+        assert_eq!(got.load(Ordering::Relaxed), WAITERS);
+        free_within(PATIENCE, &fleet).await;
+    });
+}

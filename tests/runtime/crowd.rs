@@ -1,0 +1,89 @@
+//! Many who want the same lock at once.
+
+use redquorum::AcquireError;
+use redquorum::testing::{Hang, TestInstance};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::support::{TIMEOUT, cluster_of, hang_first, held, ms, secs, settle, timed};
+
+/// How many tries for one lock are on their way at once.
+const AT_ONCE: usize = 2;
+
+#[tokio::test(start_paused = true)]
+async fn only_a_few_tries_for_a_lock_are_on_their_way_at_once_and_other_locks_do_not_wait_for_them() {
+    let (cluster, redlock) = cluster_of(3);
+    let guard = held(&redlock, "a").await;
+    let sent = cluster.requests().acquire;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(10), ms(10)));
+    let mut crowd = JoinSet::new();
+    for _ in 0..1_000 {
+        let redlock = redlock.clone();
+        crowd.spawn(async move { redlock.lock("a").acquire().await.map(drop) });
+    }
+    settle().await;
+    assert_eq!(cluster.requests().acquire - sent, AT_ONCE * 3);
+    let (other, took) = timed(redlock.lock("b").try_acquire()).await;
+    assert!(other.is_ok() && took == ms(20), "{took:?}");
+    guard.release().await.unwrap();
+    while let Some(got) = crowd.join_next().await {
+        assert!(got.unwrap().is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_leaves_the_line_is_passed_over() {
+    let (cluster, redlock) = cluster_of(3);
+    hang_first(&cluster, 2, Hang::RequestsLost);
+    let mut crowd = JoinSet::new();
+    for _ in 0..10_000 {
+        let redlock = redlock.clone();
+        crowd.spawn(async move { redlock.lock("a").try_acquire().await.map(drop) });
+    }
+    settle().await;
+    let last = redlock.clone();
+    let last = tokio::spawn(async move { timed(last.lock("a").acquire()).await });
+    settle().await;
+    crowd.abort_all();
+    cluster.instances().for_each(TestInstance::resume);
+    let (got, took) = last.await.unwrap();
+    assert!(got.is_ok() && took <= ms(300), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_try_waits_for_its_turn_no_longer_than_for_an_answer() {
+    let (cluster, redlock) = cluster_of(3);
+    hang_first(&cluster, 2, Hang::RequestsLost);
+    let mut crowd = JoinSet::new();
+    for _ in 0..4 * AT_ONCE {
+        let redlock = redlock.clone();
+        crowd.spawn(async move { timed(redlock.lock("a").try_acquire()).await });
+    }
+    let (mut answered, mut turned_away) = (0, 0);
+    while let Some(tried) = crowd.join_next().await {
+        match tried.unwrap() {
+            (Err(AcquireError::NoQuorum { .. }), took) if took <= TIMEOUT * 2 => answered += 1,
+            (Err(AcquireError::NoTurn), took) if took == TIMEOUT => turned_away += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(answered >= AT_ONCE && answered + turned_away == 4 * AT_ONCE, "{answered} {turned_away}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn those_in_line_are_told_of_a_shutdown() {
+    let (cluster, redlock) = cluster_of(3);
+    hang_first(&cluster, 2, Hang::RequestsLost);
+    let mut crowd = JoinSet::new();
+    for _ in 0..100 {
+        let redlock = redlock.clone();
+        crowd.spawn(async move { redlock.lock("a").acquire().await.map(drop) });
+    }
+    settle().await;
+    let (_, took) = timed(redlock.shutdown(secs(10))).await;
+    assert!(took <= secs(1), "{took:?}");
+    sleep(secs(1)).await;
+    while let Some(got) = crowd.join_next().await {
+        assert!(matches!(got.unwrap(), Err(AcquireError::ShutDown)));
+    }
+}

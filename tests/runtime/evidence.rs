@@ -1,0 +1,99 @@
+//! P20: all that instances say of a lease counts together, whatever asked them and however late they answer.
+
+use redquorum::testing::{Cluster, Hang, TestInstance};
+use redquorum::{ExtendError, Guard, Loss, Redlock};
+use tokio::time::sleep;
+
+use crate::support::{cluster_of, held, ms, renewing, secs};
+
+async fn five_for_a_second() -> (Cluster, Redlock, Guard) {
+    let (cluster, redlock) = cluster_of(5);
+    let guard = held(&redlock, "a").await;
+    sleep(secs(1)).await;
+    (cluster, redlock, guard)
+}
+
+async fn takes_over(instances: &[&TestInstance]) {
+    instances.iter().for_each(|instance| instance.set("a", "foreign"));
+    sleep(ms(1)).await;
+}
+
+/// Counter-example: seven extends in a row said that the lease is valid still, 139 ms of it beside another
+/// holder; each round was looked at alone.
+#[tokio::test(start_paused = true)]
+async fn refusals_of_rounds_that_were_not_won_count_together() {
+    let (cluster, _redlock, mut guard) = five_for_a_second().await;
+    takes_over(&[cluster.instance(0), cluster.instance(1)]).await;
+    cluster.instance(4).hang(Hang::RequestsLost);
+    cluster.instance(3).hang(Hang::RequestsLost);
+    let result = guard.extend().await;
+    assert!(matches!(result, Err(ExtendError::Unconfirmed { .. })), "{result:?}");
+    cluster.instances().for_each(TestInstance::resume);
+    cluster.instance(0).stop();
+    cluster.instance(1).stop();
+    takes_over(&[cluster.instance(2)]).await;
+    let result = guard.extend().await;
+    assert!(matches!(result, Err(ExtendError::Lost { .. })), "{result:?}");
+    assert!(!guard.is_valid());
+    let Loss::TakenOver { instances, .. } = guard.lost().await else { panic!("taken over") };
+    assert_eq!(instances.len(), 3, "{instances:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_replies_of_an_extend_are_followed() {
+    let (cluster, _redlock, mut guard) = five_for_a_second().await;
+    cluster.instances().skip(2).for_each(|instance| assert!(instance.remove("a")));
+    cluster.instances().skip(3).for_each(|instance| instance.slow_down(ms(25), ms(25)));
+    assert!(guard.extend().await.is_ok(), "two had it and one was repaired");
+    assert!(guard.is_valid());
+    sleep(ms(51)).await;
+    assert!(!guard.is_valid(), "three did not have it");
+    assert!(matches!(guard.lost().await, Loss::Gone { .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_replies_of_an_extend_whose_caller_is_gone_are_followed() {
+    let (cluster, _redlock, mut guard) = five_for_a_second().await;
+    cluster.instances().skip(2).for_each(|instance| assert!(instance.remove("a")));
+    cluster.instances().for_each(|instance| instance.slow_down(ms(25), ms(25)));
+    assert!(tokio::time::timeout(ms(10), guard.extend()).await.is_err());
+    sleep(ms(41)).await;
+    assert!(!guard.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_the_acquire_itself_count_however_late_they_come() {
+    for late in [ms(0), ms(30)] {
+        let (cluster, redlock) = renewing(5);
+        cluster.instances().take(2).for_each(|instance| {
+            instance.set("a", "foreign");
+            instance.slow_down(late, ms(0));
+        });
+        let guard = held(&redlock, "a").await;
+        sleep(secs(1)).await;
+        assert!(guard.is_valid());
+        assert_eq!(guard.footing().instances, 3);
+        cluster.instances().take(2).for_each(TestInstance::stop); // they say no more
+        assert!(cluster.instance(2).remove("a"));
+        sleep(ms(2_400)).await;
+        assert!(!guard.is_valid(), "{late:?}: the lease rested on three, and one of them has lost it");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_says_on_how_many_instances_it_rests() {
+    let (cluster, redlock) = renewing(5);
+    cluster.instance(0).stop();
+    cluster.instance(1).slow_down(ms(20), ms(20));
+    let guard = held(&redlock, "a").await;
+    let footing = guard.footing();
+    assert_eq!((footing.instances, footing.of, footing.quorum, footing.spare()), (3, 5, 3, 0));
+    sleep(ms(41)).await;
+    assert_eq!((guard.footing().instances, guard.lease().footing().spare()), (4, 1));
+    cluster.instance(0).start();
+    sleep(secs(4)).await;
+    assert_eq!(guard.footing().instances, 5, "the renewal has set it there");
+    cluster.instance(2).stop();
+    sleep(secs(4)).await;
+    assert_eq!(guard.footing().instances, 4);
+}

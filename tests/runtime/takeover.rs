@@ -1,0 +1,181 @@
+//! P23: a try of a holder that is not won leaves what the holder has. Whatever the instances do and
+//! whenever it ends, nobody else gets the lock while the former lease is valid.
+
+use std::time::Duration;
+
+use redquorum::testing::{Cluster, Hang, TestInstance};
+use redquorum::{Cause, Guard, Holder, LeaseView, Redlock, Renewal};
+use tokio::time::{sleep, timeout};
+
+use crate::support::{ms, renewing, secs, settle};
+
+const TTL: Duration = secs(2);
+
+/// What some of the instances do while a try of the same holder is on its way.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    LosesReplies,
+    Slow,
+    TooSlow,
+    Never(Hang),
+    Refuses,
+    BreaksConnections,
+    Down,
+}
+
+const TROUBLES: [Trouble; 9] = [
+    Trouble::LosesReplies,
+    Trouble::Slow,
+    Trouble::TooSlow,
+    Trouble::Never(Hang::Stopped),
+    Trouble::Never(Hang::RepliesLost),
+    Trouble::Never(Hang::RequestsLost),
+    Trouble::Refuses,
+    Trouble::BreaksConnections,
+    Trouble::Down,
+];
+
+impl Trouble {
+    fn begin(self, instance: &TestInstance) {
+        match self {
+            Self::LosesReplies => instance.lose_replies(1),
+            Self::Slow | Self::BreaksConnections => instance.slow_down(ms(20), ms(20)),
+            Self::TooSlow => instance.slow_down(ms(250), ms(20)),
+            Self::Never(how) => instance.hang(how),
+            Self::Refuses => instance.refuse(Cause::OutOfMemory),
+            Self::Down => instance.stop(),
+        }
+    }
+
+    fn end(self, instance: &TestInstance) {
+        instance.resume();
+        instance.start();
+    }
+}
+
+/// One case, with what is to be told if it fails.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    trouble: Trouble,
+    /// On so many of five instances.
+    on: usize,
+    /// When the try is given up; it goes on to its end otherwise.
+    given_up_after: Option<Duration>,
+    /// Whether the try is for another resource too.
+    wide: bool,
+    ttl: Duration,
+    renewal: Renewal,
+}
+
+fn cases() -> impl Iterator<Item = Case> {
+    let ends = [None, Some(ms(0)), Some(ms(1)), Some(ms(30)), Some(ms(150))];
+    let terms = [(false, TTL), (false, TTL / 2), (true, TTL)];
+    let renewals = [Renewal::Off, Renewal::Auto];
+    TROUBLES.into_iter().flat_map(move |trouble| {
+        [2, 3, 5].into_iter().flat_map(move |on| {
+            ends.into_iter().flat_map(move |given_up_after| {
+                terms.into_iter().flat_map(move |(wide, ttl)| {
+                    renewals.map(|renewal| Case { trouble, on, given_up_after, wide, ttl, renewal })
+                })
+            })
+        })
+    })
+}
+
+async fn try_of_me(redlock: &Redlock, case: Case) -> Option<Guard> {
+    let names = if case.wide { vec!["a", "b"] } else { vec!["a"] };
+    let acquire = redlock.lock(names).ttl(case.ttl).holder(Holder::from("me")).try_acquire();
+    match case.given_up_after {
+        None => acquire.await.ok(),
+        Some(end) => timeout(end, acquire).await.ok().and_then(Result::ok),
+    }
+}
+
+/// Tries to get the lock for another; fails if it does while the lease is valid.
+async fn nobody_else_gets_it(redlock: Redlock, lease: LeaseView, case: Case) {
+    loop {
+        if redlock.lock("a").ttl(TTL).try_acquire().await.is_ok() {
+            assert!(!lease.is_valid(), "two holders, for {:?} more: {case:?}", lease.remaining());
+            return;
+        }
+        sleep(ms(29)).await;
+    }
+}
+
+/// Gives whether the try was won.
+async fn carry_out(case: Case) -> bool {
+    let cluster = Cluster::new(5);
+    let client = |label| cluster.builder().ttl(TTL).max_ttl(TTL).label(label).build().unwrap();
+    let (one, two, stranger) = (client("one/1"), client("two/2"), client("stranger/3"));
+    let lock = one.lock("a").holder(Holder::from("me")).renew(case.renewal);
+    let former = lock.try_acquire().await.unwrap();
+    sleep(ms(5)).await; // for a larger token
+
+    cluster.instances().take(case.on).for_each(|instance| case.trouble.begin(instance));
+    let others = tokio::spawn(nobody_else_gets_it(stranger, former.lease(), case));
+    let other_end = async {
+        if let Trouble::BreaksConnections = case.trouble {
+            sleep(ms(10)).await;
+            cluster.instances().take(case.on).for_each(|instance| instance.break_connections(ms(90)));
+        }
+    };
+    let (resumed, ()) = tokio::join!(try_of_me(&two, case), other_end);
+    let is_won = resumed.is_some();
+    if is_won {
+        others.abort(); // it goes on for its holder, and the former will be told
+        return true;
+    }
+    sleep(ms(100)).await;
+    cluster.instances().for_each(|instance| case.trouble.end(instance));
+    sleep(TTL + ms(500)).await;
+    drop(former);
+    timeout(TTL * 2, others).await.unwrap().unwrap(); // nothing is left behind
+    false
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_of_the_same_holder_that_is_not_won_lets_nobody_else_in() {
+    let (mut won, mut not_won) = (0, 0);
+    for case in cases() {
+        *(if carry_out(case).await { &mut won } else { &mut not_won }) += 1;
+    }
+    println!("{won} tries were won, {not_won} were not");
+    assert!(won > 100 && not_won > 400, "{won} and {not_won}");
+}
+
+/// Counter-example: the clean-up of each of them deleted what the one before had taken over.
+#[tokio::test(start_paused = true)]
+async fn tries_one_after_the_other_leave_the_lease_as_it_was() {
+    let (cluster, one) = renewing(5);
+    let two = cluster.builder().build().unwrap();
+    let former = one.lock("a").holder(Holder::from("me")).renew(Renewal::Off).try_acquire().await.unwrap();
+    let values = || cluster.instances().map(|instance| (instance.value("a"), instance.expires_in("a")));
+    let before: Vec<_> = values().collect();
+    cluster.instances().skip(2).for_each(|instance| instance.refuse(Cause::OutOfMemory));
+    for _ in 0..10 {
+        assert!(two.lock("a").holder(Holder::from("me")).try_acquire().await.is_err());
+        settle().await;
+    }
+    assert_eq!(values().collect::<Vec<_>>(), before);
+    cluster.instances().for_each(TestInstance::resume);
+    assert!(former.release().await.unwrap().was_still_held);
+    assert!(cluster.keys().is_empty());
+}
+
+/// It was won, but whoever had asked for it was gone.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_nobody_took_gives_back_what_it_took_over() {
+    let (cluster, one) = renewing(5);
+    let two = cluster.builder().build().unwrap();
+    let former = one.lock("a").holder(Holder::from("me")).renew(Renewal::Off).try_acquire().await.unwrap();
+    let values = || cluster.instances().map(|instance| (instance.value("a"), instance.expires_in("a")));
+    let before: Vec<_> = values().collect();
+    let mut unpolled = Box::pin(two.lock("a").holder(Holder::from("me")).try_acquire());
+    assert!(timeout(ms(0), &mut unpolled).await.is_err());
+    settle().await;
+    assert_ne!(values().collect::<Vec<_>>(), before, "it is won by now");
+    drop(unpolled);
+    settle().await;
+    assert_eq!(values().collect::<Vec<_>>(), before);
+    assert!(former.is_valid());
+}

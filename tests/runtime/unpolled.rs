@@ -1,0 +1,178 @@
+//! P22: nobody's progress depends on a future that its caller does not poll, and what was won for such
+//! a caller does not stay.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use redquorum::{AcquireError, Guard, Holder};
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use crate::support::{cluster_of, held, how_many_have, ms, renewing, secs, settle, timed};
+
+type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>> + 'a>>;
+
+/// Polls once, as a `select!` does whose other branch is then busy.
+fn begin<'a>(acquire: impl Future<Output = Result<Guard, AcquireError>> + 'a) -> Acquire<'a> {
+    let mut acquire: Acquire<'a> = Box::pin(acquire);
+    assert!(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    acquire
+}
+
+/// The result of a future that has come by now.
+fn come(acquire: &mut Acquire<'_>) -> Option<Result<Guard, AcquireError>> {
+    match acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_nobody_polls_does_not_stand_in_the_way_of_its_holder() {
+    let (_cluster, redlock) = cluster_of(3);
+    let holder = Holder::from("h");
+    let acquire = || redlock.lock("a").holder(holder.clone()).wait_at_most(secs(1)).acquire();
+    let mut first = begin(acquire());
+    let (second, took) = timed(acquire()).await;
+    assert!(second.unwrap().is_valid());
+    assert!(took < ms(1), "{took:?}");
+    assert!(come(&mut first).unwrap().unwrap().is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_waits_for_its_turn_as_long_as_it_waits_for_the_lock() {
+    let (cluster, redlock) = cluster_of(3);
+    cluster.instances().for_each(|instance| instance.slow_down(ms(75), ms(75)));
+    let holder = Holder::from("h");
+    let acquire = |limit| redlock.lock("a").holder(holder.clone()).wait_at_most(limit).acquire();
+    let _first = begin(acquire(secs(1)));
+    settle().await;
+    let (second, took) = timed(acquire(ms(50))).await;
+    let Err(AcquireError::DeadlinePassed { last, .. }) = second else { panic!("{second:?}") };
+    assert!(matches!(*last, AcquireError::NoTurn), "{last:?}");
+    assert_eq!(took, ms(50));
+    assert!(acquire(ms(120)).await.is_ok(), "the first has won by then");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_ends_with_its_ttl() {
+    let (cluster, redlock) = renewing(3);
+    let mut tried = begin(redlock.lock("a").try_acquire());
+    let waiting = begin(redlock.lock("b").acquire());
+    settle().await;
+    assert_eq!((how_many_have(&cluster, "a"), how_many_have(&cluster, "b")), (3, 3));
+    sleep(secs(10)).await;
+    assert!(cluster.keys().is_empty());
+    assert_eq!(cluster.requests().extend, 0);
+    let late = come(&mut tried).unwrap();
+    assert!(matches!(late, Err(AcquireError::NotTaken)), "{late:?}");
+    let guard = waiting.await.unwrap();
+    assert_eq!(guard.remaining(), ms(9_898), "it was won anew");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_polls_late_gets_no_lease_that_has_too_little_left() {
+    for (pause, is_given) in [(ms(7_897), true), (ms(7_899), false)] {
+        let (cluster, redlock) = renewing(3);
+        let mut acquire = begin(redlock.lock("a").try_acquire());
+        settle().await;
+        sleep(pause).await;
+        let result = come(&mut acquire).unwrap();
+        assert_eq!(result.is_ok(), is_given, "{result:?}");
+        let Ok(guard) = result else {
+            settle().await;
+            assert!(cluster.keys().is_empty(), "given back");
+            continue;
+        };
+        sleep(secs(60)).await;
+        assert!(guard.is_valid(), "renewed from now on");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_won_for_a_caller_who_is_gone_is_released() {
+    let (cluster, redlock) = renewing(3);
+    let acquire = begin(redlock.lock("a").acquire());
+    settle().await;
+    assert_eq!(how_many_have(&cluster, "a"), 3);
+    drop(acquire);
+    assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_is_dropped_has_queued_its_release_by_then_and_leaves_no_task() {
+    let (cluster, redlock) = cluster_of(3);
+    cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
+    settle().await;
+    let tasks = Handle::current().metrics().num_alive_tasks();
+    for name in ["a", "b", "c"] {
+        drop(begin(redlock.lock(name).acquire()));
+        assert!(redlock.lock(name).try_acquire().await.is_ok(), "the release stands before the next try");
+        let holder = || redlock.lock(name).holder(Holder::from("h"));
+        drop(begin(holder().acquire()));
+    }
+    sleep(secs(1)).await;
+    assert!(cluster.keys().is_empty());
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), tasks);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extend_whose_caller_is_gone_goes_on() {
+    let (cluster, redlock) = cluster_of(3);
+    let mut guard = held(&redlock, "a").await;
+    sleep(secs(5)).await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
+    assert!(tokio::time::timeout(ms(10), guard.extend()).await.is_err());
+    sleep(ms(40)).await;
+    assert_eq!(guard.remaining(), ms(9_898) - ms(50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquire_on_its_way_gives_no_lock_after_a_shutdown() {
+    let (cluster, redlock) = cluster_of(3);
+    let mut unpolled = begin(redlock.lock("won").acquire());
+    settle().await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(25), ms(25)));
+    let client = redlock.clone();
+    let polled = tokio::spawn(async move { client.lock("polled").acquire().await });
+    let mut begun = begin(redlock.lock("begun").acquire());
+    let mut by_holder = begin(redlock.lock("by a holder").holder(Holder::from("h")).acquire());
+    sleep(ms(10)).await;
+    let (result, took) = timed(redlock.shutdown(secs(5))).await;
+    assert_eq!(result, Ok(()));
+    assert!(took <= ms(100), "{took:?}");
+    assert_eq!(cluster.keys(), ["won"], "what is on its way is given back, what nobody polls ends with its ttl");
+    assert!(matches!(polled.await.unwrap(), Err(AcquireError::ShutDown)));
+    for acquire in [&mut unpolled, &mut begun, &mut by_holder] {
+        let result = come(acquire).unwrap();
+        assert!(matches!(result, Err(AcquireError::ShutDown)), "{result:?}");
+    }
+    sleep(ms(50)).await;
+    assert!(cluster.keys().is_empty());
+}
+
+#[test]
+fn after_the_runtime_of_a_client_has_ended_its_calls_say_so_at_once() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let (_cluster, redlock, mut guard, released) = first.block_on(async {
+        let (cluster, redlock) = cluster_of(3);
+        let (guard, released) = (held(&redlock, "a").await, held(&redlock, "b").await);
+        (cluster, redlock, guard, released)
+    });
+    drop(first);
+    runtime().block_on(async {
+        let acquire = |name| redlock.lock(name).acquire();
+        let told = tokio::time::timeout(secs(5), acquire("c")).await.unwrap();
+        assert!(matches!(told, Err(AcquireError::RuntimeEnded)), "{told:?}");
+        assert!(!told.unwrap_err().is_retryable());
+        let told = redlock.lock("c").holder(Holder::from("h")).try_acquire().await;
+        assert!(matches!(told, Err(AcquireError::RuntimeEnded)), "{told:?}");
+        let told = guard.extend().await.unwrap_err().to_string();
+        assert!(told.contains("runtime") && guard.is_valid(), "{told}");
+        let told = released.release().await.unwrap_err().to_string();
+        assert!(told.contains("runtime"), "{told}");
+        let told = redlock.connected(secs(1)).await.unwrap_err().to_string();
+        assert!(told.contains("runtime"), "{told}");
+    });
+}
