@@ -73,6 +73,8 @@ pub(crate) struct Held {
     leaving: bool,
     /// Its holder has been let in elsewhere since (P23).
     pub(crate) is_succeeded: bool,
+    /// It was won where P15 and P17 promise that nobody else has the lock.
+    pub(crate) is_covered: bool,
 }
 
 #[derive(Debug)]

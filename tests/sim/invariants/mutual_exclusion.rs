@@ -3,7 +3,8 @@
 //! With clock steps only where P17 promises it: where every instance whose clock was stepped forward
 //! lately was seen, before the step, over the connection by which it voted. With old copies of the
 //! data only where P15 promises it: the winner was told over its connection, or had seen a later
-//! record. The rest is counted.
+//! record. Whoever won first need not be the one who should not have: its quorum may be older than the
+//! copy. The rest is counted.
 
 use crate::instance::keys;
 use crate::scenario::MS;
@@ -18,7 +19,8 @@ impl World {
                 continue; // P23: two leases of one holder, ordered by their tokens
             }
             let shared = self.relied_on(other).unwrap_or(0) & keys;
-            if shared != 0 && !(self.steps_were_watched(c) && self.restores_were_noticed(c)) {
+            let others = self.clients[other].held.as_ref();
+            if shared != 0 && !(self.is_covered(c) && others.is_some_and(|held| held.is_covered)) {
                 self.stats.uncovered += 1;
             } else if shared != 0 {
                 self.violate("mutual exclusion", format!("clients {c} and {other} both rely on {shared:03b}"));
@@ -47,6 +49,11 @@ impl World {
                 held.is_succeeded = true;
             }
         }
+    }
+
+    /// Whether what this client wins now is promised to it alone.
+    pub(crate) fn is_covered(&self, c: usize) -> bool {
+        self.steps_were_watched(c) && self.restores_were_noticed(c)
     }
 
     fn restores_were_noticed(&self, c: usize) -> bool {
