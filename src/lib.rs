@@ -99,6 +99,9 @@ mod holder;
 mod instance;
 mod lease;
 mod lock;
+// Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
+// feature: the code is the same in every build, and a feature would leave most of it unreachable in the usual one.
+#[doc(hidden)]
 pub mod protocol;
 mod resource;
 mod runtime;

@@ -42,6 +42,28 @@ const WIRE_DIGITS: usize = 19;
 pub struct FencingToken(u64);
 
 impl FencingToken {
+    /// The token with this number; `None` unless it is positive and fits a signed 64-bit column.
+    #[must_use]
+    pub const fn from_number(number: u64) -> Option<Self> {
+        if number == 0 || number >= 1 << 63 { None } else { Some(Self(number)) }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number as the signed type that most databases store.
+    #[must_use]
+    pub const fn as_i64(self) -> i64 {
+        self.0.cast_signed()
+    }
+}
+
+/// What the protocol does with tokens; users need none of it.
+#[doc(hidden)]
+impl FencingToken {
     /// The largest token, 2^63 - 4096: the last that still fits a signed 64-bit column.
     const MAX: u64 = (1 << 63) - STEP;
 
@@ -96,24 +118,6 @@ impl FencingToken {
     #[must_use]
     pub const fn closed(self) -> Self {
         Self(self.0 | (STEP - 1))
-    }
-
-    /// The token with this number; `None` unless it is positive and fits a signed 64-bit column.
-    #[must_use]
-    pub const fn from_number(number: u64) -> Option<Self> {
-        if number == 0 || number >= 1 << 63 { None } else { Some(Self(number)) }
-    }
-
-    /// The number.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The number as the signed type that most databases store.
-    #[must_use]
-    pub const fn as_i64(self) -> i64 {
-        self.0.cast_signed()
     }
 
     /// The token as instances store it: 19 digits, so that they can compare it as text. Numbers in

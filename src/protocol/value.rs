@@ -56,6 +56,7 @@ pub struct Incumbent {
 
 impl Incumbent {
     /// Reads the parts of a value; a value of another library has none.
+    #[doc(hidden)]
     #[must_use]
     pub fn from_value(value: &[u8]) -> Self {
         let parts = std::str::from_utf8(value).ok().and_then(|text| {
