@@ -110,11 +110,11 @@ impl Guard {
     /// Keeps the lock for another ttl from now; gives the new remaining validity.
     ///
     /// Where an instance has lost the key (it was restarted, or was unreachable when the lock was
-    /// taken), the key is set again (P10).
+    /// taken), the key is set again.
     ///
     /// # Guarantees
-    /// On success a quorum confirmed the lock while it was still valid (P9). On failure nothing is
-    /// deleted and the lock stays valid for as long as it was (P8).
+    /// On success a quorum confirmed the lock while it was still valid; a lock that is lost is never
+    /// revived. On failure nothing is deleted and the lock stays valid for as long as it was.
     ///
     /// # Cancel safety
     /// Safe: it goes on in the background and may still move the validity. It may be called again.
@@ -147,7 +147,7 @@ impl Guard {
     /// Releases the lock and waits until a quorum of instances has answered.
     ///
     /// # Guarantees
-    /// Only this guard's own keys are deleted (P7). The lock is not relied on any more from the
+    /// Only this guard's own keys are deleted, by comparing their value. The lock is not relied on any more from the
     /// moment of the call.
     ///
     /// # Cancel safety

@@ -60,7 +60,7 @@ impl<'a> Lock<'a> {
         self
     }
 
-    /// Who wants the lock: the same holder is let in again (P23). Default: nobody in particular, and
+    /// Who wants the lock: the same [`Holder`] is let in again. Default: nobody in particular, and
     /// every guard excludes every other.
     pub fn holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
@@ -112,7 +112,7 @@ impl<'a> Lock<'a> {
     /// Tries once.
     ///
     /// Takes one round trip to the quorum-th fastest instance. The round is repeated only where it
-    /// showed that this client's wall clock is behind (P12), or that instances had lost their
+    /// showed that this client's wall clock is behind, or that instances had lost their
     /// scripts: once as a rule, and never more often than there are instances.
     ///
     /// While a few other tries of this client for the same lock, or one of the same holder, are under way
@@ -132,7 +132,7 @@ impl<'a> Lock<'a> {
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
-    /// held (P21). Then releases it, and waits for a quorum to answer.
+    /// held. Then releases it, and waits for a quorum to answer.
     ///
     /// The work is given a view of its lease, for the fencing token and the time that remains. If
     /// the lease is lost the work is dropped where it waits; work that never waits cannot be.

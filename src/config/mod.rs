@@ -73,7 +73,7 @@ pub struct Builder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Renewal {
-    /// In the background, at a third of the ttl and then every tenth until one succeeds (P19).
+    /// In the background, at a third of the ttl and then every tenth until one succeeds.
     #[default]
     Auto,
     /// Not: a lock ends with its ttl unless it is extended by hand.
@@ -84,7 +84,7 @@ pub enum Renewal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// They sit out `max_ttl` after whatever made them forget (P14 to P17). Needs `INFO` and, for
+    /// They sit out `max_ttl` after whatever made them forget. Needs `INFO` and, for
     /// data that is replaced by an old copy of itself, `CLIENT TRACKING`.
     #[default]
     On,
@@ -174,7 +174,7 @@ impl Builder {
     }
 
     /// By how much the rates of two clocks may differ, in parts per million. Default: 10 000 (1 %).
-    /// Together with 2 ms it is taken off every ttl (P2). Below 500 000.
+    /// Together with 2 ms it is taken off every ttl, so that a lock's validity ends before its keys do. Below 500 000.
     pub fn drift_ppm(mut self, ppm: u32) -> Self {
         self.drift_ppm = ppm;
         self
@@ -197,7 +197,7 @@ impl Builder {
         self
     }
 
-    /// How long instances keep the last fencing token of a resource (P13). Default: 24 h, at most ten
+    /// How long instances keep the last fencing token of a resource. Default: 24 h, at most ten
     /// years. It must be far longer than any difference between the clients' wall clocks. A lease that is
     /// held for longer keeps its token.
     pub fn fence_retention(mut self, retention: Duration) -> Self {

@@ -8,7 +8,7 @@ use crate::protocol::Incumbent;
 use crate::runtime::Shared;
 use crate::runtime::hold::End;
 
-/// Why a lease ended (P20). It never comes back: stop what it protects.
+/// Why a lease ended. It never comes back: stop what it protects.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum Loss {
@@ -33,7 +33,7 @@ pub enum Loss {
         /// The addresses of the instances that do not have it any more.
         instances: Vec<String>,
     },
-    /// The same holder acquired it again elsewhere, and goes on there (P23).
+    /// The same holder acquired it again elsewhere, and goes on there.
     #[error("its holder resumed the lease elsewhere: {by}")]
     ResumedElsewhere {
         /// Where, as far as the stored value tells.

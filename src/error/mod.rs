@@ -93,7 +93,7 @@ pub enum AcquireError {
     )]
     NotTaken,
     /// This machine's wall clock and the one that the instances agree on are more than a day apart. Fencing
-    /// tokens come from clocks, and one that is far ahead would stand in the way of everybody (P12), so
+    /// tokens come from clocks, and one that is far ahead would stand in the way of everybody, so
     /// nothing was sent.
     #[error(
         "this machine's clock ({own_s} s since 1970) and the instances' ({instances_s} s) are more than a day apart; \

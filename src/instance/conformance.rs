@@ -89,7 +89,7 @@ impl Ask {
     }
 }
 
-/// An admission record that is to be written (P15).
+/// An admission record that is to be written.
 #[derive(Clone, Debug)]
 pub struct Admission {
     /// What must be there for it, empty for nothing.

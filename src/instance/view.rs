@@ -47,7 +47,7 @@ pub struct Trouble {
     pub age: Duration,
 }
 
-/// Whether an instance may vote (P14).
+/// Whether an instance may vote: only one that cannot have forgotten locks does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdmissionView {

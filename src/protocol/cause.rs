@@ -121,7 +121,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Why an instance is not used at all (P16).
+/// Why an instance is not used at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotUsable {

@@ -32,7 +32,7 @@ pub struct Quorum {
 pub enum QuorumError {
     /// There are no instances.
     NoInstances,
-    /// There are more than [`MAX_INSTANCES`].
+    /// There are more than 64, the most that one client may have.
     TooManyInstances {
         /// How many were given.
         instances: usize,

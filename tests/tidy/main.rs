@@ -5,6 +5,7 @@
 
 mod docs;
 mod imports;
+mod shown;
 mod source;
 mod text;
 
@@ -45,6 +46,12 @@ fn the_simulator_drives_the_protocol_alone() {
 #[test]
 fn public_functions_document_errors_and_cancelling() {
     all(|file| file.is_rust_in("src/"), docs::check);
+}
+
+#[test]
+fn what_docs_rs_shows_says_a_rule_in_words() {
+    let shown = shown::Shown::of(&tree().unwrap()).unwrap();
+    all(|file| file.is_rust_in("src/"), |file| shown::check(file, &shown));
 }
 
 #[test]
