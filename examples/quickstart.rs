@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use redquorum::testing::{Cluster, Hang};
-use redquorum::{AdmissionView, Builder, InstanceView, Redlock};
+use redquorum::{AdmissionStatus, Builder, InstanceStatus, Redlock};
 use redquorum_testkit::{Error, Fleet, Program};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -26,8 +26,8 @@ async fn main() -> Outcome {
     place.introduce();
     let alice = place.client("alice").connect().await?;
     let bob = place.client("bob").connect().await?;
-    let votes = |view: &InstanceView| matches!(view.admission, AdmissionView::Admitted | AdmissionView::Off);
-    wait_until(|| [&alice, &bob].iter().flat_map(|client| client.instances()).all(|view| votes(&view))).await;
+    let votes = |status: &InstanceStatus| matches!(status.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
+    wait_until(|| [&alice, &bob].iter().flat_map(|client| client.instances()).all(|status| votes(&status))).await;
     println!("All five vote after {:.1?}.\n", start.elapsed());
 
     println!("Alice and Bob are two clients. Each step with the time that it took:\n");
@@ -66,8 +66,10 @@ async fn main() -> Outcome {
     note(&format!("his fencing token is {later}; larger than hers? {}", yes(later > token)));
 
     place.repair()?;
-    wait_until(|| alice.instances().iter().all(|view| view.connected && view.admission != AdmissionView::Unknown))
-        .await;
+    wait_until(|| {
+        alice.instances().iter().all(|status| status.connected && status.admission != AdmissionStatus::Unknown)
+    })
+    .await;
     println!("How Alice's client sees the instances:\n");
     alice.instances().iter().for_each(show);
 
@@ -190,13 +192,13 @@ const fn yes(is_so: bool) -> &'static str {
     if is_so { "yes" } else { "no" }
 }
 
-fn show(view: &InstanceView) {
-    let InstanceView { address, version, connected, .. } = view;
-    let state = match view.admission {
-        AdmissionView::Admitted => "votes".to_owned(),
-        AdmissionView::Quarantine(left) => format!("in quarantine, {left:.1?} left"),
-        AdmissionView::Off if *connected => "votes".to_owned(),
-        _ => view.last_error.clone().unwrap_or_else(|| "not connected".to_owned()),
+fn show(status: &InstanceStatus) {
+    let InstanceStatus { address, version, connected, .. } = status;
+    let state = match status.admission {
+        AdmissionStatus::Admitted => "votes".to_owned(),
+        AdmissionStatus::Quarantine(left) => format!("in quarantine, {left:.1?} left"),
+        AdmissionStatus::Off if *connected => "votes".to_owned(),
+        _ => status.last_error.clone().unwrap_or_else(|| "not connected".to_owned()),
     };
     println!("             {address:<16} {version:<14} {state}");
 }

@@ -37,8 +37,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let redlock = cluster.builder().ttl(TTL).max_ttl(TTL).build()?;
 
     println!("A job of six steps under a lock with a ttl of {TTL:?}:");
-    let ran = redlock.lock("job:nightly").run(|lease| job(6, lease)).await?;
-    println!("It did {} steps. Was the lock still held? {}\n", ran.output, ran.released?.was_still_held);
+    let run = redlock.lock("job:nightly").run(|lease| job(6, lease)).await?;
+    println!("It did {} steps. Was the lock still held? {}\n", run.output, run.released?.was_still_held);
 
     println!("Again; after a while an operator deletes the lock on three of five instances:");
     let operator = async {
@@ -48,8 +48,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             instance.remove("job:nightly");
         }
     };
-    let (ran, ()) = tokio::join!(redlock.lock("job:nightly").run(|lease| job(6, lease)), operator);
-    match ran {
+    let (run, ()) = tokio::join!(redlock.lock("job:nightly").run(|lease| job(6, lease)), operator);
+    match run {
         Err(RunError::Lost(loss)) => println!("Lost: {loss}\n"),
         other => return Err(format!("not lost: {other:?}").into()),
     }

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::{Builder, Settings};
 use crate::error::{ConnectError, ShutdownError, connect_error, shutdown_error};
-use crate::instance::{AdmissionView, InstanceView};
+use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
 use crate::resource::ResourceNames;
 use crate::runtime::Shared;
@@ -70,12 +70,13 @@ impl Redlock {
     ///
     /// # Errors
     /// [`ConnectError`] with what keeps each instance from being connected.
-    pub async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
+    pub async fn wait_connected(&self, limit: Duration) -> Result<(), ConnectError> {
         let begun = self.shared.clock.now();
         if self.shared.has_ended() {
             return Err(connect_error(&self.shared, begun));
         }
-        let waits: FuturesUnordered<_> = self.shared.instances.iter().map(|instance| instance.connected()).collect();
+        let waits: FuturesUnordered<_> =
+            self.shared.instances.iter().map(|instance| instance.wait_connected()).collect();
         let quorum = waits.take(self.shared.quorum.votes()).for_each(|()| std::future::ready(()));
         timeout(limit, quorum).await.map_err(|_| connect_error(&self.shared, begun))?;
         self.settled().await;
@@ -86,8 +87,9 @@ impl Redlock {
     /// the first connections they still look as if they had been flushed.
     async fn settled(&self) {
         let begun = self.shared.clock.now();
-        let waits =
-            |view: &InstanceView| matches!(view.admission, AdmissionView::Quarantine(_) | AdmissionView::Unknown);
+        let waits = |status: &InstanceStatus| {
+            matches!(status.admission, AdmissionStatus::Quarantine(_) | AdmissionStatus::Unknown)
+        };
         while self.instances().iter().any(waits) {
             if self.shared.clock.now().saturating_since(begun) >= self.shared.instance_timeout {
                 return;
@@ -106,8 +108,8 @@ impl Redlock {
     /// # }
     /// ```
     #[must_use]
-    pub fn instances(&self) -> Vec<InstanceView> {
-        self.shared.instances.iter().map(|instance| instance.view()).collect()
+    pub fn instances(&self) -> Vec<InstanceStatus> {
+        self.shared.instances.iter().map(|instance| instance.status()).collect()
     }
 
     /// Lets no lock be acquired any more and waits until everything that was given up is released on

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::Settings;
 use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
-use crate::lease::{Footing, LeaseView};
+use crate::lease::{LeaseView, Redundancy};
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::extend::extend;
@@ -75,8 +75,8 @@ impl Guard {
     /// A verdict does not wait for the slow ones, so the number grows for a moment after an acquire, and
     /// each renewal sets the key where it was missing.
     #[must_use]
-    pub fn footing(&self) -> Footing {
-        self.lease.footing()
+    pub fn redundancy(&self) -> Redundancy {
+        self.lease.redundancy()
     }
 
     /// Waits until the lock is lost, and tells why. Any number may wait.
@@ -133,7 +133,7 @@ impl Guard {
     /// As for [`extend`](Self::extend).
     ///
     /// # Errors
-    /// Also [`ExtendError::Shorter`], and [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
+    /// Also [`ExtendError::WouldShorten`], and [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
     pub async fn extend_to(&mut self, ttl: Duration) -> Result<Duration, ExtendError> {
         self.extend_with(Some(ttl)).await
     }

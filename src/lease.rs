@@ -21,22 +21,22 @@ pub struct LeaseView {
 /// On how many instances a lease rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Footing {
+pub struct Redundancy {
     /// Those that granted the last round that was won, and that have not been found without its key since.
-    pub instances: usize,
+    pub held_on: usize,
     /// How many there are.
-    pub of: usize,
+    pub instances: usize,
     /// How many it needs.
     pub quorum: usize,
 }
 
-impl Footing {
+impl Redundancy {
     /// How many of its instances may lose its key without another client being able to take the lock. Zero
     /// means that it rests on a bare quorum: its key deleted on a single instance can end it.
     #[must_use]
     pub const fn spare(self) -> usize {
         // Another client needs a quorum of those that do not have it.
-        (self.instances + self.quorum).saturating_sub(self.of + 1)
+        (self.held_on + self.quorum).saturating_sub(self.instances + 1)
     }
 }
 
@@ -63,11 +63,11 @@ impl LeaseView {
         self.hold.remaining(&*self.shared.clock)
     }
 
-    /// As [`Guard::footing`](crate::Guard::footing).
+    /// As [`Guard::redundancy`](crate::Guard::redundancy).
     #[must_use]
-    pub fn footing(&self) -> Footing {
+    pub fn redundancy(&self) -> Redundancy {
         let quorum = self.shared.quorum;
-        Footing { instances: self.hold.rests_on().len(), of: quorum.instances(), quorum: quorum.votes() }
+        Redundancy { held_on: self.hold.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
     }
 
     /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its guards have let go.

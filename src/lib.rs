@@ -23,7 +23,7 @@
 //!
 //! match redlock.lock("orders:42").try_acquire().await {
 //!     Ok(guard) => drop(guard),
-//!     Err(AcquireError::Contended(holding)) => println!("somebody else has it: {holding}"),
+//!     Err(AcquireError::Contended(held_by)) => println!("somebody else has it: {held_by}"),
 //!     Err(error) => println!("the instances are the problem: {error}"),
 //! }
 //! # Ok(()) }
@@ -38,7 +38,7 @@
 //!
 //! let job = redlock.lock("job:nightly");
 //! match job.run(async |lease| report(lease.fencing_token().as_i64()).await).await {
-//!     Ok(ran) => println!("{} rows", ran.output?), // what the work gave; the lock is released
+//!     Ok(run) => println!("{} rows", run.output?), // what the work gave; the lock is released
 //!     Err(RunError::Lost(loss)) => println!("dropped where it waited: {loss}"),
 //!     Err(RunError::Acquire(error)) => println!("not begun: {error}"),
 //!     Err(error) => return Err(error.into()),
@@ -112,15 +112,15 @@ mod token;
 pub use client::Redlock;
 pub use config::{Admission, Builder, Renewal, StartError};
 pub use error::{
-    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, Holding, InstanceAnswer, InstanceReport, Loss,
+    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, HeldBy, InstanceAnswer, InstanceReport, Loss,
     ReleaseError, RunError, ShutdownError,
 };
 pub use guard::{Guard, Released};
 pub use holder::Holder;
-pub use instance::{AdmissionView, InstanceView, Trouble};
-pub use lease::{Footing, LeaseView};
-pub use lock::{Lock, Ran};
-pub use protocol::{Cause, FencingToken, Incumbent, NotUsable, QuorumError, TermsError};
+pub use instance::{AdmissionStatus, InstanceStatus, Trouble};
+pub use lease::{LeaseView, Redundancy};
+pub use lock::{Lock, RunOutput};
+pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
 pub use resource::{ResourceError, ResourceNames};
 
 /// Its examples compile.

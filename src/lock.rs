@@ -32,7 +32,7 @@ pub struct Lock<'a> {
 /// What came of [`Lock::run`].
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Ran<T> {
+pub struct RunOutput<T> {
     /// What the work gave.
     pub output: T,
     /// How the release went; a problem here says nothing against the work.
@@ -117,7 +117,7 @@ impl<'a> Lock<'a> {
     ///
     /// While a few other tries of this client for the same lock, or one of the same holder, are under way
     /// it waits for its turn, at most one instance timeout: then it ends with
-    /// [`AcquireError::NoTurn`](crate::AcquireError::NoTurn).
+    /// [`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout).
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -140,11 +140,11 @@ impl<'a> Lock<'a> {
     ///
     /// ```no_run
     /// # async fn f(redlock: redquorum::Redlock) -> Result<(), redquorum::RunError> {
-    /// let ran = redlock.lock("job:nightly").run(async |lease| {
+    /// let run = redlock.lock("job:nightly").run(async |lease| {
     ///     println!("token {}", lease.fencing_token());
     ///     Ok::<_, std::io::Error>(42)
     /// });
-    /// match ran.await?.output {
+    /// match run.await?.output {
     ///     Ok(answer) => println!("{answer}"),
     ///     Err(error) => println!("the work's own error: {error}"),
     /// }
@@ -156,7 +156,7 @@ impl<'a> Lock<'a> {
     ///
     /// # Errors
     /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if it was dropped.
-    pub async fn run<W, F>(self, work: W) -> Result<Ran<F::Output>, RunError>
+    pub async fn run<W, F>(self, work: W) -> Result<RunOutput<F::Output>, RunError>
     where
         W: FnOnce(LeaseView) -> F,
         F: Future,
@@ -168,7 +168,7 @@ impl<'a> Lock<'a> {
             loss = lease.lost() => return Err(RunError::Lost(loss)),
             output = work(guard.lease()) => output,
         };
-        Ok(Ran { output, released: guard.release().await })
+        Ok(RunOutput { output, released: guard.release().await })
     }
 
     fn wish(&self) -> Result<Wish, AcquireError> {

@@ -81,7 +81,7 @@ impl Cluster {
             }) as Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>
         };
         let clock = Arc::new(self.clock.with_wall_clock_off(ahead, behind));
-        Builder::default().ready_made(self.instances.iter().map(connect).collect(), clock)
+        Builder::default().instance_factories(self.instances.iter().map(connect).collect(), clock)
     }
 
     /// The instance at `index`, counted from 0.
@@ -123,7 +123,7 @@ pub struct Machine(Arc<HeldBack>);
 impl Machine {
     /// A builder for a client that runs on it.
     pub fn builder(&self) -> Builder {
-        Builder::default().ready_made(Vec::new(), Arc::clone(&self.0) as Arc<dyn crate::clock::Clock>)
+        Builder::default().instance_factories(Vec::new(), Arc::clone(&self.0) as Arc<dyn crate::clock::Clock>)
     }
 
     /// Its clock does not count so much of the time that has passed, as if the machine had been paused.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionView, Guard, Redlock};
+use redquorum::{Admission, AdmissionStatus, Guard, Redlock};
 
 use crate::Outcome;
 
@@ -14,8 +14,8 @@ impl Ours {
     pub(crate) async fn connect(addresses: Vec<String>, ttl: Duration, admission: Admission) -> Outcome<Self> {
         let redlock =
             Redlock::builder().instances(addresses).ttl(ttl).max_ttl(ttl).admission(admission).connect().await?;
-        let votes = |view: AdmissionView| matches!(view, AdmissionView::Admitted | AdmissionView::Off);
-        while !redlock.instances().iter().all(|view| votes(view.admission)) {
+        let votes = |status: AdmissionStatus| matches!(status, AdmissionStatus::Admitted | AdmissionStatus::Off);
+        while !redlock.instances().iter().all(|status| votes(status.admission)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(Self(redlock))

@@ -33,7 +33,7 @@ use crate::token::TokenSource;
 const MAX_HINTS: usize = 64;
 
 /// Connects to an instance that needs no address, with the instance timeout.
-type ReadyMade = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
+type InstanceFactory = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
 
 /// Sets up a [`Redlock`]. Every setting has a default except the instances.
 ///
@@ -51,7 +51,7 @@ type ReadyMade = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     urls: Vec<String>,
-    ready_made: Vec<ReadyMade>,
+    instance_factories: Vec<InstanceFactory>,
     namespace: Vec<u8>,
     ttl: Duration,
     max_ttl: Duration,
@@ -97,7 +97,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             urls: Vec::new(),
-            ready_made: Vec::new(),
+            instance_factories: Vec::new(),
             namespace: Vec::new(),
             ttl: Duration::from_secs(10),
             max_ttl: Duration::from_secs(10),
@@ -120,7 +120,7 @@ impl Default for Builder {
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Not the URLs: they may hold passwords.
-        let instances = self.urls.len() + self.ready_made.len();
+        let instances = self.urls.len() + self.instance_factories.len();
         f.debug_struct("Builder").field("instances", &instances).field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }
@@ -240,8 +240,8 @@ impl Builder {
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn ready_made(mut self, instances: Vec<ReadyMade>, clock: Arc<dyn Clock>) -> Self {
-        self.ready_made = instances;
+    pub(crate) fn instance_factories(mut self, instances: Vec<InstanceFactory>, clock: Arc<dyn Clock>) -> Self {
+        self.instance_factories = instances;
         self.clock = clock;
         self
     }
@@ -308,8 +308,8 @@ impl Builder {
         if self.admission == Admission::On && !redis.is_empty() {
             tokio::spawn(open_when_never_used(redis.iter().map(RedisInstance::reach).collect()));
         }
-        let ready_made = self.ready_made.iter().map(|connect| connect(self.instance_timeout));
-        ready_made.chain(redis.into_iter().map(|instance| Arc::new(instance) as Arc<dyn Instance>)).collect()
+        let instance_factories = self.instance_factories.iter().map(|connect| connect(self.instance_timeout));
+        instance_factories.chain(redis.into_iter().map(|instance| Arc::new(instance) as Arc<dyn Instance>)).collect()
     }
 
     /// Builds the client and waits until a quorum of instances is connected.
@@ -323,7 +323,7 @@ impl Builder {
     pub async fn connect(self) -> Result<Redlock, StartError> {
         let limit = self.connect_timeout;
         let redlock = self.build()?;
-        redlock.connected(limit).await?;
+        redlock.wait_connected(limit).await?;
         Ok(redlock)
     }
 }

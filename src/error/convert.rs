@@ -1,8 +1,8 @@
 //! From what the protocol and the runtime found to what the caller is told.
 
 use super::report::{of_obstacles, of_release, of_round};
-use super::{AcquireError, ConnectError, ExtendError, Holding, ReleaseError, ShutdownError};
-use crate::protocol::{ClocksApart, Contention, Defeat, Incumbent, Instant, Round};
+use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, ShutdownError};
+use crate::protocol::{ClocksApart, Contention, CurrentHolder, Defeat, Instant, Round};
 use crate::resource::Resources;
 use crate::runtime::Shared;
 use crate::runtime::acquire::Failure;
@@ -14,8 +14,8 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Fai
         Failure::ShutDown => AcquireError::ShutDown,
         Failure::RuntimeEnded => AcquireError::RuntimeEnded,
         Failure::Forked => AcquireError::Forked,
-        Failure::NoTurn => AcquireError::NoTurn,
-        Failure::NotTaken => AcquireError::NotTaken,
+        Failure::QueueTimeout => AcquireError::QueueTimeout,
+        Failure::NotPolled => AcquireError::NotPolled,
         Failure::NoRandomness(error) => AcquireError::NoRandomness(Box::new(error)),
         Failure::ClocksApart(ClocksApart { own_us, instances_us }) => {
             AcquireError::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }
@@ -29,21 +29,21 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Fai
 
 fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError {
     let reports = || of_round(shared, round);
-    let holding = |contention| Box::new(holding(resources, shared.quorum.instances(), contention));
+    let held_by = |contention| Box::new(held_by(resources, shared.quorum.instances(), contention));
     match Defeat::of(round) {
-        Defeat::Contended(contention) => AcquireError::Contended(holding(contention)),
-        Defeat::Split(contention) => AcquireError::Split(holding(contention)),
+        Defeat::Contended(contention) => AcquireError::Contended(held_by(contention)),
+        Defeat::Split(contention) => AcquireError::SplitVote(held_by(contention)),
         Defeat::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
         Defeat::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
         Defeat::TooSlow => AcquireError::TooSlow { reports: reports() },
-        Defeat::Stale => AcquireError::Stale,
+        Defeat::Stale => AcquireError::StaleToken,
     }
 }
 
-fn holding(resources: &Resources, instances: usize, contention: Contention) -> Holding {
-    Holding {
+fn held_by(resources: &Resources, instances: usize, contention: Contention) -> HeldBy {
+    HeldBy {
         resource: resources.display(contention.most_named.resource),
-        incumbent: Incumbent::from_value(contention.most_named.value.as_deref().unwrap_or_default()),
+        by: CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default()),
         refused_by: contention.refused_by.len(),
         instances,
         earliest_expiry: contention.earliest_expiry,
@@ -59,7 +59,7 @@ pub(crate) fn extend_error(shared: &Shared, failure: NotExtended) -> ExtendError
         NotExtended::Unconfirmed { remaining, round } => {
             ExtendError::Unconfirmed { remaining, reports: of_round(shared, &round) }
         }
-        NotExtended::Shorter => ExtendError::Shorter,
+        NotExtended::Shorter => ExtendError::WouldShorten,
     }
 }
 

@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::report::{InstanceReport, Reports, address, of_round};
 use crate::instance::Claim;
-use crate::protocol::Incumbent;
+use crate::protocol::CurrentHolder;
 use crate::runtime::Shared;
 use crate::runtime::hold::End;
 
@@ -29,7 +29,7 @@ pub enum Loss {
     #[error("the lease was taken over by {by} on {}", .instances.join(", "))]
     TakenOver {
         /// Who, as far as the stored value tells.
-        by: Incumbent,
+        by: CurrentHolder,
         /// The addresses of the instances that do not have it any more.
         instances: Vec<String>,
     },
@@ -37,7 +37,7 @@ pub enum Loss {
     #[error("its holder resumed the lease elsewhere: {by}")]
     ResumedElsewhere {
         /// Where, as far as the stored value tells.
-        by: Incumbent,
+        by: CurrentHolder,
         /// The addresses of the instances that have it for the other one.
         instances: Vec<String>,
     },
@@ -67,8 +67,8 @@ pub(crate) fn loss(shared: &Shared, claim: &Claim, end: End) -> Loss {
     let Some(value) = found.iter().find_map(|(_, value)| value.as_deref()) else {
         return Loss::Gone { instances };
     };
-    let by = Incumbent::from_value(value);
-    let holder = Incumbent::from_value(claim.value.as_bytes()).holder;
+    let by = CurrentHolder::from_value(value);
+    let holder = CurrentHolder::from_value(claim.value.as_bytes()).holder;
     if holder.is_some() && by.holder == holder {
         Loss::ResumedElsewhere { by, instances }
     } else {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::protocol::{Incumbent, QuorumError, TermsError};
+use crate::protocol::{CurrentHolder, QuorumError, TtlError};
 use crate::resource::ResourceError;
 
 mod convert;
@@ -23,11 +23,11 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 /// Who stands in the way of an acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Holding {
+pub struct HeldBy {
     /// The resource that is taken.
     pub resource: String,
     /// Who has it, as far as the stored value tells.
-    pub incumbent: Incumbent,
+    pub by: CurrentHolder,
     /// How many instances refused.
     pub refused_by: usize,
     /// How many instances there are.
@@ -36,10 +36,10 @@ pub struct Holding {
     pub earliest_expiry: Option<Duration>,
 }
 
-impl fmt::Display for Holding {
+impl fmt::Display for HeldBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, incumbent, refused_by, instances, .. } = self;
-        write!(f, "{resource:?} is held by {incumbent} ({refused_by} of {instances} instances refused")?;
+        let Self { resource, by, refused_by, instances, .. } = self;
+        write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
         match self.earliest_expiry {
             Some(expiry) => write!(f, ", the earliest key expires in {expiry:.1?})"),
             None => write!(f, ")"),
@@ -54,10 +54,10 @@ impl fmt::Display for Holding {
 pub enum AcquireError {
     /// Somebody else holds a resource.
     #[error("{0}")]
-    Contended(Box<Holding>),
+    Contended(Box<HeldBy>),
     /// Several clients hold minorities and nobody has a quorum; the next try settles it.
     #[error("nobody has a quorum, several clients hold some instances each: {0}")]
-    Split(Box<Holding>),
+    SplitVote(Box<HeldBy>),
     /// Too few instances answered. This is a failure of the instances, not contention.
     #[error("no quorum, {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
     NoQuorum {
@@ -82,16 +82,16 @@ pub enum AcquireError {
     },
     /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.
     #[error("the proposed fencing token was overtaken again and again; try again")]
-    Stale,
+    StaleToken,
     /// Other tries of this client for the same lock were under way all the time; nothing was sent.
     #[error("other tries of this client for the same lock were under way all the time")]
-    NoTurn,
+    QueueTimeout,
     /// The lock was won, but its future was not polled until too little of the ttl was left; it was
     /// given back.
     #[error(
         "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
     )]
-    NotTaken,
+    NotPolled,
     /// This machine's wall clock and the one that the instances agree on are more than a day apart. Fencing
     /// tokens come from clocks, and one that is far ahead would stand in the way of everybody, so
     /// nothing was sent.
@@ -193,7 +193,7 @@ pub enum ExtendError {
     },
     /// The ttl is below the lease's own, which could end it before its validity.
     #[error("an extend cannot shorten a lease; release it instead")]
-    Shorter,
+    WouldShorten,
     /// The request can never succeed as it is; nothing was sent.
     #[error("bad request: {0}")]
     BadRequest(#[from] BadRequest),
@@ -245,7 +245,7 @@ pub enum BadRequest {
     },
     /// The ttl protects nothing.
     #[error(transparent)]
-    Ttl(#[from] TermsError),
+    Ttl(#[from] TtlError),
     /// The ttl is above the client's `max_ttl`.
     #[error("a ttl of {ttl:?} is above max_ttl, {max_ttl:?}; raise max_ttl on every client of these instances")]
     TtlAboveMax {

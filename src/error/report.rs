@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{Answer, Cause, Incumbent, InstanceId, Refusal, Reply, Round};
+use crate::protocol::{Answer, Cause, CurrentHolder, InstanceId, Refusal, Reply, Round};
 use crate::runtime::Shared;
 
 /// What one instance answered, for people and for logs.
@@ -26,14 +26,14 @@ pub enum InstanceAnswer {
     Granted,
     /// It did not have the lock any more, or not yet, and has it again.
     Repaired,
-    /// Something stood in the way: the lock of this incumbent, as far as it told.
-    Refused(Option<Incumbent>),
+    /// Something stood in the way: the lock of this holder, as far as it told.
+    Refused(Option<CurrentHolder>),
     /// It deleted the lock.
     Deleted,
     /// There was nothing to release: the key was gone or foreign, or had never been asked for.
     Absent,
     /// It had stored a larger fencing token.
-    Stale,
+    StaleToken,
     /// It may have forgotten locks and does not vote, for this long as far as it is known.
     NotAdmitted(Option<Duration>),
     /// Nothing was sent to it, or what was sent had no effect.
@@ -50,11 +50,11 @@ impl fmt::Display for InstanceReport {
         match &self.answer {
             InstanceAnswer::Granted => write!(f, "granted")?,
             InstanceAnswer::Repaired => write!(f, "had lost the lock and has it again")?,
-            InstanceAnswer::Refused(Some(incumbent)) => write!(f, "held by {incumbent}")?,
+            InstanceAnswer::Refused(Some(by)) => write!(f, "held by {by}")?,
             InstanceAnswer::Refused(None) => write!(f, "refused")?,
             InstanceAnswer::Deleted => write!(f, "deleted")?,
             InstanceAnswer::Absent => return write!(f, "nothing to release"),
-            InstanceAnswer::Stale => write!(f, "had a larger fencing token")?,
+            InstanceAnswer::StaleToken => write!(f, "had a larger fencing token")?,
             InstanceAnswer::NotAdmitted(Some(left)) => write!(f, "in quarantine, {left:.1?} left")?,
             InstanceAnswer::NotAdmitted(None) => write!(f, "not admitted")?,
             // It took no time, and the cause says enough.
@@ -123,8 +123,10 @@ fn said(reply: &Reply) -> InstanceAnswer {
     match reply {
         Reply::Granted => InstanceAnswer::Granted,
         Reply::Repaired => InstanceAnswer::Repaired,
-        Reply::Refused(Refusal { value, .. }) => InstanceAnswer::Refused(value.as_deref().map(Incumbent::from_value)),
-        Reply::Stale { .. } => InstanceAnswer::Stale,
+        Reply::Refused(Refusal { value, .. }) => {
+            InstanceAnswer::Refused(value.as_deref().map(CurrentHolder::from_value))
+        }
+        Reply::Stale { .. } => InstanceAnswer::StaleToken,
         Reply::NotAdmitted { remaining } => InstanceAnswer::NotAdmitted(*remaining),
         Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone()),
         Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone()),

@@ -27,14 +27,14 @@ pub(crate) mod redis;
 pub(crate) mod roster;
 mod scripts;
 mod seldom;
+mod status;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod trouble;
-mod view;
 mod wire;
 
 pub(crate) use portion::portions;
-pub use view::{AdmissionView, InstanceView, Trouble};
+pub use status::{AdmissionStatus, InstanceStatus, Trouble};
 
 use std::fmt;
 use std::future::Future;
@@ -191,8 +191,8 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     fn obstacle(&self) -> Option<Cause>;
 
     /// Ends when the instance is connected, at once if it is.
-    fn connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+    fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
     /// How it does, without asking it.
-    fn view(&self) -> InstanceView;
+    fn status(&self) -> InstanceStatus;
 }

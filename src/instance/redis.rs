@@ -12,7 +12,7 @@ use super::connect::Dial;
 use super::connection;
 use super::known::Known;
 use super::link::Link;
-use super::view::{AdmissionView, InstanceView};
+use super::status::{AdmissionStatus, InstanceStatus};
 use super::{Call, Claim, Instance, Look, Renewal, Request, Sight};
 use crate::protocol::{Cause, Instant, Reply};
 
@@ -88,7 +88,7 @@ impl Instance for RedisInstance {
         }
     }
 
-    fn connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut reach = self.reach.clone();
         Box::pin(async move {
             if reach.wait_for(|reach| matches!(reach, Reach::Up(_))).await.is_err() {
@@ -97,37 +97,37 @@ impl Instance for RedisInstance {
         })
     }
 
-    fn view(&self) -> InstanceView {
+    fn status(&self) -> InstanceStatus {
         let known = self.known.get().clone();
-        let mut view = InstanceView {
+        let mut status = InstanceStatus {
             address: self.address().to_owned(),
             round_trip: known.round_trip,
             trouble: self.known.troubles.present(self.dial.clock.now()),
             last_error: known.last_error,
-            ..InstanceView::default()
+            ..InstanceStatus::default()
         };
         if let Some(about) = known.about {
-            view.is_master = Some(about.is_master);
-            view.version = about.version;
-            view.run_id = about.run_id;
-            view.evicts = about.evicts;
+            status.is_master = Some(about.is_master);
+            status.version = about.version;
+            status.run_id = about.run_id;
+            status.evicts = about.evicts;
         }
         match &*self.reach.borrow() {
             Reach::Up(link) => {
-                view.connected = true;
-                view.admission = AdmissionView::Off;
+                status.connected = true;
+                status.admission = AdmissionStatus::Off;
                 if let Some(guarded) = link.guarded() {
                     let standing = guarded.snapshot();
                     let left = standing.quarantine_left(self.dial.clock.now());
-                    view.admission =
-                        if left.is_zero() { AdmissionView::Admitted } else { AdmissionView::Quarantine(left) };
-                    view.clock_offset = Some(standing.watch().offset_ns() as f64 / 1e9);
-                    view.clock_steps = standing.watch().steps();
+                    status.admission =
+                        if left.is_zero() { AdmissionStatus::Admitted } else { AdmissionStatus::Quarantine(left) };
+                    status.clock_offset = Some(standing.watch().offset_ns() as f64 / 1e9);
+                    status.clock_steps = standing.watch().steps();
                 }
             }
-            Reach::Down(cause) => view.last_error = Some(cause.to_string()),
+            Reach::Down(cause) => status.last_error = Some(cause.to_string()),
         }
-        view
+        status
     }
 }
 

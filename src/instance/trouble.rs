@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::seldom::Seldom;
-use super::view::Trouble;
+use super::status::Trouble;
 use crate::protocol::{Cause, Instant, Reply};
 
 /// What stands between an instance and its votes, if anything.

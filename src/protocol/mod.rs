@@ -63,5 +63,5 @@ pub use round::{Answer, Round};
 pub use schedule::{RenewalPlan, RetryDelay, reconnect_delay};
 pub use standing::{Named, Raw, Remedy, Standing};
 pub use time::Instant;
-pub use validity::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, Terms, TermsError};
-pub use value::{Incumbent, Value};
+pub use validity::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, Terms, TtlError};
+pub use value::{CurrentHolder, Value};

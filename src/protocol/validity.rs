@@ -25,7 +25,7 @@ pub struct Terms {
 /// Why a ttl was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum TermsError {
+pub enum TtlError {
     /// The ttl is below one millisecond, the least that an instance can keep.
     ZeroTtl,
     /// The drift would eat at least half of the ttl.
@@ -37,7 +37,7 @@ pub enum TermsError {
     },
 }
 
-impl fmt::Display for TermsError {
+impl fmt::Display for TtlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ZeroTtl => {
@@ -50,7 +50,7 @@ impl fmt::Display for TermsError {
     }
 }
 
-impl std::error::Error for TermsError {}
+impl std::error::Error for TtlError {}
 
 impl Terms {
     /// A lease of `ttl` while clocks may differ in rate by `drift_ppm` parts per million.
@@ -60,15 +60,15 @@ impl Terms {
     ///
     /// # Errors
     /// When the ttl is zero, or less than twice its drift.
-    pub fn new(ttl: Duration, drift_ppm: u32) -> Result<Self, TermsError> {
+    pub fn new(ttl: Duration, drift_ppm: u32) -> Result<Self, TtlError> {
         let ttl = Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX / 1_000_000));
         if ttl.is_zero() {
-            return Err(TermsError::ZeroTtl);
+            return Err(TtlError::ZeroTtl);
         }
         let drift = drift_of(ttl, drift_ppm);
         let least = drift.saturating_mul(2);
         if ttl < least {
-            return Err(TermsError::TtlBelowDrift { ttl, least });
+            return Err(TtlError::TtlBelowDrift { ttl, least });
         }
         Ok(Self { ttl, drift })
     }
@@ -126,14 +126,11 @@ mod tests {
 
     #[test]
     fn ttls_that_protect_nothing_are_refused() {
-        assert_eq!(Terms::new(Duration::ZERO, 0), Err(TermsError::ZeroTtl));
-        assert_eq!(Terms::new(Duration::from_micros(999), 0), Err(TermsError::ZeroTtl));
-        assert!(matches!(
-            Terms::new(Duration::from_millis(4), DEFAULT_DRIFT_PPM),
-            Err(TermsError::TtlBelowDrift { .. })
-        ));
+        assert_eq!(Terms::new(Duration::ZERO, 0), Err(TtlError::ZeroTtl));
+        assert_eq!(Terms::new(Duration::from_micros(999), 0), Err(TtlError::ZeroTtl));
+        assert!(matches!(Terms::new(Duration::from_millis(4), DEFAULT_DRIFT_PPM), Err(TtlError::TtlBelowDrift { .. })));
         assert!(Terms::new(Duration::from_millis(5), DEFAULT_DRIFT_PPM).is_ok());
-        assert!(matches!(Terms::new(Duration::from_secs(1), 500_000), Err(TermsError::TtlBelowDrift { .. })));
+        assert!(matches!(Terms::new(Duration::from_secs(1), 500_000), Err(TtlError::TtlBelowDrift { .. })));
     }
 
     proptest! {

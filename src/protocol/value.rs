@@ -47,14 +47,14 @@ const MAX_SHOWN: usize = 200;
 /// Who holds a lock, as far as the stored value tells: the parts of a value of this library that
 /// are not secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Incumbent {
+pub struct CurrentHolder {
     /// The holder's identity; `None` if it gave none, or is a client of another library.
     pub holder: Option<String>,
     /// The label for people, usually `host/pid`; `None` for a client of another library.
     pub label: Option<String>,
 }
 
-impl Incumbent {
+impl CurrentHolder {
     /// Reads the parts of a value; a value of another library has none.
     #[doc(hidden)]
     #[must_use]
@@ -71,7 +71,7 @@ impl Incumbent {
     }
 }
 
-impl fmt::Display for Incumbent {
+impl fmt::Display for CurrentHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.holder, &self.label) {
             (Some(holder), Some(label)) => write!(f, "holder {holder:?} on {}", label.escape_debug()),
@@ -99,9 +99,9 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_that_are_not_secret_come_back(holder in ".*", label in ".*", nonce: u128) {
-            let incumbent = Incumbent::from_value(Value::new(&holder, nonce, &label).as_bytes());
-            prop_assert_eq!(incumbent.holder.unwrap_or_default(), holder);
-            prop_assert_eq!(incumbent.label.unwrap_or_default(), label);
+            let current = CurrentHolder::from_value(Value::new(&holder, nonce, &label).as_bytes());
+            prop_assert_eq!(current.holder.unwrap_or_default(), holder);
+            prop_assert_eq!(current.label.unwrap_or_default(), label);
         }
 
         #[test]
@@ -111,14 +111,14 @@ mod tests {
 
         #[test]
         fn any_bytes_are_an_incumbent(bytes: Vec<u8>) {
-            let _ = Incumbent::from_value(&bytes).to_string();
+            let _ = CurrentHolder::from_value(&bytes).to_string();
         }
     }
 
     #[test]
     fn what_others_have_written_is_shown_cut_and_escaped() {
         let label = format!("\u{1b}[2J\nbank {}", "x".repeat(100_000));
-        let shown = Incumbent::from_value(Value::new("", 1, &label).as_bytes()).to_string();
+        let shown = CurrentHolder::from_value(Value::new("", 1, &label).as_bytes()).to_string();
         assert!(shown.starts_with("a client on \\u{1b}[2J\\nbank xx") && shown.len() < 300, "{shown}");
     }
 
@@ -126,7 +126,7 @@ mod tests {
     fn a_value_is_never_printed() {
         let value = Value::new("me", 0xabcdef, "host/1");
         assert!(!format!("{value:?}").contains("abcdef"));
-        assert!(!Incumbent::from_value(value.as_bytes()).to_string().contains("abcdef"));
-        assert!(!Incumbent::from_value(b"secret").to_string().contains("secret"));
+        assert!(!CurrentHolder::from_value(value.as_bytes()).to_string().contains("abcdef"));
+        assert!(!CurrentHolder::from_value(b"secret").to_string().contains("secret"));
     }
 }

@@ -55,9 +55,9 @@ pub(crate) enum Failure {
     /// The round was lost.
     Lost(Box<Round>),
     /// Other tries of this client for the same lock were under way for as long as it could wait.
-    NoTurn,
+    QueueTimeout,
     /// It was won, but its caller did not poll until too little validity was left.
-    NotTaken,
+    NotPolled,
     /// The wait was over.
     DeadlinePassed {
         /// How long it waited.
@@ -70,7 +70,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// Whether a waiting acquire tries again.
     const fn may_pass(&self) -> bool {
-        matches!(self, Self::Lost(_) | Self::NoTurn | Self::NotTaken)
+        matches!(self, Self::Lost(_) | Self::QueueTimeout | Self::NotPolled)
     }
 }
 
@@ -178,7 +178,7 @@ async fn begin_in_turn(
 async fn in_time<T>(shared: &Shared, limit: Option<Duration>, wait: impl IntoFuture<Output = T>) -> Result<T, Failure> {
     let come = match limit {
         None => wait.await,
-        Some(limit) => timeout(limit, wait).await.map_err(|_| Failure::NoTurn)?,
+        Some(limit) => timeout(limit, wait).await.map_err(|_| Failure::QueueTimeout)?,
     };
     if shared.tries.are_closed() { Err(Failure::ShutDown) } else { Ok(come) }
 }
@@ -194,7 +194,7 @@ fn accept(shared: &Shared, wish: &Wish, offer: Offer) -> Result<Arc<Hold>, Failu
         offer.hold().end_for(later);
     }
     if offer.hold().remaining(&*shared.clock) < wish.terms.least_left() {
-        return Err(Failure::NotTaken); // P2, by the time at which it is relied on
+        return Err(Failure::NotPolled); // P2, by the time at which it is relied on
     }
     shared.keeper.take_up(offer.hold());
     for former in former {

@@ -169,10 +169,10 @@ impl Cleaning {
     fn retry_later(&mut self, id: InstanceId, going: &mut FuturesUnordered<BoxFuture<'static, Done>>) {
         let Some(instance) = self.instances.get(id.index()).filter(|_| !self.retrying.contains(id)) else { return };
         self.retrying.insert(id);
-        let connected = instance.connected();
+        let wait_connected = instance.wait_connected();
         going.push(Box::pin(async move {
             sleep(RETRY_PAUSE).await;
-            let _ = timeout(RETRY_WAIT, connected).await;
+            let _ = timeout(RETRY_WAIT, wait_connected).await;
             Done::Retry(id)
         }));
     }

@@ -42,7 +42,7 @@ fn client(server: &Server, admission: Admission) -> Outcome<Redlock> {
 /// Everything that a client does to a lock; what it says if it may not.
 async fn everything(server: &Server, admission: Admission) -> Result<(), String> {
     let redlock = client(server, admission).map_err(|error| error.to_string())?;
-    redlock.connected(ms(1_500)).await.map_err(|error| error.to_string())?;
+    redlock.wait_connected(ms(1_500)).await.map_err(|error| error.to_string())?;
     let mut guard = redlock
         .lock(LOCK)
         .renew(Renewal::Off)
@@ -113,7 +113,7 @@ fn without_info_the_error_says_what_to_grant_or_to_turn_off_and_off_works() -> O
 /// How long a lock that was kept for a while and then deleted is not known to be lost.
 async fn until_a_loss_is_known(server: &Server) -> Outcome<Duration> {
     let redlock = client(server, Admission::On)?;
-    redlock.connected(ms(1_500)).await?;
+    redlock.wait_connected(ms(1_500)).await?;
     let guard = redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?;
     let kept = tokio::time::timeout(2 * SHORT, guard.lost()).await;
     assert!(kept.is_err() && guard.is_valid(), "not kept by renewals: {kept:?}");

@@ -25,7 +25,7 @@ fn a_new_cluster_opens_by_itself_max_ttl_after_its_start() -> Outcome {
             let redlock = client_of(&fleet)?;
             let waiting = redlock.lock(LOCK).try_acquire().await;
             drop(waiting); // not connected yet, or in quarantine
-            redlock.connected(ms(5_000)).await?;
+            redlock.wait_connected(ms(5_000)).await?;
             let refused = redlock.lock(LOCK).try_acquire().await;
             let told =
                 matches!(&refused, Err(AcquireError::InQuarantine { remaining: Some(left), .. }) if *left <= SHORT);
@@ -51,7 +51,7 @@ fn a_cluster_that_was_never_used_opens_at_once_for_several_clients() -> Outcome 
             tokio::spawn(async move {
                 let work = async {
                     let redlock = redlock?;
-                    redlock.connected(ms(5_000)).await?;
+                    redlock.wait_connected(ms(5_000)).await?;
                     let lock = redlock.lock(format!("orders:{index}")).try_acquire().await?;
                     Ok::<_, Box<dyn std::error::Error + Send + Sync>>((redlock, lock))
                 };
@@ -83,7 +83,7 @@ fn a_lease_that_is_renewed_survives_a_restart_of_every_instance() -> Outcome {
             for server in restarts.iter() {
                 all_vote(&watcher).await?;
                 server.restart()?;
-                let down = || watcher.instances().iter().any(|view| !view.connected);
+                let down = || watcher.instances().iter().any(|status| !status.connected);
                 crate::support::until(ms(300), down).await;
             }
             all_vote(&watcher).await

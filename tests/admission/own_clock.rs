@@ -88,7 +88,7 @@ fn a_step_that_is_found_when_the_client_is_back_costs_one_quarantine() -> Outcom
         let client = builder.instance_timeout(ms(150)).build()?;
         for one_way in [19, 22, 25, 28, 31, 34, 37, 40] {
             proxy.forward()?;
-            client.connected(Duration::from_secs(10)).await?;
+            client.wait_connected(Duration::from_secs(10)).await?;
             let mut records = vec![record(&server)?];
             proxy.black_hole()?;
             machine.stand_still(Duration::from_secs(3_600));

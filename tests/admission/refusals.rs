@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, AdmissionView, BadRequest, Cause, NotUsable, Redlock};
+use redquorum::{AcquireError, AdmissionStatus, BadRequest, Cause, NotUsable, Redlock};
 use redquorum_testkit::{Fleet, Server};
 
 use crate::support::{LOCK, Outcome, SLACK, all_vote, ms, on_every_kind, resynchronise, until};
@@ -20,7 +20,7 @@ fn a_replica_is_not_used() -> Outcome {
         let replica = Server::start(&program)?;
         resynchronise(&replica, &master).await?;
         let redlock = builder([replica.address()]).build()?;
-        let error = redlock.connected(ms(3_000)).await.err().map(|error| error.to_string()).unwrap_or_default();
+        let error = redlock.wait_connected(ms(3_000)).await.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("it is a replica; locks need an independent master"), "{error}");
         let told = redlock.lock(LOCK).try_acquire().await;
         let Err(AcquireError::NoQuorum { reports, .. }) = told else { return Err("acquired on a replica".into()) };
@@ -40,12 +40,13 @@ fn one_process_under_two_addresses_has_one_vote() -> Outcome {
         let [first, second] = [fleet[0].address(), fleet[1].address()];
         let alias = first.replace("127.0.0.1", "localhost");
         let redlock = builder([first, alias, second]).build()?;
-        let two_up = || redlock.instances().iter().filter(|view| view.connected).count() == 2;
-        let said = |view: &redquorum::InstanceView| view.last_error.as_ref().is_some_and(|said| said.contains("same"));
+        let two_up = || redlock.instances().iter().filter(|status| status.connected).count() == 2;
+        let said =
+            |status: &redquorum::InstanceStatus| status.last_error.as_ref().is_some_and(|said| said.contains("same"));
         let refused = || two_up() && redlock.instances().iter().any(said);
         assert!(until(ms(5_000), refused).await, "{:?}", redlock.instances());
         let views = redlock.instances();
-        let error = views.iter().filter(|view| !view.connected).find_map(|view| view.last_error.clone());
+        let error = views.iter().filter(|status| !status.connected).find_map(|status| status.last_error.clone());
         let error = error.unwrap_or_default();
         assert!(error.contains("the same server process as"), "{error}");
         Ok(())
@@ -58,7 +59,7 @@ fn clients_with_different_max_ttl_do_not_share_an_instance() -> Outcome {
         let server = Server::start(&program)?;
         let first = builder([server.address()]).connect().await?;
         let other = builder([server.address()]).max_ttl(Duration::from_secs(9)).build()?;
-        let error = other.connected(ms(2_000)).await.err().map(|error| error.to_string()).unwrap_or_default();
+        let error = other.wait_connected(ms(2_000)).await.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("2000 ms") && error.contains("9000 ms"), "{error}");
         let above = first.lock(LOCK).ttl(Duration::from_secs(3)).try_acquire().await;
         assert!(matches!(above, Err(AcquireError::BadRequest(BadRequest::TtlAboveMax { .. }))), "{above:?}");
@@ -93,24 +94,24 @@ fn what_is_known_of_an_instance_is_shown() -> Outcome {
         let fleet = Fleet::from(vec![Server::start(&program)?, evicting.start()?, Server::start(&program)?]);
         let redlock = builder(fleet.addresses()).connect().await?;
         let waits = redlock.instances();
-        let in_quarantine = |view: &redquorum::InstanceView| matches!(view.admission, AdmissionView::Quarantine(left) if left <= SHORT && !left.is_zero());
+        let in_quarantine = |status: &redquorum::InstanceStatus| matches!(status.admission, AdmissionStatus::Quarantine(left) if left <= SHORT && !left.is_zero());
         assert!(waits.iter().any(in_quarantine), "{waits:?}");
         all_vote(&redlock).await?;
         fleet[2].kill()?;
         assert!(until(ms(3_000), || !redlock.instances()[2].connected).await);
         let views = redlock.instances();
-        for (view, server) in views.iter().zip(fleet.iter()).take(2) {
-            assert!(server.address().ends_with(&view.address), "{view:?}");
-            assert!(view.connected && view.is_master == Some(true));
-            assert_eq!(view.version.to_lowercase(), server.program().to_string().to_lowercase());
-            assert_eq!(Some(&view.run_id), server.info("server", "run_id")?.as_ref());
-            assert_eq!(view.admission, AdmissionView::Admitted);
-            assert!(view.clock_offset.is_some() && view.clock_steps == 0);
-            assert!(view.round_trip.is_some_and(|trip| trip < Duration::from_secs(1)), "{view:?}");
+        for (status, server) in views.iter().zip(fleet.iter()).take(2) {
+            assert!(server.address().ends_with(&status.address), "{status:?}");
+            assert!(status.connected && status.is_master == Some(true));
+            assert_eq!(status.version.to_lowercase(), server.program().to_string().to_lowercase());
+            assert_eq!(Some(&status.run_id), server.info("server", "run_id")?.as_ref());
+            assert_eq!(status.admission, AdmissionStatus::Admitted);
+            assert!(status.clock_offset.is_some() && status.clock_steps == 0);
+            assert!(status.round_trip.is_some_and(|trip| trip < Duration::from_secs(1)), "{status:?}");
         }
         assert_eq!(views[0].evicts, None);
         assert_eq!(views[1].evicts.as_deref(), Some("allkeys-lru"));
-        assert_eq!(views[2].admission, AdmissionView::Unknown);
+        assert_eq!(views[2].admission, AdmissionStatus::Unknown);
         assert!(views[2].last_error.is_some());
         Ok(())
     })

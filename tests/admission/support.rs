@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionView, Builder, Guard, Redlock, Renewal};
+use redquorum::{Admission, AdmissionStatus, Builder, Guard, Redlock, Renewal};
 use redquorum_testkit::{Fleet, Program, Server, ServerBuilder};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -196,7 +196,10 @@ pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
 /// Waits until every instance votes, a quarantine at the most.
 pub(crate) async fn all_vote(redlock: &Redlock) -> Outcome {
     let vote = || {
-        redlock.instances().iter().all(|view| matches!(view.admission, AdmissionView::Admitted | AdmissionView::Off))
+        redlock
+            .instances()
+            .iter()
+            .all(|status| matches!(status.admission, AdmissionStatus::Admitted | AdmissionStatus::Off))
     };
     let in_time = until(TTL + SLACK, vote).await;
     assert!(in_time, "still not admitted: {:?}", redlock.instances());

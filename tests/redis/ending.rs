@@ -43,9 +43,9 @@ fn a_client_whose_runtime_has_ended_is_not_connected() {
         let redlock = first.block_on(client_of(&fleet));
         drop(first);
         runtime().block_on(async {
-            let error = redlock.connected(ms(100)).await.unwrap_err();
+            let error = redlock.wait_connected(ms(100)).await.unwrap_err();
             assert!(error.to_string().contains("has ended"), "{error}");
-            assert!(redlock.instances().iter().all(|view| !view.connected), "{:?}", redlock.instances());
+            assert!(redlock.instances().iter().all(|status| !status.connected), "{:?}", redlock.instances());
             let error = redlock.lock("a").try_acquire().await.unwrap_err();
             assert!(error.to_string().contains("has ended"), "{error}");
         });

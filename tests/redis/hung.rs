@@ -29,7 +29,7 @@ async fn p99(redlock: &Redlock) -> Duration {
 }
 
 fn are_down(redlock: &Redlock, count: usize) -> bool {
-    redlock.instances().iter().take(count).all(|view| !view.connected)
+    redlock.instances().iter().take(count).all(|status| !status.connected)
 }
 
 /// Goes on acquiring until the client knows that the first `count` instances are down.

@@ -23,11 +23,11 @@ fn a_lock_of_another_library_excludes_ours() {
         }
         let error = redlock.lock("a").try_acquire().await.unwrap_err();
         assert!(error.to_string().contains("a client of another kind"), "{error}");
-        let AcquireError::Contended(holding) = error else { panic!("{error}") };
-        assert_eq!((holding.resource.as_str(), holding.instances), ("a", 5));
-        assert_eq!((holding.incumbent.holder, holding.incumbent.label), (None, None));
-        assert!(holding.refused_by <= 3);
-        assert!(holding.earliest_expiry.is_some_and(|left| left <= secs(5) && left > ms(500)));
+        let AcquireError::Contended(held_by) = error else { panic!("{error}") };
+        assert_eq!((held_by.resource.as_str(), held_by.instances), ("a", 5));
+        assert_eq!((held_by.by.holder, held_by.by.label), (None, None));
+        assert!(held_by.refused_by <= 3);
+        assert!(held_by.earliest_expiry.is_some_and(|left| left <= secs(5) && left > ms(500)));
         free_within(ms(500), &fleet[3..]).await; // where it was free
         assert!(fleet.iter().take(3).all(|server| value_of(server, "a").as_deref() == Some("theirs")));
         for server in fleet.iter().take(3) {
@@ -58,9 +58,9 @@ fn our_own_holder_is_named_to_others() {
         let fleet = fleet_of(&program, 5);
         let (ours, other) = (client_of(&fleet).await, client_of(&fleet).await);
         let _guard = held(&ours, "a").await;
-        let AcquireError::Contended(holding) = other.lock("a").try_acquire().await.unwrap_err() else { panic!() };
-        assert_eq!(holding.incumbent.label.as_deref(), Some("ours"));
-        assert!(holding.earliest_expiry.is_some_and(|left| left <= secs(10) && left > secs(5)));
+        let AcquireError::Contended(held_by) = other.lock("a").try_acquire().await.unwrap_err() else { panic!() };
+        assert_eq!(held_by.by.label.as_deref(), Some("ours"));
+        assert!(held_by.earliest_expiry.is_some_and(|left| left <= secs(10) && left > secs(5)));
     });
 }
 
@@ -74,8 +74,8 @@ fn a_key_of_another_type_is_in_the_way_and_stays() {
         }
         for names in [vec!["a"], vec!["a", "b"], vec!["0", "a"]] {
             let error = redlock.lock(names).try_acquire().await.unwrap_err();
-            let AcquireError::Contended(holding) = error else { panic!("{error}") };
-            assert_eq!((holding.resource.as_str(), holding.earliest_expiry), ("a", None));
+            let AcquireError::Contended(held_by) = error else { panic!("{error}") };
+            assert_eq!((held_by.resource.as_str(), held_by.earliest_expiry), ("a", None));
         }
         let only_the_list = || fleet.iter().all(|server| server.keys().unwrap() == ["a"]);
         assert!(eventually(PATIENCE, only_the_list).await);

@@ -20,8 +20,8 @@ async fn survives(fleet: &Fleet, before_the_end: fn(&Server)) {
     for redlock in [&ours, &other] {
         all_vote(redlock).await;
     }
-    let AcquireError::Contended(holding) = other.lock("a").try_acquire().await.unwrap_err() else { panic!() };
-    assert_eq!(holding.incumbent.label.as_deref(), Some("ours"));
+    let AcquireError::Contended(held_by) = other.lock("a").try_acquire().await.unwrap_err() else { panic!() };
+    assert_eq!(held_by.by.label.as_deref(), Some("ours"));
     guard.extend().await.unwrap();
     assert!(guard.release().await.unwrap().was_still_held);
     pair(&other, "a").await;

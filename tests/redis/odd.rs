@@ -115,7 +115,7 @@ fn a_server_that_can_never_vote_does_not_look_healthy() {
         let mut addresses = fleet.addresses();
         addresses[1..].iter_mut().for_each(|address| *address = address.replace("redis://", "redis://locker:pw@"));
         let redlock = ready(with_admission(&fleet).instances(addresses)).await;
-        let troubles = || redlock.instances().into_iter().map(|view| view.trouble).collect::<Vec<_>>();
+        let troubles = || redlock.instances().into_iter().map(|status| status.trouble).collect::<Vec<_>>();
         assert_eq!(troubles(), [None, None, None]);
 
         assert!(redlock.lock("a").try_acquire().await.is_err());
@@ -138,12 +138,12 @@ fn one_process_at_two_addresses_has_one_vote() {
         let twice = fleet[1].address().replace("127.0.0.1", "localhost");
         let addresses = [fleet[0].address(), fleet[1].address(), twice];
         let redlock = Redlock::builder().instances(addresses).build().unwrap();
-        let connected = || redlock.instances().iter().filter(|view| view.connected).count();
+        let connected = || redlock.instances().iter().filter(|status| status.connected).count();
         assert!(eventually(PATIENCE, || connected() == 2).await);
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(connected(), 2);
-        let said = |view: &redquorum::InstanceView| view.last_error.clone().unwrap_or_default();
-        let same = |view: &redquorum::InstanceView| said(view).contains("same server process");
+        let said = |status: &redquorum::InstanceStatus| status.last_error.clone().unwrap_or_default();
+        let same = |status: &redquorum::InstanceStatus| said(status).contains("same server process");
         assert!(redlock.instances().iter().any(same), "{:?}", redlock.instances());
     });
 }

@@ -22,12 +22,12 @@ async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error:
     guard.release().await?; // or drop it: the release then goes on in the background
 
     // Runs work under a lock, and drops it where it waits if the lock is lost.
-    let ran = redlock.lock("job:nightly").run(async |lease| lease.fencing_token().as_i64()).await?;
-    println!("the work gave {}", ran.output);
+    let run = redlock.lock("job:nightly").run(async |lease| lease.fencing_token().as_i64()).await?;
+    println!("the work gave {}", run.output);
 
     match redlock.lock("orders:42").try_acquire().await {
         Ok(guard) => drop(guard),
-        Err(AcquireError::Contended(holding)) => println!("somebody else has it: {holding}"),
+        Err(AcquireError::Contended(held_by)) => println!("somebody else has it: {held_by}"),
         Err(error) => println!("the instances are the problem: {error}"),
     }
     // The runtime ends with `main`, and what goes on in the background with it: wait for that first.

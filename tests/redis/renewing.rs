@@ -115,8 +115,8 @@ fn a_holder_resumes_from_another_client_and_the_former_is_told_at_once() {
         assert!(!former.release().await.unwrap().was_still_held);
         let other = Holder::from("order:7");
         let error = one.lock("a").holder(other).try_acquire().await.unwrap_err();
-        let AcquireError::Contended(holding) = error else { panic!("{error:?}") };
-        assert_eq!(holding.incumbent.holder.as_deref(), Some("order:7%"));
+        let AcquireError::Contended(held_by) = error else { panic!("{error:?}") };
+        assert_eq!(held_by.by.holder.as_deref(), Some("order:7%"));
         assert!(resumed.release().await.unwrap().was_still_held);
         free_within(PATIENCE, &fleet).await;
     });

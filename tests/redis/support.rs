@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use redquorum::{
-    AcquireError, Admission, AdmissionView, Builder, Guard, InstanceReport, InstanceView, Redlock, Renewal,
+    AcquireError, Admission, AdmissionStatus, Builder, Guard, InstanceReport, InstanceStatus, Redlock, Renewal,
 };
 use redquorum_testkit::{Fleet, Program, Server};
 use tokio::time::{sleep, timeout};
@@ -89,8 +89,8 @@ pub(crate) async fn all_vote(redlock: &Redlock) {
     assert!(vote, "{:?}", redlock.instances());
 }
 
-pub(crate) fn votes(view: &InstanceView) -> bool {
-    view.connected && matches!(view.admission, AdmissionView::Admitted | AdmissionView::Off)
+pub(crate) fn votes(status: &InstanceStatus) -> bool {
+    status.connected && matches!(status.admission, AdmissionStatus::Admitted | AdmissionStatus::Off)
 }
 
 /// Asks every few milliseconds until it is true; false if it was not within `limit`.

@@ -181,7 +181,7 @@ fn servers_that_do_not_say_what_they_are_are_told_so() {
             let redlock = Redlock::builder().instances(&addresses).build().unwrap();
             let said = || {
                 let instances = redlock.instances();
-                instances.into_iter().map(|view| view.last_error.unwrap_or_default()).collect::<Vec<_>>()
+                instances.into_iter().map(|status| status.last_error.unwrap_or_default()).collect::<Vec<_>>()
             };
             let words = format!("does not tell {field}");
             assert!(eventually(PATIENCE, || said().iter().all(|said| said.contains(&words))).await, "{:?}", said());

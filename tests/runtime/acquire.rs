@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redquorum::testing::{Hang, Requests, TestInstance};
-use redquorum::{AcquireError, BadRequest, ResourceError, TermsError};
+use redquorum::{AcquireError, BadRequest, ResourceError, TtlError};
 
 use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, secs, settle, timed};
 
@@ -21,9 +21,9 @@ async fn bad_input_sends_nothing() {
     let twice = is_bad(redlock.lock(["a", "a"]).try_acquire().await);
     assert!(matches!(twice, BadRequest::Resources(ResourceError::DuplicateResource { .. })));
     let zero = is_bad(redlock.lock("a").ttl(Duration::ZERO).acquire().await);
-    assert_eq!(zero, BadRequest::Ttl(TermsError::ZeroTtl));
+    assert_eq!(zero, BadRequest::Ttl(TtlError::ZeroTtl));
     let drift = is_bad(redlock.lock("a").ttl(ms(4)).acquire().await);
-    assert!(matches!(drift, BadRequest::Ttl(TermsError::TtlBelowDrift { .. })));
+    assert!(matches!(drift, BadRequest::Ttl(TtlError::TtlBelowDrift { .. })));
     let long = is_bad(redlock.lock("a").ttl(ms(10_001)).try_acquire().await);
     assert!(matches!(long, BadRequest::TtlAboveMax { .. }));
     settle().await;
@@ -88,9 +88,9 @@ async fn a_foreign_redlock_client_and_this_one_exclude_each_other() {
         assert!(cluster.instance(index).set_if_absent("a", "foreign", secs(5)));
     }
     let result = redlock.lock("a").try_acquire().await;
-    let Err(AcquireError::Contended(holding)) = result else { panic!("{result:?}") };
-    assert_eq!((holding.refused_by, holding.earliest_expiry), (2, Some(secs(5))));
-    assert_eq!(holding.incumbent.to_string(), "a client of another kind");
+    let Err(AcquireError::Contended(held_by)) = result else { panic!("{result:?}") };
+    assert_eq!((held_by.refused_by, held_by.earliest_expiry), (2, Some(secs(5))));
+    assert_eq!(held_by.by.to_string(), "a client of another kind");
     tokio::time::sleep(secs(5)).await;
     let _guard = held(&redlock, "a").await;
     let free = cluster.instances().filter(|i| i.set_if_absent("a", "foreign", secs(5))).count();
@@ -103,7 +103,7 @@ async fn several_resources_are_all_or_nothing_on_each_instance() {
     cluster.instance(0).set_other_type("c");
     cluster.instance(1).set("b", "foreign");
     let result = redlock.lock(["a", "b", "c"]).try_acquire().await;
-    assert!(matches!(result, Err(AcquireError::Contended(_) | AcquireError::Split(_))), "{result:?}");
+    assert!(matches!(result, Err(AcquireError::Contended(_) | AcquireError::SplitVote(_))), "{result:?}");
     settle().await;
     assert_eq!(how_many_have(&cluster, "a"), 0);
     assert_eq!(cluster.instance(1).keys(), ["b"]);
@@ -128,7 +128,7 @@ async fn refused_by_few_and_unanswered_by_the_rest_is_not_called_held() {
 async fn connected_returns_with_a_quorum_and_names_those_missing() {
     let (cluster, redlock) = cluster_of(5);
     cluster.instances().take(3).for_each(TestInstance::stop);
-    let (result, took) = timed(redlock.connected(secs(1))).await;
+    let (result, took) = timed(redlock.wait_connected(secs(1))).await;
     let error = result.unwrap_err();
     assert_eq!((error.connected, error.needed, took), (2, 3, secs(1)));
     assert_eq!(error.reports.len(), 3);
@@ -137,7 +137,7 @@ async fn connected_returns_with_a_quorum_and_names_those_missing() {
         tokio::time::sleep(ms(300)).await;
         starting.instance(2).start();
     });
-    let (result, took) = timed(redlock.connected(secs(1))).await;
+    let (result, took) = timed(redlock.wait_connected(secs(1))).await;
     assert!(result.is_ok());
     // Those that are still missing are waited for a little longer.
     assert!((ms(300)..=ms(300) + TIMEOUT + ms(5)).contains(&took), "{took:?}");

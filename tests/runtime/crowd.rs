@@ -63,7 +63,7 @@ async fn a_single_try_waits_for_its_turn_no_longer_than_for_an_answer() {
     while let Some(tried) = crowd.join_next().await {
         match tried.unwrap() {
             (Err(AcquireError::NoQuorum { .. }), took) if took <= TIMEOUT * 2 => answered += 1,
-            (Err(AcquireError::NoTurn), took) if took == TIMEOUT => turned_away += 1,
+            (Err(AcquireError::QueueTimeout), took) if took == TIMEOUT => turned_away += 1,
             other => panic!("{other:?}"),
         }
     }

@@ -72,7 +72,7 @@ async fn refusals_of_the_acquire_itself_count_however_late_they_come() {
         let guard = held(&redlock, "a").await;
         sleep(secs(1)).await;
         assert!(guard.is_valid());
-        assert_eq!(guard.footing().instances, 3);
+        assert_eq!(guard.redundancy().held_on, 3);
         cluster.instances().take(2).for_each(TestInstance::stop); // they say no more
         assert!(cluster.instance(2).remove("a"));
         sleep(ms(2_400)).await;
@@ -86,14 +86,14 @@ async fn a_lease_says_on_how_many_instances_it_rests() {
     cluster.instance(0).stop();
     cluster.instance(1).slow_down(ms(20), ms(20));
     let guard = held(&redlock, "a").await;
-    let footing = guard.footing();
-    assert_eq!((footing.instances, footing.of, footing.quorum, footing.spare()), (3, 5, 3, 0));
+    let redundancy = guard.redundancy();
+    assert_eq!((redundancy.held_on, redundancy.instances, redundancy.quorum, redundancy.spare()), (3, 5, 3, 0));
     sleep(ms(41)).await;
-    assert_eq!((guard.footing().instances, guard.lease().footing().spare()), (4, 1));
+    assert_eq!((guard.redundancy().held_on, guard.lease().redundancy().spare()), (4, 1));
     cluster.instance(0).start();
     sleep(secs(4)).await;
-    assert_eq!(guard.footing().instances, 5, "the renewal has set it there");
+    assert_eq!(guard.redundancy().held_on, 5, "the renewal has set it there");
     cluster.instance(2).stop();
     sleep(secs(4)).await;
-    assert_eq!(guard.footing().instances, 4);
+    assert_eq!(guard.redundancy().held_on, 4);
 }

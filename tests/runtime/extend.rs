@@ -89,11 +89,11 @@ async fn an_extend_leaves_a_key_of_somebody_else_alone() {
 async fn an_extend_never_shortens() {
     let (cluster, redlock) = cluster_of(3);
     let mut guard = redlock.lock("a").ttl(secs(5)).try_acquire().await.unwrap();
-    assert!(matches!(guard.extend_to(secs(4)).await, Err(ExtendError::Shorter)));
+    assert!(matches!(guard.extend_to(secs(4)).await, Err(ExtendError::WouldShorten)));
     assert!(matches!(guard.extend_to(secs(11)).await, Err(ExtendError::BadRequest(_))));
     assert_eq!(cluster.requests().extend, 0);
     assert_eq!(guard.extend_to(secs(6)).await.unwrap(), ms(5_938));
-    assert!(matches!(guard.extend_to(secs(5)).await, Err(ExtendError::Shorter)));
+    assert!(matches!(guard.extend_to(secs(5)).await, Err(ExtendError::WouldShorten)));
 }
 
 #[tokio::test(start_paused = true)]

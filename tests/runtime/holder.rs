@@ -124,8 +124,8 @@ async fn another_holder_is_refused_and_sees_who_it_is() {
     for client in [&redlock, &elsewhere] {
         for holder in ["you", "", "m", "mee", "ME", "me:", "me%", ":me", "me:0"] {
             let error = try_as(client, holder, "a").await.unwrap_err();
-            let AcquireError::Contended(holding) = error else { panic!("{error:?}") };
-            assert_eq!(holding.incumbent.holder.as_deref(), Some("me"), "{holder:?}");
+            let AcquireError::Contended(held_by) = error else { panic!("{error:?}") };
+            assert_eq!(held_by.by.holder.as_deref(), Some("me"), "{holder:?}");
         }
     }
     settle().await;
@@ -141,8 +141,8 @@ async fn names_of_holders_do_not_mix_up() {
         let guard = held_by(&one, holder, "a").await;
         for other in names.iter().filter(|other| **other != holder) {
             let error = try_as(&two, other, "a").await.unwrap_err();
-            let AcquireError::Contended(holding) = error else { panic!("{other:?} for {holder:?}: {error:?}") };
-            assert_eq!(holding.incumbent.holder.as_deref(), Some(holder));
+            let AcquireError::Contended(held_by) = error else { panic!("{other:?} for {holder:?}: {error:?}") };
+            assert_eq!(held_by.by.holder.as_deref(), Some(holder));
         }
         let resumed = held_by(&two, holder, "a").await;
         assert!(!guard.release().await.unwrap().was_still_held);
@@ -156,8 +156,8 @@ async fn an_empty_text_is_no_identity() {
     let (_cluster, redlock) = renewing(3);
     let _guard = held_by(&redlock, "", "a").await;
     let error = try_as(&redlock, "", "a").await.unwrap_err();
-    let AcquireError::Contended(holding) = error else { panic!("{error:?}") };
-    assert_eq!(holding.incumbent.holder, None);
+    let AcquireError::Contended(held_by) = error else { panic!("{error:?}") };
+    assert_eq!(held_by.by.holder, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,20 +43,20 @@ async fn work_that_takes_many_ttls_runs_to_its_end_and_gives_its_output() {
         }
         lease.fencing_token()
     });
-    let (ran, took) = timed(working).await;
-    let ran = ran.unwrap();
+    let (run, took) = timed(working).await;
+    let run = run.unwrap();
     assert_eq!(took, secs(100));
-    assert!(ran.released.unwrap().was_still_held);
-    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.closed()), Some(ran.output.closed()));
+    assert!(run.released.unwrap().was_still_held);
+    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.closed()), Some(run.output.closed()));
     assert!(cluster.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_works_own_error_is_its_output() {
     let (cluster, redlock) = renewing(3);
-    let ran = redlock.lock("a").run(async |_| Err::<(), _>("not today")).await.unwrap();
-    assert_eq!(ran.output, Err("not today"));
-    assert!(ran.released.unwrap().was_still_held);
+    let run = redlock.lock("a").run(async |_| Err::<(), _>("not today")).await.unwrap();
+    assert_eq!(run.output, Err("not today"));
+    assert!(run.released.unwrap().was_still_held);
     assert!(cluster.keys().is_empty());
 }
 
@@ -124,7 +124,7 @@ async fn a_panic_of_the_work_comes_through_and_the_lock_is_released() {
                 }
                 panic!("as planned")
             };
-            redlock.lock("a").run(work).await.map(|_: redquorum::Ran<()>| ())
+            redlock.lock("a").run(work).await.map(|_: redquorum::RunOutput<()>| ())
         });
         assert!(panicked.await.unwrap_err().is_panic());
         settle().await;
@@ -156,10 +156,10 @@ async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
         hang_first(&hanging, 3, Hang::Stopped);
         Err::<(), _>("the work's own")
     };
-    let (ran, took) = timed(redlock.lock("a").run(work)).await;
-    let ran = ran.unwrap();
-    assert_eq!(ran.output, Err("the work's own"));
-    assert!(matches!(ran.released, Err(ReleaseError::Unconfirmed { .. })), "{:?}", ran.released);
+    let (run, took) = timed(redlock.lock("a").run(work)).await;
+    let run = run.unwrap();
+    assert_eq!(run.output, Err("the work's own"));
+    assert!(matches!(run.released, Err(ReleaseError::Unconfirmed { .. })), "{:?}", run.released);
     assert_eq!(took, TIMEOUT);
     cluster.instances().for_each(TestInstance::resume);
     settle().await;
@@ -170,7 +170,7 @@ async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
 async fn work_that_ends_after_its_lock_was_deleted_unseen_learns_that_from_the_release() {
     let (cluster, redlock) = cluster_of(3);
     let flushing = cluster.clone();
-    let ran = redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
-    assert!(!ran.released.unwrap().was_still_held);
+    let run = redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
+    assert!(!run.released.unwrap().was_still_held);
     assert_eq!(how_many_have(&cluster, "a"), 0);
 }

@@ -49,7 +49,7 @@ async fn a_holder_waits_for_its_turn_as_long_as_it_waits_for_the_lock() {
     settle().await;
     let (second, took) = timed(acquire(ms(50))).await;
     let Err(AcquireError::DeadlinePassed { last, .. }) = second else { panic!("{second:?}") };
-    assert!(matches!(*last, AcquireError::NoTurn), "{last:?}");
+    assert!(matches!(*last, AcquireError::QueueTimeout), "{last:?}");
     assert_eq!(took, ms(50));
     assert!(acquire(ms(120)).await.is_ok(), "the first has won by then");
 }
@@ -65,7 +65,7 @@ async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_e
     assert!(cluster.keys().is_empty());
     assert_eq!(cluster.requests().extend, 0);
     let late = come(&mut tried).unwrap();
-    assert!(matches!(late, Err(AcquireError::NotTaken)), "{late:?}");
+    assert!(matches!(late, Err(AcquireError::NotPolled)), "{late:?}");
     let guard = waiting.await.unwrap();
     assert_eq!(guard.remaining(), ms(9_898), "it was won anew");
 }
@@ -172,7 +172,7 @@ fn after_the_runtime_of_a_client_has_ended_its_calls_say_so_at_once() {
         assert!(told.contains("runtime") && guard.is_valid(), "{told}");
         let told = released.release().await.unwrap_err().to_string();
         assert!(told.contains("runtime"), "{told}");
-        let told = redlock.connected(secs(1)).await.unwrap_err().to_string();
+        let told = redlock.wait_connected(secs(1)).await.unwrap_err().to_string();
         assert!(told.contains("runtime"), "{told}");
     });
 }

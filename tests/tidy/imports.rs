@@ -25,7 +25,7 @@ const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];
 
 const RULES: &[Rule] = &[
     rule("protocol/", &["protocol::*"], &[]),
-    rule("instance/mod.rs", &["protocol::*", "resource", "instance::portion", "instance::view"], NEUTRAL),
+    rule("instance/mod.rs", &["protocol::*", "resource", "instance::portion", "instance::status"], NEUTRAL),
     rule("instance/memory/", &["protocol::*", "resource", "instance", "instance::memory::*", "clock"], &["tokio"]),
     rule("instance/address.rs", &[], &["redis"]),
     rule("instance/wire.rs", &["instance::address", "instance::frames", "instance::tls"], &["tokio"]),

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 pub use faults::{Hang, Requests};
 pub(crate) use server::Server;
 
-use super::{AdmissionView, Call, Instance, InstanceView, Request};
+use super::{AdmissionStatus, Call, Instance, InstanceStatus, Request};
 use crate::protocol::{Cause, Instant, Reply};
 
 /// As in `link.rs`: after this many unanswered requests in a row an instance counts as silent.
@@ -88,18 +88,18 @@ impl Instance for MemoryInstance {
         obstacle(&self.server, &self.silence)
     }
 
-    fn view(&self) -> InstanceView {
+    fn status(&self) -> InstanceStatus {
         let obstacle = self.obstacle();
-        InstanceView {
+        InstanceStatus {
             address: self.address().to_owned(),
             connected: obstacle.is_none(),
-            admission: if obstacle.is_none() { AdmissionView::Off } else { AdmissionView::Unknown },
+            admission: if obstacle.is_none() { AdmissionStatus::Off } else { AdmissionStatus::Unknown },
             last_error: obstacle.map(|cause| cause.to_string()),
-            ..InstanceView::default()
+            ..InstanceStatus::default()
         }
     }
 
-    fn connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let (server, silence) = (Arc::clone(&self.server), Arc::clone(&self.silence));
         Box::pin(async move {
             let mut changes = server.changes();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Admission, AdmissionView, Guard, Redlock};
+use redquorum::{AcquireError, Admission, AdmissionStatus, Guard, Redlock};
 use rslock::{Lock, LockError, LockManager};
 use tokio::time::timeout;
 
@@ -66,10 +66,10 @@ impl Subject {
     /// `votes`, `quarantine` or `away`, for each instance; nothing where the library does not tell.
     pub(crate) fn sees(&self) -> Vec<&'static str> {
         let Self::Ours(redlock) = self else { return Vec::new() };
-        let state = |view: &redquorum::InstanceView| match view.admission {
-            _ if !view.connected => "away",
-            AdmissionView::Quarantine(_) => "quarantine",
-            AdmissionView::Admitted | AdmissionView::Off => "votes",
+        let state = |status: &redquorum::InstanceStatus| match status.admission {
+            _ if !status.connected => "away",
+            AdmissionStatus::Quarantine(_) => "quarantine",
+            AdmissionStatus::Admitted | AdmissionStatus::Off => "votes",
             _ => "away",
         };
         redlock.instances().iter().map(state).collect()
@@ -78,7 +78,7 @@ impl Subject {
 
 const fn answer(error: &AcquireError) -> Answer {
     match error {
-        AcquireError::Contended(_) | AcquireError::Split(_) | AcquireError::Stale => Answer::Held,
+        AcquireError::Contended(_) | AcquireError::SplitVote(_) | AcquireError::StaleToken => Answer::Held,
         _ => Answer::Failed,
     }
 }

@@ -8,7 +8,7 @@ use crate::protocol::Cause;
 /// [`Redlock::instances`](crate::Redlock::instances).
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct InstanceView {
+pub struct InstanceStatus {
     /// The address without credentials.
     pub address: String,
     /// Whether requests can be sent to it now.
@@ -20,7 +20,7 @@ pub struct InstanceView {
     /// The id of the server process; empty until it was asked. A restart changes it.
     pub run_id: String,
     /// Whether it may vote.
-    pub admission: AdmissionView,
+    pub admission: AdmissionStatus,
     /// Its clock minus this client's deciding clock, in seconds. Only changes are of interest: the
     /// deciding clock begins anywhere.
     pub clock_offset: Option<f64>,
@@ -50,7 +50,7 @@ pub struct Trouble {
 /// Whether an instance may vote: only one that cannot have forgotten locks does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum AdmissionView {
+pub enum AdmissionStatus {
     /// Not known, because it is not connected.
     #[default]
     Unknown,
