@@ -10,7 +10,7 @@ use crate::lease::{LeaseView, Redundancy};
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::extend::extend;
-use crate::runtime::hold::Hold;
+use crate::runtime::held_lease::HeldLease;
 use crate::runtime::release::release;
 
 /// A lock that is held, for as long as [`remaining`](Self::remaining) says.
@@ -36,8 +36,8 @@ pub struct Released {
 }
 
 impl Guard {
-    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, hold: Arc<Hold>) -> Self {
-        Self { lease: LeaseView::new(shared, hold), settings, has_left: false }
+    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, held: Arc<HeldLease>) -> Self {
+        Self { lease: LeaseView::new(shared, held), settings, has_left: false }
     }
 
     /// The number to store with what the lock protects; larger for every later holder.
@@ -123,7 +123,7 @@ impl Guard {
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
     /// quorum answered in time, which may be tried again.
     pub async fn extend(&mut self) -> Result<Duration, ExtendError> {
-        let ttl = self.lease.hold.claim().ttl;
+        let ttl = self.lease.held.claim().ttl;
         self.extend_with(Some(ttl)).await
     }
 
@@ -140,8 +140,8 @@ impl Guard {
 
     async fn extend_with(&mut self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
         let terms = self.settings.terms(ttl)?;
-        let LeaseView { shared, hold } = &self.lease;
-        extend(shared, hold, terms).await.map_err(|failure| extend_error(shared, failure))
+        let LeaseView { shared, held } = &self.lease;
+        extend(shared, held, terms).await.map_err(|failure| extend_error(shared, failure))
     }
 
     /// Releases the lock and waits until a quorum of instances has answered.
@@ -158,9 +158,9 @@ impl Guard {
     /// background, and the keys expire with their ttl at the latest; there is nothing to repeat.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.has_left = true;
-        let LeaseView { shared, hold } = &self.lease;
-        let (is_valid, is_gone) = (self.is_valid(), hold.is_gone());
-        let Some((request, asked)) = shared.keeper.leave(hold) else {
+        let LeaseView { shared, held } = &self.lease;
+        let (is_valid, is_gone) = (self.is_valid(), held.is_gone());
+        let Some((request, asked)) = shared.keep_alive.drop_guard(held) else {
             return Ok(Released { was_still_held: is_valid }); // other guards of its holder go on
         };
         match release(shared, request, asked).await {
@@ -178,9 +178,9 @@ impl Guard {
     pub fn keep_until_expiry(mut self) -> Duration {
         let remaining = self.remaining();
         self.has_left = true;
-        let LeaseView { shared, hold } = &self.lease;
-        hold.keep_keys();
-        let _ = shared.keeper.leave(hold); // nothing is to be released
+        let LeaseView { shared, held } = &self.lease;
+        held.keep_keys();
+        let _ = shared.keep_alive.drop_guard(held); // nothing is to be released
         remaining
     }
 }
@@ -188,7 +188,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.has_left {
-            self.lease.shared.let_go(&self.lease.hold); // P22
+            self.lease.shared.drop_guard(&self.lease.held); // P22
         }
     }
 }

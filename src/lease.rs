@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Loss, loss};
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
-use crate::runtime::hold::Hold;
+use crate::runtime::held_lease::HeldLease;
 
 /// A view of a lease: it tells, but it neither extends nor releases. Cheap to clone.
 ///
@@ -15,7 +15,7 @@ use crate::runtime::hold::Hold;
 #[derive(Clone)]
 pub struct LeaseView {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) hold: Arc<Hold>,
+    pub(crate) held: Arc<HeldLease>,
 }
 
 /// On how many instances a lease rests.
@@ -41,14 +41,14 @@ impl Redundancy {
 }
 
 impl LeaseView {
-    pub(crate) const fn new(shared: Arc<Shared>, hold: Arc<Hold>) -> Self {
-        Self { shared, hold }
+    pub(crate) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
+        Self { shared, held }
     }
 
     /// As [`Guard::fencing_token`](crate::Guard::fencing_token).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.hold.token()
+        self.held.token()
     }
 
     /// As [`Guard::is_valid`](crate::Guard::is_valid).
@@ -60,14 +60,14 @@ impl LeaseView {
     /// As [`Guard::remaining`](crate::Guard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining(&*self.shared.clock)
+        self.held.remaining(&*self.shared.clock)
     }
 
     /// As [`Guard::redundancy`](crate::Guard::redundancy).
     #[must_use]
     pub fn redundancy(&self) -> Redundancy {
         let quorum = self.shared.quorum;
-        Redundancy { held_on: self.hold.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
+        Redundancy { held_on: self.held.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
     }
 
     /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its guards have let go.
@@ -75,15 +75,15 @@ impl LeaseView {
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
-        self.shared.keeper.watch(&self.hold);
-        let end = self.hold.wait_for_end(&*self.shared.clock).await;
-        loss(&self.shared, &self.hold.claim(), end)
+        self.shared.keep_alive.watch(&self.held);
+        let end = self.held.wait_for_end(&*self.shared.clock).await;
+        loss(&self.shared, &self.held.claim(), end)
     }
 
     /// Shows the lease under the name of what holds this view.
     pub(crate) fn show_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
-            .field("resources", &self.hold.claim().resources.display_all())
+            .field("resources", &self.held.claim().resources.display_all())
             .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

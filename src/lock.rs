@@ -12,8 +12,8 @@ use crate::holder::Holder;
 use crate::lease::LeaseView;
 use crate::resource::{ResourceNames, Resources};
 use crate::runtime::Shared;
-use crate::runtime::acquire::{Failure, Wish, try_once, wait};
-use crate::runtime::hold::Hold;
+use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
+use crate::runtime::held_lease::HeldLease;
 
 /// Resources to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
 #[derive(Clone, Debug)]
@@ -103,10 +103,10 @@ impl<'a> Lock<'a> {
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
     /// [`AcquireError::BadRequest`] and [`AcquireError::ShutDown`] at once. No key stays behind.
     pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        let wish = self.wish()?;
-        let span = tracing::debug_span!("acquire", resources = wish.resources.display_all());
-        let result = wait(self.shared, &wish, self.limit).instrument(span).await;
-        self.guard(&wish, result)
+        let params = self.params()?;
+        let span = tracing::debug_span!("acquire", resources = params.resources.display_all());
+        let result = acquire_until(self.shared, &params, self.limit).instrument(span).await;
+        self.guard(&params, result)
     }
 
     /// Tries once.
@@ -125,10 +125,10 @@ impl<'a> Lock<'a> {
     /// # Errors
     /// Any [`AcquireError`] but `DeadlinePassed`. No key stays behind.
     pub async fn try_acquire(self) -> Result<Guard, AcquireError> {
-        let wish = self.wish()?;
-        let span = tracing::debug_span!("try_acquire", resources = wish.resources.display_all());
-        let result = try_once(self.shared, &wish, Some(self.shared.instance_timeout)).instrument(span).await;
-        self.guard(&wish, result)
+        let params = self.params()?;
+        let span = tracing::debug_span!("try_acquire", resources = params.resources.display_all());
+        let result = try_acquire(self.shared, &params, Some(self.shared.instance_timeout)).instrument(span).await;
+        self.guard(&params, result)
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
@@ -171,11 +171,11 @@ impl<'a> Lock<'a> {
         Ok(RunOutput { output, released: guard.release().await })
     }
 
-    fn wish(&self) -> Result<Wish, AcquireError> {
+    fn params(&self) -> Result<AcquireParams, AcquireError> {
         let checked = Resources::new(&self.settings.namespace, self.names.clone()).map_err(Into::into);
-        let wish = checked.and_then(|resources| {
+        let params = checked.and_then(|resources| {
             self.holder.as_ref().map_or(Ok(()), Holder::check)?;
-            Ok(Wish {
+            Ok(AcquireParams {
                 resources,
                 terms: self.settings.terms(self.ttl)?,
                 holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
@@ -184,15 +184,19 @@ impl<'a> Lock<'a> {
                 seen: None,
             })
         });
-        wish.map_err(AcquireError::BadRequest)
+        params.map_err(AcquireError::BadRequest)
     }
 
-    fn guard(&self, wish: &Wish, result: Result<Arc<Hold>, Failure>) -> Result<Guard, AcquireError> {
+    fn guard(
+        &self,
+        params: &AcquireParams,
+        result: Result<Arc<HeldLease>, AcquireFailure>,
+    ) -> Result<Guard, AcquireError> {
         match result {
-            Ok(hold) => Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), hold)),
+            Ok(held) => Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), held)),
             Err(failure) => {
-                let error = acquire_error(self.shared, &wish.resources, failure);
-                tracing::debug!(resources = wish.resources.display_all(), %error, "not acquired");
+                let error = acquire_error(self.shared, &params.resources, failure);
+                tracing::debug!(resources = params.resources.display_all(), %error, "not acquired");
                 Err(error)
             }
         }

@@ -22,11 +22,11 @@ use crate::instance::roster::Roster;
 use crate::instance::{Hint, Instance};
 use crate::protocol::{DEFAULT_DRIFT_PPM, RetryDelay};
 use crate::runtime::Shared;
-use crate::runtime::cleanup::Cleaner;
-use crate::runtime::holders::Holders;
-use crate::runtime::keeper::{Keeper, Tools};
-use crate::runtime::tries::Tries;
-use crate::runtime::turns::Turns;
+use crate::runtime::attempt_limiter::AttemptLimiter;
+use crate::runtime::attempt_tracker::AttemptTracker;
+use crate::runtime::background_release::BackgroundReleaser;
+use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
+use crate::runtime::reentry_table::ReentryTable;
 use crate::token::TokenSource;
 
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
@@ -262,7 +262,7 @@ impl Builder {
         let peers = Peers::new(Arc::clone(&own_clock), quorum.votes(), self.instance_timeout, self.max_ttl);
         let instances = self.start(addresses, &hint, peers);
         let clock: Arc<dyn Clock> = own_clock;
-        let keeper = Keeper::start(Tools {
+        let keep_alive = KeepAlive::start(KeepAliveParts {
             instances: Arc::clone(&instances),
             quorum,
             clock: Arc::clone(&clock),
@@ -270,9 +270,9 @@ impl Builder {
             most_watched: self.max_watched,
         });
         let shared = Shared {
-            keeper,
-            holders: Holders::default(),
-            cleaner: Cleaner::start(Arc::clone(&instances), Arc::clone(&clock)),
+            keep_alive,
+            reentry_table: ReentryTable::default(),
+            releaser: BackgroundReleaser::start(Arc::clone(&instances), Arc::clone(&clock)),
             instances,
             quorum,
             clock,
@@ -282,8 +282,8 @@ impl Builder {
             fence_retention: self.fence_retention,
             process: std::process::id(),
             runtime,
-            tries: Tries::default(),
-            turns: Turns::default(),
+            attempts: AttemptTracker::default(),
+            limiter: AttemptLimiter::default(),
         };
         Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }

@@ -5,23 +5,23 @@ use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, Shutd
 use crate::protocol::{ClocksApart, Contention, CurrentHolder, Defeat, Instant, Round};
 use crate::resource::Resources;
 use crate::runtime::Shared;
-use crate::runtime::acquire::Failure;
-use crate::runtime::extend::NotExtended;
+use crate::runtime::acquire::AcquireFailure;
+use crate::runtime::extend::ExtendFailure;
 
 /// Why an acquire failed.
-pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Failure) -> AcquireError {
+pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: AcquireFailure) -> AcquireError {
     match failure {
-        Failure::ShutDown => AcquireError::ShutDown,
-        Failure::RuntimeEnded => AcquireError::RuntimeEnded,
-        Failure::Forked => AcquireError::Forked,
-        Failure::QueueTimeout => AcquireError::QueueTimeout,
-        Failure::NotPolled => AcquireError::NotPolled,
-        Failure::NoRandomness(error) => AcquireError::NoRandomness(Box::new(error)),
-        Failure::ClocksApart(ClocksApart { own_us, instances_us }) => {
+        AcquireFailure::ShutDown => AcquireError::ShutDown,
+        AcquireFailure::RuntimeEnded => AcquireError::RuntimeEnded,
+        AcquireFailure::Forked => AcquireError::Forked,
+        AcquireFailure::QueueTimeout => AcquireError::QueueTimeout,
+        AcquireFailure::NotPolled => AcquireError::NotPolled,
+        AcquireFailure::NoRandomness(error) => AcquireError::NoRandomness(Box::new(error)),
+        AcquireFailure::ClocksApart(ClocksApart { own_us, instances_us }) => {
             AcquireError::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }
         }
-        Failure::Lost(round) => defeat(shared, resources, &round),
-        Failure::DeadlinePassed { waited, last } => {
+        AcquireFailure::RoundLost(round) => defeat(shared, resources, &round),
+        AcquireFailure::DeadlinePassed { waited, last } => {
             AcquireError::DeadlinePassed { waited, last: Box::new(acquire_error(shared, resources, *last)) }
         }
     }
@@ -51,15 +51,15 @@ fn held_by(resources: &Resources, instances: usize, contention: Contention) -> H
 }
 
 /// Why an extend failed.
-pub(crate) fn extend_error(shared: &Shared, failure: NotExtended) -> ExtendError {
+pub(crate) fn extend_error(shared: &Shared, failure: ExtendFailure) -> ExtendError {
     match failure {
-        NotExtended::Lost(round) => {
+        ExtendFailure::LeaseLost(round) => {
             ExtendError::Lost { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() }
         }
-        NotExtended::Unconfirmed { remaining, round } => {
+        ExtendFailure::Unconfirmed { remaining, round } => {
             ExtendError::Unconfirmed { remaining, reports: of_round(shared, &round) }
         }
-        NotExtended::Shorter => ExtendError::WouldShorten,
+        ExtendFailure::WouldShorten => ExtendError::WouldShorten,
     }
 }
 

@@ -6,7 +6,7 @@ use super::report::{InstanceReport, Reports, address, of_round};
 use crate::instance::Claim;
 use crate::protocol::CurrentHolder;
 use crate::runtime::Shared;
-use crate::runtime::hold::End;
+use crate::runtime::held_lease::LeaseEnd;
 
 /// Why a lease ended. It never comes back: stop what it protects.
 #[derive(Clone, Debug, Error)]
@@ -55,13 +55,13 @@ impl std::fmt::Display for LastTry<'_> {
 }
 
 /// What the caller is told of the end of a lease.
-pub(crate) fn loss(shared: &Shared, claim: &Claim, end: End) -> Loss {
+pub(crate) fn loss(shared: &Shared, claim: &Claim, end: LeaseEnd) -> Loss {
     let found = match end {
-        End::GivenUp => return Loss::GivenUp,
-        End::Expired(round) => {
+        LeaseEnd::GivenUp => return Loss::GivenUp,
+        LeaseEnd::Expired(round) => {
             return Loss::Expired { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() };
         }
-        End::Gone(found) => found,
+        LeaseEnd::Gone(found) => found,
     };
     let instances = found.iter().map(|(id, _)| address(shared, *id)).collect();
     let Some(value) = found.iter().find_map(|(_, value)| value.as_deref()) else {

@@ -56,7 +56,7 @@ pub enum AcquireError {
     #[error("{0}")]
     Contended(Box<HeldBy>),
     /// Several clients hold minorities and nobody has a quorum; the next try settles it.
-    #[error("nobody has a quorum, several clients hold some instances each: {0}")]
+    #[error("nobody has a quorum, several clients held some instances each: {0}")]
     SplitVote(Box<HeldBy>),
     /// Too few instances answered. This is a failure of the instances, not contention.
     #[error("no quorum, {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]

@@ -3,18 +3,18 @@
 
 pub(crate) mod acquire;
 mod attempt;
-pub(crate) mod cleanup;
+pub(crate) mod attempt_limiter;
+pub(crate) mod attempt_tracker;
+pub(crate) mod background_release;
+mod client_task;
 pub(crate) mod extend;
-mod fan_out;
-pub(crate) mod hold;
-pub(crate) mod holders;
-pub(crate) mod keeper;
-mod offer;
+pub(crate) mod held_lease;
+mod in_flight;
+pub(crate) mod keep_alive;
 mod reentry;
+pub(crate) mod reentry_table;
 pub(crate) mod release;
-pub(crate) mod tries;
-pub(crate) mod turns;
-mod work;
+mod uncollected;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +37,9 @@ pub(crate) struct Shared {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tokens: TokenSource,
-    pub(crate) cleaner: cleanup::Cleaner,
-    pub(crate) keeper: keeper::Keeper,
-    pub(crate) holders: holders::Holders,
+    pub(crate) releaser: background_release::BackgroundReleaser,
+    pub(crate) keep_alive: keep_alive::KeepAlive,
+    pub(crate) reentry_table: reentry_table::ReentryTable,
     pub(crate) instance_timeout: Duration,
     pub(crate) retry: RetryDelay,
     pub(crate) fence_retention: Duration,
@@ -48,8 +48,8 @@ pub(crate) struct Shared {
     /// Where the client's tasks run, whoever calls it.
     pub(crate) runtime: Handle,
     /// Tries that are under way, and whether new ones may begin.
-    pub(crate) tries: tries::Tries,
-    pub(crate) turns: turns::Turns,
+    pub(crate) attempts: attempt_tracker::AttemptTracker,
+    pub(crate) limiter: attempt_limiter::AttemptLimiter,
 }
 
 impl Shared {
@@ -61,8 +61,8 @@ impl Shared {
     }
 
     /// Has `release` carried out on `ids`, now as far as they can be reached and later where they cannot.
-    fn in_background(&self, release: &Request, ids: InstanceSet) {
-        self.cleaner.release(&self.instances, release, ids, self.clock.now());
+    fn release_in_background(&self, release: &Request, ids: InstanceSet) {
+        self.releaser.release(&self.instances, release, ids, self.clock.now());
     }
 
     /// What stands between the client and an instance.
@@ -78,39 +78,39 @@ impl Shared {
 
     /// Whether the runtime in which the client was built has ended.
     pub(crate) fn has_ended(&self) -> bool {
-        self.cleaner.has_ended()
+        self.releaser.has_ended()
     }
 
     /// One guard of a lease lets go; after the last what is to be released is, in the background (P22).
-    pub(crate) fn let_go(&self, hold: &hold::Hold) {
-        if let Some((release, asked)) = self.keeper.leave(hold)
+    pub(crate) fn drop_guard(&self, held: &held_lease::HeldLease) {
+        if let Some((release, asked)) = self.keep_alive.drop_guard(held)
             && !self.is_forked()
         {
-            self.in_background(&release, asked);
+            self.release_in_background(&release, asked);
         }
     }
 
     /// Lets no new try begin, and waits until those under way have ended and nothing is owed any more
     /// that can be paid, at most `limit`; gives what each instance still owes.
     pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
-        self.tries.close();
+        self.attempts.close();
         let begun = self.clock.now();
-        if timeout(limit, self.tries.ended()).await.is_err() {
-            return self.cleaner.owed();
+        if timeout(limit, self.attempts.ended()).await.is_err() {
+            return self.releaser.owed();
         }
         let left = limit.saturating_sub(self.clock.now().saturating_since(begun));
         tokio::select! {
-            owed = self.cleaner.drain(left) => owed,
-            owed = self.only_out_of_reach() => owed,
+            owed = self.releaser.drain(left) => owed,
+            owed = self.until_only_unreachable() => owed,
         }
     }
 
     /// Ends when for one instance timeout nobody owed anything but instances without a connection.
-    async fn only_out_of_reach(&self) -> Vec<usize> {
+    async fn until_only_unreachable(&self) -> Vec<usize> {
         let mut since = self.clock.now();
         loop {
             sleep(LOOK_PAUSE).await;
-            let owed = self.cleaner.owed();
+            let owed = self.releaser.owed();
             let now = self.clock.now();
             let in_reach =
                 self.instances.iter().zip(&owed).any(|(instance, owed)| *owed > 0 && instance.obstacle().is_none());
@@ -124,7 +124,7 @@ impl Shared {
 }
 
 /// `round` as it is when it cannot be sent because the runtime of the client has ended.
-fn nobody_asked(mut round: Round, shared: &Shared) -> Box<Round> {
+fn nothing_sent(mut round: Round, shared: &Shared) -> Box<Round> {
     let now = shared.clock.now();
     for id in InstanceId::all(shared.instances.len()) {
         round.on_reply(id, Reply::NotSent(runtime_ended()), now);
@@ -138,7 +138,7 @@ fn runtime_ended() -> Cause {
 
 /// Whether instances that lost their scripts alone kept the round from its quorum: they are loading
 /// them by now, so it is worth repeating once.
-fn missed_scripts(round: &Round) -> bool {
+fn lacks_only_scripts(round: &Round) -> bool {
     let could_grant = round.answers().iter().filter(|answer| {
         matches!(
             answer.as_ref().map(|answer| &answer.reply),

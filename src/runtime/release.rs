@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use super::fan_out::{AtEnd, Flight};
-use super::work::{RuntimeEnded, to_its_end};
-use super::{Shared, missed_scripts, nobody_asked};
+use super::client_task::{RuntimeEnded, run_detached};
+use super::in_flight::{OnDrop, RoundInFlight};
+use super::{Shared, lacks_only_scripts, nothing_sent};
 use crate::instance::Request;
 use crate::protocol::{InstanceSet, Reply, Round, Verdict};
 
@@ -17,34 +17,39 @@ type Found = Result<bool, Box<Round>>;
 /// the scripts were missing. Whatever the answer, and also if the future is dropped, what is not
 /// known to be gone is cleaned up in the background (P6).
 pub(crate) async fn release(shared: &Arc<Shared>, request: Request, asked: InstanceSet) -> Found {
-    let flight = launch(shared, request, asked);
+    let in_flight = launch(shared, request, asked);
     let client = Arc::clone(shared);
-    let told = to_its_end(&shared.runtime, |tell| carry_out(client, flight, asked, tell)).await;
-    told.unwrap_or_else(|RuntimeEnded| Err(nobody_asked(Round::release(shared.quorum, shared.clock.now()), shared)))
+    let told = run_detached(&shared.runtime, |tell| carry_out(client, in_flight, asked, tell)).await;
+    told.unwrap_or_else(|RuntimeEnded| Err(nothing_sent(Round::release(shared.quorum, shared.clock.now()), shared)))
 }
 
-async fn carry_out(shared: Arc<Shared>, mut flight: Flight, asked: InstanceSet, tell: oneshot::Sender<Found>) {
+async fn carry_out(
+    shared: Arc<Shared>,
+    mut in_flight: RoundInFlight,
+    asked: InstanceSet,
+    tell: oneshot::Sender<Found>,
+) {
     let mut repeated = false;
     let found = loop {
-        let verdict = flight.verdict().await;
-        tracing::debug!(?verdict, deleted = ?flight.round.granted(), "release round");
+        let verdict = in_flight.verdict().await;
+        tracing::debug!(?verdict, deleted = ?in_flight.round.granted(), "release round");
         if verdict == Verdict::Won {
             break Ok(true);
         }
-        if repeated || !missed_scripts(&flight.round) {
-            break was_not_held(&flight.round);
+        if repeated || !lacks_only_scripts(&in_flight.round) {
+            break was_not_held(&in_flight.round);
         }
-        flight.at_end = AtEnd::Keep; // the repeat asks them all again
-        flight = launch(&shared, flight.request().clone(), asked);
+        in_flight.on_drop = OnDrop::LeaveKeys; // the repeat asks them all again
+        in_flight = launch(&shared, in_flight.request().clone(), asked);
         repeated = true;
     };
-    drop(flight); // what is owed is known before the caller goes on, and may shut down
+    drop(in_flight); // what is owed is known before the caller goes on, and may shut down
     let _ = tell.send(found);
 }
 
-fn launch(shared: &Arc<Shared>, request: Request, asked: InstanceSet) -> Flight {
+fn launch(shared: &Arc<Shared>, request: Request, asked: InstanceSet) -> RoundInFlight {
     let round = Round::release(shared.quorum, shared.clock.now());
-    Flight::launch(shared, round, request, asked)
+    RoundInFlight::launch(shared, round, request, asked)
 }
 
 /// What a lost round says of the lock: that no quorum held it any more, unless that is so only for

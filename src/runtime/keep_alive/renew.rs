@@ -5,47 +5,47 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Landed, Task};
+use super::{KeepAliveTask, TaskEvent};
 use crate::instance::{Claim, Request, portions};
 use crate::protocol::{InstanceId, Instant, RenewalPlan, Reply, Verdict};
-use crate::runtime::hold::{Hold, State};
+use crate::runtime::held_lease::{HeldLease, HeldLeaseState};
 
 /// The most leases in one command: an instance does nothing else meanwhile.
 const MAX_BATCH: usize = 128;
 
 /// A lease that is to be renewed now.
-type Due = (Arc<Hold>, Arc<Claim>);
+type Due = (Arc<HeldLease>, Arc<Claim>);
 
 /// Leases whose renewal was begun together.
-struct Batch {
+struct RenewalBatch {
     started_at: Instant,
-    holds: Vec<Arc<Hold>>,
+    leases: Vec<Arc<HeldLease>>,
 }
 
 /// What one instance said to a batch.
-pub(super) struct Renewed {
-    batch: Arc<Batch>,
+pub(super) struct BatchReplies {
+    batch: Arc<RenewalBatch>,
     id: InstanceId,
     replies: Vec<Option<Reply>>,
 }
 
-impl Task {
+impl KeepAliveTask {
     /// Begins a renewal of every lease that is due; gives when the next will be.
-    pub(super) fn renew_what_is_due(&self) -> Option<Instant> {
+    pub(super) fn renew_due(&self) -> Option<Instant> {
         let now = self.now();
-        let mut book = self.book();
+        let mut table = self.table();
         let mut together: BTreeMap<Duration, Vec<Due>> = BTreeMap::new();
         let (mut whole, mut refreshed) = (Vec::new(), 0);
-        while let Some(hold) = book.take_due(now) {
-            let mut state = hold.state();
+        while let Some(held) = table.pop_due(now) {
+            let mut state = held.state();
             state.due = None;
             let Some((next, claim)) = self.begin(&mut state, now) else {
                 drop(state);
-                let _ = hold.ended(&*self.clock); // its validity has passed: whoever waits is told
-                book.strike(&hold);
+                let _ = held.ended(&*self.clock); // its validity has passed: whoever waits is told
+                table.remove(&held);
                 continue;
             };
-            book.put(&hold, &mut state, next);
+            table.schedule(&held, &mut state, next);
             let Some(claim) = claim else { continue };
             // P13: a batch leaves the token alone. Few at a time, or a client with many leases would fill
             // its lane; the others have their turn with their next renewal.
@@ -53,9 +53,9 @@ impl Task {
             drop(state);
             refreshed += usize::from(refreshes);
             if refreshes || claim.resources.len() > 1 {
-                whole.push((hold, claim));
+                whole.push((held, claim));
             } else {
-                together.entry(claim.ttl).or_default().push((hold, claim));
+                together.entry(claim.ttl).or_default().push((held, claim));
             }
         }
         // Sent while the book is locked: a release that comes now is sent behind.
@@ -63,16 +63,16 @@ impl Task {
             portions(&leases, MAX_BATCH, |(_, claim)| claim.load()).for_each(|leases| self.send(leases, now, false));
         }
         whole.chunks(1).for_each(|lease| self.send(lease, now, true));
-        book.sleep()
+        table.mark_asleep()
     }
 
     /// When the lease is due next, and the claim if it is to be renewed now. `None` if it has ended.
-    fn begin(&self, state: &mut State, now: Instant) -> Option<(Instant, Option<Arc<Claim>>)> {
+    fn begin(&self, state: &mut HeldLeaseState, now: Instant) -> Option<(Instant, Option<Arc<Claim>>)> {
         if state.has_ended() || !state.lease.is_valid(now) {
             return None;
         }
         let valid_until = state.lease.valid_until();
-        if !state.keeping.renews_at(now) {
+        if !state.policy.renews_at(now) {
             return Some((valid_until, None));
         }
         let terms = state.lease.terms();
@@ -83,13 +83,13 @@ impl Task {
         }
         let round = state.lease.begin_extend(self.quorum, terms, now).ok()?;
         state.round = Some(Box::new(round));
-        state.renewed_at = now;
+        state.renewal_started_at = now;
         Some((next, Some(state.claim_to_extend(terms.ttl()))))
     }
 
     fn send(&self, leases: &[Due], started_at: Instant, whole: bool) {
-        let (holds, claims): (Vec<_>, Vec<_>) = leases.iter().cloned().unzip();
-        let batch = Arc::new(Batch { started_at, holds });
+        let (leases, claims): (Vec<_>, Vec<_>) = leases.iter().cloned().unzip();
+        let batch = Arc::new(RenewalBatch { started_at, leases });
         for (id, instance) in InstanceId::all(self.instances.len()).zip(self.instances.iter()) {
             let batch = Arc::clone(&batch);
             let replies = match claims.as_slice() {
@@ -99,49 +99,52 @@ impl Task {
                 }
                 _ => instance.renew(claims.clone()),
             };
-            self.going.push(Box::pin(async move { Landed::Renewed(Renewed { batch, id, replies: replies.await }) }));
+            self.in_flight.push(Box::pin(async move {
+                TaskEvent::BatchReplies(BatchReplies { batch, id, replies: replies.await })
+            }));
         }
     }
 
     /// Feeds the answers of one instance to the rounds of its batch.
-    pub(super) fn take_in_renewal(&mut self, renewed: Renewed) {
-        let Renewed { batch, id, replies } = renewed;
+    pub(super) fn on_batch_replies(&mut self, renewed: BatchReplies) {
+        let BatchReplies { batch, id, replies } = renewed;
         let mut confirmed = Vec::new();
-        for (hold, reply) in batch.holds.iter().zip(replies) {
+        for (held, reply) in batch.leases.iter().zip(replies) {
             match reply {
                 Some(reply) => {
                     let granted = matches!(reply, Reply::Granted | Reply::Repaired);
-                    if self.take_in(hold, batch.started_at, id, reply) && granted {
-                        confirmed.push(Arc::clone(hold));
+                    if self.take_in(held, batch.started_at, id, reply) && granted {
+                        confirmed.push(Arc::clone(held));
                     }
                 }
-                None => self.ask_alone(hold, batch.started_at, id),
+                None => self.extend_alone(held, batch.started_at, id),
             }
         }
-        self.look_again(confirmed, id);
+        self.recheck(confirmed, id);
     }
 
     /// P10: the instance does not have the key as expected; a whole extend says why, and repairs.
-    fn ask_alone(&self, hold: &Arc<Hold>, started_at: Instant, id: InstanceId) {
-        let _nothing_is_released_meanwhile = self.book();
-        let state = hold.state();
+    fn extend_alone(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId) {
+        let _nothing_is_released_meanwhile = self.table();
+        let state = held.state();
         let is_open = state.round.as_ref().is_some_and(|round| round.started_at() == started_at);
         let Some(instance) = self.instances.get(id.index()).filter(|_| is_open && !state.has_ended()) else { return };
         let call = instance.call(Request::Extend(Arc::clone(&state.claim)));
-        let batch = Arc::new(Batch { started_at, holds: vec![Arc::clone(hold)] });
-        self.going
-            .push(Box::pin(async move { Landed::Renewed(Renewed { batch, id, replies: vec![Some(call.await)] }) }));
+        let batch = Arc::new(RenewalBatch { started_at, leases: vec![Arc::clone(held)] });
+        self.in_flight.push(Box::pin(async move {
+            TaskEvent::BatchReplies(BatchReplies { batch, id, replies: vec![Some(call.await)] })
+        }));
     }
 
     /// One answer; false if the lease has ended, by now or with it.
-    fn take_in(&self, hold: &Arc<Hold>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
-        let mut book = self.book();
+    fn take_in(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
+        let mut table = self.table();
         // Counts whatever has become of the round (P20).
-        hold.note_answer(id, &reply, started_at);
-        let mut state = hold.state();
+        held.note_answer(id, &reply, started_at);
+        let mut state = held.state();
         if state.has_ended() {
             drop(state);
-            book.strike(hold);
+            table.remove(held);
             return false;
         }
         let now = self.now(); // P9: read after the lease is locked
@@ -153,13 +156,13 @@ impl Task {
         match round.verdict(now) {
             Verdict::Won if was_pending && state.settle(&mut round, now).is_some() => {
                 let due = plan.after_success(started_at).min(state.lease.valid_until());
-                book.put(hold, &mut state, due);
+                table.schedule(held, &mut state, due);
             }
             Verdict::Lost if was_pending => {
                 tracing::debug!(resources = state.claim.resources.display_all(), "not renewed, will be tried again");
                 state.note_failure(&round);
                 let due = plan.after_failure(started_at).max(now).min(state.lease.valid_until());
-                book.put(hold, &mut state, due);
+                table.schedule(held, &mut state, due);
             }
             _ => {}
         }
@@ -173,15 +176,15 @@ impl Task {
     }
 
     /// Renews a lease as soon as its pace allows.
-    pub(super) fn renew_soon(&self, hold: &Arc<Hold>) {
+    pub(super) fn renew_soon(&self, held: &Arc<HeldLease>) {
         let now = self.now();
-        let mut book = self.book();
-        let mut state = hold.state();
-        if state.keeping.renews && !state.has_ended() {
-            let soonest = RenewalPlan::new(state.lease.terms().ttl()).after_failure(state.renewed_at);
+        let mut table = self.table();
+        let mut state = held.state();
+        if state.policy.renews && !state.has_ended() {
+            let soonest = RenewalPlan::new(state.lease.terms().ttl()).after_failure(state.renewal_started_at);
             let due = soonest.max(now).min(state.lease.valid_until());
             if state.due.is_none_or(|(planned, _)| due < planned) {
-                book.put(hold, &mut state, due);
+                table.schedule(held, &mut state, due);
             }
         }
     }

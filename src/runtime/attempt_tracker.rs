@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Notify;
 
 use super::Shared;
-use super::acquire::Failure;
-use super::hold::Hold;
-use super::offer::Offer;
+use super::acquire::AcquireFailure;
+use super::held_lease::HeldLease;
+use super::uncollected::UncollectedLease;
 
 /// The tries of one client.
 #[derive(Debug, Default)]
-pub(crate) struct Tries {
+pub(crate) struct AttemptTracker {
     under_way: AtomicUsize,
     closed: AtomicBool,
     all_ended: Notify,
 }
 
-impl Tries {
+impl AttemptTracker {
     /// From now on no try begins, and none that is under way gives a lock.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn are_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
@@ -43,32 +43,35 @@ impl Tries {
 
 /// One try, from before anything is sent until its result is known and what it owes is queued.
 #[derive(Debug)]
-pub(super) struct Try(Arc<Shared>);
+pub(super) struct TrackedAttempt(Arc<Shared>);
 
-impl Try {
+impl TrackedAttempt {
     /// `None` if the client was shut down. Whoever closes after this waits for the try to end.
     pub(super) fn begin(shared: &Arc<Shared>) -> Option<Self> {
-        shared.tries.under_way.fetch_add(1, Ordering::SeqCst);
+        shared.attempts.under_way.fetch_add(1, Ordering::SeqCst);
         let begun = Self(Arc::clone(shared));
-        (!shared.tries.are_closed()).then_some(begun)
+        (!shared.attempts.is_closed()).then_some(begun)
     }
 
     /// What the caller is told: after a shutdown no lease, however the try ended.
-    pub(super) fn offer(&self, outcome: Result<Arc<Hold>, Failure>) -> Result<Offer, Failure> {
-        self.pass_on(outcome.map(|hold| Offer::new(Arc::clone(&self.0), hold))?)
+    pub(super) fn offer(
+        &self,
+        outcome: Result<Arc<HeldLease>, AcquireFailure>,
+    ) -> Result<UncollectedLease, AcquireFailure> {
+        self.pass_on(outcome.map(|held| UncollectedLease::new(Arc::clone(&self.0), held))?)
     }
 
     /// The same for a lease that was entered again.
-    pub(super) fn pass_on(&self, offer: Offer) -> Result<Offer, Failure> {
-        if self.0.tries.are_closed() { Err(Failure::ShutDown) } else { Ok(offer) }
+    pub(super) fn pass_on(&self, offer: UncollectedLease) -> Result<UncollectedLease, AcquireFailure> {
+        if self.0.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(offer) }
     }
 }
 
-impl Drop for Try {
+impl Drop for TrackedAttempt {
     fn drop(&mut self) {
-        let tries = &self.0.tries;
-        if tries.under_way.fetch_sub(1, Ordering::SeqCst) == 1 && tries.are_closed() {
-            tries.all_ended.notify_waiters();
+        let tracker = &self.0.attempts;
+        if tracker.under_way.fetch_sub(1, Ordering::SeqCst) == 1 && tracker.is_closed() {
+            tracker.all_ended.notify_waiters();
         }
     }
 }

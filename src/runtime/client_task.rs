@@ -1,4 +1,4 @@
-//! Work that goes on whether its caller polls or not (P22).
+//! SharedWork that goes on whether its caller polls or not (P22).
 //!
 //! A caller may hold a future and not poll it: another branch of its `select!` is busy. What was begun
 //! for it holds a place in the queues of the instances, and perhaps the turn of a holder, so a task
@@ -19,42 +19,42 @@ pub(crate) struct RuntimeEnded;
 
 /// Carries work out to its end, also if the caller goes away. It tells its result through the sender,
 /// and may go on after that.
-pub(super) async fn to_its_end<T, F>(
+pub(super) async fn run_detached<T, F>(
     runtime: &Handle,
     work: impl FnOnce(oneshot::Sender<T>) -> F,
 ) -> Result<T, RuntimeEnded>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (tell, told) = oneshot::channel();
-    runtime.spawn(work(tell));
-    told.await.map_err(|_| RuntimeEnded)
+    let (sender, receiver) = oneshot::channel();
+    runtime.spawn(work(sender));
+    receiver.await.map_err(|_| RuntimeEnded)
 }
 
-/// As [`to_its_end`], but if the caller goes away before there is a result, the work is dropped at once
+/// As [`run_detached`], but if the caller goes away before there is a result, the work is dropped at once
 /// where it stands: what it owes is queued when the caller's drop returns.
-pub(super) async fn while_awaited<T, F>(
+pub(super) async fn run_abort_on_drop<T, F>(
     runtime: &Handle,
     work: impl FnOnce(oneshot::Sender<T>) -> F,
 ) -> Result<T, RuntimeEnded>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (tell, told) = oneshot::channel();
-    let work = Arc::new(Work(Mutex::new(Some(Box::pin(work(tell)) as BoxFuture))));
-    let task = runtime.spawn(Carried(Arc::clone(&work)));
-    let mut awaited = Awaited(Some((work, task)));
-    let result = told.await.map_err(|_| RuntimeEnded);
+    let (sender, receiver) = oneshot::channel();
+    let work = Arc::new(SharedWork(Mutex::new(Some(Box::pin(work(sender)) as BoxFuture))));
+    let task = runtime.spawn(WorkTask(Arc::clone(&work)));
+    let mut awaited = AbortOnDrop(Some((work, task)));
+    let result = receiver.await.map_err(|_| RuntimeEnded);
     awaited.0 = None;
     result
 }
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Work that its caller and its task share; `None` once it has ended.
-struct Work(Mutex<Option<BoxFuture>>);
+/// SharedWork that its caller and its task share; `None` once it has ended.
+struct SharedWork(Mutex<Option<BoxFuture>>);
 
-impl Work {
+impl SharedWork {
     fn lock(&self) -> MutexGuard<'_, Option<BoxFuture>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,9 +66,9 @@ impl Work {
 }
 
 /// The task's side.
-struct Carried(Arc<Work>);
+struct WorkTask(Arc<SharedWork>);
 
-impl Future for Carried {
+impl Future for WorkTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -80,7 +80,7 @@ impl Future for Carried {
     }
 }
 
-impl Drop for Carried {
+impl Drop for WorkTask {
     /// The work has ended, or the runtime has: then the caller must be told.
     fn drop(&mut self) {
         self.0.give_up();
@@ -88,9 +88,9 @@ impl Drop for Carried {
 }
 
 /// The caller's side, until it has the result.
-struct Awaited(Option<(Arc<Work>, JoinHandle<()>)>);
+struct AbortOnDrop(Option<(Arc<SharedWork>, JoinHandle<()>)>);
 
-impl Drop for Awaited {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         if let Some((work, task)) = self.0.take() {
             work.give_up();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::attempt::Won;
+use super::attempt::Acquired;
 use crate::clock::Clock;
 use crate::instance::{Claim, Request};
 use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, Reply, Round, Verdict};
@@ -16,7 +16,7 @@ pub(crate) type Found = (InstanceId, Option<Vec<u8>>);
 
 /// How a lease ended. It never comes back.
 #[derive(Clone, Debug)]
-pub(crate) enum End {
+pub(crate) enum LeaseEnd {
     /// Its guards gave it up.
     GivenUp,
     /// Its validity has passed; the last round that did not extend it, if there was one.
@@ -27,14 +27,14 @@ pub(crate) enum End {
 
 /// How long a lease is kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keeping {
+pub(crate) struct RenewalPolicy {
     /// Whether it is renewed by itself.
     pub(crate) renews: bool,
     /// From when on it is not renewed any more.
     pub(crate) not_after: Option<Instant>,
 }
 
-impl Keeping {
+impl RenewalPolicy {
     /// Whether it is renewed at `now`.
     pub(super) fn renews_at(self, now: Instant) -> bool {
         self.renews && self.not_after.is_none_or(|end| now < end)
@@ -52,14 +52,14 @@ impl Keeping {
 
 /// A lease that is held or was.
 #[derive(Debug)]
-pub(crate) struct Hold {
-    state: Mutex<State>,
+pub(crate) struct HeldLease {
+    state: Mutex<HeldLeaseState>,
     ended: Notify,
 }
 
 /// What changes while a lease is held.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct HeldLeaseState {
     pub(super) lease: Lease,
     pub(super) claim: Arc<Claim>,
     /// The latest token: it rises when the holder enters again (P23).
@@ -68,21 +68,21 @@ pub(super) struct State {
     /// Whether a caller ever had it.
     is_taken: bool,
     /// For the guard that needs it for longest.
-    pub(super) keeping: Keeping,
+    pub(super) policy: RenewalPolicy,
     /// Whether the keys are left to expire.
     keeps_keys: bool,
-    end: Option<End>,
+    end: Option<LeaseEnd>,
     /// The renewal under way.
     pub(super) round: Option<Box<Round>>,
     /// When the last renewal was begun.
-    pub(super) renewed_at: Instant,
+    pub(super) renewal_started_at: Instant,
     /// When the instances are to be told to keep its token for longer (P13).
     token_due: Option<Instant>,
     /// What was found on instances that do not have it.
     found: Vec<Found>,
     /// The last round that did not extend it.
     failed: Option<Arc<Round>>,
-    /// Its place in the keeper's book.
+    /// Its place in the lease table.
     pub(super) due: Option<(Instant, u64)>,
     pub(super) is_watched: bool,
 }
@@ -95,20 +95,20 @@ pub(crate) enum LettingGo {
     Release(Request, InstanceSet),
 }
 
-impl Hold {
-    pub(super) fn new(won: Won, keeping: Keeping) -> Self {
+impl HeldLease {
+    pub(super) fn new(won: Acquired, policy: RenewalPolicy) -> Self {
         let token = won.claim.token;
-        let state = State {
+        let state = HeldLeaseState {
             lease: won.lease,
             claim: won.claim,
             token,
             guards: 1,
             is_taken: false,
-            keeping,
+            policy,
             keeps_keys: false,
             end: None,
             round: None,
-            renewed_at: Instant::ZERO,
+            renewal_started_at: Instant::ZERO,
             token_due: None,
             found: Vec::new(),
             failed: None,
@@ -118,7 +118,7 @@ impl Hold {
         Self { state: Mutex::new(state), ended: Notify::new() }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, HeldLeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +144,7 @@ impl Hold {
     }
 
     /// One more guard for the same holder (P23); false if it has ended.
-    pub(super) fn count_guard(&self) -> bool {
+    pub(super) fn add_guard(&self) -> bool {
         let mut state = self.state();
         state.guards += usize::from(state.end.is_none());
         state.end.is_none()
@@ -156,14 +156,14 @@ impl Hold {
         &self,
         round: &mut Round,
         token: FencingToken,
-        keeping: Keeping,
+        policy: RenewalPolicy,
         clock: &dyn Clock,
     ) -> bool {
         let mut state = self.state();
         let won = state.settle(round, clock.now()).is_some();
         if won {
             state.token = state.token.max(token);
-            state.keeping = state.keeping.and(keeping);
+            state.policy = state.policy.and(policy);
         }
         won
     }
@@ -174,7 +174,7 @@ impl Hold {
     }
 
     /// One guard less. P7: it is not relied on any more before a release is sent.
-    pub(super) fn leave(&self) -> LettingGo {
+    pub(super) fn drop_guard(&self) -> LettingGo {
         let mut state = self.state();
         state.guards = state.guards.saturating_sub(1);
         if state.guards > 0 {
@@ -185,7 +185,7 @@ impl Hold {
         let release = if state.is_taken { Request::Release(claim) } else { Request::give_back(claim) };
         let released = LettingGo::Release(release, state.lease.asked());
         let keeps = state.keeps_keys;
-        self.end(state, End::GivenUp);
+        self.end(state, LeaseEnd::GivenUp);
         if keeps { LettingGo::Nothing } else { released }
     }
 
@@ -195,7 +195,7 @@ impl Hold {
     }
 
     /// Ends it, unless it has ended already.
-    pub(super) fn end(&self, mut state: MutexGuard<'_, State>, end: End) {
+    pub(super) fn end(&self, mut state: MutexGuard<'_, HeldLeaseState>, end: LeaseEnd) {
         if state.end.is_none() {
             state.end = Some(end);
             state.round = None;
@@ -243,15 +243,15 @@ impl Hold {
             let resources = state.claim.resources.display_all();
             tracing::warn!(resources, "lease lost: its holder has taken a part of it over");
         }
-        self.end(state, End::Gone(found.into()));
+        self.end(state, LeaseEnd::Gone(found.into()));
     }
 
-    fn end_if_gone(&self, mut state: MutexGuard<'_, State>) {
+    fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>) {
         if !state.has_ended() && state.lease.is_gone() {
             let resources = state.claim.resources.display_all();
             tracing::warn!(resources, on = ?state.lease.absent(), "lease lost: no quorum can have kept it");
             let found = std::mem::take(&mut state.found);
-            self.end(state, End::Gone(found.into()));
+            self.end(state, LeaseEnd::Gone(found.into()));
         }
     }
 
@@ -264,11 +264,11 @@ impl Hold {
     /// Whether it was found that no quorum has kept it. Its keys may be there again: repaired (P10),
     /// which does not undo that.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self.state().end, Some(End::Gone(_)))
+        matches!(self.state().end, Some(LeaseEnd::Gone(_)))
     }
 
     /// How it ended, if it has. Validity that has passed by now is found out here.
-    pub(crate) fn ended(&self, clock: &dyn Clock) -> Option<End> {
+    pub(crate) fn ended(&self, clock: &dyn Clock) -> Option<LeaseEnd> {
         let mut state = self.state();
         let now = clock.now(); // P9: what is over for one is over for all who look later
         if state.end.is_none() && !state.lease.is_valid(now) {
@@ -277,14 +277,14 @@ impl Hold {
             let resources = state.claim.resources.display_all();
             let cause = state.why_expired(last.as_deref(), now);
             tracing::warn!(resources, cause, "lease lost: its validity has passed");
-            self.end(state, End::Expired(last));
+            self.end(state, LeaseEnd::Expired(last));
             state = self.state();
         }
         state.end.clone()
     }
 
     /// Waits until it has ended.
-    pub(crate) async fn wait_for_end(&self, clock: &dyn Clock) -> End {
+    pub(crate) async fn wait_for_end(&self, clock: &dyn Clock) -> LeaseEnd {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             ended.as_mut().enable();
@@ -301,7 +301,7 @@ impl Hold {
     }
 }
 
-impl State {
+impl HeldLeaseState {
     pub(super) const fn has_ended(&self) -> bool {
         self.end.is_some()
     }
@@ -336,8 +336,8 @@ impl State {
     fn why_expired(&self, last: Option<&Round>, now: Instant) -> String {
         match last {
             Some(round) => format!("not renewed: {}", unwilling(round)),
-            None if !self.keeping.renews => "it is not renewed".to_owned(),
-            None if !self.keeping.renews_at(now) => "it was held for as long as it may be renewed".to_owned(),
+            None if !self.policy.renews => "it is not renewed".to_owned(),
+            None if !self.policy.renews_at(now) => "it was held for as long as it may be renewed".to_owned(),
             None => "no renewal was answered in time".to_owned(),
         }
     }

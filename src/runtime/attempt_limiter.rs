@@ -14,41 +14,41 @@ use super::Shared;
 use crate::resource::Resources;
 
 /// One on its way, and one that is there when it has failed.
-const AT_ONCE: usize = 2;
+const MAX_PER_LOCK: usize = 2;
 
 /// Whose turn it is, for each lock that is being tried for.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct AttemptLimiter {
     hasher: RandomState,
     /// By the hash of the resources: two locks that share it by chance share their turns.
-    tries: Mutex<HashMap<u64, Tries>>,
+    tries: Mutex<HashMap<u64, LockQueue>>,
 }
 
 #[derive(Debug, Default)]
-struct Tries {
+struct LockQueue {
     under_way: usize,
-    waiting: VecDeque<oneshot::Sender<Turn>>,
+    waiting: VecDeque<oneshot::Sender<AttemptPermit>>,
 }
 
 /// A place in the line for a lock.
-pub(super) type Line = oneshot::Receiver<Turn>;
+pub(super) type PermitReceiver = oneshot::Receiver<AttemptPermit>;
 
 /// The right to try for a lock now. Dropped, it goes to the next in line.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct AttemptPermit {
     shared: Option<Arc<Shared>>,
     lock: u64,
 }
 
-impl Turns {
+impl AttemptLimiter {
     /// A turn if there is one, else a place in line.
-    pub(super) fn enter(shared: &Arc<Shared>, resources: &Resources) -> Result<Turn, Line> {
-        let lock = shared.turns.hasher.hash_one(resources);
-        let mut tries = shared.turns.lock();
+    pub(super) fn enter(shared: &Arc<Shared>, resources: &Resources) -> Result<AttemptPermit, PermitReceiver> {
+        let lock = shared.limiter.hasher.hash_one(resources);
+        let mut tries = shared.limiter.lock();
         let tries = tries.entry(lock).or_default();
-        if tries.under_way < AT_ONCE {
+        if tries.under_way < MAX_PER_LOCK {
             tries.under_way += 1;
-            return Ok(Turn { shared: Some(Arc::clone(shared)), lock });
+            return Ok(AttemptPermit { shared: Some(Arc::clone(shared)), lock });
         }
         let (turn, line) = oneshot::channel();
         tries.waiting.push_back(turn);
@@ -56,7 +56,7 @@ impl Turns {
     }
 
     /// The next who still waits; without one there is a turn more.
-    fn next(&self, lock: u64) -> Option<oneshot::Sender<Turn>> {
+    fn next(&self, lock: u64) -> Option<oneshot::Sender<AttemptPermit>> {
         let mut all = self.lock();
         let tries = all.get_mut(&lock)?;
         while let Some(next) = tries.waiting.pop_front() {
@@ -71,15 +71,15 @@ impl Turns {
         None
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Tries>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, LockQueue>> {
         self.tries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Turn {
+impl Drop for AttemptPermit {
     fn drop(&mut self) {
         let Some(mut shared) = self.shared.take() else { return };
-        while let Some(next) = shared.turns.next(self.lock) {
+        while let Some(next) = shared.limiter.next(self.lock) {
             match next.send(Self { shared: Some(shared), lock: self.lock }) {
                 Ok(()) => return,
                 // Gone since it was looked at. The turn comes back, and goes to the one after.

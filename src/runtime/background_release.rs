@@ -22,73 +22,74 @@ const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// The most releases that are sent again to one instance at once, and the most that it may owe.
 const MAX_BURST: usize = 1024;
-const MAX_DEBTS: usize = 64 * 1024;
+const MAX_PENDING: usize = 64 * 1024;
 
 /// A release that one instance owes.
 #[derive(Debug)]
-pub(super) struct Debt {
+pub(super) struct PendingRelease {
     /// What pays it.
     request: Request,
     /// From then on the key has expired by itself.
-    void_from: Instant,
+    expires_at: Instant,
 }
 
-impl Debt {
+impl PendingRelease {
     /// What an instance owes that was sent a claim before `now`, and has to answer `request` for it.
     pub(super) fn of(request: Request, now: Instant) -> Self {
         // Twice the ttl: no clock is off by that much.
-        let void_from = now.saturating_add(request.claim().ttl.saturating_mul(2));
-        Self { request, void_from }
+        let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
+        Self { request, expires_at }
     }
 }
 
 /// A call whose verdict has been reached without it.
-pub(super) struct Straggler {
+pub(super) struct OutstandingCall {
     pub(super) id: InstanceId,
     pub(super) call: Call,
     /// What remains owed unless the call pays it.
-    pub(super) debt: Option<Debt>,
+    pub(super) debt: Option<PendingRelease>,
 }
 
 /// Hands work to the client's cleaning task. Never blocks and needs no runtime.
 #[derive(Debug)]
-pub(crate) struct Cleaner {
-    work: mpsc::UnboundedSender<Vec<Straggler>>,
+pub(crate) struct BackgroundReleaser {
+    work: mpsc::UnboundedSender<Vec<OutstandingCall>>,
     owed: Arc<watch::Sender<Vec<usize>>>,
 }
 
-impl Cleaner {
+impl BackgroundReleaser {
     /// Starts the task. It ends when the client is gone and everything is paid or void.
     pub(crate) fn start(instances: Arc<[Arc<dyn Instance>]>, clock: Arc<dyn Clock>) -> Self {
         let (work, receiver) = mpsc::unbounded_channel();
         let owed = Arc::new(watch::Sender::new(vec![0; instances.len()]));
         let debts = instances.iter().map(|_| VecDeque::new()).collect();
-        let cleaning = Cleaning { instances, clock, debts, owed: Arc::clone(&owed), retrying: InstanceSet::default() };
+        let cleaning =
+            ReleaseTask { instances, clock, debts, owed: Arc::clone(&owed), retrying: InstanceSet::default() };
         tokio::spawn(cleaning.run(receiver));
         Self { work, owed }
     }
 
     /// Queues releases on the instances at once and follows them until they are paid.
     pub(super) fn release(&self, instances: &[Arc<dyn Instance>], release: &Request, ids: InstanceSet, now: Instant) {
-        let straggler = |id: InstanceId| {
+        let call = |id: InstanceId| {
             let call = instances.get(id.index())?.call(release.clone());
-            Some(Straggler { id, call, debt: Some(Debt::of(release.clone(), now)) })
+            Some(OutstandingCall { id, call, debt: Some(PendingRelease::of(release.clone(), now)) })
         };
-        self.follow(ids.iter().filter_map(straggler).collect());
+        self.follow(ids.iter().filter_map(call).collect());
     }
 
     /// Follows calls to their end.
-    pub(super) fn follow(&self, stragglers: Vec<Straggler>) {
+    pub(super) fn follow(&self, calls: Vec<OutstandingCall>) {
         self.owed.send_if_modified(|owed| {
-            for straggler in stragglers.iter().filter(|straggler| straggler.debt.is_some()) {
-                if let Some(count) = owed.get_mut(straggler.id.index()) {
+            for call in calls.iter().filter(|call| call.debt.is_some()) {
+                if let Some(count) = owed.get_mut(call.id.index()) {
                     *count += 1;
                 }
             }
             false // only a count that falls wakes those who wait for zero
         });
         // An error means that the runtime is gone, and the connections with it.
-        let _ = self.work.send(stragglers);
+        let _ = self.work.send(calls);
     }
 
     /// Waits until nothing is owed any more, at most `limit`; gives what each instance still owes.
@@ -114,26 +115,26 @@ impl Cleaner {
 
 /// What the task works on.
 enum Done {
-    Call { id: InstanceId, reply: Reply, debt: Option<Debt> },
+    Call { id: InstanceId, reply: Reply, debt: Option<PendingRelease> },
     Retry(InstanceId),
 }
 
-struct Cleaning {
+struct ReleaseTask {
     instances: Arc<[Arc<dyn Instance>]>,
     clock: Arc<dyn Clock>,
-    debts: Vec<VecDeque<Debt>>,
+    debts: Vec<VecDeque<PendingRelease>>,
     owed: Arc<watch::Sender<Vec<usize>>>,
     retrying: InstanceSet,
 }
 
-impl Cleaning {
-    async fn run(mut self, mut work: mpsc::UnboundedReceiver<Vec<Straggler>>) {
+impl ReleaseTask {
+    async fn run(mut self, mut work: mpsc::UnboundedReceiver<Vec<OutstandingCall>>) {
         let mut going: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
         let mut open = true;
         while open || !going.is_empty() {
             tokio::select! {
-                stragglers = work.recv(), if open => match stragglers {
-                    Some(stragglers) => going.extend(stragglers.into_iter().map(to_its_end)),
+                calls = work.recv(), if open => match calls {
+                    Some(calls) => going.extend(calls.into_iter().map(to_its_end)),
                     None => open = false,
                 },
                 Some(done) = going.next(), if !going.is_empty() => match done {
@@ -149,7 +150,7 @@ impl Cleaning {
         &mut self,
         id: InstanceId,
         reply: &Reply,
-        debt: Debt,
+        debt: PendingRelease,
         going: &mut FuturesUnordered<BoxFuture<'static, Done>>,
     ) {
         let paid = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
@@ -158,7 +159,7 @@ impl Cleaning {
             return;
         };
         debts.push_back(debt);
-        let surplus = debts.len().saturating_sub(MAX_DEBTS);
+        let surplus = debts.len().saturating_sub(MAX_PENDING);
         if surplus > 0 {
             debts.drain(..surplus); // the oldest expire first
             self.forget(id, surplus);
@@ -184,12 +185,12 @@ impl Cleaning {
             return;
         };
         let before = debts.len();
-        debts.retain(|debt| now < debt.void_from);
+        debts.retain(|debt| now < debt.expires_at);
         let void = before - debts.len();
         if instance.obstacle().is_none() {
             for debt in debts.drain(..debts.len().min(MAX_BURST)) {
                 let call = instance.call(debt.request.clone());
-                going.push(to_its_end(Straggler { id, call, debt: Some(debt) }));
+                going.push(to_its_end(OutstandingCall { id, call, debt: Some(debt) }));
             }
         }
         let more = !debts.is_empty();
@@ -211,7 +212,7 @@ impl Cleaning {
     }
 }
 
-fn to_its_end(straggler: Straggler) -> BoxFuture<'static, Done> {
-    let Straggler { id, call, debt } = straggler;
+fn to_its_end(call: OutstandingCall) -> BoxFuture<'static, Done> {
+    let OutstandingCall { id, call, debt } = call;
     Box::pin(async move { Done::Call { id, reply: call.await, debt } })
 }

@@ -8,36 +8,36 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::Shared;
-use super::cleanup::{Debt, Straggler};
+use super::background_release::{OutstandingCall, PendingRelease};
 use crate::instance::{Call, Claim, Request};
 use crate::protocol::{InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
 
 /// What becomes of the keys when the flight ends, however it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtEnd {
+pub(super) enum OnDrop {
     /// They stay: the round was won, will be repeated, was an extend (P8), or has been settled.
-    Keep,
+    LeaveKeys,
     /// The round was not won: every instance that may hold them must release them (P5), and put back
     /// what it took over for them (P23).
-    GiveBack,
+    ReleaseKeys,
     /// They were being released: what is not known to be gone is still owed (P6, P7).
-    Collect,
+    FinishRelease,
 }
 
 /// One round on its way. It belongs to a task of the client, so that it goes on whoever polls (P22).
 /// Dropping it at any time leaves nothing behind: stragglers are followed and what must be released is
 /// released in the background (P6).
-pub(super) struct Flight {
+pub(super) struct RoundInFlight {
     shared: Arc<Shared>,
     pub(super) round: Round,
     request: Request,
     calls: Vec<Option<Call>>,
     /// Instances asked by an earlier send of the same value, to be released with this one.
     pub(super) asked_before: InstanceSet,
-    pub(super) at_end: AtEnd,
+    pub(super) on_drop: OnDrop,
 }
 
-impl Flight {
+impl RoundInFlight {
     /// Queues the request on all `targets`. The others count as having nothing (release only). Needs
     /// no runtime: it is sent by whoever asks, and a task goes on from there.
     pub(super) fn launch(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
@@ -51,12 +51,12 @@ impl Flight {
                 calls.push(None);
             }
         }
-        let at_end = match request {
-            Request::Acquire(_) => AtEnd::GiveBack,
-            Request::Extend(_) | Request::Enter(_) => AtEnd::Keep,
-            Request::Release(_) | Request::GiveBack(_) => AtEnd::Collect,
+        let on_drop = match request {
+            Request::Acquire(_) => OnDrop::ReleaseKeys,
+            Request::Extend(_) | Request::Enter(_) => OnDrop::LeaveKeys,
+            Request::Release(_) | Request::GiveBack(_) => OnDrop::FinishRelease,
         };
-        Self { shared: Arc::clone(shared), round, request, calls, asked_before: InstanceSet::default(), at_end }
+        Self { shared: Arc::clone(shared), round, request, calls, asked_before: InstanceSet::default(), on_drop }
     }
 
     /// Waits for the verdict, and not for any instance longer than that.
@@ -128,13 +128,13 @@ impl Flight {
     /// Queues the releases that are owed, behind the round's own requests (P6). What is still on its
     /// way is followed by [`follow`](Self::follow).
     pub(super) fn release(&mut self) {
-        let owed = match self.at_end {
-            AtEnd::GiveBack => self.round.must_release().union(self.asked_before),
-            AtEnd::Keep | AtEnd::Collect => return,
+        let owed = match self.on_drop {
+            OnDrop::ReleaseKeys => self.round.must_release().union(self.asked_before),
+            OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
         };
-        self.at_end = AtEnd::Keep;
+        self.on_drop = OnDrop::LeaveKeys;
         if !owed.is_empty() {
-            self.shared.in_background(&Request::give_back(Arc::clone(self.request.claim())), owed);
+            self.shared.release_in_background(&Request::give_back(Arc::clone(self.request.claim())), owed);
         }
     }
 
@@ -145,22 +145,22 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for RoundInFlight {
     fn drop(&mut self) {
-        let pays = self.at_end == AtEnd::Collect;
+        let pays = self.on_drop == OnDrop::FinishRelease;
         let mut owed: InstanceSet = InstanceId::all(self.calls.len()).filter(|id| pays && self.is_owed(*id)).collect();
         let now = self.shared.clock.now();
-        let stragglers = InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()).filter_map(|(id, call)| {
+        let calls = InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()).filter_map(|(id, call)| {
             let call = call.take()?;
             owed.remove(id); // this very call is the release
-            Some(Straggler { id, call, debt: pays.then(|| Debt::of(self.request.clone(), now)) })
+            Some(OutstandingCall { id, call, debt: pays.then(|| PendingRelease::of(self.request.clone(), now)) })
         });
-        let stragglers: Vec<Straggler> = stragglers.collect();
-        if !stragglers.is_empty() {
-            self.shared.cleaner.follow(stragglers);
+        let calls: Vec<OutstandingCall> = calls.collect();
+        if !calls.is_empty() {
+            self.shared.releaser.follow(calls);
         }
         if !owed.is_empty() {
-            self.shared.in_background(&self.request, owed);
+            self.shared.release_in_background(&self.request, owed);
         }
         self.release();
     }
