@@ -1,5 +1,6 @@
 //! The client: makes locks, and shuts down.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::config::{Builder, Settings};
 use crate::error::{ConnectError, ShutdownError, connect_error, shutdown_error};
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
-use crate::resource::ResourceNames;
+use crate::resource::{ResourceNames, display_name};
 use crate::runtime::Shared;
 
 /// A client of N independent instances. Cheap to clone; clones share connections.
@@ -22,10 +23,22 @@ use crate::runtime::Shared;
 /// A client does not survive `fork()`: connections and locks stay with the process that built it. In the
 /// other one acquires fail with [`AcquireError::Forked`](crate::AcquireError::Forked), and dropping a guard
 /// releases nothing. Fork before you build it, and build one in each process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Redlock {
     shared: Arc<Shared>,
     settings: Arc<Settings>,
+}
+
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<&str> = self.shared.instances.iter().map(|instance| instance.address()).collect();
+        f.debug_struct("Redlock")
+            .field("instances", &addresses)
+            .field("quorum", &self.shared.quorum.votes())
+            .field("namespace", &display_name(&self.settings.namespace))
+            .field("ttl", &self.settings.ttl)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Redlock {

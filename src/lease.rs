@@ -83,8 +83,8 @@ impl LeaseView {
     /// Shows the lease under the name of what holds this view.
     pub(crate) fn show_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
-            .field("resources", &self.held.claim().resources.display_all())
-            .field("fencing_token", &self.fencing_token())
+            .field("resources", &self.held.claim().resources)
+            .field("fencing_token", &self.fencing_token().get())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }

@@ -1,5 +1,6 @@
 //! A lock that is about to be acquired.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use crate::error::{AcquireError, ReleaseError, RunError, acquire_error};
 use crate::guard::{Guard, Released};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
-use crate::resource::{ResourceNames, Resources};
+use crate::resource::{ResourceNames, Resources, display_name};
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
 use crate::runtime::held_lease::HeldLease;
 
 /// Resources to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock<'a> {
     shared: &'a Arc<Shared>,
@@ -27,6 +28,17 @@ pub struct Lock<'a> {
     holder: Option<Holder>,
     renewal: Renewal,
     max_hold: Option<Duration>,
+}
+
+impl fmt::Debug for Lock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("namespace", &display_name(&self.settings.namespace))
+            .field("resources", &self.names)
+            .field("ttl", &self.ttl.unwrap_or(self.settings.ttl))
+            .field("holder", &self.holder.as_ref().map(Holder::as_str))
+            .finish_non_exhaustive()
+    }
 }
 
 /// What came of [`Lock::run`].

@@ -1,6 +1,7 @@
 //! What is locked: names, and the keys that they have on the instances (P11).
 
 use std::cmp::Ordering;
+use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -36,8 +37,14 @@ pub(crate) const MAX_RESOURCES: usize = 256;
 /// let binary = ResourceNames::from([[0u8, 159, 146, 150]]);
 /// # let _ = (one, two, binary);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ResourceNames(Vec<Vec<u8>>);
+
+impl fmt::Debug for ResourceNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|name| display_name(name))).finish()
+    }
+}
 
 impl From<&str> for ResourceNames {
     fn from(name: &str) -> Self {
@@ -122,10 +129,16 @@ pub enum ResourceError {
 }
 
 /// Checked resources: sorted, distinct, with their keys. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Resources(Arc<[Keys]>);
 
-#[derive(Debug, PartialEq, Eq, Hash)]
+impl fmt::Debug for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.lock_keys().map(display_name)).finish()
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
 struct Keys {
     fence: Box<[u8]>,
 }
@@ -220,7 +233,7 @@ pub(crate) fn former_key(lock_key: &[u8], value: &[u8]) -> Vec<u8> {
 }
 
 /// A name for people: at most 80 characters, bytes that are no text replaced.
-fn display_name(name: &[u8]) -> String {
+pub(crate) fn display_name(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     match text.char_indices().nth(80) {
         Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),

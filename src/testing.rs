@@ -25,6 +25,7 @@
 //! # Ok(()) }
 //! ```
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,10 +40,16 @@ use crate::protocol::{Cause, FencingToken};
 use crate::resource::{RESERVED, fence_key};
 
 /// N independent instances inside the process. Cheap to clone; clones are the same instances.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Cluster {
     instances: Arc<[TestInstance]>,
     clock: Arc<RuntimeClock>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.instances()).finish()
+    }
 }
 
 impl Cluster {
@@ -136,8 +143,17 @@ impl Machine {
 ///
 /// Setting a fault ends every client's belief that the instance is silent, as a new connection
 /// would.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct TestInstance(Arc<Server>);
+
+impl fmt::Debug for TestInstance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestInstance")
+            .field("address", &self.0.address())
+            .field("keys", &self.keys())
+            .finish_non_exhaustive()
+    }
+}
 
 /// Faults.
 impl TestInstance {

@@ -21,6 +21,7 @@ use crate::instance::redis::RedisInstance;
 use crate::instance::roster::Roster;
 use crate::instance::{Hint, Instance};
 use crate::protocol::{DEFAULT_DRIFT_PPM, RetryDelay};
+use crate::resource::display_name;
 use crate::runtime::Shared;
 use crate::runtime::attempt_limiter::AttemptLimiter;
 use crate::runtime::attempt_tracker::AttemptTracker;
@@ -119,9 +120,16 @@ impl Default for Builder {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the URLs: they may hold passwords.
-        let instances = self.urls.len() + self.instance_factories.len();
-        f.debug_struct("Builder").field("instances", &instances).field("ttl", &self.ttl).finish_non_exhaustive()
+        // Not the URLs as they are: they may hold passwords.
+        let shown = |url: &String| Address::parse(url).map_or("not an address".to_owned(), |it| it.shown().to_owned());
+        let in_process = self.instance_factories.iter().map(|_| "in this process".to_owned());
+        let instances: Vec<String> = in_process.chain(self.urls.iter().map(shown)).collect();
+        f.debug_struct("Builder")
+            .field("instances", &instances)
+            .field("namespace", &display_name(&self.namespace))
+            .field("ttl", &self.ttl)
+            .field("max_ttl", &self.max_ttl)
+            .finish_non_exhaustive()
     }
 }
 

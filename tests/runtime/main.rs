@@ -5,6 +5,7 @@ mod acquire;
 mod cancel;
 mod cleanup;
 mod crowd;
+mod debug;
 mod dropped;
 mod evidence;
 mod extend;
