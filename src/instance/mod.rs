@@ -1,37 +1,10 @@
 //! One Redis or Valkey master, as everything above sees it.
 
-pub(crate) mod address;
-mod admit;
-mod classify;
-#[cfg(feature = "testing")]
-pub mod conformance;
-pub(crate) mod connect;
-mod connection;
-mod facts;
-mod flushes;
-mod frames;
-mod guarded;
-mod hello;
-mod known;
-mod lane;
-mod link;
-mod many;
 #[cfg(feature = "testing")]
 pub(crate) mod memory;
-pub(crate) mod opening;
-pub(crate) mod pacer;
-pub(crate) mod peers;
 mod portion;
-mod pushes;
 pub(crate) mod redis;
-pub(crate) mod roster;
-mod scripts;
-mod seldom;
 mod status;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-mod tls;
-mod trouble;
-mod wire;
 
 pub(crate) use portion::portions;
 pub use status::{AdmissionStatus, InstanceStatus, Trouble};

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{MAX_INSTANCES, Quorum};
+use crate::protocol::quorum::{MAX_INSTANCES, Quorum};
 
 /// Low bits of every token that are kept for hand-overs between waiters of one process (P24).
 const HAND_OVER_BITS: u32 = 12;

@@ -1,4 +1,4 @@
-//! What the scripts do, step by step as in `lua/acquire.lua`, `extend.lua`, `enter.lua` and
+//! What the scripts do, step by step as in `acquire.lua`, `extend.lua`, `enter.lua` and
 //! `release.lua`. Whoever changes one of those changes its mirror here.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::instance::{Claim, Request};
 use crate::protocol::{Cause, FencingToken, Instant, Named, Refusal, Reply};
 use crate::resource::{ADMISSION_KEY, former_key};
 
-/// How much of a value that stands in the way is told (`lua/refused.lua`).
+/// How much of a value that stands in the way is told (`refused.lua`).
 const MOST_OF_A_VALUE: usize = 2048;
 
 /// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `named` is the

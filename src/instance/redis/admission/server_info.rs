@@ -1,0 +1,155 @@
+//! What a server says of itself (P15, P16).
+
+use std::time::Duration;
+
+use redis::RedisError;
+use redis::aio::MultiplexedConnection;
+
+use crate::instance::redis::classify::failed;
+use crate::protocol::{Cause, Facts, Identity, NotUsable};
+
+/// The longest word of a server: an id has 40 digits.
+const MAX_WORD: usize = 64;
+
+/// What is worth showing of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) run_id: String,
+    pub(crate) version: String,
+    pub(crate) is_master: bool,
+    /// The eviction policy, where it may throw locks away.
+    pub(crate) evicts: Option<String>,
+}
+
+/// Asks a server for its facts.
+///
+/// # Errors
+/// What keeps it from being used, also if it says too little to be known by.
+pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<(Facts, About), Cause> {
+    let mut ask = redis::pipe();
+    for section in ["server", "replication", "memory", "commandstats"] {
+        ask.cmd("INFO").arg(section);
+    }
+    ask.cmd("TIME");
+    let (server, replication, memory, commands, time): (String, String, String, String, (u64, u64)) =
+        ask.query_async(connection).await.map_err(|error| no_info(&error))?;
+    if let Some(field) = untold(&server, &replication) {
+        return Err(Cause::NotUsable(NotUsable::Untold(field)));
+    }
+    Ok(from_info([&server, &replication, &memory, &commands], time))
+}
+
+fn no_info(error: &RedisError) -> Cause {
+    match failed(error) {
+        Cause::NoPermission(denied) | Cause::Server(denied) => Cause::NoInfo(denied),
+        cause => cause,
+    }
+}
+
+/// The field that is missing and without which a server is not told from a replica, or from itself
+/// at another address (P16).
+fn untold(server: &str, replication: &str) -> Option<&'static str> {
+    let missing = |info, name| field(info, name).is_empty().then_some(name);
+    missing(server, "run_id").or_else(|| missing(replication, "role"))
+}
+
+fn from_info([server, replication, memory, commands]: [&str; 4], (seconds, micros): (u64, u64)) -> (Facts, About) {
+    let run_id = word(field(server, "run_id"));
+    let is_master = field(replication, "role") == "master";
+    let second_id = field(replication, "master_replid2");
+    let policy = word(field(memory, "maxmemory_policy"));
+    let bounded = field(memory, "maxmemory").parse().is_ok_and(|bytes: u64| bytes > 0);
+    let version = match field(server, "valkey_version") {
+        "" => format!("redis {}", word(field(server, "redis_version"))),
+        valkey => format!("valkey {}", word(valkey)),
+    };
+    let facts = Facts {
+        identity: Identity::new(&run_id, &word(field(replication, "master_replid"))),
+        is_master,
+        // A promoted replica keeps the id of its former master here.
+        was_replica: second_id.bytes().any(|digit| digit != b'0'),
+        was_flushed: ["cmdstat_flushall", "cmdstat_flushdb"].into_iter().any(|name| has_run(field(commands, name))),
+        uptime_s: field(server, "uptime_in_seconds").parse().unwrap_or(0),
+        now_ms: seconds.saturating_mul(1_000).saturating_add(micros / 1_000),
+    };
+    let evicts = (bounded && policy != "noeviction").then_some(policy);
+    (facts, About { run_id, version, is_master, evicts })
+}
+
+/// What a server calls something: stored, shown and logged, so neither long nor anything but letters.
+fn word(text: &str) -> String {
+    text.chars().take(MAX_WORD).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
+}
+
+/// The value of a line `name:value`; empty if there is none.
+fn field<'a>(info: &'a str, name: &str) -> &'a str {
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim).unwrap_or_default()
+}
+
+/// Whether a command has run that was called so often: `calls=2,usec=..`; nothing if never tried.
+fn has_run(stat: &str) -> bool {
+    !stat.is_empty() && !stat.starts_with("calls=0,")
+}
+
+/// How often an idle instance is asked for its clock: often enough that drift between two samples
+/// hides no step worth a lock.
+pub(crate) fn heartbeat(max_ttl: Duration) -> Duration {
+    (max_ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: &str =
+        "# Server\r\nredis_version:7.2.4\r\nvalkey_version:9.1.2\r\nrun_id:abc\r\nuptime_in_seconds:7\r\n";
+    const MASTER: &str = "# Replication\r\nrole:master\r\nmaster_replid:def\r\nmaster_replid2:0000\r\n";
+
+    #[test]
+    fn a_plain_master_is_read() {
+        let (facts, about) =
+            from_info([SERVER, MASTER, "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n", ""], (10, 5_999));
+        assert_eq!(facts.identity, Identity::new("abc", "def"));
+        assert_eq!((facts.uptime_s, facts.now_ms, facts.is_master, facts.was_replica), (7, 10_005, true, false));
+        assert_eq!((about.version.as_str(), about.evicts), ("valkey 9.1.2", None));
+    }
+
+    #[test]
+    fn a_promoted_replica_and_an_evicting_server_are_recognised() {
+        let promoted = "role:master\r\nmaster_replid:def\r\nmaster_replid2:0a00\r\n";
+        let (facts, about) = from_info(
+            ["redis_version:7.0.15", promoted, "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n", ""],
+            (0, 0),
+        );
+        assert!(facts.was_replica);
+        assert_eq!((about.version.as_str(), about.evicts.as_deref()), ("redis 7.0.15", Some("allkeys-lru")));
+        assert!(!from_info(["", "role:slave\r\n", "", ""], (0, 0)).0.is_master);
+    }
+
+    #[test]
+    fn a_server_that_does_not_say_what_it_is_is_neither_a_replica_nor_the_same_process() {
+        assert_eq!(untold(SERVER, MASTER), None);
+        assert_eq!(untold(SERVER, "connected_slaves:0\r\n"), Some("role"));
+        assert_eq!(untold("redis_version:7.0.15\r\n", MASTER), Some("run_id"));
+    }
+
+    #[test]
+    fn what_a_server_calls_itself_is_short_and_has_no_odd_letters() {
+        let long = "x".repeat(100_000);
+        let server = format!("redis_version:{long}\r\nrun_id:\u{1b}[31m\u{202e}{long}\r\n");
+        let memory = format!("maxmemory:1\r\nmaxmemory_policy:{long}\r\n");
+        let (_, about) = from_info([&server, MASTER, &memory, ""], (0, 0));
+        assert!(about.run_id.starts_with("?[31m?xx") && about.run_id.len() == MAX_WORD, "{}", about.run_id);
+        assert_eq!((about.version.len(), about.evicts.map(|policy| policy.len())), (6 + MAX_WORD, Some(MAX_WORD)));
+    }
+
+    #[test]
+    fn a_flush_is_recognised_and_a_refused_one_is_none() {
+        let flushed = |commands| from_info([SERVER, MASTER, "", commands], (0, 0)).0.was_flushed;
+        assert!(flushed("# Commandstats\r\ncmdstat_get:calls=1,usec=1\r\ncmdstat_flushdb:calls=12,usec=3\r\n"));
+        assert!(flushed("cmdstat_flushall:calls=1,usec=3\r\n"));
+        assert!(!flushed("cmdstat_flushall:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n"));
+        assert!(!flushed("cmdstat_get:calls=1,usec=1\r\n"));
+    }
+}

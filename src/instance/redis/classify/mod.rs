@@ -1,0 +1,218 @@
+//! From what a server said to a [`Reply`]: the only place that knows the redis crate's errors.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{RedisError, ServerError, Value};
+
+use crate::instance::{Claim, Request, Sight};
+use crate::protocol::{Cause, FencingToken, Raw, Refusal, Reply};
+
+mod cause;
+
+use cause::server_cause;
+pub(crate) use cause::{clip, failed};
+
+/// The most that is kept of a value that stands in the way: more than any of ours has, and what other
+/// programs put there may be anything.
+const MAX_VALUE: usize = 4096;
+
+/// In a second.
+const MICROS: u64 = 1_000_000;
+
+/// A number in a grant is the instant at which the lock expires (in the year 1973 or later), and no
+/// count or code.
+const LEAST_EXPIRY_MS: i64 = 100_000_000_000;
+
+/// Classifies the end of a request. Whatever a server says, only the exact words of the request's
+/// own script count as a grant.
+pub(crate) fn classify(request: &Request, result: Result<Value, RedisError>) -> Raw {
+    let clock = result.as_ref().ok().and_then(|value| clock_of_grant(request, value));
+    let (instance_us, unit_us) = (clock.map(|(us, _)| us), clock.map_or(1, |(_, unit_us)| unit_us));
+    let reply = match result {
+        Ok(Value::ServerError(error)) => server_error(error.code(), error.details().unwrap_or_default()),
+        Ok(value) => parse(request, &value).unwrap_or_else(|| odd(&value)),
+        Err(error) => redis_error(&error),
+    };
+    Raw { reply, instance_us, unit_us }
+}
+
+/// Classifies the end of a batch: one reply for each request.
+pub(crate) fn classify_batch(requests: &[&Request], result: Result<Value, RedisError>) -> Vec<Raw> {
+    match result {
+        Ok(Value::Array(values)) if values.len() == requests.len() => {
+            requests.iter().zip(values).map(|(request, value)| classify(request, Ok(value))).collect()
+        }
+        // Not the reply of a batch: it stands for every request in it.
+        Ok(value @ Value::Array(_)) => {
+            vec![Raw { reply: odd(&value), instance_us: None, unit_us: 1 }; requests.len()]
+        }
+        other => requests.iter().map(|request| classify(request, other.clone())).collect(),
+    }
+}
+
+/// Classifies the end of a renewal of `count` leases: what it means for those that hold their value,
+/// and the places, from 0, of those that do not.
+pub(crate) fn classify_renewal(count: usize, result: Result<Value, RedisError>) -> (Raw, Vec<usize>) {
+    let (reply, instance_us, others) = match result {
+        Ok(Value::ServerError(error)) => {
+            (server_error(error.code(), error.details().unwrap_or_default()), None, Vec::new())
+        }
+        Err(error) => (redis_error(&error), None, Vec::new()),
+        Ok(value) => match renewed(count, &value) {
+            Some(renewed) => renewed,
+            None => (odd(&value), None, Vec::new()),
+        },
+    };
+    (Raw { reply, instance_us, unit_us: 1 }, others)
+}
+
+/// What no script of ours says.
+fn odd(value: &Value) -> Reply {
+    Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))))
+}
+
+fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize>)> {
+    let Value::Array(items) = value else { return None };
+    match (bytes(items.first()?)?, items.get(1..)?) {
+        (b"renewed", [Value::Int(us), places @ ..]) => {
+            let place = |place: &Value| match place {
+                Value::Int(place) => usize::try_from(*place).ok()?.checked_sub(1).filter(|place| *place < count),
+                _ => None,
+            };
+            let others: Option<Vec<usize>> = places.iter().map(place).collect();
+            Some((Reply::Granted, u64::try_from(*us).ok().filter(|us| *us > 0), others?))
+        }
+        (b"not admitted", [Value::Int(left_ms)]) => {
+            let remaining = u64::try_from(*left_ms).ok().map(Duration::from_millis);
+            Some((Reply::NotAdmitted { remaining }, None, Vec::new()))
+        }
+        _ => None,
+    }
+}
+
+/// What a look at all keys of `claims` shows of each; `None` if it is no answer to that.
+pub(crate) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Option<Vec<Sight>> {
+    let Some(Value::Array(values)) = value else { return None };
+    let keys: usize = claims.iter().map(|claim| claim.resources.len()).sum();
+    let are_strings = values.iter().all(|value| *value == Value::Nil || bytes(value).is_some());
+    if values.len() != keys || !are_strings {
+        return None;
+    }
+    let mut values = values.iter();
+    let sight = |claim: &Arc<Claim>| {
+        let mut of_claim = values.by_ref().take(claim.resources.len()).map(bytes).collect::<Vec<_>>().into_iter();
+        match of_claim.find(|value| *value != Some(claim.value.as_bytes())) {
+            None => Sight::Own,
+            Some(other) => Sight::Gone(other.map(kept)),
+        }
+    };
+    Some(claims.iter().map(sight).collect())
+}
+
+fn parse(request: &Request, value: &Value) -> Option<Reply> {
+    let keys = request.claim().resources.len();
+    match (request, value) {
+        (Request::Release(_) | Request::GiveBack(_), Value::Int(deleted)) => released(*deleted, keys),
+        (Request::Release(_) | Request::GiveBack(_), _) => None,
+        // The way for one resource (acquire_alone.lua, batch.lua).
+        (Request::Acquire(_), Value::Int(LEAST_EXPIRY_MS..)) if keys == 1 => Some(Reply::Granted),
+        (Request::Acquire(_), value) if keys == 1 && bytes(value) == Some(b"granted") => Some(Reply::Granted),
+        (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
+            (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
+            (Request::Extend(_) | Request::Enter(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
+            (_, b"not admitted", [Value::Int(left_ms)]) => {
+                Some(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
+            }
+            (_, b"ahead", [Value::Int(us)]) => {
+                let (clock_s, token_s) = (u64::try_from(*us).ok()? / MICROS, request.claim().token.clock_us() / MICROS);
+                Some(Reply::Unknown(Cause::ClockBehind { clock_s, token_s }))
+            }
+            (_, b"refused", details) => refused(details, keys),
+            (Request::Acquire(_) | Request::Enter(_), b"stale", [stored]) => {
+                Some(Reply::Stale { stored: FencingToken::from_wire(bytes(stored)?)? })
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The instance's clock that a grant carries, and to how much it was cut off, in microseconds; none
+/// where admission is off.
+fn clock_of_grant(request: &Request, value: &Value) -> Option<(u64, u64)> {
+    let told = |number: i64| u64::try_from(number).ok().filter(|number| *number > 0);
+    match (request, value) {
+        (Request::Acquire(claim), Value::Int(expires_ms @ LEAST_EXPIRY_MS..)) if claim.resources.len() == 1 => {
+            let ttl_ms = u64::try_from(claim.ttl.as_millis()).ok()?;
+            Some((told(*expires_ms)?.checked_sub(ttl_ms)?.checked_mul(1_000)?, 1_000))
+        }
+        (Request::Acquire(_) | Request::Extend(_) | Request::Enter(_), Value::Array(items)) => match items.as_slice() {
+            [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => told(*us).map(|us| (us, 1)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn refused(details: &[Value], keys: usize) -> Option<Reply> {
+    let [Value::Int(index), Value::Int(ttl_ms), value, stored] = details else { return None };
+    let resource = usize::try_from(*index).ok().filter(|index| *index < keys)?;
+    Some(Reply::Refused(Refusal {
+        resource,
+        value: bytes(value).map(kept),
+        expires_in: u64::try_from(*ttl_ms).ok().map(Duration::from_millis),
+        token: bytes(stored).and_then(FencingToken::from_wire),
+    }))
+}
+
+fn released(deleted: i64, keys: usize) -> Option<Reply> {
+    match usize::try_from(deleted).ok()? {
+        deleted if deleted == keys => Some(Reply::Granted),
+        deleted if deleted < keys => Some(Reply::Refused(Refusal::default())),
+        _ => None,
+    }
+}
+
+fn kept(value: &[u8]) -> Vec<u8> {
+    value.get(..MAX_VALUE).unwrap_or(value).to_vec()
+}
+
+fn bytes(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.as_bytes()),
+        _ => None,
+    }
+}
+
+/// An error of the server: the script may have been carried out in part, so it is unknown, except
+/// where the server says that it did not know the script.
+fn server_error(code: &str, details: &str) -> Reply {
+    match code {
+        "NOSCRIPT" => Reply::NotSent(Cause::ScriptMissing),
+        _ => Reply::Unknown(server_cause(code, details)),
+    }
+}
+
+/// Whether an error says how the instance is, whatever was asked. Any other may be the fault of one of
+/// several requests.
+pub(crate) fn is_of_the_instance(error: &ServerError) -> bool {
+    let cause = || server_cause(error.code(), error.details().unwrap_or_default());
+    error.code() == "NOSCRIPT"
+        || matches!(
+            cause(),
+            Cause::Loading | Cause::Busy | Cause::OutOfMemory | Cause::ReadOnly | Cause::CannotWrite(_)
+        )
+}
+
+fn redis_error(error: &RedisError) -> Reply {
+    match error.code() {
+        // A server's error that the client library turned into one of its own.
+        Some(code) => server_error(code, error.detail().unwrap_or_default()),
+        None => Reply::Unknown(Cause::Disconnected(clip(&error.to_string()))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! A real instance: one connection, kept up by one task.
+
+pub(crate) mod address;
+pub(crate) mod admission;
+pub(crate) mod classify;
+pub(crate) mod connect;
+mod connection;
+mod extend_many;
+mod flushes;
+mod frames;
+mod health;
+mod hello;
+mod log_limit;
+mod pushes;
+pub(crate) mod scripts;
+mod send_queue;
+mod supervisor;
+pub(crate) mod timer_wakeups;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+mod tls;
+mod trouble;
+mod wire;
+
+use std::fmt;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use self::connect::Dial;
+use self::connection::Link;
+use self::health::Known;
+use crate::instance::status::{AdmissionStatus, InstanceStatus};
+use crate::instance::{Call, Claim, Instance, Look, Renewal, Request, Sight};
+use crate::protocol::{Cause, Instant, Reply};
+
+/// Whether requests can be sent.
+#[derive(Clone, Debug)]
+pub(crate) enum Reach {
+    /// Not now, and why.
+    Down(Cause),
+    /// Over this connection.
+    Up(Arc<Link>),
+}
+
+/// An instance behind a Redis or Valkey server.
+pub(crate) struct RedisInstance {
+    dial: Dial,
+    reach: watch::Receiver<Reach>,
+    known: Arc<Known>,
+    task: JoinHandle<()>,
+}
+
+impl RedisInstance {
+    /// Begins to connect in the background. Must be called within a tokio runtime.
+    pub(crate) fn start(dial: Dial) -> Self {
+        let (sender, reach) = watch::channel(Reach::Down(Cause::Connecting));
+        let known = Arc::<Known>::default();
+        let task = tokio::spawn(supervisor::keep_up(dial.clone(), sender, Arc::clone(&known)));
+        Self { dial, reach, known, task }
+    }
+
+    /// Tells of the connection as it changes.
+    pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.clone()
+    }
+}
+
+impl Instance for RedisInstance {
+    fn address(&self) -> &str {
+        self.dial.address.shown()
+    }
+
+    fn call(&self, request: Request) -> Call {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => link.call(request),
+            Reach::Down(cause) => Box::pin(ready(Reply::NotSent(cause.clone()))),
+        }
+    }
+
+    fn renew(&self, claims: Vec<Arc<Claim>>) -> Renewal {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => link.renew(claims),
+            Reach::Down(cause) => Box::pin(ready(vec![Some(Reply::NotSent(cause.clone())); claims.len()])),
+        }
+    }
+
+    fn look(&self, claims: Vec<Arc<Claim>>) -> Look {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => link.look(claims),
+            Reach::Down(_) => Box::pin(ready(vec![Sight::Unknown; claims.len()])),
+        }
+    }
+
+    fn wall_us(&self, now: Instant) -> Option<u64> {
+        match &*self.reach.borrow() {
+            Reach::Up(link) => Some(link.guarded()?.wall_us(now)),
+            Reach::Down(_) => None,
+        }
+    }
+
+    fn obstacle(&self) -> Option<Cause> {
+        match &*self.reach.borrow() {
+            Reach::Up(_) => None,
+            Reach::Down(cause) => Some(cause.clone()),
+        }
+    }
+
+    fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut reach = self.reach.clone();
+        Box::pin(async move {
+            if reach.wait_for(|reach| matches!(reach, Reach::Up(_))).await.is_err() {
+                std::future::pending().await // its task has ended, with the client or its runtime
+            }
+        })
+    }
+
+    fn status(&self) -> InstanceStatus {
+        let known = self.known.get().clone();
+        let mut status = InstanceStatus {
+            address: self.address().to_owned(),
+            round_trip: known.round_trip,
+            trouble: self.known.troubles.present(self.dial.clock.now()),
+            last_error: known.last_error,
+            ..InstanceStatus::default()
+        };
+        if let Some(about) = known.about {
+            status.is_master = Some(about.is_master);
+            status.version = about.version;
+            status.run_id = about.run_id;
+            status.evicts = about.evicts;
+        }
+        match &*self.reach.borrow() {
+            Reach::Up(link) => {
+                status.connected = true;
+                status.admission = AdmissionStatus::Off;
+                if let Some(guarded) = link.guarded() {
+                    let standing = guarded.snapshot();
+                    let left = standing.quarantine_left(self.dial.clock.now());
+                    status.admission =
+                        if left.is_zero() { AdmissionStatus::Admitted } else { AdmissionStatus::Quarantine(left) };
+                    status.clock_offset = Some(standing.watch().offset_ns() as f64 / 1e9);
+                    status.clock_steps = standing.watch().steps();
+                }
+            }
+            Reach::Down(cause) => status.last_error = Some(cause.to_string()),
+        }
+        status
+    }
+}
+
+impl fmt::Debug for RedisInstance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisInstance").field("address", &self.address()).field("reach", &*self.reach.borrow()).finish()
+    }
+}
+
+impl Drop for RedisInstance {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,115 @@
+//! What an instance refuses for a reason of its own, kept until it votes: it is connected and
+//! admitted, and still of no use.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::log_limit::Seldom;
+use crate::instance::status::Trouble;
+use crate::protocol::{Cause, Instant, Reply};
+
+/// What stands between an instance and its votes, if anything.
+#[derive(Debug, Default)]
+pub(super) struct Troubles {
+    /// Whether there is one: votes are many, and need look no further.
+    has_one: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    present: Option<(Cause, Instant)>,
+    warnings: Seldom,
+}
+
+impl Troubles {
+    /// Takes in a reply to what asks for a vote (`may_vote`), or to a release. Warns when the cause changes.
+    pub(super) fn note(&self, instance: &str, reply: &Reply, may_vote: bool, now: Instant) {
+        match reply {
+            Reply::Unknown(cause) if is_its_own(cause) => self.begin(instance, cause, now),
+            Reply::Granted | Reply::Repaired if may_vote && self.has_one.load(Ordering::Relaxed) => self.end(),
+            _ => {}
+        }
+    }
+
+    /// The present one, as of `now`.
+    pub(super) fn present(&self, now: Instant) -> Option<Trouble> {
+        let present = self.state().present.clone();
+        present.map(|(cause, at)| Trouble { cause, age: now.saturating_since(at) })
+    }
+
+    fn begin(&self, instance: &str, cause: &Cause, now: Instant) {
+        let mut state = self.state();
+        let was = state.present.replace((cause.clone(), now));
+        self.has_one.store(true, Ordering::Relaxed);
+        if was.is_none_or(|(was, _)| was != *cause)
+            && let Some(times) = state.warnings.note(now)
+        {
+            drop(state);
+            tracing::warn!(instance, %cause, times, "it refuses requests for a reason of its own");
+        }
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        state.present = None;
+        self.has_one.store(false, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether it is the instance that refuses, and not the way to it.
+const fn is_its_own(cause: &Cause) -> bool {
+    match cause {
+        Cause::Connecting
+        | Cause::NotConnected(_)
+        | Cause::Tls(_)
+        | Cause::OtherProtocol(_)
+        | Cause::Silent
+        | Cause::Overloaded
+        | Cause::ScriptMissing
+        | Cause::TimedOut
+        | Cause::Disconnected(_) => false,
+        Cause::Loading
+        | Cause::Busy
+        | Cause::OutOfMemory
+        | Cause::ReadOnly
+        | Cause::CannotWrite(_)
+        | Cause::PasswordNeeded
+        | Cause::PasswordRefused
+        | Cause::NoDatabase(_)
+        | Cause::NoPermission(_)
+        | Cause::KeyForbidden(_)
+        | Cause::NoInfo(_)
+        | Cause::ClusterMode(_)
+        | Cause::Server(_)
+        | Cause::NotUsable(_)
+        | Cause::OddReply(_)
+        | Cause::ClockBehind { .. } => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_reason_of_its_own_stays_until_the_instance_votes() {
+        let troubles = Troubles::default();
+        let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
+        let note = |reply, may_vote, seconds| troubles.note("a", &reply, may_vote, at(seconds));
+        note(Reply::Unknown(Cause::TimedOut), true, 1);
+        assert_eq!(troubles.present(at(1)), None);
+        note(Reply::Unknown(Cause::OutOfMemory), true, 2);
+        note(Reply::Granted, false, 3); // a full instance still deletes
+        let trouble = Trouble { cause: Cause::OutOfMemory, age: Duration::from_secs(3) };
+        assert_eq!(troubles.present(at(5)), Some(trouble));
+        note(Reply::Granted, true, 6);
+        assert_eq!(troubles.present(at(6)), None);
+    }
+}

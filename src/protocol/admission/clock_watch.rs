@@ -1,0 +1,376 @@
+//! Steps of an instance's clock (P17).
+
+use std::time::Duration;
+
+use crate::protocol::time::Instant;
+
+/// A step of less than this is not told from the resolution of the measurement.
+const TOLERANCE_NS: i128 = 1_000_000;
+
+/// What a sample of an instance's clock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// It went on as it may.
+    Steady,
+    /// It jumped forward by at least this: keys have expired too early.
+    SteppedForward(Duration),
+    /// It jumped back by at least this: keys live longer than they should.
+    SteppedBack(Duration),
+}
+
+/// By how much an instance's clock went ahead of one's own, in nanoseconds: at least and at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// It was after this instant of one's own clock.
+    pub after: Instant,
+    /// What no reading of the samples explains otherwise.
+    pub least: i128,
+    /// What the samples leave room for.
+    pub most: i128,
+}
+
+/// The interval in which the offset (instance clock - own clock) can lie.
+///
+/// Each sample narrows it: the instance read its clock between the sending of the request and the
+/// arrival of the reply. Between samples it widens by the allowed drift. A sample that does not
+/// overlap it shows a step.
+///
+/// So each bound is the strictest that any sample since the last step sets, with the drift since that
+/// sample; however a clock gains more than the drift allows, at once or little by little, the bound
+/// shows it. A sample that lies beyond a bound by no more than the tolerance does not move it: else
+/// every sample could gain the tolerance once more, and a clock that is slewed would never step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockWatch {
+    /// In nanoseconds. It may exceed `most` by the tolerance.
+    least: i128,
+    most: i128,
+    /// The least that the offset can have been when `most` was last set.
+    floor: i128,
+    /// When that was.
+    set_at: Instant,
+    /// Since when it has been watched without a step.
+    since: Instant,
+    at: Instant,
+    drift_ppm: u32,
+    steps: u32,
+    /// What it jumped forward since that was last settled.
+    jumped: Option<Jump>,
+    /// By how much it can have jumped before the last sample.
+    went: Jump,
+}
+
+impl ClockWatch {
+    /// Begins with a first sample: the instance's clock read `instance_us` (microseconds since the
+    /// Unix epoch) at some time between `sent` and `received` of the own clock.
+    #[must_use]
+    pub fn begin(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> Self {
+        let (least, most) = sample(drift_ppm, sent, received, (instance_us, 1));
+        let went = Jump { after: received, least: 0, most: 0 };
+        let (floor, set_at, since, at) = (least, received, received, received);
+        Self { least, most, floor, set_at, since, at, drift_ppm, steps: 0, jumped: None, went }
+    }
+
+    /// Goes on from a watch of before, over a time in which nothing was sampled: the same clock,
+    /// and this watch's only sample.
+    #[must_use]
+    pub fn follow_on(&mut self, former: &Self) -> Observation {
+        let mut whole = *former;
+        let observation = whole.take_in(self.at, self.least, self.most, TOLERANCE_NS);
+        *self = whole;
+        observation
+    }
+
+    /// Takes in another sample.
+    ///
+    /// Samples may come in any order of sending; an old one only widens what it says.
+    pub fn observe(&mut self, sent: Instant, received: Instant, instance_us: u64) -> Observation {
+        self.observe_cut(sent, received, (instance_us, 1))
+    }
+
+    /// Takes in a sample that the instance cut off to whole units of so many microseconds.
+    pub fn observe_cut(&mut self, sent: Instant, received: Instant, cut: (u64, u64)) -> Observation {
+        let (seen_least, seen_most) = sample(self.drift_ppm, sent, received, cut);
+        // What was cut off hides as much of a step; together it is never more than the tolerance.
+        let tolerance = TOLERANCE_NS - (i128::from(cut.1) * 1_000).min(TOLERANCE_NS);
+        self.take_in(received, seen_least, seen_most, tolerance)
+    }
+
+    fn take_in(&mut self, received: Instant, seen_least: i128, seen_most: i128, tolerance: i128) -> Observation {
+        // Of a sample and the bounds, the older one widens until the other's time.
+        let widening = drift(self.drift_ppm, received.saturating_since(self.at));
+        let (least, most, floor) = (self.least - widening, self.most + widening, self.floor - widening);
+        let age = drift(self.drift_ppm, self.at.saturating_since(received));
+        let (seen_least, seen_most) = (seen_least - age, seen_most + age);
+        self.at = self.at.max(received);
+        // Since `most` was set: `least` may be of a slow reply of after the jump.
+        let went = Jump { after: self.set_at, least: seen_least - most, most: seen_most - floor.min(most) };
+        self.went = went;
+        let observation = if went.least > tolerance {
+            let before = self.jumped.unwrap_or(Jump { after: went.after, least: 0, most: 0 });
+            let least = before.least + went.least;
+            self.jumped = Some(Jump { least, most: before.most + went.most, ..before });
+            Observation::SteppedForward(distance(went.least))
+        } else if least - seen_most > tolerance {
+            Observation::SteppedBack(distance(least - seen_most))
+        } else {
+            Observation::Steady
+        };
+        if observation == Observation::Steady {
+            self.least = seen_least.max(least);
+            (self.most, self.floor, self.set_at) =
+                if seen_most < most { (seen_most, self.least, self.at) } else { (most, floor, self.set_at) };
+        } else {
+            (self.least, self.most, self.floor) = (seen_least, seen_most, seen_least);
+            (self.set_at, self.since) = (self.at, self.at);
+        }
+        self.steps += u32::from(observation != Observation::Steady);
+        observation
+    }
+
+    /// What it jumped forward since that was last settled.
+    #[must_use]
+    pub const fn jumped(&self) -> Option<Jump> {
+        self.jumped
+    }
+
+    /// Whether it can have jumped like that unseen: because its samples leave room for it, or because
+    /// they began after it.
+    #[must_use]
+    pub fn leaves_room_for(&self, jump: Jump) -> bool {
+        let explains = self.went.least <= jump.most && jump.least <= self.went.most + TOLERANCE_NS;
+        explains || jump.after < self.since
+    }
+
+    /// Goes on from where the clock is now.
+    pub const fn settle(&mut self) {
+        self.jumped = None;
+    }
+
+    /// The own clock stood still, for so long at the most: what jumped because of that is settled, and
+    /// what has yet to show because of it will be no jump.
+    pub fn own_clock_stood_still(&mut self, most: Duration) {
+        if self.jumped.take().is_none() {
+            self.most = self.most.saturating_add(i128::try_from(most.as_nanos()).unwrap_or(i128::MAX));
+        }
+    }
+
+    /// The offset (instance clock - own clock) in nanoseconds, in the middle of what it can be.
+    #[must_use]
+    pub const fn offset_ns(&self) -> i128 {
+        i128::midpoint(self.least, self.most)
+    }
+
+    /// What the instance's clock shows at least at `now` of the own clock, in milliseconds, unless it
+    /// was set back since the last sample.
+    #[must_use]
+    pub fn at_least_ms(&self, now: Instant) -> u64 {
+        let least = self.least - drift(self.drift_ppm, now.saturating_since(self.at));
+        u64::try_from((i128::from(now.as_nanos()) + least) / 1_000_000).unwrap_or(0)
+    }
+
+    /// How many steps were seen.
+    #[must_use]
+    pub const fn steps(&self) -> u32 {
+        self.steps
+    }
+}
+
+/// The offsets that one sample allows, as of its arrival.
+fn sample(drift_ppm: u32, sent: Instant, received: Instant, (instance_us, unit_us): (u64, u64)) -> (i128, i128) {
+    let instance_ns = i128::from(instance_us) * 1_000;
+    // Nothing here relies on the own clock not going back.
+    let (sent, received) = (sent.min(received), received.max(sent));
+    // Read right after the sending, the instance's clock may have gained on ours since then.
+    let gained = drift(drift_ppm, received.saturating_since(sent));
+    let cut_off = i128::from(unit_us) * 1_000;
+    (instance_ns - i128::from(received.as_nanos()), instance_ns + cut_off + gained - i128::from(sent.as_nanos()))
+}
+
+/// By how much an offset may change in this time, in nanoseconds.
+fn drift(ppm: u32, time: Duration) -> i128 {
+    i128::try_from(time.as_nanos()).unwrap_or(i128::MAX).saturating_mul(i128::from(ppm)) / 1_000_000 + 1
+}
+
+fn distance(ns: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn watch() -> ClockWatch {
+        // Offset about 1 s, measured within 2 ms.
+        ClockWatch::begin(10_000, Instant::from_millis(10), Instant::from_millis(12), 1_011_000)
+    }
+
+    #[test]
+    fn a_clock_that_goes_on_is_steady() {
+        let mut watch = watch();
+        for second in 1..100 {
+            let at = 1_000 * second;
+            let sample =
+                watch.observe(Instant::from_millis(at), Instant::from_millis(at + 5), 1_000_000 + at * 1_000 + 2_000);
+            assert_eq!(sample, Observation::Steady);
+        }
+        assert_eq!(watch.steps(), 0);
+        assert!((watch.offset_ns() - 1_000_000_000).abs() < 3_000_000);
+    }
+
+    #[test]
+    fn a_step_of_the_ttl_is_seen_at_the_next_sample_and_only_once() {
+        let mut watch = watch();
+        let stepped = watch.observe(Instant::from_millis(100), Instant::from_millis(101), 11_100_000);
+        assert!(matches!(stepped, Observation::SteppedForward(by) if by > Duration::from_millis(9_990)));
+        let after = watch.observe(Instant::from_millis(200), Instant::from_millis(201), 11_200_000);
+        assert_eq!((after, watch.steps()), (Observation::Steady, 1));
+        let back = watch.observe(Instant::from_millis(300), Instant::from_millis(301), 1_300_000);
+        assert!(matches!(back, Observation::SteppedBack(_)));
+    }
+
+    #[test]
+    fn a_step_while_nobody_looked_is_seen_and_a_clock_that_went_on_is_not_one() {
+        let former = watch();
+        let later = |instance_us| {
+            ClockWatch::begin(10_000, Instant::from_millis(3_000), Instant::from_millis(3_001), instance_us)
+        };
+        let mut steady = later(4_000_500);
+        assert_eq!((steady.follow_on(&former), steady.steps()), (Observation::Steady, 0));
+        let mut stepped = later(14_000_500);
+        assert!(matches!(stepped.follow_on(&former), Observation::SteppedForward(by) if by.as_millis() > 9_900));
+        assert_eq!(stepped.steps(), 1);
+        assert!((stepped.offset_ns() - 11_000_000_000).abs() < 50_000_000);
+    }
+
+    #[test]
+    fn a_slow_reply_is_no_step() {
+        let mut watch = watch();
+        // Read right after the sending, arrived five seconds later.
+        let late = watch.observe(Instant::from_millis(100), Instant::from_millis(5_100), 1_100_100);
+        assert_eq!(late, Observation::Steady);
+        let next = watch.observe(Instant::from_millis(5_200), Instant::from_millis(5_201), 6_200_500);
+        assert_eq!(next, Observation::Steady);
+    }
+
+    #[test]
+    fn what_a_fast_clock_gains_while_a_slow_reply_travels_is_no_step() {
+        // The clock gains 1 %: 3 ms on the way of a reply that was read right after the sending.
+        let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
+        let slow = watch.observe(Instant::from_millis(1_000), Instant::from_millis(1_300), 1_010_000);
+        assert_eq!(slow, Observation::Steady);
+        let quick = watch.observe(Instant::from_millis(1_301), Instant::from_millis(1_302), 1_315_020);
+        assert_eq!(quick, Observation::Steady);
+    }
+
+    /// What chrony does by default to a clock that is behind: 83 333 ppm, a thirtieth of a millisecond
+    /// between two samples.
+    #[test]
+    fn a_clock_that_is_slewed_by_more_than_the_drift_is_seen() {
+        for pause_ms in [1, 4, 12, 250] {
+            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_nanos(200_000), 0);
+            let stepped_at = (1..10_000u64 / pause_ms).find(|sample| {
+                let sent_us = sample * pause_ms * 1_000;
+                let instance_us = (sent_us + 100) * 1_083_333 / 1_000_000;
+                let [sent, received] = [sent_us, sent_us + 200].map(|us| Instant::from_nanos(us * 1_000));
+                watch.observe(sent, received, instance_us) != Observation::Steady
+            });
+            let after_ms = stepped_at.map(|sample| sample * pause_ms);
+            assert!(after_ms.is_some_and(|ms| ms <= 250), "a sample every {pause_ms} ms: {after_ms:?}");
+            assert!(watch.jumped().is_some_and(|jump| jump.least <= jump.most));
+        }
+    }
+
+    /// Steps that are smaller than the tolerance add up.
+    #[test]
+    fn small_steps_that_follow_each_other_are_a_step() {
+        let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_nanos(10_000), 0);
+        let sample = |watch: &mut ClockWatch, ms: u64, ahead_us: u64| {
+            watch.observe(Instant::from_millis(ms), Instant::from_nanos(ms * 1_000_000 + 10_000), ms * 1_000 + ahead_us)
+        };
+        assert_eq!(sample(&mut watch, 1, 900), Observation::Steady);
+        assert!(matches!(sample(&mut watch, 2, 1_800), Observation::SteppedForward(_)));
+    }
+
+    #[test]
+    fn what_jumped_is_known_until_it_is_settled() {
+        let mut watch = watch();
+        watch.observe(Instant::from_millis(100), Instant::from_millis(101), 11_100_000);
+        watch.observe(Instant::from_millis(200), Instant::from_millis(201), 16_200_000);
+        let jump = watch.jumped().unwrap();
+        let really = 15_000_000_000;
+        assert!(jump.least < really && really < jump.most, "{jump:?}");
+        watch.settle();
+        assert_eq!(watch.jumped(), None);
+    }
+
+    /// Two replies are handled by two threads: the older one last.
+    #[test]
+    fn an_old_sample_says_nothing_of_what_was_gained_since() {
+        let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
+        // The clock gains 1 %, and the samples are exact.
+        let at = |ms: u64| (Instant::from_millis(ms), Instant::from_millis(ms), ms * 1_010);
+        for (sent, received, instance_us) in [at(1_000), at(800), at(1_100)] {
+            assert_eq!(watch.observe(sent, received, instance_us), Observation::Steady);
+        }
+    }
+
+    proptest! {
+        /// However a clock gains: what it surely gained between any two samples, beyond the drift and
+        /// the tolerance, is seen by the second.
+        #[test]
+        fn no_gain_between_any_two_samples_stays_unseen(
+            samples in prop::collection::vec((1u64..500, 0u64..20, 0u64..3_000), 2..40),
+        ) {
+            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
+            let (mut now, mut ahead_us, mut since_step) = (1, 0, vec![(0i128, 1_000_000i128, 1u64)]);
+            for (pause, trip, gain_us) in samples {
+                let sent = now + pause;
+                now = sent + trip;
+                ahead_us += gain_us;
+                let instance_us = sent * 1_000 + ahead_us;
+                let (least, most) = sample(10_000, Instant::from_millis(sent), Instant::from_millis(now), (instance_us, 1));
+                let explained = |before: &(i128, i128, u64)| {
+                    let drift = drift(10_000, Duration::from_millis(now - before.2));
+                    // A nanosecond of rounding for each sample.
+                    least <= before.1 + drift + TOLERANCE_NS + 100
+                };
+                let all_explained = since_step.iter().all(explained);
+                let seen = watch.observe(Instant::from_millis(sent), Instant::from_millis(now), instance_us);
+                prop_assert!(all_explained || seen != Observation::Steady, "{least} after {since_step:?}");
+                if seen != Observation::Steady {
+                    since_step.clear();
+                }
+                since_step.push((least, most, now));
+            }
+        }
+
+        #[test]
+        fn drift_within_bounds_is_never_a_step(
+            rate_ppm in -10_000i64..=10_000, samples in prop::collection::vec((1u64..5_000, 0u64..300, 0u64..=100), 1..50),
+        ) {
+            let instance = |true_ms: u64| (1_000_000_000 + (true_ms as i64) * (1_000_000 + rate_ppm) / 1_000) as u64;
+            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), instance(0));
+            let mut now = 1;
+            for (pause, trip, percent) in samples {
+                let sent = now + pause;
+                let read = sent + trip * percent / 100;
+                now = sent + trip;
+                let seen = watch.observe(Instant::from_millis(sent), Instant::from_millis(now), instance(read));
+                prop_assert_eq!(seen, Observation::Steady);
+            }
+        }
+
+        #[test]
+        fn a_step_larger_than_what_drift_and_trip_explain_is_seen(
+            quiet in 1u64..2_000, trip in 0u64..100, extra in 10u64..100_000,
+        ) {
+            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
+            let (sent, received) = (1 + quiet, 1 + quiet + trip);
+            let explained = (quiet + 2 * trip) / 100 + trip + 2;
+            let stepped = (sent + explained + extra) * 1_000;
+            let seen = watch.observe(Instant::from_millis(sent), Instant::from_millis(received), stepped);
+            prop_assert!(matches!(seen, Observation::SteppedForward(_)));
+        }
+    }
+}

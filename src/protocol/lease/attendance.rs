@@ -1,0 +1,134 @@
+//! What instances have said of a lease over its life: which had its key, and which did not (P20).
+//!
+//! Somebody else can have held the lock only if at one moment so many instances were without the key
+//! that no quorum was left. Of an instance that had the key when it was asked at one time, and did not when
+//! it was asked later, it is known only that the key went away in between. So an absence reaches from
+//! the last time at which the instance was known to have the key until it has it again, and what
+//! counts is how many absences may have fallen together, whatever said so: an extend, a renewal, a look,
+//! before or after the verdict.
+//!
+//! ```text
+//! instance 1   had it --------- asked, repaired ------- has it ------------------>
+//! instance 2   has it ------------- has it ------------- asked, not there -------->
+//! instance 3   silent ------------------------------------------ asked, not there ->
+//!                     |<- 1 is absent ->|          |<- 2 is absent ... ->|
+//!              |<- 3 is absent ..................................................->|
+//! ```
+//!
+//! Instances 1 and 3 may have been without it together, and so may 2 and 3; but never all three.
+
+use crate::protocol::instance_set::{InstanceId, InstanceSet};
+use crate::protocol::time::Instant;
+
+/// So many absences are told apart. They are forgotten soon, unless another instance is silent for long.
+const MOST: usize = 64;
+
+/// Who had the key of a lease when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Attendance {
+    /// For each instance, when the latest request was sent to which it had the key.
+    had_at: Vec<Instant>,
+    /// None as a rule.
+    absences: Vec<Absence>,
+    most_absent: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Absence {
+    id: InstanceId,
+    /// Since when the key may have been away.
+    from: Instant,
+    /// When the latest request was sent to which the instance did not have it.
+    seen: Instant,
+    /// When the request was sent with which it got the key again.
+    until: Option<Instant>,
+}
+
+impl Absence {
+    fn covers(&self, moment: Instant) -> bool {
+        self.from <= moment && self.until.is_none_or(|until| moment < until)
+    }
+}
+
+impl Attendance {
+    /// Nothing is known yet of any of `instances`.
+    pub(super) fn new(instances: usize) -> Self {
+        Self { had_at: vec![Instant::ZERO; instances], absences: Vec::new(), most_absent: 0 }
+    }
+
+    /// The instance had the key when it carried out a request that was sent at `sent`.
+    pub(super) fn note_there(&mut self, id: InstanceId, sent: Instant) {
+        self.note_back(id, sent, |absence| absence.seen < sent);
+    }
+
+    /// The instance did not have the key when it carried out a request that was sent at `sent`.
+    pub(super) fn note_missing(&mut self, id: InstanceId, sent: Instant) {
+        let Some(had_at) = self.had_at.get(id.index()).copied().filter(|had_at| *had_at <= sent) else {
+            return; // told late: it has had the key since
+        };
+        let is_full = self.absences.len() >= MOST;
+        // Where there are too many, twice absent counts as absent in between, on the safe side.
+        let known = self.absences.iter_mut().find(|absence| absence.id == id && (absence.until.is_none() || is_full));
+        match known {
+            Some(absence) => (absence.seen, absence.until) = (absence.seen.max(sent), None),
+            None => self.absences.push(Absence { id, from: had_at, seen: sent, until: None }),
+        }
+        self.count(); // what is known to be over later may be forgotten then
+    }
+
+    /// The instance did not have the key, and got it again with a request that was sent at `sent`.
+    pub(super) fn note_repaired(&mut self, id: InstanceId, sent: Instant) {
+        if self.had_at.get(id.index()).is_some_and(|had_at| *had_at < sent) {
+            self.note_missing(id, sent);
+            self.note_back(id, sent, |absence| absence.seen <= sent);
+        }
+    }
+
+    fn note_back(&mut self, id: InstanceId, sent: Instant, is_over: impl Fn(&Absence) -> bool) {
+        if let Some(had_at) = self.had_at.get_mut(id.index()) {
+            *had_at = sent.max(*had_at);
+        }
+        for absence in &mut self.absences {
+            if absence.id == id && absence.until.is_none() && is_over(absence) {
+                absence.until = Some(sent);
+            }
+        }
+        self.forget_what_is_past();
+    }
+
+    /// The most instances that may have been without the key at one moment, ever.
+    pub(super) const fn most_absent(&self) -> usize {
+        self.most_absent
+    }
+
+    fn count(&mut self) {
+        let at = |moment| self.absences.iter().filter(|absence| absence.covers(moment)).count();
+        let most = self.absences.iter().map(|absence| at(absence.from)).max().unwrap_or(0);
+        self.most_absent = most.max(self.most_absent);
+    }
+
+    /// The instances that had the key when they were asked at `since` or later, and by all that is known
+    /// have it.
+    pub(super) fn present(&self, since: Instant) -> InstanceSet {
+        let is_absent = |id| self.absences.iter().any(|absence| absence.id == id && absence.until.is_none());
+        let had = InstanceId::all(self.had_at.len()).zip(&self.had_at).filter(|(_, had_at)| **had_at >= since);
+        had.map(|(id, _)| id).filter(|id| !is_absent(*id)).collect()
+    }
+
+    /// The instances that were without the key at a time that still counts.
+    pub(super) fn absent(&self) -> InstanceSet {
+        self.absences.iter().map(|absence| absence.id).collect()
+    }
+
+    /// Forgets an absence with which none that becomes known later can fall together: every other
+    /// instance has had the key since, or its own absence is known already.
+    fn forget_what_is_past(&mut self) {
+        let Some(earliest) = self.absences.iter().filter_map(|absence| absence.until).min() else { return };
+        let is_open = |id| self.absences.iter().any(|absence| absence.id == id && absence.until.is_none());
+        let mut others = InstanceId::all(self.had_at.len()).zip(&self.had_at).filter(|(id, _)| !is_open(*id));
+        let Some(known_since) = others.by_ref().map(|(_, had_at)| *had_at).min() else { return };
+        if known_since >= earliest {
+            self.absences.retain(|absence| absence.until.is_none_or(|until| until > known_since));
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a won round gives (P2, P8, P9).
+
+mod attendance;
+pub(super) mod schedule;
+
+use std::time::Duration;
+
+use self::attendance::Attendance;
+use crate::protocol::fencing::FencingToken;
+use crate::protocol::instance_set::{InstanceId, InstanceSet};
+use crate::protocol::quorum::{Quorum, Verdict};
+use crate::protocol::round::Round;
+use crate::protocol::round::reply::Reply;
+use crate::protocol::terms::Terms;
+use crate::protocol::time::Instant;
+
+/// The right that a won round gives, and how long it lasts by the client's own clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    token: FencingToken,
+    terms: Terms,
+    valid_until: Instant,
+    asked: InstanceSet,
+    /// When the last round that won was begun.
+    won_at: Instant,
+    quorum: Quorum,
+    attendance: Attendance,
+}
+
+/// Why a lease cannot be extended on the asked terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtendRefused {
+    /// Its validity has passed: it is lost and stays lost (P9).
+    Lost,
+    /// The ttl is below the lease's own: instances that granted would drop the key before the
+    /// validity that the lease still has, should the round fail.
+    Shorter,
+}
+
+impl Lease {
+    /// The lease that an acquire round has won; `None` if it has not.
+    #[must_use]
+    pub fn from_won(round: &mut Round, terms: Terms, token: FencingToken, now: Instant) -> Option<Self> {
+        (round.verdict(now) == Verdict::Won).then(|| {
+            let mut lease = Self {
+                token,
+                terms,
+                valid_until: round.valid_until(),
+                asked: round.must_release(),
+                won_at: round.started_at(),
+                quorum: round.quorum(),
+                attendance: Attendance::new(round.quorum().instances()),
+            };
+            lease.note_answers(round);
+            lease
+        })
+    }
+
+    /// The token that every grant of the round carried.
+    #[must_use]
+    pub const fn token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The terms of the last round that was begun for it.
+    #[must_use]
+    pub const fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Until when it may be relied on.
+    #[must_use]
+    pub const fn valid_until(&self) -> Instant {
+        self.valid_until
+    }
+
+    /// Whether it may be relied on at `now`.
+    #[must_use]
+    pub fn is_valid(&self, now: Instant) -> bool {
+        now < self.valid_until
+    }
+
+    /// How long it may still be relied on.
+    #[must_use]
+    pub const fn remaining(&self, now: Instant) -> Duration {
+        self.valid_until.saturating_since(now)
+    }
+
+    /// The instances that may hold its key: those that a release must reach (P6, P7).
+    #[must_use]
+    pub const fn asked(&self) -> InstanceSet {
+        self.asked
+    }
+
+    /// Counts instances as asked that an earlier send of the same value reached (P12).
+    #[must_use]
+    pub const fn also_asked(mut self, before: InstanceSet) -> Self {
+        self.asked = self.asked.union(before);
+        self
+    }
+
+    /// Begins a round that would move the validity forward.
+    ///
+    /// From here on every instance counts as asked, because an extend may set the key again where
+    /// it is missing (P10); a cancelled extend leaves it at that.
+    ///
+    /// # Errors
+    /// When the lease is lost, or `terms` are shorter than its own.
+    pub fn begin_extend(&mut self, quorum: Quorum, terms: Terms, now: Instant) -> Result<Round, ExtendRefused> {
+        if !self.is_valid(now) {
+            return Err(ExtendRefused::Lost); // P9: never back to held
+        }
+        if terms.ttl() < self.terms.ttl() {
+            return Err(ExtendRefused::Shorter);
+        }
+        self.terms = terms;
+        self.asked = InstanceSet::first(quorum.instances());
+        Ok(Round::extend(quorum, terms, self.valid_until, now))
+    }
+
+    /// Begins a round that gives the lease a larger token as well, for a guard that needs at least
+    /// `least_left` of validity (P23).
+    ///
+    /// # Errors
+    /// As for [`begin_extend`](Self::begin_extend).
+    pub fn begin_entry(
+        &mut self,
+        quorum: Quorum,
+        terms: Terms,
+        least_left: Duration,
+        now: Instant,
+    ) -> Result<Round, ExtendRefused> {
+        self.begin_extend(quorum, terms, now)?;
+        // P2: won later than that, it would be too slow for the guard.
+        let useful_before = terms.valid_until(now).saturating_sub(least_left);
+        Ok(Round::extend(quorum, terms, self.valid_until.min(useful_before), now))
+    }
+
+    /// Takes in the answers of a round for the lease so far, its acquire or an extend, whether it was
+    /// won or not and also past its verdict. May be called after every answer.
+    pub fn note_answers(&mut self, round: &Round) {
+        for (id, answer) in InstanceId::all(round.answers().len()).zip(round.answers()) {
+            if let Some(answer) = answer {
+                self.note_answer(id, &answer.reply, round.started_at());
+            }
+        }
+    }
+
+    /// Takes in what an instance answered to a request of such a round.
+    pub fn note_answer(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+        match reply {
+            Reply::Granted => self.attendance.note_there(id, sent),
+            Reply::Repaired => self.attendance.note_repaired(id, sent),
+            Reply::Refused(_) => self.attendance.note_missing(id, sent),
+            Reply::Stale { .. } | Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => {}
+        }
+    }
+
+    /// Takes in that an instance was asked at `sent`, besides any round, and had the key.
+    pub fn note_there(&mut self, id: InstanceId, sent: Instant) {
+        self.attendance.note_there(id, sent);
+    }
+
+    /// Takes in that an instance was asked at `sent`, besides any round, and did not have the key.
+    pub fn note_missing(&mut self, id: InstanceId, sent: Instant) {
+        self.attendance.note_missing(id, sent);
+    }
+
+    /// Whether what instances said shows that no quorum can have kept the lease (P20): at one moment so many
+    /// may have been without its key that another client may have held the lock.
+    ///
+    /// That they have it again, as a repair leaves it, does not undo that.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.quorum.is_out_of_reach(self.attendance.most_absent())
+    }
+
+    /// The instances that were found without its key at a time that still counts.
+    #[must_use]
+    pub fn absent(&self) -> InstanceSet {
+        self.attendance.absent()
+    }
+
+    /// The instances that the lease rests on: those that granted the last round that won, or later, and
+    /// that have not been found without its key since.
+    #[must_use]
+    pub fn rests_on(&self) -> InstanceSet {
+        self.attendance.present(self.won_at)
+    }
+
+    /// Takes in the end of an extend round: only a victory moves the validity, only forward, and only
+    /// while the lease is still valid at `now` (P9), however long ago the verdict fell.
+    ///
+    /// A round that was not won changes nothing (P8): the lease stays valid as long as it was, and
+    /// extending may be tried again until then.
+    pub fn settle(&mut self, round: &mut Round, now: Instant) -> bool {
+        let won = round.verdict(now) == Verdict::Won && self.is_valid(now);
+        if won {
+            self.valid_until = self.valid_until.max(round.valid_until());
+            self.won_at = self.won_at.max(round.started_at());
+        }
+        won
+    }
+}

@@ -1,0 +1,55 @@
+//! What one instance answered (P5).
+
+use std::time::Duration;
+
+use crate::protocol::fencing::FencingToken;
+use crate::protocol::round::cause::Cause;
+
+/// The answer of one instance to a request of a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The vote: acquired, extended, or (for a release) deleted.
+    Granted,
+    /// The vote of an instance that did not have the key any more, or not yet, and that an extend has
+    /// set it on again (P10). A grant that also says that the key was missing until now.
+    Repaired,
+    /// Something stands in the way; for a release, the key was gone or foreign.
+    Refused(Refusal),
+    /// The proposed fencing token is not above the one that the instance stored (P12).
+    Stale {
+        /// The stored token.
+        stored: FencingToken,
+    },
+    /// The instance may have forgotten locks and does not vote (P14).
+    NotAdmitted {
+        /// How long it will still sit out, as far as it is known.
+        remaining: Option<Duration>,
+    },
+    /// The request did not leave this process, or certainly had no effect: nothing to release.
+    NotSent(Cause),
+    /// The request may or may not have been carried out.
+    Unknown(Cause),
+}
+
+impl Reply {
+    /// Whether the instance may hold the round's key after this reply.
+    #[must_use]
+    pub const fn may_hold_key(&self) -> bool {
+        // P5: unknown may have set the key, and a refusal may be the echo of the request's own
+        // first copy. Only what was not sent surely left nothing behind.
+        !matches!(self, Self::NotSent(_))
+    }
+}
+
+/// What a refusing instance says of the key that stands in the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusal {
+    /// Which of the round's resources, in key order.
+    pub resource: usize,
+    /// The value of the key; `None` if it is gone (release) or no string.
+    pub value: Option<Vec<u8>>,
+    /// When the key expires, as far as the instance told; `None` if never or not told.
+    pub expires_in: Option<Duration>,
+    /// The fencing token that the instance stored for the resource.
+    pub token: Option<FencingToken>,
+}

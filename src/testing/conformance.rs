@@ -1,0 +1,339 @@
+//! What it takes to compare the scripts on a real server with their mirror in the process. For the
+//! tests of this library; no part of its interface.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, RedisError, Value as Wire};
+
+use crate::instance::memory::scripts::{may_vote, run};
+use crate::instance::memory::store::Store;
+use crate::instance::redis::classify::{classify, classify_batch, classify_renewal};
+use crate::instance::redis::scripts::{Scripts, millis, releases_first};
+use crate::instance::{Claim, Request};
+use crate::protocol::{
+    FencingToken, Identity, Instant, Named, Origin, Raw, Record, Reply, START_UNCERTAINTY_MS, Value,
+};
+use crate::resource::{ADMISSION_KEY, Resources, fence_key, former_key};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// To set the keys.
+    Acquire,
+    /// To keep them, and to set those that are missing.
+    Extend,
+    /// To keep them under a larger token.
+    Enter,
+    /// To delete them.
+    Release,
+    /// To undo a try: to delete them, or to put back what it took over.
+    GiveBack,
+}
+
+/// A request, before its names have keys.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// What is asked.
+    pub kind: Kind,
+    /// The resources.
+    pub names: Vec<String>,
+    /// Who asks; empty if nobody in particular.
+    pub holder: String,
+    /// Tells values apart.
+    pub nonce: u128,
+    /// The proposed token.
+    pub token: FencingToken,
+    /// How long the keys live.
+    pub ttl: Duration,
+    /// How long the fence keys live.
+    pub retention: Duration,
+    /// Whether an extend was ever sent.
+    pub resent: bool,
+    /// Whether the instance is known to be past its quarantine.
+    pub has_served: bool,
+}
+
+impl Ask {
+    /// What it stores under its keys.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        Value::new(&self.holder, self.nonce, "")
+    }
+
+    /// The resources in the order in which scripts see to them.
+    #[must_use]
+    pub fn sorted_names(&self) -> Vec<String> {
+        let mut names = self.names.clone();
+        names.sort_unstable();
+        names
+    }
+
+    /// As a request for keys that begin with `namespace`; `None` for names that cannot be locked.
+    fn request(&self, namespace: &str) -> Option<Request> {
+        let claim = Arc::new(Claim {
+            resources: Resources::new(namespace.as_bytes(), self.names.clone().into()).ok()?,
+            value: self.value(),
+            token: self.token,
+            ttl: self.ttl,
+            fence_retention: self.retention,
+            resent: self.resent,
+        });
+        Some(match self.kind {
+            Kind::Acquire => Request::Acquire(claim),
+            Kind::Extend => Request::Extend(claim),
+            Kind::Enter => Request::Enter(claim),
+            Kind::Release => Request::Release(claim),
+            Kind::GiveBack => Request::give_back(claim),
+        })
+    }
+}
+
+/// An admission record that is to be written.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// What must be there for it, empty for nothing.
+    pub found: Vec<u8>,
+    /// The process that it is for.
+    pub identity: Identity,
+    /// What the process must sit out.
+    pub max_ttl: Duration,
+    /// From when on it may vote, as far as that is known.
+    pub vote_from_ms: Option<u64>,
+    /// Why it is written.
+    pub origin: Origin,
+    /// The least order of it.
+    pub least_order: u64,
+}
+
+/// One set of scripts.
+#[derive(Clone, Copy)]
+pub struct Dialect(&'static Scripts);
+
+impl std::fmt::Debug for Dialect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dialect")
+    }
+}
+
+impl Dialect {
+    /// For servers that are compatible with this version of Redis.
+    #[must_use]
+    pub fn for_version(major: u32) -> Self {
+        Self(Scripts::for_version(major))
+    }
+
+    /// As for the newest servers, but without shortcuts for the usual cases.
+    #[must_use]
+    pub fn without_shortcuts() -> Self {
+        Self(Scripts::without_shortcuts())
+    }
+
+    /// Loads the scripts.
+    #[must_use]
+    pub fn load(self) -> Pipeline {
+        self.0.load()
+    }
+
+    /// The command for one request.
+    #[must_use]
+    pub fn command(self, namespace: &str, ask: &Ask, record: Option<&Record>) -> Option<Cmd> {
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(self.0.command(&ask.request(namespace)?, named.as_ref()))
+    }
+
+    /// The command for several requests, which are [in the order](in_batch_order) that it has for them.
+    #[must_use]
+    pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&Record>) -> Option<Cmd> {
+        let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request(namespace)).collect();
+        let named = record.map(|record| Named::new(record.clone(), asks.iter().all(|ask| ask.has_served)));
+        let mut requests = requests?;
+        let releases = releases_first(&mut requests, |request| request);
+        Some(self.0.batch(&requests.iter().collect::<Vec<_>>(), releases, named.as_ref()))
+    }
+
+    /// The command that writes an admission record.
+    #[must_use]
+    pub fn admit(self, admission: &Admission) -> Cmd {
+        let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission;
+        self.0.admit(found, identity, *max_ttl, (*vote_from_ms, *origin, *least_order))
+    }
+
+    /// The command that renews leases with one resource each, for the longest of their ttls.
+    #[must_use]
+    pub fn renew(self, namespace: &str, leases: &[Ask], record: Option<&Record>) -> Option<Cmd> {
+        let claims: Option<Vec<Arc<Claim>>> =
+            leases.iter().map(|lease| Some(Arc::clone(lease.request(namespace)?.claim()))).collect();
+        let named = record.map(|record| Named::new(record.clone(), false));
+        Some(self.0.renew(&claims?, named.as_ref()))
+    }
+}
+
+/// The order in which a batch carries out what is asked.
+#[must_use]
+pub fn in_batch_order(asks: Vec<Ask>) -> Option<Vec<Ask>> {
+    let with_request = |ask: Ask| ask.request("").map(|request| (ask, request));
+    let mut asks: Vec<(Ask, Request)> = asks.into_iter().map(with_request).collect::<Option<_>>()?;
+    releases_first(&mut asks, |(_, request)| request);
+    Some(asks.into_iter().map(|(ask, _)| ask).collect())
+}
+
+/// What the answer to one request means.
+#[must_use]
+pub fn reply(ask: &Ask, answer: Result<Wire, RedisError>) -> Option<Raw> {
+    Some(classify(&ask.request("")?, answer))
+}
+
+/// What the answer to a batch means.
+#[must_use]
+pub fn replies(asks: &[Ask], answer: Result<Wire, RedisError>) -> Option<Vec<Raw>> {
+    let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request("")).collect();
+    Some(classify_batch(&requests?.iter().collect::<Vec<_>>(), answer))
+}
+
+/// What the answer to a renewal of `count` leases means: the reply to those that hold their value, and
+/// the places, from 0, of the others.
+#[must_use]
+pub fn renewal(count: usize, answer: Result<Wire, RedisError>) -> (Raw, Vec<usize>) {
+    classify_renewal(count, answer)
+}
+
+/// The data of an in-process instance, and the scripts as they are mirrored there. Every operation
+/// takes the instant at which it is carried out.
+#[derive(Debug, Default)]
+pub struct Mirror(Store);
+
+/// What is under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    Nothing,
+    /// A string, and how long it still lives; `None` for ever.
+    Text(Vec<u8>, Option<Duration>),
+    /// No string.
+    OtherType,
+}
+
+impl Mirror {
+    /// Carries a request out when the instance's wall clock reads `wall_us`.
+    pub fn run(&mut self, ask: &Ask, record: Option<&Record>, now: Instant, wall_us: u64) -> Option<Reply> {
+        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
+        Some(run(&mut self.0, &ask.request("")?, named.as_ref(), (now, wall_us)))
+    }
+
+    /// What a renewal must be: the keys of each lease that holds its value live on, and nothing to the
+    /// others, whose places are told.
+    pub fn renew(
+        &mut self,
+        leases: &[Ask],
+        record: Option<&Record>,
+        now: Instant,
+        wall_us: u64,
+    ) -> Option<(Reply, Vec<usize>)> {
+        self.0.expire(now);
+        let named = record.map(|record| Named::new(record.clone(), false));
+        if let Err(refused) = may_vote(&self.0, named.as_ref(), wall_us, false) {
+            return Some((refused, Vec::new()));
+        }
+        let mut others = Vec::new();
+        for (place, lease) in leases.iter().enumerate() {
+            let request = lease.request("")?;
+            let key = request.claim().resources.lock_keys().next()?;
+            if self.0.get(key) != Some(request.claim().value.as_bytes()) {
+                others.push(place);
+                continue;
+            }
+            self.0.prolong(key, now.saturating_add(lease.ttl));
+        }
+        Some((Reply::Granted, others))
+    }
+
+    /// As `admit.lua`: what is under the record's key afterwards, or `no string`.
+    pub fn admit(&mut self, admission: &Admission, wall_us: u64) -> Option<Vec<u8>> {
+        let key = ADMISSION_KEY.as_bytes();
+        let is_other_type = self.0.contains(key) && self.0.get(key).is_none();
+        let found = if is_other_type { Some(b"no string".as_slice()) } else { self.0.get(key) };
+        if found.unwrap_or_default() != admission.found {
+            return found.map(<[u8]>::to_vec);
+        }
+        let now_ms = wall_us / 1_000;
+        let max_ttl_ms = millis(admission.max_ttl);
+        let known = admission.vote_from_ms.filter(|from| *from > now_ms + START_UNCERTAINTY_MS);
+        let vote_from_ms = match admission.origin {
+            Origin::Opened => now_ms,
+            _ => known.unwrap_or(now_ms + max_ttl_ms),
+        };
+        let (identity, origin) = (admission.identity.clone(), admission.origin);
+        let order = admission.least_order.max(now_ms);
+        let record = Record { identity, vote_from_ms, max_ttl_ms, origin, order }.to_wire();
+        self.0.set(key, record.as_bytes(), None);
+        Some(record.into_bytes())
+    }
+
+    /// SET NX PX.
+    pub fn set_if_absent(&mut self, key: &str, value: &str, ttl: Duration, now: Instant) -> bool {
+        self.0.expire(now);
+        self.0.set_if_absent(key.as_bytes(), value.as_bytes(), Some(now.saturating_add(ttl)))
+    }
+
+    /// SET.
+    pub fn set(&mut self, key: &str, value: &str) {
+        self.0.set(key.as_bytes(), value.as_bytes(), None);
+    }
+
+    /// DEL and RPUSH.
+    pub fn set_other_type(&mut self, key: &str) {
+        self.0.set_other_type(key.as_bytes());
+    }
+
+    /// PEXPIRE.
+    pub fn expire_in(&mut self, key: &str, ttl: Duration, now: Instant) {
+        self.0.expire(now);
+        self.0.expire_at(key.as_bytes(), now.saturating_add(ttl));
+    }
+
+    /// PERSIST: whether it had an end.
+    pub fn persist(&mut self, key: &str, now: Instant) -> bool {
+        self.0.expire(now);
+        let had_end = self.0.ttl(key.as_bytes(), now).is_some();
+        match self.0.get(key.as_bytes()).map(<[u8]>::to_vec) {
+            _ if !had_end => {}
+            Some(text) => self.0.set(key.as_bytes(), &text, None),
+            None => self.0.set_other_type(key.as_bytes()),
+        }
+        had_end
+    }
+
+    /// DEL: whether it was there.
+    pub fn remove(&mut self, key: &str, now: Instant) -> bool {
+        self.0.expire(now);
+        self.0.remove(key.as_bytes())
+    }
+
+    /// FLUSHALL.
+    pub fn flush(&mut self) {
+        self.0.flush();
+    }
+
+    /// What is under a key.
+    pub fn content(&mut self, key: &str, now: Instant) -> Content {
+        self.0.expire(now);
+        match self.0.get(key.as_bytes()) {
+            Some(text) => Content::Text(text.to_vec(), self.0.ttl(key.as_bytes(), now)),
+            None if self.0.contains(key.as_bytes()) => Content::OtherType,
+            None => Content::Nothing,
+        }
+    }
+}
+
+/// The fence key of the lock with this key.
+#[must_use]
+pub fn fence_of(key: &str) -> String {
+    String::from_utf8_lossy(&fence_key(key.as_bytes())).into_owned()
+}
+
+/// Where what the same holder had under the lock's key stands while `value` is in its place.
+#[must_use]
+pub fn former_of(key: &str, value: &Value) -> String {
+    String::from_utf8_lossy(&former_key(key.as_bytes(), value.as_bytes())).into_owned()
+}
