@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Builder, Renewal};
 use crate::error::{BadRequest, BuildError};
-use crate::instance::redis::address::Address;
+use crate::instance::redis::Address;
 use crate::protocol::{Quorum, Terms};
 use crate::resource::RESERVED;
 

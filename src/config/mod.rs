@@ -12,15 +12,9 @@ use tokio::sync::mpsc;
 use crate::client::Redlock;
 use crate::clock::{Clock, Corrected, SystemClock};
 use crate::error::{BuildError, ConnectError};
-use crate::instance::redis::RedisInstance;
-use crate::instance::redis::address::Address;
-use crate::instance::redis::admission::first_use::open_when_never_used;
-use crate::instance::redis::admission::peers::Peers;
-use crate::instance::redis::admission::processes::Roster;
-use crate::instance::redis::connect::Dial;
-use crate::instance::redis::timer_wakeups::Pacer;
+use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Hint, Instance};
-use crate::protocol::{DEFAULT_DRIFT_PPM, RetryDelay};
+use crate::protocol::{DEFAULT_DRIFT_PPM, Quorum, RetryDelay};
 use crate::resource::display_name;
 use crate::runtime::Shared;
 use crate::runtime::attempt_limiter::AttemptLimiter;
@@ -267,8 +261,7 @@ impl Builder {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let (hint, hints) = mpsc::channel(MAX_HINTS);
         let own_clock = Arc::new(Corrected::new(Arc::clone(&self.clock)));
-        let peers = Peers::new(Arc::clone(&own_clock), quorum.votes(), self.instance_timeout, self.max_ttl);
-        let instances = self.start(addresses, &hint, peers);
+        let instances = self.start(addresses, quorum, &own_clock, hint);
         let clock: Arc<dyn Clock> = own_clock;
         let keep_alive = KeepAlive::start(KeepAliveParts {
             instances: Arc::clone(&instances),
@@ -296,28 +289,28 @@ impl Builder {
         Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }
 
-    fn start(&self, addresses: Vec<Address>, hints: &mpsc::Sender<Hint>, peers: Peers) -> Arc<[Arc<dyn Instance>]> {
-        let (roster, peers) = (Arc::<Roster>::default(), Arc::new(peers));
-        let pacer = Arc::new(Pacer::start(self.instance_timeout));
-        let dial = |(index, address)| Dial {
-            index,
-            address,
+    fn start(
+        &self,
+        addresses: Vec<Address>,
+        quorum: Quorum,
+        own_clock: &Arc<Corrected>,
+        hints: mpsc::Sender<Hint>,
+    ) -> Arc<[Arc<dyn Instance>]> {
+        let options = ClientOptions {
             instance_timeout: self.instance_timeout,
+            quorum: quorum.votes(),
             max_ttl: self.max_ttl,
             drift_ppm: self.drift_ppm,
-            clock: Arc::clone(&self.clock),
-            roster: Arc::clone(&roster),
-            peers: Arc::clone(&peers),
-            pacer: Arc::clone(&pacer),
             admission: self.admission == Admission::On,
-            hints: hints.clone(),
+            machine_clock: Arc::clone(&self.clock),
+            own_clock: Arc::clone(own_clock),
+            hints,
         };
-        let redis: Vec<RedisInstance> = addresses.into_iter().enumerate().map(dial).map(RedisInstance::start).collect();
-        if self.admission == Admission::On && !redis.is_empty() {
-            tokio::spawn(open_when_never_used(redis.iter().map(RedisInstance::reach).collect()));
-        }
-        let instance_factories = self.instance_factories.iter().map(|connect| connect(self.instance_timeout));
-        instance_factories.chain(redis.into_iter().map(|instance| Arc::new(instance) as Arc<dyn Instance>)).collect()
+        let instances = self.instance_factories.iter().map(|connect| connect(self.instance_timeout));
+        let redis = RedisInstance::start_all(addresses, options)
+            .into_iter()
+            .map(|instance| Arc::new(instance) as Arc<dyn Instance>);
+        instances.chain(redis).collect()
     }
 
     /// Builds the client and waits until a quorum of instances is connected.

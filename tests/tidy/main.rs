@@ -30,6 +30,16 @@ fn each_module_imports_only_what_its_layer_may() {
 }
 
 #[test]
+fn no_modules_below_the_api_import_each_other_in_a_circle() {
+    const BELOW: &[&str] = &["src/protocol/", "src/instance/"];
+    let files = tree().unwrap();
+    let below: Vec<_> = files.iter().filter(|file| BELOW.iter().any(|dir| file.is_rust_in(dir))).collect();
+    assert!(!below.is_empty(), "the check looked at no file");
+    let circles = imports::check_circles(&below, &imports::Known::of(&files));
+    assert!(circles.is_empty(), "\n{}\n", circles.join("\n"));
+}
+
+#[test]
 fn the_protocol_reads_no_clock_and_does_no_input_or_output() {
     all(|file| file.is_rust_in("src/protocol/"), imports::check_pure);
 }

@@ -9,25 +9,20 @@ use futures_util::future::try_join;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, RedisError};
 use tokio::sync::{Notify, mpsc};
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::address::Address;
 use super::admission::handshake::{Admitting, Rules, Told, ask_facts};
-use super::admission::peers::Peers;
-use super::admission::processes::Roster;
 use super::admission::shared::Guarded;
 use super::classify::failed;
-use super::connection::{Link, MAX_WAITING, Parts, queued};
+use super::connection::{Link, MAX_WAITING, Parts};
+use super::driver::{Driver, queued};
 use super::flushes::Flushes;
 use super::health::Known;
 use super::hello::major_version;
+use super::options::Dial;
 use super::pushes::Pushes;
 use super::scripts::Scripts;
-use super::timer_wakeups::Pacer;
 use super::wire::Wire;
-use crate::clock::Clock;
-use crate::instance::Hint;
 use crate::protocol::{Cause, Instant, Remedy};
 
 /// What a step may take at least, however short the instance timeout.
@@ -36,25 +31,6 @@ const STEP_LEAST: Duration = Duration::from_millis(500);
 /// The most round trips of admission: the server's facts, then the record, and for a first client
 /// what it writes there.
 pub(super) const ADMISSION_TRIPS: u32 = 6;
-
-/// What to connect to, and how.
-#[derive(Clone, Debug)]
-pub(crate) struct Dial {
-    pub(crate) index: usize,
-    pub(crate) address: Address,
-    pub(crate) instance_timeout: Duration,
-    pub(crate) max_ttl: Duration,
-    pub(crate) drift_ppm: u32,
-    /// The machine's clock as it is, which the instances' clocks are compared with.
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) roster: Arc<Roster>,
-    pub(crate) peers: Arc<Peers>,
-    pub(crate) pacer: Arc<Pacer>,
-    /// Whether instances that may have forgotten locks are kept from voting.
-    pub(crate) admission: bool,
-    /// Who wants to know of keys that changed.
-    pub(crate) hints: mpsc::Sender<Hint>,
-}
 
 /// Why there is no connection.
 pub(super) enum NotConnected {
@@ -84,35 +60,6 @@ pub(super) async fn step<T>(
     match timeout(limit, work).await {
         Ok(done) => done.map_err(NotConnected::Failed),
         Err(_) => Err(NotConnected::Late(step)),
-    }
-}
-
-/// The task that writes and reads. It ends with whoever has this, and tells when it ended before.
-pub(super) struct Driver(AbortHandle);
-
-impl Driver {
-    fn start(driver: impl Future<Output = ()> + Send + 'static, ended: Arc<Notify>) -> Self {
-        let ended = Ended(ended);
-        let task = tokio::spawn(async move {
-            driver.await;
-            drop(ended);
-        });
-        Self(task.abort_handle())
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// Tells however the task ends: by a panic, or with the runtime, too.
-struct Ended(Arc<Notify>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.notify_one();
     }
 }
 

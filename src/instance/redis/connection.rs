@@ -1,26 +1,21 @@
 //! One connection: sends requests over it, each under its deadline.
 
 use std::fmt;
-use std::future::{Future, ready};
-use std::pin::Pin;
+use std::future::ready;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::unconstrained;
 use tokio::time::timeout;
 
-use super::admission::handshake::{Admitting, Watch, ask_facts};
-use super::admission::peers::Peers;
-use super::admission::server_info::About;
+use super::admission::handshake::Admitting;
 use super::admission::shared::Guarded;
 use super::classify::{classify, classify_batch, is_of_the_instance};
-use super::connect::Driver;
+use super::driver::{BoxFuture, Driver, queued};
 use super::frames::TooLong;
 use super::health::Known;
 use super::scripts::{Scripts, releases_first};
@@ -28,7 +23,7 @@ use super::send_queue::{Lane, Turn, Waiting, closed};
 use super::timer_wakeups::Pacer;
 use crate::clock::Clock;
 use crate::instance::{Call, Request};
-use crate::protocol::{Cause, Instant, Named, Raw, Record, Remedy, Reply};
+use crate::protocol::{Cause, Instant, Named, Raw, Reply};
 
 /// After this many unanswered commands in a row an instance is only probed until it answers.
 const SILENT_AFTER: u32 = 3;
@@ -36,7 +31,11 @@ const SILENT_AFTER: u32 = 3;
 /// The most requests to one instance that may wait for their turn; more are not sent.
 pub(super) const MAX_WAITING: usize = 16 * 1024;
 
-type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// How often an idle instance is asked for its clock: often enough that drift between two samples
+/// hides no step worth a lock.
+pub(super) fn heartbeat(max_ttl: Duration) -> Duration {
+    (max_ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(1))
+}
 
 /// What a link is made from.
 pub(super) struct Parts {
@@ -255,52 +254,8 @@ impl Link {
         }
     }
 
-    /// What must be done apart from flushes. That its clock jumped may be settled by now, or turn out to
-    /// be no fault of it.
-    pub(super) async fn take_remedy(&self, peers: &Peers) -> Option<Remedy> {
-        let guarded = self.guarded()?;
-        match guarded.take_remedy() {
-            Some(Remedy::Quarantine) if !guarded.has_jumped() || peers.stood_still(self).await => Some(Remedy::Readmit),
-            remedy => remedy,
-        }
-    }
-
-    /// Sets the standing of the instance right again, by what was asked for and after a flush: says what
-    /// was done, and what the instance says of itself.
-    pub(super) async fn set_right(&self, asked: Option<Remedy>) -> Result<Option<(Remedy, About)>, Cause> {
-        let Some(guarded) = self.guarded() else { return Ok(None) };
-        let mut admitting = self.admitting(guarded);
-        let flush = guarded.flushes.unsettled();
-        // P15: the data with the locks may have come back as an old copy, with the very record.
-        let spared = flush.is_none() || (guarded.flushes.were_watched() && admitting.is_untouched().await);
-        let remedy = if spared { asked } else { Some(Remedy::Quarantine) };
-        if let Some(flush) = flush.filter(|_| spared) {
-            guarded.spare(flush);
-        }
-        let Some(remedy) = remedy else { return Ok(None) };
-        guarded.begin(remedy, flush);
-        let told = ask_facts(&mut admitting.connection).await?;
-        let admitted = admitting.admit(told).await?;
-        guarded.renew(&admitted);
-        Ok(Some((remedy, admitted.about)))
-    }
-
-    /// The record as the instance has it now, with its clock in milliseconds.
-    pub(super) async fn read_record(&self) -> Option<(Record, u64)> {
-        let mut admitting = self.admitting(self.guarded()?);
-        let reading = timeout(self.parts.deadline, admitting.read(Watch::GoesOn)).await.ok()?.ok()?;
-        Some((Record::from_wire(&reading.record?)?, reading.instance_us / 1_000))
-    }
-
-    /// Lets an instance vote at once that nobody has ever used.
-    pub(super) async fn open(&self, blank: &Record) {
-        let Some(guarded) = self.guarded() else { return };
-        // Whether it took or not is what reading the record again shows.
-        let _ = timeout(self.parts.deadline, self.admitting(guarded).open(blank)).await;
-        guarded.ask(Remedy::Readmit);
-    }
-
-    fn admitting<'a>(&self, guarded: &'a Guarded) -> Admitting<'a> {
+    /// Admission over this connection, after it has been admitted once.
+    pub(super) fn admitting<'a>(&self, guarded: &'a Guarded) -> Admitting<'a> {
         let (connection, scripts, tracking) = (self.parts.connection.clone(), self.parts.scripts, self.parts.tracking);
         let (rules, flushes) = (&guarded.rules, guarded.flushes.told());
         Admitting { connection, scripts, rules, tracking, again: true, flushes }
@@ -373,18 +328,5 @@ impl Drop for Followed {
         if let Some(place) = &self.0 {
             place.0.close();
         }
-    }
-}
-
-/// Puts a command into the connection's queue now, by polling its future once; whoever awaits the
-/// result polls again.
-///
-/// Unconstrained, because a task that used up its cooperative budget would not queue the command on
-/// the first poll, and a later release could overtake it (P6).
-pub(super) fn queued<T: Send + 'static>(send: impl Future<Output = T> + Send + 'static) -> BoxFuture<T> {
-    let mut send: BoxFuture<T> = Box::pin(unconstrained(send));
-    match send.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => Box::pin(ready(result)),
-        Poll::Pending => send,
     }
 }

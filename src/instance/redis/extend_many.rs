@@ -7,7 +7,8 @@ use redis::Value;
 use tokio::time::timeout;
 
 use super::classify::{classify_look, classify_renewal};
-use super::connection::{Link, queued};
+use super::connection::Link;
+use super::driver::queued;
 use crate::instance::{Claim, Look, Renewal, Sight};
 use crate::protocol::{Cause, Reply};
 

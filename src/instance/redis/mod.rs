@@ -1,25 +1,30 @@
 //! A real instance: one connection, kept up by one task.
 
-pub(crate) mod address;
-pub(crate) mod admission;
+mod address;
+mod admission;
 pub(crate) mod classify;
-pub(crate) mod connect;
+mod connect;
 mod connection;
+mod driver;
 mod extend_many;
 mod flushes;
 mod frames;
 mod health;
 mod hello;
 mod log_limit;
+mod options;
 mod pushes;
 pub(crate) mod scripts;
 mod send_queue;
 mod supervisor;
-pub(crate) mod timer_wakeups;
+mod timer_wakeups;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod trouble;
 mod wire;
+
+pub(crate) use address::Address;
+pub(crate) use options::ClientOptions;
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -29,21 +34,13 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use self::connect::Dial;
-use self::connection::Link;
-use self::health::Known;
-use crate::instance::status::{AdmissionStatus, InstanceStatus};
+use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{Call, Claim, Instance, Look, Renewal, Request, Sight};
 use crate::protocol::{Cause, Instant, Reply};
-
-/// Whether requests can be sent.
-#[derive(Clone, Debug)]
-pub(crate) enum Reach {
-    /// Not now, and why.
-    Down(Cause),
-    /// Over this connection.
-    Up(Arc<Link>),
-}
+use admission::first_use::open_when_never_used;
+use health::Known;
+use options::Dial;
+use supervisor::Reach;
 
 /// An instance behind a Redis or Valkey server.
 pub(crate) struct RedisInstance {
@@ -54,17 +51,21 @@ pub(crate) struct RedisInstance {
 }
 
 impl RedisInstance {
-    /// Begins to connect in the background. Must be called within a tokio runtime.
-    pub(crate) fn start(dial: Dial) -> Self {
+    /// Begins to connect to all instances of a client. Must be called within a tokio runtime.
+    pub(crate) fn start_all(addresses: Vec<Address>, options: ClientOptions) -> Vec<Self> {
+        let admission = options.admission;
+        let instances: Vec<_> = options.for_each(addresses).map(Self::start).collect();
+        if admission && !instances.is_empty() {
+            tokio::spawn(open_when_never_used(instances.iter().map(|instance| instance.reach.clone()).collect()));
+        }
+        instances
+    }
+
+    fn start(dial: Dial) -> Self {
         let (sender, reach) = watch::channel(Reach::Down(Cause::Connecting));
         let known = Arc::<Known>::default();
         let task = tokio::spawn(supervisor::keep_up(dial.clone(), sender, Arc::clone(&known)));
         Self { dial, reach, known, task }
-    }
-
-    /// Tells of the connection as it changes.
-    pub(crate) fn reach(&self) -> watch::Receiver<Reach> {
-        self.reach.clone()
     }
 }
 

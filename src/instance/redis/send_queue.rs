@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 use crate::instance::Request;
-use crate::instance::portion::portion;
+use crate::instance::fit_in_command;
 use crate::protocol::{Cause, Reply};
 
 /// Commands on their way at once. Fewer make larger batches; this many keep latency to one round
@@ -87,8 +87,8 @@ impl Lane {
         }
         let most = if state.singly > 0 { 1 } else { MAX_BATCH };
         state.singly = state.singly.saturating_sub(1);
-        let loads = state.waiting.iter().map(|waiting| waiting.request.claim().load());
-        let count = portion(loads, most);
+        let sizes = state.waiting.iter().map(|waiting| waiting.request.claim().command_size());
+        let count = fit_in_command(sizes, most);
         let mut next: Vec<Waiting> = if state.waiting.len() <= count {
             std::mem::take(&mut state.waiting)
         } else {

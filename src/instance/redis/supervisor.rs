@@ -11,13 +11,14 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::Reach;
-use super::admission::server_info::heartbeat;
+use super::admission::follow_up;
+use super::admission::shared::Guarded;
 use super::classify::clip;
-use super::connect::{ADMISSION_TRIPS, Dial, NotConnected, connect, step};
-use super::connection::Link;
+use super::connect::{ADMISSION_TRIPS, NotConnected, connect, step};
+use super::connection::{Link, heartbeat};
 use super::health::Known;
 use super::log_limit::{Changes, Seldom};
+use super::options::Dial;
 use super::pushes::Pushes;
 use super::send_queue::closed;
 use crate::protocol::{Cause, InstanceId, Instant, reconnect_delay};
@@ -29,6 +30,15 @@ const RECONNECT_MOST: Duration = Duration::from_secs(1);
 /// A connection that follows on one that broke sooner than this is not called one until it has stood
 /// for so long.
 const STEADY: Duration = Duration::from_secs(1);
+
+/// Whether requests can be sent.
+#[derive(Clone, Debug)]
+pub(crate) enum Reach {
+    /// Not now, and why.
+    Down(Cause),
+    /// Over this connection.
+    Up(Arc<Link>),
+}
 
 /// One instance, as its task sees it.
 struct Keeping {
@@ -128,9 +138,10 @@ impl Keeping {
             tokio::select! {
                 cause = link.given_up() => break cause,
                 () = &mut passing => {}
-                () = asked(&link) => {
-                    let remedy = link.take_remedy(&dial.peers).await;
-                    match step(dial, "renewing admission", ADMISSION_TRIPS, link.set_right(remedy)).await {
+                guarded = asked(&link) => {
+                    let remedy = follow_up::take(&link, guarded, &dial.peers).await;
+                    let carry_out = follow_up::carry_out(&link, guarded, remedy);
+                    match step(dial, "renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
                         Ok(Some((remedy, about))) => {
                             self.known.get().about = Some(about);
@@ -159,9 +170,12 @@ impl Keeping {
     }
 }
 
-async fn asked(link: &Link) {
+async fn asked(link: &Link) -> &Guarded {
     match link.guarded() {
-        Some(guarded) => guarded.asked().await,
+        Some(guarded) => {
+            guarded.asked().await;
+            guarded
+        }
         None => std::future::pending().await,
     }
 }

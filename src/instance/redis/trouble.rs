@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::log_limit::Seldom;
-use crate::instance::status::Trouble;
+use crate::instance::Trouble;
 use crate::protocol::{Cause, Instant, Reply};
 
 /// What stands between an instance and its votes, if anything.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{KeepAliveTask, TaskEvent};
-use crate::instance::{Claim, Request, portions};
+use crate::instance::{Claim, Request, split_into_commands};
 use crate::protocol::{InstanceId, Instant, RenewalPlan, Reply, Verdict};
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState};
 
@@ -60,7 +60,8 @@ impl KeepAliveTask {
         }
         // Sent while the book is locked: a release that comes now is sent behind.
         for leases in together.into_values() {
-            portions(&leases, MAX_BATCH, |(_, claim)| claim.load()).for_each(|leases| self.send(leases, now, false));
+            split_into_commands(&leases, MAX_BATCH, |(_, claim)| claim.command_size())
+                .for_each(|leases| self.send(leases, now, false));
         }
         whole.chunks(1).for_each(|lease| self.send(lease, now, true));
         table.mark_asleep()

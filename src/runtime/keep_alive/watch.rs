@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{KeepAliveTask, TaskEvent};
-use crate::instance::{Hint, Sight, portions};
+use crate::instance::{Hint, Sight, split_into_commands};
 use crate::protocol::{InstanceId, InstanceSet, Instant};
 use crate::runtime::held_lease::HeldLease;
 
@@ -13,7 +13,7 @@ const MAX_CHECK: usize = 128;
 
 /// What goes into one look each.
 fn looks(leases: &[Arc<HeldLease>]) -> impl Iterator<Item = &[Arc<HeldLease>]> {
-    portions(leases, MAX_CHECK, |held| held.claim().load())
+    split_into_commands(leases, MAX_CHECK, |held| held.claim().command_size())
 }
 
 /// What one instance has of some leases.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tokio::sync::watch;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, sleep, timeout};
 
-use crate::instance::redis::Reach;
+use super::handshake::Watch;
 use crate::instance::redis::connection::Link;
-use crate::protocol::{Record, never_used};
+use crate::instance::redis::supervisor::Reach;
+use crate::protocol::{Record, Remedy, never_used};
 
 /// The pause between two looks, so that connections that flap cost little.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -43,9 +44,23 @@ fn links(instances: &[watch::Receiver<Reach>]) -> Option<Vec<Arc<Link>>> {
 async fn open_if_never_used(links: &[Arc<Link>]) {
     // Read again now that every record has been written: see `never_used`.
     let records: Vec<(Record, u64)> =
-        join_all(links.iter().map(|link| link.read_record())).await.into_iter().flatten().collect();
+        join_all(links.iter().map(|link| read_record(link))).await.into_iter().flatten().collect();
     if never_used(&records, links.len()) {
         tracing::info!("all instances are untouched: nobody has ever used them, opening");
-        join_all(links.iter().zip(&records).map(|(link, (record, _))| link.open(record))).await;
+        join_all(links.iter().zip(&records).map(|(link, (record, _))| open(link, record))).await;
     }
+}
+
+/// The record as the instance has it now, with its clock in milliseconds.
+async fn read_record(link: &Link) -> Option<(Record, u64)> {
+    let mut admitting = link.admitting(link.guarded()?);
+    let reading = timeout(link.deadline(), admitting.read(Watch::GoesOn)).await.ok()?.ok()?;
+    Some((Record::from_wire(&reading.record?)?, reading.instance_us / 1_000))
+}
+
+async fn open(link: &Link, blank: &Record) {
+    let Some(guarded) = link.guarded() else { return };
+    // Whether it took or not is what reading the record again shows.
+    let _ = timeout(link.deadline(), link.admitting(guarded).open(blank)).await;
+    guarded.ask(Remedy::Readmit);
 }

@@ -1,8 +1,9 @@
 //! The rule of `protocol::admission`, carried out over a connection.
 
-pub(crate) mod first_use;
+pub(super) mod first_use;
+pub(super) mod follow_up;
 pub(super) mod handshake;
-pub(crate) mod peers;
-pub(crate) mod processes;
+pub(super) mod peers;
+pub(super) mod processes;
 pub(super) mod server_info;
 pub(super) mod shared;

@@ -6,10 +6,9 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
-use super::server_info::heartbeat;
 use super::shared::Guarded;
 use crate::clock::Corrected;
-use crate::instance::redis::connection::Link;
+use crate::instance::redis::connection::{Link, heartbeat};
 use crate::protocol::{ClockWatch, WhoseClock, whose_clock};
 
 /// How long connections that broke with the own standstill have to come back, at least.

@@ -1,7 +1,5 @@
 //! What a server says of itself (P15, P16).
 
-use std::time::Duration;
-
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 
@@ -90,12 +88,6 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
 /// Whether a command has run that was called so often: `calls=2,usec=..`; nothing if never tried.
 fn has_run(stat: &str) -> bool {
     !stat.is_empty() && !stat.starts_with("calls=0,")
-}
-
-/// How often an idle instance is asked for its clock: often enough that drift between two samples
-/// hides no step worth a lock.
-pub(crate) fn heartbeat(max_ttl: Duration) -> Duration {
-    (max_ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(1))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How much one command carries: an instance does nothing else while it carries it out, and what
 //! others ask of it waits.
 
-use super::Claim;
+use super::requests::Claim;
 
 /// The most names in one command. They take a script up to 4 ms.
 const MAX_NAMES: usize = 128;
@@ -11,34 +11,38 @@ const MAX_BYTES: usize = 64 * 1024;
 
 /// What a claim adds to a command.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct CommandSize {
     names: usize,
     bytes: usize,
 }
 
 impl Claim {
     /// What it adds to a command.
-    pub(crate) fn load(&self) -> Load {
+    pub(crate) fn command_size(&self) -> CommandSize {
         let resources = &self.resources;
         let keys: usize = resources.lock_keys().chain(resources.fence_keys()).map(<[u8]>::len).sum();
-        Load { names: resources.len(), bytes: keys + self.value.as_bytes().len() }
+        CommandSize { names: resources.len(), bytes: keys + self.value.as_bytes().len() }
     }
 }
 
 /// How many of these, from the first on, go into one command: `most` at most, and one however large.
-pub(super) fn portion(loads: impl Iterator<Item = Load>, most: usize) -> usize {
-    let mut sum = Load::default();
-    let fits = |load: &Load| {
-        sum = Load { names: sum.names + load.names, bytes: sum.bytes + load.bytes };
+pub(crate) fn fit_in_command(sizes: impl Iterator<Item = CommandSize>, most: usize) -> usize {
+    let mut sum = CommandSize::default();
+    let fits = |size: &CommandSize| {
+        sum = CommandSize { names: sum.names + size.names, bytes: sum.bytes + size.bytes };
         sum.names <= MAX_NAMES && sum.bytes <= MAX_BYTES
     };
-    loads.take(most).take_while(fits).count().max(1)
+    sizes.take(most).take_while(fits).count().max(1)
 }
 
 /// Cuts `items` into what goes into one command each: `most` at most, and one however large.
-pub(crate) fn portions<T>(mut items: &[T], most: usize, load: impl Fn(&T) -> Load) -> impl Iterator<Item = &[T]> {
+pub(crate) fn split_into_commands<T>(
+    mut items: &[T],
+    most: usize,
+    size: impl Fn(&T) -> CommandSize,
+) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
-        let count = portion(items.iter().map(&load), most);
+        let count = fit_in_command(items.iter().map(&size), most);
         let (now, later) = items.split_at_checked(count)?;
         items = later;
         Some(now)
@@ -49,9 +53,10 @@ pub(crate) fn portions<T>(mut items: &[T], most: usize, load: impl Fn(&T) -> Loa
 mod tests {
     use super::*;
 
-    fn counts(loads: &[(usize, usize)]) -> Vec<usize> {
-        let loads: Vec<Load> = loads.iter().map(|(names, bytes)| Load { names: *names, bytes: *bytes }).collect();
-        portions(&loads, 4, |load| *load).map(<[Load]>::len).collect()
+    fn counts(sizes: &[(usize, usize)]) -> Vec<usize> {
+        let sizes: Vec<CommandSize> =
+            sizes.iter().map(|(names, bytes)| CommandSize { names: *names, bytes: *bytes }).collect();
+        split_into_commands(&sizes, 4, |size| *size).map(<[CommandSize]>::len).collect()
     }
 
     #[test]
