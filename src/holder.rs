@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use rand::TryRngCore;
-use rand::rngs::OsRng;
-
 use crate::error::BadRequest;
+use crate::random;
 
 /// The longest identity, in bytes.
 const MAX_HOLDER: usize = 200;
@@ -40,14 +38,12 @@ const MAX_HOLDER: usize = 200;
 pub struct Holder(Arc<str>);
 
 impl Holder {
-    /// An identity that nobody else has: 128 random bits of the operating system.
+    /// An identity that nobody else has: a random UUID, from the operating system's random source.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
     pub fn new() -> Result<Self, std::io::Error> {
-        let mut bits = [0; 16];
-        OsRng.try_fill_bytes(&mut bits).map_err(std::io::Error::other)?;
-        Ok(Self(format!("{:032x}", u128::from_ne_bytes(bits)).into()))
+        Ok(Self(random::uuid()?.simple().to_string().into()))
     }
 
     /// The identity as it was given.

@@ -103,6 +103,7 @@ mod lock;
 // feature: the code is the same in every build, and a feature would leave most of it unreachable in the usual one.
 #[doc(hidden)]
 pub mod protocol;
+mod random;
 mod resource;
 mod runtime;
 #[cfg(feature = "testing")]

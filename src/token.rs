@@ -1,11 +1,10 @@
-//! What makes every round unlike any other: nonces (P1) and token proposals (P12).
+//! What makes every round unlike any other: values (P1) and token proposals (P12).
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rand::TryRngCore;
-use rand::rngs::OsRng;
-
 use crate::protocol::{FencingToken, Value};
+use crate::random;
 
 /// Draws values and proposes tokens for one client.
 #[derive(Debug)]
@@ -19,11 +18,9 @@ impl TokenSource {
         Self { label, last: AtomicU64::new(0) }
     }
 
-    /// A value for one round: 128 random bits of the operating system (P1).
-    pub(crate) fn draw_value(&self, holder: &str) -> Result<Value, rand::rand_core::OsError> {
-        let mut nonce = [0; 16];
-        OsRng.try_fill_bytes(&mut nonce)?;
-        Ok(Value::new(holder, u128::from_ne_bytes(nonce), &self.label))
+    /// A value for one round (P1).
+    pub(crate) fn draw_value(&self, holder: &str) -> io::Result<Value> {
+        Ok(Value::new(holder, random::uuid()?, &self.label))
     }
 
     /// A proposal above all that this client has proposed, and above what this acquire has `seen` (P12).

@@ -31,7 +31,7 @@ impl Claim {
     pub(super) fn sample(round: u128, names: &[String]) -> Self {
         Self {
             resources: Resources::new(b"", names.to_vec().into()).unwrap(),
-            value: Value::new("", round, "host/1"),
+            value: Value::new("", uuid::Uuid::from_u128(round), "host/1"),
             token: FencingToken::from_number(4096).unwrap(),
             ttl: Duration::from_secs(1),
             fence_retention: Duration::from_secs(60),

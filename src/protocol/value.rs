@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-/// The value of one round: `holder:nonce:label`.
+use uuid::Uuid;
+
+/// The value of one round: `holder:id:label`.
 ///
-/// The nonce is what makes it unique; it comes from the operating system's random source and is
-/// never used again, so that a late release of an old try cannot delete a new lock. The holder is
+/// The id is what makes it unique: a UUID from the operating system's random source, in 32 hexadecimal
+/// digits. It is never used again, so that a late release of an old try cannot delete a new lock. The holder is
 /// the caller's identity, empty if none was given; the label (`host/pid`) is for people.
 /// Whoever knows a value can delete the lock: it is never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -14,9 +16,9 @@ pub struct Value(Box<[u8]>);
 impl Value {
     /// Puts a value together. `holder` and `label` are escaped so that they hold no `:`.
     #[must_use]
-    pub fn new(holder: &str, nonce: u128, label: &str) -> Self {
+    pub fn new(holder: &str, id: Uuid, label: &str) -> Self {
         let (holder, label) = (escape(holder), escape(label));
-        Self(format!("{holder}:{nonce:032x}:{label}").into_bytes().into())
+        Self(format!("{holder}:{}:{label}", id.simple()).into_bytes().into())
     }
 
     /// What the values of this holder have in common, and nobody else's: `holder:`. Empty if no holder
@@ -61,8 +63,8 @@ impl CurrentHolder {
     pub fn from_value(value: &[u8]) -> Self {
         let parts = std::str::from_utf8(value).ok().and_then(|text| {
             let (holder, rest) = text.split_once(':')?;
-            let (nonce, label) = rest.split_once(':')?;
-            let ours = nonce.len() == 32 && nonce.bytes().all(|b| b.is_ascii_hexdigit());
+            let (id, label) = rest.split_once(':')?;
+            let ours = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
             (ours && !label.contains(':')).then(|| (unescape(holder), unescape(label)))
         });
         let (holder, label) = parts.unwrap_or_default();
@@ -98,15 +100,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_that_are_not_secret_come_back(holder in ".*", label in ".*", nonce: u128) {
-            let current = CurrentHolder::from_value(Value::new(&holder, nonce, &label).as_bytes());
+        fn the_parts_that_are_not_secret_come_back(holder in ".*", label in ".*", id: u128) {
+            let current = CurrentHolder::from_value(Value::new(&holder, Uuid::from_u128(id), &label).as_bytes());
             prop_assert_eq!(current.holder.unwrap_or_default(), holder);
             prop_assert_eq!(current.label.unwrap_or_default(), label);
         }
 
         #[test]
         fn two_rounds_never_share_a_value(a: u128, b: u128) {
-            prop_assert_eq!(Value::new("h", a, "l") == Value::new("h", b, "l"), a == b);
+            let value = |id| Value::new("h", Uuid::from_u128(id), "l");
+            prop_assert_eq!(value(a) == value(b), a == b);
         }
 
         #[test]
@@ -118,13 +121,13 @@ mod tests {
     #[test]
     fn what_others_have_written_is_shown_cut_and_escaped() {
         let label = format!("\u{1b}[2J\nbank {}", "x".repeat(100_000));
-        let shown = CurrentHolder::from_value(Value::new("", 1, &label).as_bytes()).to_string();
+        let shown = CurrentHolder::from_value(Value::new("", Uuid::nil(), &label).as_bytes()).to_string();
         assert!(shown.starts_with("a client on \\u{1b}[2J\\nbank xx") && shown.len() < 300, "{shown}");
     }
 
     #[test]
     fn a_value_is_never_printed() {
-        let value = Value::new("me", 0xabcdef, "host/1");
+        let value = Value::new("me", Uuid::from_u128(0xabcdef), "host/1");
         assert!(!format!("{value:?}").contains("abcdef"));
         assert!(!CurrentHolder::from_value(value.as_bytes()).to_string().contains("abcdef"));
         assert!(!CurrentHolder::from_value(b"secret").to_string().contains("secret"));

@@ -1,5 +1,6 @@
 //! Acquiring: one try, and tries until one is won.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use super::held_lease::{HeldLease, RenewalPolicy};
 use super::reentry::reenter;
 use super::uncollected::UncollectedLease;
 use crate::protocol::{ClocksApart, FencingToken, Round, Terms};
+use crate::random;
 use crate::resource::Resources;
 
 /// What to acquire, for whom and for how long.
@@ -49,7 +51,7 @@ pub(crate) enum AcquireFailure {
     /// This is not the process in which the client was built.
     Forked,
     /// No value could be drawn.
-    NoRandomness(rand::rand_core::OsError),
+    NoRandomness(io::Error),
     /// The own wall clock and the instances' are too far apart to propose a token (P12).
     ClocksApart(ClocksApart),
     /// The round was lost.
@@ -242,7 +244,7 @@ pub(crate) async fn acquire_until(
             params.seen = round.highest_seen();
         }
         result = loop {
-            let pause = shared.retry.after(failures, rand::random());
+            let pause = shared.retry.after(failures, random::spread());
             failures = failures.saturating_add(1);
             sleep(left().map_or(pause, |left| left.min(pause))).await;
             match left() {

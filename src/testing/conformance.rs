@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisError, Value as Wire};
+use uuid::Uuid;
 
 use crate::instance::memory::scripts::{may_vote, run};
 use crate::instance::memory::store::Store;
@@ -58,7 +59,7 @@ impl Ask {
     /// What it stores under its keys.
     #[must_use]
     pub fn value(&self) -> Value {
-        Value::new(&self.holder, self.nonce, "")
+        Value::new(&self.holder, Uuid::from_u128(self.nonce), "")
     }
 
     /// The resources in the order in which scripts see to them.

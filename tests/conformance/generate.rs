@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use rand::Rng;
+use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
 use redquorum::protocol::{Identity, Origin, Record, Value};
 use redquorum::testing::conformance::{Ask, Kind, fence_of, former_of, in_batch_order};
+use uuid::Uuid;
 
 use crate::model::wall_us;
 
@@ -46,7 +47,7 @@ impl Key {
             Self::Lock(name) => format!("{namespace}{name}"),
             Self::Fence(name) => fence_of(&format!("{namespace}{name}")),
             Self::Former(name, holder, nonce) => {
-                former_of(&format!("{namespace}{name}"), &Value::new(holder, nonce, ""))
+                former_of(&format!("{namespace}{name}"), &Value::new(holder, Uuid::from_u128(nonce), ""))
             }
         }
     }
@@ -101,7 +102,7 @@ pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> Record {
 }
 
 pub(crate) fn value(holder: &str, nonce: u128) -> String {
-    String::from_utf8_lossy(Value::new(holder, nonce, "").as_bytes()).into_owned()
+    String::from_utf8_lossy(Value::new(holder, Uuid::from_u128(nonce), "").as_bytes()).into_owned()
 }
 
 pub(crate) fn token(number: u64) -> FencingToken {

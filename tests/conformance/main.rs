@@ -22,7 +22,7 @@ use compare::{same_content, same_reply};
 use generate::{Between, Generator, Key, SHORT, Step, record};
 use model::{Model, Told};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use redis::{Cmd, Value as Wire};
 use redquorum::protocol::{Raw, Reply};
 use redquorum::testing::conformance::Content;

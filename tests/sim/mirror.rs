@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use redquorum::protocol::{FencingToken, Identity, Instant, Origin, Record, Refusal, Reply, Value};
 use redquorum::testing::conformance::{Admission, Ask, Content, Kind, Mirror, fence_of, former_of};
+use uuid::Uuid;
 
 use crate::admission::Note;
 use crate::client::translate;
@@ -169,7 +170,7 @@ impl Pair {
         let token = FencingToken::propose(1_750_000_000_000_000 + ahead_us + number, None);
         let (ttl_ms, retention_ms) = (self.rng.pick(&DURATIONS_MS), self.rng.pick(&DURATIONS_MS));
         let resent = self.rng.percent(50);
-        let value = Rc::new(Value::new(holder, u128::from(nonce), ""));
+        let value = Rc::new(Value::new(holder, Uuid::from_u128(nonce.into()), ""));
         let request = Request { script, keys: mask, value, token, ttl_ms, retention_ms, resent, note: None };
         let ask = Ask {
             kind,
@@ -198,7 +199,7 @@ impl Pair {
                 until_ms => text(fence.token.to_wire().as_bytes(), until_ms),
             });
             let formers = HOLDERS.iter().zip(0..).map(|(holder, nonce)| {
-                let value = Value::new(holder, nonce, "");
+                let value = Value::new(holder, Uuid::from_u128(nonce), "");
                 let former = self.fake.formers[key].iter().find(|(before, _)| **before == value);
                 let former = former.map(|(_, lock)| lock).filter(|lock| self.now_ms <= lock.until_ms);
                 (

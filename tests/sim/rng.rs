@@ -1,7 +1,7 @@
 //! The one source of chance: the same seed gives the same run, on every machine.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
 pub(crate) struct Rng(Xoshiro256PlusPlus);
 

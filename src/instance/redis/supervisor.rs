@@ -22,6 +22,7 @@ use super::options::Dial;
 use super::pushes::Pushes;
 use super::send_queue::closed;
 use crate::protocol::{Cause, InstanceId, Instant, reconnect_delay};
+use crate::random;
 
 /// The first pause before connecting again, and the longest.
 const RECONNECT_LEAST: Duration = Duration::from_millis(20);
@@ -81,7 +82,7 @@ pub(super) async fn keep_up(dial: Dial, reach: watch::Sender<Reach>, known: Arc<
         if stood > pause {
             attempt = 0;
         }
-        pause = reconnect_delay(attempt, RECONNECT_LEAST, RECONNECT_MOST, rand::random());
+        pause = reconnect_delay(attempt, RECONNECT_LEAST, RECONNECT_MOST, random::spread());
         sleep(pause).await;
         attempt = attempt.saturating_add(1);
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use redquorum::protocol::{FencingToken, InstanceSet, Lease, RetryDelay, Round, Terms, Value, Verdict};
+use uuid::Uuid;
 
 use super::{Flight, Held, Purpose, Ticket};
 use crate::instance::Script;
@@ -46,7 +47,7 @@ impl World {
     /// P1: a value of its own for every round.
     fn draw_value(&mut self, c: usize, id: u32) -> Rc<Value> {
         let holder = self.scenario.holder_of(c).unwrap_or_default();
-        let fresh = Rc::new(Value::new(holder, u128::from(id) << 8 | c as u128, ""));
+        let fresh = Rc::new(Value::new(holder, Uuid::from_u128(u128::from(id) << 8 | c as u128), ""));
         if self.is(Mutant::SameValue) {
             return self.clients[c].same_value.get_or_insert(fresh).clone();
         }

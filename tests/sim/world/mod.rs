@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use redquorum::protocol::{FencingToken, InstanceId, Instant, Record, Value};
+use uuid::Uuid;
 
 use crate::client::{Client, Ticket};
 use crate::clock::{Clock, most_rate};
@@ -374,7 +375,7 @@ fn blank() -> Request {
     Request {
         script: Script::Facts,
         keys: 0,
-        value: Rc::new(Value::new("", 0, "")),
+        value: Rc::new(Value::new("", Uuid::nil(), "")),
         token: FencingToken::propose(0, None),
         ttl_ms: 0,
         retention_ms: 0,

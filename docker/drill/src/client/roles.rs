@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -43,7 +43,7 @@ pub(crate) enum Role {
 
 /// Never ends.
 pub(crate) async fn play(job: Arc<Job>, role: Role, subject: Subject, referee: Referee, first_lease: u64) {
-    let mut actor = Actor { job, subject, referee, lease: first_lease, random: StdRng::from_os_rng() };
+    let mut actor = Actor { job, subject, referee, lease: first_lease, random: rand::make_rng() };
     loop {
         actor.turn(role).await;
         let pause = if role == Role::Worker { 10..50 } else { 20..60 };

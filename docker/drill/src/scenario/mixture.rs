@@ -1,7 +1,7 @@
 //! A random mixture: one fault after another, now and then two at once, for a chosen time and seed.
 
 use rand::seq::IndexedRandom;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::{Act, Number, Scenario, Setup, Shows, Way};

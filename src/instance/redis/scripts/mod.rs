@@ -309,6 +309,8 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
     use crate::protocol::Value;
 
@@ -373,7 +375,8 @@ mod tests {
         let several = RELEASE(claim(2, &["a", "b"], false));
         let other_retention =
             Claim { fence_retention: Duration::from_secs(1), ..Claim::clone(&claim(3, &["a"], false)) };
-        let of_holder = Claim { value: Value::new("me", 5, ""), ..Claim::clone(&claim(5, &["a"], false)) };
+        let of_holder =
+            Claim { value: Value::new("me", Uuid::from_u128(5), ""), ..Claim::clone(&claim(5, &["a"], false)) };
         let others = [RELEASE(Arc::new(other_retention)), RELEASE(Arc::new(of_holder))];
         let batch = [resent, several].into_iter().chain(others).chain([one(RELEASE, 4)]).collect();
         assert_eq!(ordered(batch), (1, vec![4, 0, 1, 2, 3]));
