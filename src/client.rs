@@ -142,8 +142,8 @@ impl Redlock {
     /// [`ShutdownError`] names the instances that could not be reached in time and how many
     /// releases each still owes. Those keys expire with their ttl.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
-        let owed = self.shared.drain(limit).await;
-        shutdown_error(&self.shared, &owed).map_or(Ok(()), Err)
+        let pending = self.shared.drain(limit).await;
+        shutdown_error(&self.shared, &pending).map_or(Ok(()), Err)
     }
 }
 

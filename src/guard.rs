@@ -11,7 +11,7 @@ use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::extend::extend;
 use crate::runtime::held_lease::HeldLease;
-use crate::runtime::release::release;
+use crate::runtime::release::{ReleaseOutcome, release};
 
 /// A lock that is held, for as long as [`remaining`](Self::remaining) says.
 ///
@@ -160,12 +160,13 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, held } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), held.is_gone());
-        let Some((request, asked)) = shared.keep_alive.drop_guard(held) else {
-            return Ok(Released { was_still_held: is_valid }); // other guards of its holder go on
+        let Some(to_release) = shared.keep_alive.drop_guard(held) else {
+            return Ok(Released { was_still_held: is_valid }); // other guards of its holder hold it
         };
-        match release(shared, request, asked).await {
-            Ok(was_still_held) => Ok(Released { was_still_held: was_still_held && !is_gone }),
-            Err(round) => Err(release_error(shared, &round)),
+        match release(shared, to_release).await {
+            ReleaseOutcome::WasHeld => Ok(Released { was_still_held: !is_gone }),
+            ReleaseOutcome::WasNotHeld => Ok(Released { was_still_held: false }),
+            ReleaseOutcome::Unconfirmed(round) => Err(release_error(shared, &round)),
         }
     }
 

@@ -17,11 +17,9 @@ use crate::instance::{Hint, Instance};
 use crate::protocol::{DEFAULT_DRIFT_PPM, Quorum, RetryDelay};
 use crate::resource::display_name;
 use crate::runtime::Shared;
-use crate::runtime::attempt_limiter::AttemptLimiter;
-use crate::runtime::attempt_tracker::AttemptTracker;
+use crate::runtime::acquire::reentry_table::ReentryTable;
 use crate::runtime::background_release::BackgroundReleaser;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
-use crate::runtime::reentry_table::ReentryTable;
 use crate::token::TokenSource;
 
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
@@ -283,8 +281,8 @@ impl Builder {
             fence_retention: self.fence_retention,
             process: std::process::id(),
             runtime,
-            attempts: AttemptTracker::default(),
-            limiter: AttemptLimiter::default(),
+            attempts: Arc::default(),
+            limiter: Arc::default(),
         };
         Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }

@@ -80,13 +80,13 @@ pub(crate) fn connect_error(shared: &Shared, begun: Instant) -> ConnectError {
 }
 
 /// What is still owed after a shutdown; `None` if nothing is.
-pub(crate) fn shutdown_error(shared: &Shared, owed: &[usize]) -> Option<ShutdownError> {
+pub(crate) fn shutdown_error(shared: &Shared, pending: &[usize]) -> Option<ShutdownError> {
     let unreleased: Vec<(String, usize)> = shared
         .instances
         .iter()
-        .zip(owed)
-        .filter(|(_, owed)| **owed > 0)
-        .map(|(instance, owed)| (instance.address().to_owned(), *owed))
+        .zip(pending)
+        .filter(|(_, pending)| **pending > 0)
+        .map(|(instance, pending)| (instance.address().to_owned(), *pending))
         .collect();
     (!unreleased.is_empty()).then_some(ShutdownError { unreleased })
 }

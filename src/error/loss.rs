@@ -56,15 +56,15 @@ impl std::fmt::Display for LastTry<'_> {
 
 /// What the caller is told of the end of a lease.
 pub(crate) fn loss(shared: &Shared, claim: &Claim, end: LeaseEnd) -> Loss {
-    let found = match end {
+    let observed = match end {
         LeaseEnd::GivenUp => return Loss::GivenUp,
         LeaseEnd::Expired(round) => {
             return Loss::Expired { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() };
         }
-        LeaseEnd::Gone(found) => found,
+        LeaseEnd::Gone(observed) => observed,
     };
-    let instances = found.iter().map(|(id, _)| address(shared, *id)).collect();
-    let Some(value) = found.iter().find_map(|(_, value)| value.as_deref()) else {
+    let instances = observed.iter().map(|key| address(shared, key.instance)).collect();
+    let Some(value) = observed.iter().find_map(|key| key.value.as_deref()) else {
         return Loss::Gone { instances };
     };
     let by = CurrentHolder::from_value(value);

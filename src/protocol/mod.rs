@@ -23,10 +23,10 @@
 //! | P11 | all or nothing on each instance | `acquire.lua`, `extend.lua`, `crate::resource` |
 //! | P14, P15, P16 | instances that may have forgotten do not vote | [`admit`], [`Record`], [`Seen`], `admission.lua` |
 //! | P17 | votes after a clock step do not count | [`ClockWatch`], [`Standing`], [`whose_clock`] |
-//! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalPlan`], `crate::runtime::keeper` |
-//! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_answers`], [`Lease::is_gone`], `crate::runtime::keeper` |
+//! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalPlan`], `crate::runtime::keep_alive` |
+//! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_answers`], [`Lease::is_gone`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
-//! | P23 | the same holder is let in again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::holders` |
+//! | P23 | the same holder is let in again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale`], `acquire.lua`, `ahead.lua` |
 
 mod admission;

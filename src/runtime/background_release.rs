@@ -1,5 +1,5 @@
-//! Releases that outlive their callers (P6): stragglers are followed to their end, and an instance
-//! keeps its debt until it is paid or the ttl has passed.
+//! Releases that outlive their callers (P6): outstanding calls are awaited, and a release that an instance has not
+//! confirmed is sent again until it is, or until the keys have expired.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,197 +14,203 @@ use crate::clock::Clock;
 use crate::instance::{Call, Instance, Request};
 use crate::protocol::{InstanceId, InstanceSet, Instant, Reply};
 
-/// The pause before an unpaid release is tried again.
+/// The pause before a release that was not confirmed is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a retry waits for a connection before it looks for debts that have expired.
+/// How long a retry waits for a connection before it drops the releases whose keys have expired.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// The most releases that are sent again to one instance at once, and the most that it may owe.
+/// The most releases that are sent again to one instance at once, and the most that are kept for it.
 const MAX_BURST: usize = 1024;
 const MAX_PENDING: usize = 64 * 1024;
 
-/// A release that one instance owes.
+/// A release that one instance has not confirmed yet.
 #[derive(Debug)]
 pub(super) struct PendingRelease {
-    /// What pays it.
     request: Request,
-    /// From then on the key has expired by itself.
+    /// From then on the keys have expired by themselves.
     expires_at: Instant,
 }
 
 impl PendingRelease {
-    /// What an instance owes that was sent a claim before `now`, and has to answer `request` for it.
-    pub(super) fn of(request: Request, now: Instant) -> Self {
+    /// The release of a claim that was sent before `now`.
+    pub(super) fn new(request: Request, now: Instant) -> Self {
         // Twice the ttl: no clock is off by that much.
         let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
         Self { request, expires_at }
     }
 }
 
-/// A call whose verdict has been reached without it.
+/// A call whose round was decided without it.
 pub(super) struct OutstandingCall {
     pub(super) id: InstanceId,
     pub(super) call: Call,
-    /// What remains owed unless the call pays it.
-    pub(super) debt: Option<PendingRelease>,
+    /// The release that is sent again unless this call confirms it.
+    pub(super) release: Option<PendingRelease>,
 }
 
-/// Hands work to the client's cleaning task. Never blocks and needs no runtime.
+/// Hands calls and releases to the client's release task. Never blocks and needs no runtime.
 #[derive(Debug)]
 pub(crate) struct BackgroundReleaser {
-    work: mpsc::UnboundedSender<Vec<OutstandingCall>>,
-    owed: Arc<watch::Sender<Vec<usize>>>,
+    calls: mpsc::UnboundedSender<Vec<OutstandingCall>>,
+    /// How many releases are pending on each instance.
+    pending: Arc<watch::Sender<Vec<usize>>>,
 }
 
 impl BackgroundReleaser {
-    /// Starts the task. It ends when the client is gone and everything is paid or void.
+    /// Starts the task. It ends when the client is gone and every release is confirmed or expired.
     pub(crate) fn start(instances: Arc<[Arc<dyn Instance>]>, clock: Arc<dyn Clock>) -> Self {
-        let (work, receiver) = mpsc::unbounded_channel();
-        let owed = Arc::new(watch::Sender::new(vec![0; instances.len()]));
-        let debts = instances.iter().map(|_| VecDeque::new()).collect();
-        let cleaning =
-            ReleaseTask { instances, clock, debts, owed: Arc::clone(&owed), retrying: InstanceSet::default() };
-        tokio::spawn(cleaning.run(receiver));
-        Self { work, owed }
+        let (calls, receiver) = mpsc::unbounded_channel();
+        let pending = Arc::new(watch::Sender::new(vec![0; instances.len()]));
+        let unconfirmed = instances.iter().map(|_| VecDeque::new()).collect();
+        let retrying = InstanceSet::default();
+        let task = ReleaseTask { instances, clock, unconfirmed, pending: Arc::clone(&pending), retrying };
+        tokio::spawn(task.run(receiver));
+        Self { calls, pending }
     }
 
-    /// Queues releases on the instances at once and follows them until they are paid.
-    pub(super) fn release(&self, instances: &[Arc<dyn Instance>], release: &Request, ids: InstanceSet, now: Instant) {
+    /// Queues a release on `targets` at once, and sends it again until it is confirmed.
+    pub(super) fn release(
+        &self,
+        instances: &[Arc<dyn Instance>],
+        request: &Request,
+        targets: InstanceSet,
+        now: Instant,
+    ) {
         let call = |id: InstanceId| {
-            let call = instances.get(id.index())?.call(release.clone());
-            Some(OutstandingCall { id, call, debt: Some(PendingRelease::of(release.clone(), now)) })
+            let call = instances.get(id.index())?.call(request.clone());
+            Some(OutstandingCall { id, call, release: Some(PendingRelease::new(request.clone(), now)) })
         };
-        self.follow(ids.iter().filter_map(call).collect());
+        self.finish(targets.iter().filter_map(call).collect());
     }
 
-    /// Follows calls to their end.
-    pub(super) fn follow(&self, calls: Vec<OutstandingCall>) {
-        self.owed.send_if_modified(|owed| {
-            for call in calls.iter().filter(|call| call.debt.is_some()) {
-                if let Some(count) = owed.get_mut(call.id.index()) {
+    /// Awaits calls to their end.
+    pub(super) fn finish(&self, calls: Vec<OutstandingCall>) {
+        self.pending.send_if_modified(|pending| {
+            for call in calls.iter().filter(|call| call.release.is_some()) {
+                if let Some(count) = pending.get_mut(call.id.index()) {
                     *count += 1;
                 }
             }
             false // only a count that falls wakes those who wait for zero
         });
         // An error means that the runtime is gone, and the connections with it.
-        let _ = self.work.send(calls);
+        let _ = self.calls.send(calls);
     }
 
-    /// Waits until nothing is owed any more, at most `limit`; gives what each instance still owes.
+    /// Waits until no release is pending, at most `limit`. Returns how many still are on each instance.
     pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
-        let mut owed = self.owed.subscribe();
-        let settled = timeout(limit, owed.wait_for(|owed| owed.iter().all(|count| *count == 0))).await;
-        match settled {
+        let mut pending = self.pending.subscribe();
+        let none_left = timeout(limit, pending.wait_for(|pending| pending.iter().all(|count| *count == 0))).await;
+        match none_left {
             Ok(Ok(counts)) => counts.clone(),
-            _ => self.owed(),
+            _ => self.pending(),
         }
     }
 
     /// Whether the task is gone, and with it the runtime.
     pub(super) fn has_ended(&self) -> bool {
-        self.work.is_closed()
+        self.calls.is_closed()
     }
 
-    /// How many releases each instance owes.
-    pub(crate) fn owed(&self) -> Vec<usize> {
-        self.owed.borrow().clone()
+    /// How many releases are pending on each instance.
+    pub(crate) fn pending(&self) -> Vec<usize> {
+        self.pending.borrow().clone()
     }
 }
 
-/// What the task works on.
-enum Done {
-    Call { id: InstanceId, reply: Reply, debt: Option<PendingRelease> },
-    Retry(InstanceId),
+/// What the task has finished waiting for.
+enum Event {
+    Reply { id: InstanceId, reply: Reply, release: Option<PendingRelease> },
+    RetryDue(InstanceId),
 }
+
+type Events = FuturesUnordered<BoxFuture<'static, Event>>;
 
 struct ReleaseTask {
     instances: Arc<[Arc<dyn Instance>]>,
     clock: Arc<dyn Clock>,
-    debts: Vec<VecDeque<PendingRelease>>,
-    owed: Arc<watch::Sender<Vec<usize>>>,
+    /// By instance, oldest first: releases to be sent again.
+    unconfirmed: Vec<VecDeque<PendingRelease>>,
+    pending: Arc<watch::Sender<Vec<usize>>>,
+    /// Instances for which a retry is scheduled.
     retrying: InstanceSet,
 }
 
 impl ReleaseTask {
-    async fn run(mut self, mut work: mpsc::UnboundedReceiver<Vec<OutstandingCall>>) {
-        let mut going: FuturesUnordered<BoxFuture<'static, Done>> = FuturesUnordered::new();
+    async fn run(mut self, mut calls: mpsc::UnboundedReceiver<Vec<OutstandingCall>>) {
+        let mut events = Events::new();
         let mut open = true;
-        while open || !going.is_empty() {
+        while open || !events.is_empty() {
             tokio::select! {
-                calls = work.recv(), if open => match calls {
-                    Some(calls) => going.extend(calls.into_iter().map(to_its_end)),
+                calls = calls.recv(), if open => match calls {
+                    Some(calls) => events.extend(calls.into_iter().map(reply_of)),
                     None => open = false,
                 },
-                Some(done) = going.next(), if !going.is_empty() => match done {
-                    Done::Call { id, reply, debt: Some(debt) } => self.settle(id, &reply, debt, &mut going),
-                    Done::Call { .. } => {}
-                    Done::Retry(id) => self.retry(id, &mut going),
+                Some(event) = events.next(), if !events.is_empty() => match event {
+                    Event::Reply { id, reply, release: Some(release) } => self.on_reply(id, &reply, release, &events),
+                    Event::Reply { .. } => {}
+                    Event::RetryDue(id) => self.retry(id, &events),
                 },
             }
         }
     }
 
-    fn settle(
-        &mut self,
-        id: InstanceId,
-        reply: &Reply,
-        debt: PendingRelease,
-        going: &mut FuturesUnordered<BoxFuture<'static, Done>>,
-    ) {
-        let paid = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
-        let Some(debts) = self.debts.get_mut(id.index()).filter(|_| !paid) else {
-            self.forget(id, 1);
+    fn on_reply(&mut self, id: InstanceId, reply: &Reply, release: PendingRelease, events: &Events) {
+        let is_confirmed = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
+        let Some(unconfirmed) = self.unconfirmed.get_mut(id.index()).filter(|_| !is_confirmed) else {
+            self.count_down(id, 1);
             return;
         };
-        debts.push_back(debt);
-        let surplus = debts.len().saturating_sub(MAX_PENDING);
+        unconfirmed.push_back(release);
+        let surplus = unconfirmed.len().saturating_sub(MAX_PENDING);
         if surplus > 0 {
-            debts.drain(..surplus); // the oldest expire first
-            self.forget(id, surplus);
+            unconfirmed.drain(..surplus); // the oldest expire first
+            self.count_down(id, surplus);
         }
-        self.retry_later(id, going);
+        self.retry_later(id, events);
     }
 
-    fn retry_later(&mut self, id: InstanceId, going: &mut FuturesUnordered<BoxFuture<'static, Done>>) {
+    fn retry_later(&mut self, id: InstanceId, events: &Events) {
         let Some(instance) = self.instances.get(id.index()).filter(|_| !self.retrying.contains(id)) else { return };
         self.retrying.insert(id);
-        let wait_connected = instance.wait_connected();
-        going.push(Box::pin(async move {
+        let connected = instance.wait_connected();
+        events.push(Box::pin(async move {
             sleep(RETRY_PAUSE).await;
-            let _ = timeout(RETRY_WAIT, wait_connected).await;
-            Done::Retry(id)
+            let _ = timeout(RETRY_WAIT, connected).await;
+            Event::RetryDue(id)
         }));
     }
 
-    fn retry(&mut self, id: InstanceId, going: &mut FuturesUnordered<BoxFuture<'static, Done>>) {
+    fn retry(&mut self, id: InstanceId, events: &Events) {
         self.retrying.remove(id);
         let now = self.clock.now();
-        let (Some(instance), Some(debts)) = (self.instances.get(id.index()), self.debts.get_mut(id.index())) else {
+        let (Some(instance), Some(unconfirmed)) =
+            (self.instances.get(id.index()), self.unconfirmed.get_mut(id.index()))
+        else {
             return;
         };
-        let before = debts.len();
-        debts.retain(|debt| now < debt.expires_at);
-        let void = before - debts.len();
+        let before = unconfirmed.len();
+        unconfirmed.retain(|release| now < release.expires_at);
+        let expired = before - unconfirmed.len();
         if instance.obstacle().is_none() {
-            for debt in debts.drain(..debts.len().min(MAX_BURST)) {
-                let call = instance.call(debt.request.clone());
-                going.push(to_its_end(OutstandingCall { id, call, debt: Some(debt) }));
+            for release in unconfirmed.drain(..unconfirmed.len().min(MAX_BURST)) {
+                let call = instance.call(release.request.clone());
+                events.push(reply_of(OutstandingCall { id, call, release: Some(release) }));
             }
         }
-        let more = !debts.is_empty();
-        self.forget(id, void);
+        let more = !unconfirmed.is_empty();
+        self.count_down(id, expired);
         if more {
-            self.retry_later(id, going);
+            self.retry_later(id, events);
         }
     }
 
-    /// Takes debts that are paid or void off the count.
-    fn forget(&self, id: InstanceId, number: usize) {
+    /// Takes releases that are confirmed or expired off the count of pending ones.
+    fn count_down(&self, id: InstanceId, number: usize) {
         if number > 0 {
-            self.owed.send_modify(|owed| {
-                if let Some(count) = owed.get_mut(id.index()) {
+            self.pending.send_modify(|pending| {
+                if let Some(count) = pending.get_mut(id.index()) {
                     *count = count.saturating_sub(number);
                 }
             });
@@ -212,7 +218,7 @@ impl ReleaseTask {
     }
 }
 
-fn to_its_end(call: OutstandingCall) -> BoxFuture<'static, Done> {
-    let OutstandingCall { id, call, debt } = call;
-    Box::pin(async move { Done::Call { id, reply: call.await, debt } })
+fn reply_of(call: OutstandingCall) -> BoxFuture<'static, Event> {
+    let OutstandingCall { id, call, release } = call;
+    Box::pin(async move { Event::Reply { id, reply: call.await, release } })
 }

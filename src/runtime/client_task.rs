@@ -1,8 +1,8 @@
-//! SharedWork that goes on whether its caller polls or not (P22).
+//! Work that goes on in a task of the client, whether its caller polls or not (P22).
 //!
 //! A caller may hold a future and not poll it: another branch of its `select!` is busy. What was begun
-//! for it holds a place in the queues of the instances, and perhaps the turn of a holder, so a task
-//! of the client carries it on. All that waits for the caller is the result.
+//! for it takes room in the queues of the instances, and perhaps the mutex of a holder, so a task
+//! of the client carries it out. Only the result waits for the caller.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuntimeEnded;
 
-/// Carries work out to its end, also if the caller goes away. It tells its result through the sender,
+/// Runs work to its end, also if the caller is dropped. The work sends its result through the sender,
 /// and may go on after that.
 pub(super) async fn run_detached<T, F>(
     runtime: &Handle,
@@ -26,13 +26,13 @@ pub(super) async fn run_detached<T, F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (sender, receiver) = oneshot::channel();
+    let (sender, result) = oneshot::channel();
     runtime.spawn(work(sender));
-    receiver.await.map_err(|_| RuntimeEnded)
+    result.await.map_err(|_| RuntimeEnded)
 }
 
-/// As [`run_detached`], but if the caller goes away before there is a result, the work is dropped at once
-/// where it stands: what it owes is queued when the caller's drop returns.
+/// As [`run_detached`], but if the caller is dropped before there is a result, so is the work, at once: the
+/// releases that its drop queues are queued when the caller's drop returns.
 pub(super) async fn run_abort_on_drop<T, F>(
     runtime: &Handle,
     work: impl FnOnce(oneshot::Sender<T>) -> F,
@@ -40,18 +40,18 @@ pub(super) async fn run_abort_on_drop<T, F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (sender, receiver) = oneshot::channel();
+    let (sender, result) = oneshot::channel();
     let work = Arc::new(SharedWork(Mutex::new(Some(Box::pin(work(sender)) as BoxFuture))));
     let task = runtime.spawn(WorkTask(Arc::clone(&work)));
-    let mut awaited = AbortOnDrop(Some((work, task)));
-    let result = receiver.await.map_err(|_| RuntimeEnded);
-    awaited.0 = None;
+    let mut abort_on_drop = AbortOnDrop(Some((work, task)));
+    let result = result.await.map_err(|_| RuntimeEnded);
+    abort_on_drop.0 = None;
     result
 }
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// SharedWork that its caller and its task share; `None` once it has ended.
+/// Work that its caller and its task share; `None` once it has ended.
 struct SharedWork(Mutex<Option<BoxFuture>>);
 
 impl SharedWork {
@@ -59,7 +59,7 @@ impl SharedWork {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_up(&self) {
+    fn abort(&self) {
         let work = self.lock().take();
         drop(work); // not under the lock
     }
@@ -81,9 +81,9 @@ impl Future for WorkTask {
 }
 
 impl Drop for WorkTask {
-    /// The work has ended, or the runtime has: then the caller must be told.
+    /// The work has ended, or the runtime has: then the caller must learn of it.
     fn drop(&mut self) {
-        self.0.give_up();
+        self.0.abort();
     }
 }
 
@@ -93,7 +93,7 @@ struct AbortOnDrop(Option<(Arc<SharedWork>, JoinHandle<()>)>);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         if let Some((work, task)) = self.0.take() {
-            work.give_up();
+            work.abort();
             task.abort(); // nothing would ever wake it
         }
     }

@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use super::client_task::{RuntimeEnded, run_detached};
 use super::held_lease::HeldLease;
 use super::in_flight::RoundInFlight;
-use super::{Shared, lacks_only_scripts, nothing_sent};
+use super::shared::Shared;
 use crate::instance::Request;
-use crate::protocol::{ExtendRefused, InstanceSet, Round, Terms};
+use crate::protocol::{ExtendRefused, Round, Terms};
 
 /// Why a lease was not extended.
 #[derive(Debug)]
@@ -28,19 +28,17 @@ pub(crate) enum ExtendFailure {
     WouldShorten,
 }
 
+type Outcome = Result<Duration, ExtendFailure>;
+
 /// One extend round for a held lease, repeated once if only the scripts were missing. It goes on in a
-/// task of the client, also if the caller goes away (P22).
-pub(crate) async fn extend(
-    shared: &Arc<Shared>,
-    held: &Arc<HeldLease>,
-    terms: Terms,
-) -> Result<Duration, ExtendFailure> {
-    let in_flight = launch(shared, held, terms)?;
+/// task of the client, also if the caller is dropped (P22).
+pub(crate) async fn extend(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: Terms) -> Outcome {
+    let in_flight = send(shared, held, terms)?;
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
-    let told = run_detached(&shared.runtime, |tell| carry_out(client, lease, terms, in_flight, tell)).await;
-    told.unwrap_or_else(|RuntimeEnded| {
+    let outcome = run_detached(&shared.runtime, |result| carry_out(client, lease, terms, in_flight, result)).await;
+    outcome.unwrap_or_else(|RuntimeEnded| {
         let round = Round::extend(shared.quorum, terms, shared.clock.now(), shared.clock.now());
-        Err(not_extended(shared, held, nothing_sent(round, shared)))
+        Err(not_extended(shared, held, shared.not_sent(round)))
     })
 }
 
@@ -49,10 +47,10 @@ async fn carry_out(
     held: Arc<HeldLease>,
     terms: Terms,
     mut in_flight: RoundInFlight,
-    tell: oneshot::Sender<Result<Duration, ExtendFailure>>,
+    result: oneshot::Sender<Outcome>,
 ) {
     let mut repeated = false;
-    let result = loop {
+    let outcome = loop {
         let verdict = in_flight.verdict().await;
         tracing::debug!(?verdict, granted = ?in_flight.round.granted(), repeated, "extend round");
         held.note_answers(&in_flight.round);
@@ -64,32 +62,32 @@ async fn carry_out(
         if let Some(remaining) = extended {
             break Ok(remaining);
         }
-        if has_ended || repeated || !lacks_only_scripts(&in_flight.round) {
+        if has_ended || repeated || !in_flight.lacks_only_scripts() {
             break Err(not_extended(&shared, &held, Box::new(in_flight.round.clone())));
         }
         repeated = true;
-        match launch(&shared, &held, terms) {
+        match send(&shared, &held, terms) {
             Ok(next) => in_flight = next,
-            Err(refused) => break Err(refused),
+            Err(failure) => break Err(failure),
         }
     };
-    let _ = tell.send(result);
-    follow(&shared, &held, in_flight).await;
+    let _ = result.send(outcome);
+    finish(&shared, &held, in_flight).await;
 }
 
-/// Follows what is still on its way after the verdict: it counts as well (P20).
-pub(super) async fn follow(shared: &Shared, held: &Arc<HeldLease>, mut in_flight: RoundInFlight) {
-    let mut looked_at = in_flight.round.granted();
-    shared.keep_alive.recheck(held, looked_at);
-    let heard = |round: &Round| {
+/// Takes in the replies that come after the verdict: they count for the lease as well (P20).
+pub(super) async fn finish(shared: &Shared, held: &Arc<HeldLease>, mut in_flight: RoundInFlight) {
+    let mut checked = in_flight.round.granted();
+    shared.keep_alive.recheck(held, checked);
+    let on_replies = |round: &Round| {
         held.note_answers(round);
-        shared.keep_alive.recheck(held, round.granted().without(looked_at));
-        looked_at = round.granted();
+        shared.keep_alive.recheck(held, round.granted().without(checked));
+        checked = round.granted();
     };
-    in_flight.follow(heard).await;
+    in_flight.finish(on_replies).await;
 }
 
-fn launch(shared: &Arc<Shared>, held: &HeldLease, terms: Terms) -> Result<RoundInFlight, ExtendFailure> {
+fn send(shared: &Arc<Shared>, held: &HeldLease, terms: Terms) -> Result<RoundInFlight, ExtendFailure> {
     if held.ended(&*shared.clock).is_some() {
         return Err(ExtendFailure::LeaseLost(None));
     }
@@ -97,11 +95,10 @@ fn launch(shared: &Arc<Shared>, held: &HeldLease, terms: Terms) -> Result<RoundI
     if state.has_ended() {
         return Err(ExtendFailure::LeaseLost(None));
     }
-    let round = state.lease.begin_extend(shared.quorum, terms, shared.clock.now()).map_err(refused)?;
+    let round = state.lease.begin_extend(shared.quorum, terms, shared.clock.now()).map_err(rejected)?;
     let claim = state.claim_to_extend(terms.ttl());
     drop(state);
-    let everyone = InstanceSet::first(shared.instances.len());
-    Ok(RoundInFlight::launch(shared, round, Request::Extend(claim), everyone))
+    Ok(RoundInFlight::send(shared, round, Request::Extend(claim), shared.all_instances()))
 }
 
 fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendFailure {
@@ -111,8 +108,8 @@ fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendF
     }
 }
 
-fn refused(refused: ExtendRefused) -> ExtendFailure {
-    match refused {
+fn rejected(rejected: ExtendRefused) -> ExtendFailure {
+    match rejected {
         ExtendRefused::Lost => ExtendFailure::LeaseLost(None),
         ExtendRefused::Shorter => ExtendFailure::WouldShorten,
     }

@@ -1,4 +1,4 @@
-//! Sends one round to the instances, gives its verdict (P4), and follows the rest (P6).
+//! Sends one round to the instances, waits for its verdict (P4), and takes in later replies (P6).
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -7,40 +7,41 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::Shared;
 use super::background_release::{OutstandingCall, PendingRelease};
+use super::shared::Shared;
 use crate::instance::{Call, Claim, Request};
-use crate::protocol::{InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
 
-/// What becomes of the keys when the flight ends, however it ends.
+/// What happens to the keys when a round in flight is dropped, at whatever point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDrop {
-    /// They stay: the round was won, will be repeated, was an extend (P8), or has been settled.
+    /// They stay: the round was won, will be repeated, was an extend (P8), or has been dealt with.
     LeaveKeys,
-    /// The round was not won: every instance that may hold them must release them (P5), and put back
-    /// what it took over for them (P23).
+    /// The round was not won: they are released on every instance that may have them (P5), and what it
+    /// took over is put back (P23).
     ReleaseKeys,
-    /// They were being released: what is not known to be gone is still owed (P6, P7).
+    /// The round was a release: it goes on wherever the keys are not known to be gone (P6, P7).
     FinishRelease,
 }
 
-/// One round on its way. It belongs to a task of the client, so that it goes on whoever polls (P22).
-/// Dropping it at any time leaves nothing behind: stragglers are followed and what must be released is
+/// One round whose replies are outstanding. It belongs to a task of the client, so that it goes on whoever
+/// polls (P22). Dropping it at any time leaves nothing behind: outstanding calls are awaited and keys are
 /// released in the background (P6).
 pub(super) struct RoundInFlight {
     shared: Arc<Shared>,
     pub(super) round: Round,
     request: Request,
+    /// By instance; `None` where nothing was sent or the reply has come.
     calls: Vec<Option<Call>>,
-    /// Instances asked by an earlier send of the same value, to be released with this one.
-    pub(super) asked_before: InstanceSet,
+    /// Instances that an earlier send of the same value reached: they are released with this one.
+    pub(super) sent_before: InstanceSet,
     pub(super) on_drop: OnDrop,
 }
 
 impl RoundInFlight {
     /// Queues the request on all `targets`. The others count as having nothing (release only). Needs
-    /// no runtime: it is sent by whoever asks, and a task goes on from there.
-    pub(super) fn launch(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
+    /// no runtime: whoever calls this sends, and a task goes on from there.
+    pub(super) fn send(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
         let now = shared.clock.now();
         let mut calls = Vec::with_capacity(shared.instances.len());
         for (id, instance) in InstanceId::all(shared.instances.len()).zip(shared.instances.iter()) {
@@ -56,7 +57,7 @@ impl RoundInFlight {
             Request::Extend(_) | Request::Enter(_) => OnDrop::LeaveKeys,
             Request::Release(_) | Request::GiveBack(_) => OnDrop::FinishRelease,
         };
-        Self { shared: Arc::clone(shared), round, request, calls, asked_before: InstanceSet::default(), on_drop }
+        Self { shared: Arc::clone(shared), round, request, calls, sent_before: InstanceSet::default(), on_drop }
     }
 
     /// Waits for the verdict, and not for any instance longer than that.
@@ -92,18 +93,19 @@ impl RoundInFlight {
         .await
     }
 
-    /// Follows the stragglers to their end (P6); `heard` looks at the round after each that answers.
-    pub(super) async fn follow(&mut self, mut heard: impl FnMut(&Round)) {
+    /// Waits for the replies that are outstanding after the verdict (P6); calls `on_replies` with the round
+    /// after each that comes.
+    pub(super) async fn finish(&mut self, mut on_replies: impl FnMut(&Round)) {
         poll_fn(|cx| {
             if self.poll_calls(cx) {
-                heard(&self.round);
+                on_replies(&self.round);
             }
             if self.calls.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
 
-    /// Takes in what has come; whether anything has.
+    /// Records the replies that have come; whether there were any.
     fn poll_calls(&mut self, cx: &mut Context<'_>) -> bool {
         let mut any = false;
         for (id, call) in InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()) {
@@ -117,29 +119,37 @@ impl RoundInFlight {
         any
     }
 
-    pub(super) const fn request(&self) -> &Request {
-        &self.request
-    }
-
     pub(super) const fn claim(&self) -> &Arc<Claim> {
         self.request.claim()
     }
 
-    /// Queues the releases that are owed, behind the round's own requests (P6). What is still on its
-    /// way is followed by [`follow`](Self::follow).
+    /// Whether instances that lost their scripts alone kept the round from its quorum: they are loading
+    /// them by now, so it is worth repeating once.
+    pub(super) fn lacks_only_scripts(&self) -> bool {
+        let could_grant = self.round.answers().iter().filter(|answer| {
+            matches!(
+                answer.as_ref().map(|answer| &answer.reply),
+                None | Some(Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing))
+            )
+        });
+        could_grant.count() >= self.round.quorum().votes() && !self.round.is_too_slow()
+    }
+
+    /// Queues the release of the keys of a round that was not won, behind its own requests (P6). Replies
+    /// that are still outstanding are left to [`finish`](Self::finish).
     pub(super) fn release(&mut self) {
-        let owed = match self.on_drop {
-            OnDrop::ReleaseKeys => self.round.must_release().union(self.asked_before),
+        let targets = match self.on_drop {
+            OnDrop::ReleaseKeys => self.round.must_release().union(self.sent_before),
             OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
         };
         self.on_drop = OnDrop::LeaveKeys;
-        if !owed.is_empty() {
-            self.shared.release_in_background(&Request::give_back(Arc::clone(self.request.claim())), owed);
+        if !targets.is_empty() {
+            self.shared.release_in_background(&Request::give_back(Arc::clone(self.request.claim())), targets);
         }
     }
 
-    /// Whether a release of this instance's key is still owed after its answer, or lack of one.
-    fn is_owed(&self, id: InstanceId) -> bool {
+    /// Whether an instance may still have the keys after its reply to a release, or without one.
+    fn may_have_keys(&self, id: InstanceId) -> bool {
         let answer = self.round.answers().get(id.index()).and_then(Option::as_ref);
         answer.is_none_or(|answer| matches!(answer.reply, Reply::NotSent(_) | Reply::Unknown(_)))
     }
@@ -147,20 +157,22 @@ impl RoundInFlight {
 
 impl Drop for RoundInFlight {
     fn drop(&mut self) {
-        let pays = self.on_drop == OnDrop::FinishRelease;
-        let mut owed: InstanceSet = InstanceId::all(self.calls.len()).filter(|id| pays && self.is_owed(*id)).collect();
+        let releases = self.on_drop == OnDrop::FinishRelease;
+        let all = InstanceId::all(self.calls.len());
+        let mut targets: InstanceSet = all.filter(|id| releases && self.may_have_keys(*id)).collect();
         let now = self.shared.clock.now();
-        let calls = InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()).filter_map(|(id, call)| {
+        let outstanding = InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()).filter_map(|(id, call)| {
             let call = call.take()?;
-            owed.remove(id); // this very call is the release
-            Some(OutstandingCall { id, call, debt: pays.then(|| PendingRelease::of(self.request.clone(), now)) })
+            targets.remove(id); // this very call is the release
+            let release = releases.then(|| PendingRelease::new(self.request.clone(), now));
+            Some(OutstandingCall { id, call, release })
         });
-        let calls: Vec<OutstandingCall> = calls.collect();
-        if !calls.is_empty() {
-            self.shared.releaser.follow(calls);
+        let outstanding: Vec<OutstandingCall> = outstanding.collect();
+        if !outstanding.is_empty() {
+            self.shared.releaser.finish(outstanding);
         }
-        if !owed.is_empty() {
-            self.shared.release_in_background(&self.request, owed);
+        if !targets.is_empty() {
+            self.shared.release_in_background(&self.request, targets);
         }
         self.release();
     }

@@ -1,64 +1,76 @@
-//! Releasing a lease (P7).
+//! Releasing a lease by hand (P7).
 
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
 use super::client_task::{RuntimeEnded, run_detached};
+use super::held_lease::LeaseRelease;
 use super::in_flight::{OnDrop, RoundInFlight};
-use super::{Shared, lacks_only_scripts, nothing_sent};
-use crate::instance::Request;
-use crate::protocol::{InstanceSet, Reply, Round, Verdict};
+use super::shared::Shared;
+use crate::protocol::{Reply, Round, Verdict};
 
-/// Whether a quorum still held the lock, or the round that does not tell.
-type Found = Result<bool, Box<Round>>;
+/// What a release found.
+pub(crate) enum ReleaseOutcome {
+    /// A quorum still held the lock.
+    WasHeld,
+    /// No quorum held it any more.
+    WasNotHeld,
+    /// Too few instances answered to tell.
+    Unconfirmed(Box<Round>),
+}
 
 /// Deletes the keys on every instance that may have them, in one round that is repeated once if only
-/// the scripts were missing. Whatever the answer, and also if the future is dropped, what is not
-/// known to be gone is cleaned up in the background (P6).
-pub(crate) async fn release(shared: &Arc<Shared>, request: Request, asked: InstanceSet) -> Found {
-    let in_flight = launch(shared, request, asked);
+/// the scripts were missing. Whatever the outcome, and also if the future is dropped, the release goes on
+/// in the background wherever the keys are not known to be gone (P6).
+pub(crate) async fn release(shared: &Arc<Shared>, release: LeaseRelease) -> ReleaseOutcome {
+    let in_flight = send(shared, &release);
     let client = Arc::clone(shared);
-    let told = run_detached(&shared.runtime, |tell| carry_out(client, in_flight, asked, tell)).await;
-    told.unwrap_or_else(|RuntimeEnded| Err(nothing_sent(Round::release(shared.quorum, shared.clock.now()), shared)))
+    let outcome = run_detached(&shared.runtime, |result| carry_out(client, in_flight, release, result)).await;
+    outcome.unwrap_or_else(|RuntimeEnded| {
+        ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())))
+    })
 }
 
 async fn carry_out(
     shared: Arc<Shared>,
     mut in_flight: RoundInFlight,
-    asked: InstanceSet,
-    tell: oneshot::Sender<Found>,
+    release: LeaseRelease,
+    result: oneshot::Sender<ReleaseOutcome>,
 ) {
     let mut repeated = false;
-    let found = loop {
+    let outcome = loop {
         let verdict = in_flight.verdict().await;
         tracing::debug!(?verdict, deleted = ?in_flight.round.granted(), "release round");
         if verdict == Verdict::Won {
-            break Ok(true);
+            break ReleaseOutcome::WasHeld;
         }
-        if repeated || !lacks_only_scripts(&in_flight.round) {
-            break was_not_held(&in_flight.round);
+        if repeated || !in_flight.lacks_only_scripts() {
+            break of_lost_round(&in_flight.round);
         }
-        in_flight.on_drop = OnDrop::LeaveKeys; // the repeat asks them all again
-        in_flight = launch(&shared, in_flight.request().clone(), asked);
+        in_flight.on_drop = OnDrop::LeaveKeys; // the repeat is sent to all of them
+        in_flight = send(&shared, &release);
         repeated = true;
     };
-    drop(in_flight); // what is owed is known before the caller goes on, and may shut down
-    let _ = tell.send(found);
+    drop(in_flight); // pending releases are counted before the caller goes on, and may shut down
+    let _ = result.send(outcome);
 }
 
-fn launch(shared: &Arc<Shared>, request: Request, asked: InstanceSet) -> RoundInFlight {
+fn send(shared: &Arc<Shared>, release: &LeaseRelease) -> RoundInFlight {
     let round = Round::release(shared.quorum, shared.clock.now());
-    RoundInFlight::launch(shared, round, request, asked)
+    RoundInFlight::send(shared, round, release.request.clone(), release.targets)
 }
 
-/// What a lost round says of the lock: that no quorum held it any more, unless that is so only for
-/// lack of answers.
-fn was_not_held(round: &Round) -> Found {
+/// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers.
+fn of_lost_round(round: &Round) -> ReleaseOutcome {
     let answers = round.answers().iter();
     let may_have_held = answers.filter(|answer| match answer.as_ref().map(|answer| &answer.reply) {
         None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_)) => true,
         Some(_) => false,
     });
-    if may_have_held.count() < round.quorum().votes() { Ok(false) } else { Err(Box::new(round.clone())) }
+    if may_have_held.count() < round.quorum().votes() {
+        ReleaseOutcome::WasNotHeld
+    } else {
+        ReleaseOutcome::Unconfirmed(Box::new(round.clone()))
+    }
 }

@@ -4,8 +4,8 @@
 //! with each other and with the timeouts that they set, and never with the speed of some machine.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod background_release;
 mod cancel;
-mod cleanup;
 mod counts;
 mod crowd;
 mod ending;

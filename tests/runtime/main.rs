@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod acquire;
+mod background_release;
 mod cancel;
-mod cleanup;
 mod crowd;
 mod debug;
 mod dropped;

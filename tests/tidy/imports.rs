@@ -57,6 +57,35 @@ const INSTANCE: &[&str] = &[
 const ADMISSION_STATE: &[&str] =
     &["protocol::admission::clock_watch", "protocol::admission::record", "protocol::round::reply", "protocol::time"];
 
+const SHARED: &[&str] = &[
+    "protocol",
+    "instance",
+    "clock",
+    "token",
+    "runtime::acquire::limiter",
+    "runtime::acquire::reentry_table",
+    "runtime::acquire::tracker",
+    "runtime::background_release",
+    "runtime::held_lease",
+    "runtime::keep_alive",
+];
+
+const ROUNDS: &[&str] =
+    &["protocol", "instance", "runtime::client_task", "runtime::held_lease", "runtime::in_flight", "runtime::shared"];
+
+const ACQUIRE: &[&str] = &[
+    "protocol",
+    "random",
+    "resource",
+    "instance",
+    "runtime::acquire::*",
+    "runtime::client_task",
+    "runtime::extend",
+    "runtime::held_lease",
+    "runtime::in_flight",
+    "runtime::shared",
+];
+
 const RULES: &[Rule] = &[
     rule("protocol/mod.rs", &["protocol::*"], &[]),
     rule("protocol/time.rs", &[], &[]),
@@ -112,7 +141,27 @@ const RULES: &[Rule] = &[
         &["protocol", "resource", "clock", "random", "instance", "instance::redis::*"],
         &["redis", "tokio"],
     ),
-    rule("runtime/", &["protocol::*", "resource", "instance", "clock", "random", "token", "runtime::*"], &["tokio"]),
+    rule("runtime/mod.rs", &["runtime::shared"], &[]),
+    rule("runtime/client_task.rs", &[], &["tokio"]),
+    rule("runtime/background_release.rs", &["protocol", "instance", "clock"], &["tokio"]),
+    rule("runtime/held_lease/", &["protocol", "instance", "clock", "runtime::held_lease::*"], &["tokio"]),
+    rule(
+        "runtime/keep_alive/",
+        &["protocol", "instance", "clock", "runtime::held_lease", "runtime::keep_alive::*"],
+        &["tokio"],
+    ),
+    rule("runtime/shared.rs", SHARED, &["tokio"]),
+    rule(
+        "runtime/in_flight.rs",
+        &["protocol", "instance", "runtime::background_release", "runtime::shared"],
+        &["tokio"],
+    ),
+    rule("runtime/extend.rs", ROUNDS, &["tokio"]),
+    rule("runtime/release.rs", ROUNDS, &["tokio"]),
+    rule("runtime/acquire/limiter.rs", &["resource"], &["tokio"]),
+    rule("runtime/acquire/tracker.rs", &[], &["tokio"]),
+    rule("runtime/acquire/reentry_table.rs", &["resource", "runtime::held_lease"], &["tokio"]),
+    rule("runtime/acquire/", ACQUIRE, &["tokio"]),
     rule("clock.rs", &["protocol::*"], &["tokio", "rustix"]),
     rule("random.rs", &[], &["getrandom", "uuid"]),
     rule("token.rs", &["protocol::*", "random"], &[]),
@@ -284,8 +333,8 @@ mod tests {
         ] {
             assert_eq!(problems("src/protocol/round/mod.rs", text), 1, "{text}");
         }
-        assert_eq!(problems("src/runtime/mod.rs", "use crate::instance::redis::RedisInstance;"), 1);
-        assert_eq!(problems("src/runtime/mod.rs", "use redis::Cmd;"), 1);
+        assert_eq!(problems("src/runtime/extend.rs", "use crate::instance::redis::RedisInstance;"), 1);
+        assert_eq!(problems("src/runtime/extend.rs", "use redis::Cmd;"), 1);
         assert_eq!(problems("src/instance/mod.rs", "pub use self::redis::RedisInstance;"), 1);
         assert_eq!(problems("src/instance/redis/mod.rs", "use crate::runtime::Shared;"), 1);
         assert_eq!(problems("src/shiny.rs", ""), 1, "a module without a rule");
@@ -297,7 +346,7 @@ mod tests {
             fn f() { \"redis::x\"; self::g(); round::h(); } #[cfg(test)] mod tests { use tokio::test; }";
         assert_eq!(problems("src/protocol/mod.rs", text), 0);
         let text = "use crate::instance::Instance; use tokio::{sync::watch, time::*}; use tracing::debug;";
-        assert_eq!(problems("src/runtime/mod.rs", text), 0);
+        assert_eq!(problems("src/runtime/extend.rs", text), 0);
         assert_eq!(problems("src/client.rs", "use crate::instance::redis::RedisInstance;"), 0);
     }
 

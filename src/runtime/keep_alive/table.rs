@@ -1,43 +1,60 @@
 //! Which lease is due when, and whose keys are watched.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::protocol::Instant;
-use crate::runtime::held_lease::{HeldLease, HeldLeaseState};
+use crate::runtime::held_lease::{HeldLease, HeldLeaseState, ScheduleKey};
 
-/// All leases of a client that are held.
+/// The lease table behind a mutex that also orders requests: whoever sends an extend from here, or drops a
+/// guard, holds it. So no extend is sent behind the release of its lease (P6).
+#[derive(Debug)]
+pub(super) struct SharedLeaseTable(Mutex<LeaseTable>);
+
+/// The table, and the right to send for its leases.
+pub(super) type SendOrder<'a> = MutexGuard<'a, LeaseTable>;
+
+impl SharedLeaseTable {
+    pub(super) fn new(most_watched: usize) -> Self {
+        let (by_due, watched) = (BTreeMap::new(), HashMap::new());
+        Self(Mutex::new(LeaseTable { by_due, entries: 0, watched, most_watched, asleep_until: None }))
+    }
+
+    pub(super) fn lock_send_order(&self) -> SendOrder<'_> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The held leases of a client.
 #[derive(Debug)]
 pub(super) struct LeaseTable {
-    due: BTreeMap<(Instant, u64), Arc<HeldLease>>,
+    by_due: BTreeMap<ScheduleKey, Arc<HeldLease>>,
+    /// How many times a lease was scheduled.
     entries: u64,
+    /// By key.
     watched: HashMap<Vec<u8>, Weak<HeldLease>>,
     most_watched: usize,
-    /// Until when the task sleeps; `None` if it waits to be woken.
+    /// Until when the task sleeps; `None` if it waits for a message.
     asleep_until: Option<Instant>,
 }
 
 impl LeaseTable {
-    pub(super) fn new(most_watched: usize) -> Self {
-        Self { due: BTreeMap::new(), entries: 0, watched: HashMap::new(), most_watched, asleep_until: None }
-    }
-
-    /// Puts a lease down for `due`, instead of where it stood.
+    /// Schedules a lease for `due`, instead of where it stood.
     pub(super) fn schedule(&mut self, held: &Arc<HeldLease>, state: &mut HeldLeaseState, due: Instant) {
         self.unschedule(state);
         self.entries += 1;
-        let place = (due, self.entries);
-        state.due = Some(place);
-        self.due.insert(place, Arc::clone(held));
+        let key = ScheduleKey { due, entry: self.entries };
+        state.schedule_key = Some(key);
+        self.by_due.insert(key, Arc::clone(held));
     }
 
     fn unschedule(&mut self, state: &mut HeldLeaseState) {
-        if let Some(place) = state.due.take() {
-            self.due.remove(&place);
+        if let Some(key) = state.schedule_key.take() {
+            self.by_due.remove(&key);
         }
     }
 
-    /// Takes a lease out that has ended, and its keys.
+    /// Removes a lease that has ended, and its keys.
     pub(super) fn remove(&mut self, held: &HeldLease) {
         let state = &mut *held.state();
         self.unschedule(state);
@@ -51,36 +68,36 @@ impl LeaseTable {
         }
     }
 
-    /// Takes one that is due.
+    /// Removes a lease that is due from the schedule.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<Arc<HeldLease>> {
-        let first = self.due.first_entry().filter(|first| first.key().0 <= now)?;
+        let first = self.by_due.first_entry().filter(|first| first.key().due <= now)?;
         Some(first.remove())
     }
 
-    /// When the next is due; the task sleeps until then.
+    /// When the next lease is due: the task sleeps until then.
     pub(super) fn mark_asleep(&mut self) -> Option<Instant> {
-        self.asleep_until = self.due.first_key_value().map(|(place, _)| place.0);
+        self.asleep_until = self.by_due.first_key_value().map(|(key, _)| key.due);
         self.asleep_until
     }
 
     /// Whether the task would sleep past `due`.
     pub(super) fn needs_wake(&mut self, due: Instant) -> bool {
-        let must = self.asleep_until.is_none_or(|until| due < until);
-        if must {
-            self.asleep_until = Some(due); // it need be told only once
+        let needs_wake = self.asleep_until.is_none_or(|until| due < until);
+        if needs_wake {
+            self.asleep_until = Some(due); // one message is enough
         }
-        must
+        needs_wake
     }
 
     pub(super) fn has_room_to_watch(&self) -> bool {
         self.watched.len() < self.most_watched
     }
 
-    /// Remembers whose keys these are; false if too many are being watched, or it has ended.
+    /// Records whose keys these are; false if too many keys are watched, or the lease has ended.
     pub(super) fn watch(&mut self, held: &Arc<HeldLease>) -> bool {
         let state = &mut *held.state();
         if state.has_ended() {
-            return false; // it would stay in the table
+            return false; // nobody would remove it
         }
         if state.is_watched {
             return true;
@@ -95,8 +112,8 @@ impl LeaseTable {
         true
     }
 
-    /// Who is watched under these keys, each once; under any for `None`.
-    pub(super) fn watched(&self, keys: Option<&[Vec<u8>]>) -> Vec<Arc<HeldLease>> {
+    /// The leases that are watched under these keys, each once; all that are watched for `None`.
+    pub(super) fn watched_under(&self, keys: Option<&[Vec<u8>]>) -> Vec<Arc<HeldLease>> {
         let mut leases: Vec<Arc<HeldLease>> = match keys {
             Some(keys) => keys.iter().filter_map(|key| self.watched.get(key)?.upgrade()).collect(),
             None => self.watched.values().filter_map(Weak::upgrade).collect(),

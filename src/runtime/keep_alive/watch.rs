@@ -1,87 +1,111 @@
-//! Looks at leases when an instance hints that their keys changed (P20). A hint is no proof: tables
+//! Checks the keys of leases when an instance pushes that they changed (P20). A push is no proof: tables
 //! overflow, connections break. What counts is what the instance has when it is asked.
 
 use std::sync::Arc;
 
-use super::{KeepAliveTask, TaskEvent};
-use crate::instance::{Hint, Sight, split_into_commands};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use super::table::SharedLeaseTable;
+use crate::clock::Clock;
+use crate::instance::{Hint, Instance, Sight, split_into_commands};
 use crate::protocol::{InstanceId, InstanceSet, Instant};
 use crate::runtime::held_lease::HeldLease;
 
-/// The most leases in one look.
-const MAX_CHECK: usize = 128;
-
-/// What goes into one look each.
-fn looks(leases: &[Arc<HeldLease>]) -> impl Iterator<Item = &[Arc<HeldLease>]> {
-    split_into_commands(leases, MAX_CHECK, |held| held.claim().command_size())
-}
+/// The most leases in one key check.
+const MAX_CHECKED: usize = 128;
 
 /// What one instance has of some leases.
-pub(super) struct KeysChecked {
+pub(super) struct CheckedKeys {
     leases: Vec<Arc<HeldLease>>,
-    id: InstanceId,
+    instance: InstanceId,
     sent: Instant,
-    sights: Vec<Sight>,
+    /// By lease.
+    keys: Vec<Sight>,
 }
 
-impl KeepAliveTask {
-    /// Watches a lease on every instance, if not too many are watched already.
+pub(super) struct KeyWatcher {
+    instances: Arc<[Arc<dyn Instance>]>,
+    clock: Arc<dyn Clock>,
+    table: Arc<SharedLeaseTable>,
+    checks: FuturesUnordered<BoxFuture<'static, CheckedKeys>>,
+}
+
+impl KeyWatcher {
+    pub(super) fn new(
+        instances: Arc<[Arc<dyn Instance>]>,
+        clock: Arc<dyn Clock>,
+        table: Arc<SharedLeaseTable>,
+    ) -> Self {
+        Self { instances, clock, table, checks: FuturesUnordered::new() }
+    }
+
+    /// The next key check that was answered; `None` if none is in flight.
+    pub(super) async fn next_checked(&mut self) -> Option<CheckedKeys> {
+        self.checks.next().await
+    }
+
+    /// Watches a lease on every instance, if not too many keys are watched already.
     pub(super) fn watch(&self, held: &Arc<HeldLease>) {
-        let watched = self.table().watch(held);
-        if watched {
-            for id in InstanceId::all(self.instances.len()) {
-                self.look(vec![Arc::clone(held)], id);
-            }
+        let is_watched = self.table.lock_send_order().watch(held);
+        if is_watched {
+            self.check_on(held, InstanceSet::first(self.instances.len()));
         }
     }
 
-    /// After a renewal, which ended the watch: watches again, and what was not watched yet.
-    pub(super) fn recheck(&self, leases: Vec<Arc<HeldLease>>, id: InstanceId) {
-        let mut table = self.table();
+    /// After a renewal, which ended the watch of the instance: watches again, and what was not watched yet.
+    pub(super) fn watch_again(&self, leases: Vec<Arc<HeldLease>>, id: InstanceId) {
+        let mut table = self.table.lock_send_order();
         let watched: Vec<_> = leases.into_iter().filter(|held| table.watch(held)).collect();
         drop(table);
-        looks(&watched).for_each(|leases| self.look(leases.to_vec(), id));
+        self.check_all(&watched, id);
     }
 
-    /// After an extend that was asked for, which ended the watch as well.
-    pub(super) fn recheck_on(&self, held: Arc<HeldLease>, ids: InstanceSet) {
-        for id in ids.iter() {
-            self.look(vec![Arc::clone(&held)], id);
+    /// Checks the keys of one lease on these instances; they push the next change of them.
+    pub(super) fn check_on(&self, held: &Arc<HeldLease>, instances: InstanceSet) {
+        for id in instances.iter() {
+            self.check(vec![Arc::clone(held)], id);
         }
     }
 
     /// An instance says that keys changed.
-    pub(super) fn on_invalidation(&self, hint: Hint) {
-        let leases = self.table().watched(hint.keys.as_deref());
-        looks(&leases).for_each(|leases| self.look(leases.to_vec(), hint.instance));
+    pub(super) fn on_invalidation(&self, hint: &Hint) {
+        let leases = self.table.lock_send_order().watched_under(hint.keys.as_deref());
+        self.check_all(&leases, hint.instance);
     }
 
-    fn look(&self, leases: Vec<Arc<HeldLease>>, id: InstanceId) {
+    fn check_all(&self, leases: &[Arc<HeldLease>], id: InstanceId) {
+        split_into_commands(leases, MAX_CHECKED, |held| held.claim().command_size())
+            .for_each(|leases| self.check(leases.to_vec(), id));
+    }
+
+    fn check(&self, leases: Vec<Arc<HeldLease>>, id: InstanceId) {
         let Some(instance) = self.instances.get(id.index()) else { return };
-        let sent = self.now();
-        let look = instance.look(leases.iter().map(|held| held.claim()).collect());
-        self.in_flight.push(Box::pin(async move {
-            TaskEvent::KeysChecked(KeysChecked { leases, id, sent, sights: look.await })
-        }));
+        let sent = self.clock.now();
+        let check = instance.look(leases.iter().map(|held| held.claim()).collect());
+        self.checks.push(Box::pin(async move { CheckedKeys { leases, instance: id, sent, keys: check.await } }));
     }
 
-    pub(super) fn on_keys_checked(&mut self, looked: KeysChecked) {
-        let KeysChecked { leases, id, sent, sights } = looked;
-        for (held, sight) in leases.into_iter().zip(sights) {
-            let value = match sight {
+    /// Takes in what an instance has. Returns the leases that it does not have, but that are still held.
+    pub(super) fn on_checked(&self, checked: CheckedKeys) -> Vec<Arc<HeldLease>> {
+        let CheckedKeys { leases, instance, sent, keys } = checked;
+        let mut missing = Vec::new();
+        for (held, key) in leases.into_iter().zip(keys) {
+            let value = match key {
                 Sight::Gone(value) => value,
                 Sight::Own => {
-                    held.state().lease.note_there(id, sent);
+                    held.state().lease.note_there(instance, sent);
                     continue;
                 }
                 Sight::Unknown => continue,
             };
-            held.note_missing(id, value, sent);
+            held.note_missing(instance, value, sent);
             if held.state().has_ended() {
-                self.table().remove(&held);
+                self.table.lock_send_order().remove(&held);
             } else {
-                self.renew_soon(&held); // a lease repairs itself
+                missing.push(held);
             }
         }
+        missing
     }
 }

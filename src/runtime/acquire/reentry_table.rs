@@ -1,19 +1,19 @@
-//! Which holder has what in this process (P23).
+//! Which holder has which lease in this client (P23).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::held_lease::HeldLease;
 use crate::resource::Resources;
+use crate::runtime::held_lease::HeldLease;
 
-/// Below so many holders nothing is tidied up.
-const FEW: usize = 256;
+/// With fewer holders than this, unused slots are left in place.
+const MIN_HOLDERS_TO_TIDY: usize = 256;
 
 /// The lease of one holder on one set of resources, if it has one.
 #[derive(Debug, Default)]
 pub(super) struct HolderSlot {
-    /// One try of a holder at a time: the second finds what the first has won.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    /// Locked for as long as a try of the holder is under way: the next finds what it has won.
+    pub(super) one_try: tokio::sync::Mutex<()>,
     lease: Mutex<Weak<HeldLease>>,
 }
 
@@ -33,28 +33,29 @@ impl HolderSlot {
     }
 }
 
-/// The holders of this client that have given an identity.
+/// The leases of this client's holders that have given an identity.
 #[derive(Debug, Default)]
 pub(crate) struct ReentryTable(Mutex<HolderSlots>);
 
 #[derive(Debug, Default)]
 struct HolderSlots {
-    known: HashMap<Arc<str>, HashMap<Resources, Arc<HolderSlot>>>,
+    /// By the holder's identity, then by resources.
+    by_holder: HashMap<Arc<str>, HashMap<Resources, Arc<HolderSlot>>>,
     tidy_at: usize,
 }
 
 impl ReentryTable {
-    /// The place of a holder for exactly these resources.
+    /// The slot of a holder for exactly these resources.
     pub(super) fn slot(&self, holder: &Arc<str>, resources: &Resources) -> Arc<HolderSlot> {
-        let mut slots = self.slots();
-        if slots.known.len() >= slots.tidy_at.max(FEW) {
-            slots.known.retain(|_, slots| {
+        let mut all = self.lock();
+        if all.by_holder.len() >= all.tidy_at.max(MIN_HOLDERS_TO_TIDY) {
+            all.by_holder.retain(|_, slots| {
                 tidy(slots);
                 !slots.is_empty()
             });
-            slots.tidy_at = slots.known.len() * 2;
+            all.tidy_at = all.by_holder.len() * 2;
         }
-        let slots = slots.known.entry(Arc::clone(holder)).or_default();
+        let slots = all.by_holder.entry(Arc::clone(holder)).or_default();
         if let Some(slot) = slots.get(resources) {
             return Arc::clone(slot);
         }
@@ -62,24 +63,24 @@ impl ReentryTable {
         Arc::clone(slots.entry(resources.clone()).or_default())
     }
 
-    /// The other leases of a holder on some of these resources: what it takes over of them, it takes
-    /// from itself, and no instance tells.
+    /// The other leases of a holder on some of these resources: a try for these takes them over, and no
+    /// instance notifies a client of changes that it made itself.
     pub(super) fn overlapping(&self, holder: &Arc<str>, resources: &Resources) -> Vec<Arc<HeldLease>> {
         if holder.is_empty() {
             return Vec::new();
         }
-        let slots = self.slots();
-        let of_holder = slots.known.get(holder).into_iter().flatten();
+        let all = self.lock();
+        let of_holder = all.by_holder.get(holder).into_iter().flatten();
         let others = of_holder.filter(|(other, _)| *other != resources && other.overlaps(resources));
         others.filter_map(|(_, slot)| slot.lease()).collect()
     }
 
-    fn slots(&self) -> MutexGuard<'_, HolderSlots> {
+    fn lock(&self) -> MutexGuard<'_, HolderSlots> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Drops the places that nobody needs.
+/// Drops the slots that nobody needs.
 fn tidy(slots: &mut HashMap<Resources, Arc<HolderSlot>>) {
     slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.lock().strong_count() > 0);
 }

@@ -1,0 +1,41 @@
+//! Why a try did not win a lease.
+
+use std::io;
+use std::time::Duration;
+
+use crate::protocol::{ClocksApart, Round};
+
+/// Why there is no lease.
+#[derive(Debug)]
+pub(crate) enum AcquireFailure {
+    /// The client was shut down.
+    ShutDown,
+    /// The runtime of the client has ended.
+    RuntimeEnded,
+    /// This is not the process in which the client was built.
+    Forked,
+    /// No value could be drawn.
+    NoRandomness(io::Error),
+    /// The own wall clock and the instances' are too far apart to propose a token (P12).
+    ClocksApart(ClocksApart),
+    /// The round was lost.
+    RoundLost(Box<Round>),
+    /// It waited for other tries of this client for the same lock for as long as it could.
+    QueueTimeout,
+    /// It was won, but its caller did not poll until too little validity was left.
+    NotPolled,
+    /// The wait was over.
+    DeadlinePassed {
+        /// How long it waited.
+        waited: Duration,
+        /// Why the last whole try failed.
+        last: Box<AcquireFailure>,
+    },
+}
+
+impl AcquireFailure {
+    /// Whether a waiting acquire tries again.
+    pub(super) const fn may_pass(&self) -> bool {
+        matches!(self, Self::RoundLost(_) | Self::QueueTimeout | Self::NotPolled)
+    }
+}

@@ -1,0 +1,29 @@
+//! What is to be acquired.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::{FencingToken, Instant, Terms};
+use crate::resource::Resources;
+use crate::runtime::held_lease::RenewalPolicy;
+
+/// What to acquire, for whom and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct AcquireParams {
+    pub(crate) resources: Resources,
+    pub(crate) terms: Terms,
+    /// The holder's identity; empty if it has none (P23).
+    pub(crate) holder: Arc<str>,
+    pub(crate) renews: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// The largest token that the last try has seen or proposed (P12).
+    pub(crate) seen: Option<FencingToken>,
+}
+
+impl AcquireParams {
+    /// For how long a lease that is won at `now` is renewed.
+    pub(super) fn renewal_policy(&self, now: Instant) -> RenewalPolicy {
+        let not_after = self.max_hold.map(|longest| now.saturating_add(longest));
+        RenewalPolicy { renews: self.renews, not_after }
+    }
+}

@@ -1,0 +1,62 @@
+//! Counts the tries that are under way, so that none returns a lock once the client was shut down.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// The tries of one client that are under way, and whether new ones may begin.
+#[derive(Debug, Default)]
+pub(crate) struct AttemptTracker {
+    under_way: AtomicUsize,
+    closed: AtomicBool,
+    all_ended: Notify,
+}
+
+impl AttemptTracker {
+    /// From now on no try begins, and none that is under way returns a lock.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Waits until none is under way; of use after [`close`](Self::close).
+    pub(crate) async fn wait(&self) {
+        loop {
+            let mut ended = std::pin::pin!(self.all_ended.notified());
+            ended.as_mut().enable();
+            if self.under_way.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+/// One try, from before anything is sent until its outcome is known and its releases are queued.
+#[derive(Debug)]
+pub(super) struct TrackedAttempt(Arc<AttemptTracker>);
+
+impl TrackedAttempt {
+    /// `None` if the client was shut down. A shutdown after this waits for the try to end.
+    pub(super) fn begin(tracker: &Arc<AttemptTracker>) -> Option<Self> {
+        tracker.under_way.fetch_add(1, Ordering::SeqCst);
+        let tracked = Self(Arc::clone(tracker));
+        (!tracker.is_closed()).then_some(tracked)
+    }
+
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl Drop for TrackedAttempt {
+    fn drop(&mut self) {
+        if self.0.under_way.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.is_closed() {
+            self.0.all_ended.notify_waiters();
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! One try, in a task of the client (P22): the wait for its permit, its rounds, and the lease for its caller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::attempt::Attempt;
+use super::failure::AcquireFailure;
+use super::limiter::{AttemptPermit, PermitRequest};
+use super::params::AcquireParams;
+use super::reentry::{Reentry, reenter};
+use super::tracker::TrackedAttempt;
+use super::uncollected::UncollectedLease;
+use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
+use crate::runtime::extend;
+use crate::runtime::held_lease::HeldLease;
+use crate::runtime::shared::Shared;
+
+type Outcome = Result<UncollectedLease, AcquireFailure>;
+
+/// One try. It waits for its permit for `queue_limit` at most.
+pub(crate) async fn try_acquire(
+    shared: &Arc<Shared>,
+    params: &AcquireParams,
+    queue_limit: Option<Duration>,
+) -> Result<Arc<HeldLease>, AcquireFailure> {
+    if shared.is_forked() {
+        return Err(AcquireFailure::Forked);
+    }
+    let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
+    let runtime = &shared.runtime;
+    let task = |tracked| TryTask { tracked, shared: Arc::clone(shared), params: params.clone(), queue_limit };
+    let outcome = if params.holder.is_empty() {
+        match shared.limiter.request(&params.resources) {
+            PermitRequest::Granted(permit) => {
+                let attempt = Attempt::begin(shared, params)?; // sent at once, a task goes on from there
+                run_abort_on_drop(runtime, |result| run(tracked, permit, attempt, result)).await
+            }
+            queued @ PermitRequest::Queued(_) => {
+                run_abort_on_drop(runtime, |result| task(tracked).run_when_permitted(queued, result)).await
+            }
+        }
+    } else {
+        run_abort_on_drop(runtime, |result| task(tracked).run_for_holder(result)).await
+    };
+    collect(shared, params, outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??)
+}
+
+/// A try that may have to wait before anything is sent for it.
+struct TryTask {
+    tracked: TrackedAttempt,
+    shared: Arc<Shared>,
+    params: AcquireParams,
+    queue_limit: Option<Duration>,
+}
+
+impl TryTask {
+    async fn run_when_permitted(self, request: PermitRequest, result: oneshot::Sender<Outcome>) {
+        match self.begin_when_permitted(request).await {
+            Ok((permit, attempt)) => run(self.tracked, permit, attempt, result).await,
+            Err(failure) => drop(result.send(Err(failure))),
+        }
+    }
+
+    /// A holder that has the lock already enters its lease again (P23).
+    async fn run_for_holder(self, result: oneshot::Sender<Outcome>) {
+        let slot = self.shared.reentry_table.slot(&self.params.holder, &self.params.resources);
+        // One try of a holder at a time: the second finds what the first has won.
+        let only_try = match self.within_limit(slot.one_try.lock()).await {
+            Ok(only_try) => only_try,
+            Err(failure) => return drop(result.send(Err(failure))),
+        };
+        if let Some(held) = slot.lease() {
+            match reenter(&self.shared, &self.params, &held).await {
+                Ok(Reentry::Entered(lease, in_flight)) => {
+                    drop(only_try); // the next does not wait for this one's caller
+                    let _ = result.send(unless_shut_down(&self.tracked, Ok(lease)));
+                    drop(self.tracked);
+                    return extend::finish(&self.shared, &held, in_flight).await;
+                }
+                Ok(Reentry::LeaseEnded) => {}
+                Err(failure) => return drop(result.send(Err(failure))),
+            }
+        }
+        let request = self.shared.limiter.request(&self.params.resources);
+        let (permit, mut attempt) = match self.begin_when_permitted(request).await {
+            Ok(begun) => begun,
+            Err(failure) => return drop(result.send(Err(failure))),
+        };
+        let outcome = attempt.outcome().await;
+        drop(permit);
+        if let Ok(lease) = &outcome {
+            slot.put(lease.held());
+        }
+        drop(only_try);
+        hand_over(self.tracked, attempt, outcome, result).await;
+    }
+
+    async fn begin_when_permitted(
+        &self,
+        request: PermitRequest,
+    ) -> Result<(AttemptPermit, Box<Attempt>), AcquireFailure> {
+        let permit = match request {
+            PermitRequest::Granted(permit) => permit,
+            // The queue ends with the client only.
+            PermitRequest::Queued(permit) => self.within_limit(permit).await?.map_err(|_| AcquireFailure::ShutDown)?,
+        };
+        Ok((permit, Attempt::begin(&self.shared, &self.params)?))
+    }
+
+    /// Waits for `queue_limit` at most; also in vain if the client is shut down meanwhile.
+    async fn within_limit<T>(&self, wait: impl IntoFuture<Output = T>) -> Result<T, AcquireFailure> {
+        let output = match self.queue_limit {
+            None => wait.await,
+            Some(limit) => timeout(limit, wait).await.map_err(|_| AcquireFailure::QueueTimeout)?,
+        };
+        if self.shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
+    }
+}
+
+async fn run(
+    tracked: TrackedAttempt,
+    permit: AttemptPermit,
+    mut attempt: Box<Attempt>,
+    result: oneshot::Sender<Outcome>,
+) {
+    let outcome = attempt.outcome().await;
+    drop(permit);
+    hand_over(tracked, attempt, outcome, result).await;
+}
+
+/// Sends the outcome to the caller, and takes in the replies that are still outstanding.
+async fn hand_over(
+    tracked: TrackedAttempt,
+    mut attempt: Box<Attempt>,
+    outcome: Outcome,
+    result: oneshot::Sender<Outcome>,
+) {
+    let held = outcome.as_ref().ok().map(|lease| Arc::clone(lease.held()));
+    // If the caller is gone, the lease comes back and is dropped here.
+    let _ = result.send(unless_shut_down(&tracked, outcome));
+    drop(tracked);
+    attempt.finish(held).await;
+}
+
+/// The outcome for the caller: after a shutdown no lease, however the try ended.
+fn unless_shut_down(tracked: &TrackedAttempt, outcome: Outcome) -> Outcome {
+    let lease = outcome?;
+    if tracked.is_shut_down() { Err(AcquireFailure::ShutDown) } else { Ok(lease) }
+}
+
+/// Collects a lease for its caller, if that has polled in time.
+fn collect(shared: &Shared, params: &AcquireParams, lease: UncollectedLease) -> Result<Arc<HeldLease>, AcquireFailure> {
+    if shared.attempts.is_closed() {
+        return Err(AcquireFailure::ShutDown);
+    }
+    let held = Arc::clone(lease.held());
+    let others = shared.reentry_table.overlapping(&params.holder, &params.resources);
+    let (earlier, later): (Vec<_>, Vec<_>) = others.iter().partition(|other| other.token() < held.token());
+    if let Some(later) = later.first() {
+        held.end_taken_over_by(later);
+    }
+    if held.remaining(&*shared.clock) < params.terms.least_left() {
+        return Err(AcquireFailure::NotPolled); // P2, by the time at which it is relied on
+    }
+    shared.keep_alive.adopt(&held);
+    for earlier in earlier {
+        earlier.end_taken_over_by(&held); // P23
+        shared.keep_alive.reschedule(earlier);
+    }
+    Ok(lease.collect())
+}

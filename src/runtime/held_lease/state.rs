@@ -1,0 +1,130 @@
+//! What changes while a lease is held.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::end::{LeaseEnd, ObservedKeys};
+use super::renewal_policy::RenewalPolicy;
+use crate::instance::Claim;
+use crate::protocol::{FencingToken, InstanceId, Instant, Lease, Reply, Round};
+
+/// A round that was won: the lease, with what is needed to extend and release it.
+#[derive(Debug)]
+pub(crate) struct Acquired {
+    pub(crate) lease: Lease,
+    pub(crate) claim: Arc<Claim>,
+}
+
+/// The place of a lease in the renewal schedule, which is ordered by `due`, then by `entry`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ScheduleKey {
+    pub(crate) due: Instant,
+    /// Counts up with everything that is scheduled, so that no two keys are the same.
+    pub(crate) entry: u64,
+}
+
+/// What changes while a lease is held; behind the mutex of its [`HeldLease`](super::HeldLease).
+#[derive(Debug)]
+pub(crate) struct HeldLeaseState {
+    pub(crate) lease: Lease,
+    pub(crate) claim: Arc<Claim>,
+    /// The latest token: it rises with every re-entry (P23).
+    pub(super) token: FencingToken,
+    pub(super) guards: usize,
+    /// Whether a caller ever had a guard of it.
+    pub(super) is_collected: bool,
+    /// For the guard that needs the lease for longest.
+    pub(crate) policy: RenewalPolicy,
+    /// Whether the keys are left to expire.
+    pub(super) keeps_keys: bool,
+    pub(super) end: Option<LeaseEnd>,
+    /// The renewal whose replies are outstanding.
+    pub(crate) renewal: Option<Box<Round>>,
+    pub(crate) renewal_started_at: Instant,
+    /// When the instances are to be asked to keep its token for longer (P13).
+    token_due: Option<Instant>,
+    pub(super) observed: ObservedKeys,
+    /// The last round that did not extend it.
+    pub(super) failed: Option<Arc<Round>>,
+    pub(crate) schedule_key: Option<ScheduleKey>,
+    /// Whether its keys are in the table of watched keys.
+    pub(crate) is_watched: bool,
+}
+
+impl HeldLeaseState {
+    /// With one guard, which no caller has collected yet.
+    pub(super) fn new(acquired: Acquired, policy: RenewalPolicy) -> Self {
+        Self {
+            token: acquired.claim.token,
+            lease: acquired.lease,
+            claim: acquired.claim,
+            guards: 1,
+            is_collected: false,
+            policy,
+            keeps_keys: false,
+            end: None,
+            renewal: None,
+            renewal_started_at: Instant::ZERO,
+            token_due: None,
+            observed: ObservedKeys::default(),
+            failed: None,
+            schedule_key: None,
+            is_watched: false,
+        }
+    }
+
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Records what one instance answered to a request for the lease that was sent at `sent` (P20).
+    pub(super) fn note_answer(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+        match reply {
+            Reply::Repaired => self.observed.record(id, None),
+            Reply::Refused(refusal) => self.observed.record(id, refusal.value.clone()),
+            _ => {}
+        }
+        self.lease.note_answer(id, reply, sent);
+    }
+
+    /// Takes in the end of a round at `now`, read after this was locked: the validity that is left, if
+    /// the round moved it on.
+    pub(crate) fn settle(&mut self, round: &mut Round, now: Instant) -> Option<Duration> {
+        if self.has_ended() || !self.lease.settle(round, now) {
+            return None;
+        }
+        self.observed.keep_only(self.lease.absent());
+        self.failed = None;
+        Some(self.lease.remaining(now))
+    }
+
+    pub(crate) fn note_failure(&mut self, round: &Round) {
+        self.failed = Some(Arc::new(round.clone()));
+    }
+
+    /// Whether a renewal at `now` is to keep the token for longer: after a quarter of the time for which
+    /// it is kept, so that three more may fail (P13).
+    pub(crate) fn refreshes_token(&mut self, now: Instant) -> bool {
+        let next = now.saturating_add(self.claim.fence_retention / 4);
+        let is_due = self.token_due.is_some_and(|due| due <= now);
+        if is_due || self.token_due.is_none() {
+            self.token_due = Some(next);
+        }
+        is_due
+    }
+
+    /// The claim of a re-entry with this token: what is sent for the lease later, its release above
+    /// all, must carry that token (P6).
+    pub(crate) fn claim_to_reenter(&mut self, ttl: Duration, token: FencingToken) -> Arc<Claim> {
+        self.claim = Arc::new(Claim { ttl, token, resent: true, ..Claim::clone(&self.claim) });
+        Arc::clone(&self.claim)
+    }
+
+    /// The claim of an extend with this ttl: a release must know of it, before it is sent (P6).
+    pub(crate) fn claim_to_extend(&mut self, ttl: Duration) -> Arc<Claim> {
+        if ttl != self.claim.ttl || !self.claim.resent {
+            self.claim = Arc::new(Claim { ttl, resent: true, ..Claim::clone(&self.claim) });
+        }
+        Arc::clone(&self.claim)
+    }
+}

@@ -1,0 +1,78 @@
+//! The task that renews leases when they are due and checks their keys when an instance pushes a change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::renew::Renewer;
+use super::table::SharedLeaseTable;
+use super::watch::KeyWatcher;
+use crate::clock::Clock;
+use crate::instance::{Hint, Instance};
+use crate::protocol::{InstanceSet, Quorum};
+use crate::runtime::held_lease::HeldLease;
+
+/// The longest sleep while a lease is held: timers stand still while the machine sleeps, so the
+/// clock is read this often to notice a lease that ended meanwhile (P3).
+const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+
+/// What others ask of the task.
+#[derive(Debug)]
+pub(super) enum TaskMessage {
+    /// A lease is due earlier than the task would wake.
+    Wake,
+    /// Somebody waits for the loss of this lease.
+    Watch(Arc<HeldLease>),
+    /// These instances have extended a lease that is watched, which ended their watch of its keys.
+    Recheck(Arc<HeldLease>, InstanceSet),
+}
+
+pub(super) struct KeepAliveTask {
+    clock: Arc<dyn Clock>,
+    renewer: Renewer,
+    watcher: KeyWatcher,
+}
+
+impl KeepAliveTask {
+    pub(super) fn new(
+        instances: Arc<[Arc<dyn Instance>]>,
+        quorum: Quorum,
+        clock: Arc<dyn Clock>,
+        table: Arc<SharedLeaseTable>,
+    ) -> Self {
+        let watcher = KeyWatcher::new(Arc::clone(&instances), Arc::clone(&clock), Arc::clone(&table));
+        Self { renewer: Renewer::new(instances, quorum, Arc::clone(&clock), table), watcher, clock }
+    }
+
+    pub(super) async fn run(
+        mut self,
+        mut messages: mpsc::UnboundedReceiver<TaskMessage>,
+        mut hints: mpsc::Receiver<Hint>,
+    ) {
+        loop {
+            let next = self.renewer.renew_due();
+            let pause = next.map(|next| next.saturating_since(self.clock.now()).min(LONGEST_SLEEP));
+            tokio::select! {
+                message = messages.recv() => match message {
+                    Some(TaskMessage::Wake) => {}
+                    Some(TaskMessage::Watch(held)) => self.watcher.watch(&held),
+                    Some(TaskMessage::Recheck(held, instances)) => self.watcher.check_on(&held, instances),
+                    None => return,
+                },
+                Some(hint) = hints.recv() => self.watcher.on_invalidation(&hint),
+                Some(replies) = self.renewer.next_replies() => {
+                    let confirmed = self.renewer.on_replies(replies);
+                    self.watcher.watch_again(confirmed.leases, confirmed.by);
+                }
+                Some(checked) = self.watcher.next_checked() => {
+                    for held in self.watcher.on_checked(checked) {
+                        self.renewer.renew_soon(&held); // a renewal repairs what an instance has lost
+                    }
+                }
+                () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the operations of one client share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::{sleep, timeout};
+
+use super::acquire::limiter::AttemptLimiter;
+use super::acquire::reentry_table::ReentryTable;
+use super::acquire::tracker::AttemptTracker;
+use super::background_release::BackgroundReleaser;
+use super::held_lease::HeldLease;
+use super::keep_alive::KeepAlive;
+use crate::clock::Clock;
+use crate::instance::{Instance, Request};
+use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
+use crate::token::TokenSource;
+
+/// How often a shutdown looks at which instances have pending releases.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// What the operations of one client share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) instances: Arc<[Arc<dyn Instance>]>,
+    pub(crate) quorum: Quorum,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) tokens: TokenSource,
+    pub(crate) releaser: BackgroundReleaser,
+    pub(crate) keep_alive: KeepAlive,
+    pub(crate) reentry_table: ReentryTable,
+    pub(crate) instance_timeout: Duration,
+    pub(crate) retry: RetryDelay,
+    pub(crate) fence_retention: Duration,
+    /// The id of the process in which the client was built.
+    pub(crate) process: u32,
+    /// Where the client's tasks run, whoever calls it.
+    pub(crate) runtime: Handle,
+    pub(crate) attempts: Arc<AttemptTracker>,
+    pub(crate) limiter: Arc<AttemptLimiter>,
+}
+
+impl Shared {
+    /// The clock by which a token is proposed now (P12).
+    pub(crate) fn proposing_clock(&self) -> Result<u64, ClocksApart> {
+        let now = self.clock.now();
+        let readings = self.instances.iter().map(|instance| instance.wall_us(now));
+        proposing_clock(self.clock.wall_us(), readings, self.quorum)
+    }
+
+    pub(super) fn all_instances(&self) -> InstanceSet {
+        InstanceSet::first(self.instances.len())
+    }
+
+    /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.
+    pub(super) fn release_in_background(&self, release: &Request, targets: InstanceSet) {
+        self.releaser.release(&self.instances, release, targets, self.clock.now());
+    }
+
+    /// What stands between the client and an instance.
+    pub(crate) fn obstacle(&self, instance: &dyn Instance) -> Option<Cause> {
+        if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
+    }
+
+    /// `round` as it is when it cannot be sent because the runtime of the client has ended.
+    pub(super) fn not_sent(&self, mut round: Round) -> Box<Round> {
+        let now = self.clock.now();
+        for id in InstanceId::all(self.instances.len()) {
+            round.on_reply(id, Reply::NotSent(runtime_ended()), now);
+        }
+        Box::new(round)
+    }
+
+    /// Whether this is another process than the one in which the client was built. The connections, and
+    /// the locks, belong to that one.
+    pub(crate) fn is_forked(&self) -> bool {
+        std::process::id() != self.process
+    }
+
+    /// Whether the runtime in which the client was built has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.releaser.has_ended()
+    }
+
+    /// Drops one guard of a lease; after the last one the keys are released in the background (P22).
+    pub(crate) fn drop_guard(&self, held: &HeldLease) {
+        if let Some(release) = self.keep_alive.drop_guard(held)
+            && !self.is_forked()
+        {
+            self.release_in_background(&release.request, release.targets);
+        }
+    }
+
+    /// Lets no new try begin, and waits at most `limit` until those under way have ended and every pending
+    /// release that can be sent is confirmed. Returns how many releases are still pending on each instance.
+    pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
+        self.attempts.close();
+        let begun = self.clock.now();
+        if timeout(limit, self.attempts.wait()).await.is_err() {
+            return self.releaser.pending();
+        }
+        let left = limit.saturating_sub(self.clock.now().saturating_since(begun));
+        tokio::select! {
+            pending = self.releaser.drain(left) => pending,
+            pending = self.until_only_unreachable() => pending,
+        }
+    }
+
+    /// Returns once only instances without a connection have had pending releases for one instance timeout.
+    async fn until_only_unreachable(&self) -> Vec<usize> {
+        let mut since = self.clock.now();
+        loop {
+            sleep(DRAIN_POLL_INTERVAL).await;
+            let pending = self.releaser.pending();
+            let now = self.clock.now();
+            let mut instances = self.instances.iter().zip(&pending);
+            if instances.any(|(instance, pending)| *pending > 0 && instance.obstacle().is_none()) {
+                since = now;
+            } else if now.saturating_since(since) >= self.instance_timeout {
+                return pending;
+            }
+        }
+    }
+}
+
+fn runtime_ended() -> Cause {
+    Cause::NotConnected("the runtime in which the client was built has ended".to_owned())
+}
