@@ -95,7 +95,14 @@ impl World {
                 self.schedule(0, Event::Broken { c, i, epoch });
             }
             What::Step => self.step_clock(i, fault.amount),
-            what => self.hit_instance(i, what, fault.amount),
+            what @ (What::CrashEmpty
+            | What::CrashFromDisk
+            | What::Flush
+            | What::Restore
+            | What::Promote
+            | What::Resync
+            | What::Poison
+            | What::Lie) => self.hit_instance(i, what, fault.amount),
         }
     }
 
