@@ -257,11 +257,11 @@ impl<'a> Script<'a> {
 
     /// The claim's token, as text: so the scripts compare (P13).
     fn token(&self) -> Vec<u8> {
-        self.claim.token.to_wire().into_bytes()
+        self.claim.token.wire_digits().to_vec()
     }
 
     fn closed(&self) -> Vec<u8> {
-        self.claim.token.closed().to_wire().into_bytes()
+        self.claim.token.closed().wire_digits().to_vec()
     }
 
     fn stored(&self, fence: &[u8]) -> Result<Option<Vec<u8>>, WrongType> {

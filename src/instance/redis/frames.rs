@@ -47,26 +47,8 @@ struct Line {
 impl Frames {
     /// Follows the bytes that came next.
     pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
-        while let Some(&first) = bytes.first() {
-            let step = if self.body > 0 {
-                let step = bytes.len().min(usize::try_from(self.body).unwrap_or(usize::MAX));
-                self.body -= step as u64;
-                if self.body == 0 {
-                    self.end_element(0);
-                }
-                step
-            } else if self.line.first.is_none() {
-                self.line = Line { first: Some(first), number: 0, is_negative: false };
-                1
-            } else {
-                let end = bytes.iter().position(|byte| *byte == b'\n');
-                let step = end.map_or(bytes.len(), |end| end + 1);
-                bytes.iter().take(step).for_each(|byte| self.line.take(*byte));
-                if end.is_some() {
-                    self.end_line();
-                }
-                step
-            };
+        while !bytes.is_empty() {
+            let step = if self.body > 0 { self.follow_body(bytes) } else { self.follow_line(bytes) };
             self.size += step as u64;
             if self.size.saturating_add(self.body) > MAX_REPLY
                 || self.elements.saturating_add(self.awaited) > MAX_ELEMENTS
@@ -79,6 +61,31 @@ impl Frames {
             bytes = bytes.get(step..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    fn follow_body(&mut self, bytes: &[u8]) -> usize {
+        let step = bytes.len().min(usize::try_from(self.body).unwrap_or(usize::MAX));
+        self.body -= step as u64;
+        if self.body == 0 {
+            self.end_element(0);
+        }
+        step
+    }
+
+    fn follow_line(&mut self, bytes: &[u8]) -> usize {
+        let end = bytes.iter().position(|byte| *byte == b'\n');
+        let step = end.map_or(bytes.len(), |end| end + 1);
+        let mut line = bytes.iter().take(step);
+        if self.line.first.is_none() {
+            self.line.first = line.next().copied();
+        }
+        if self.line.tells_a_length() {
+            line.for_each(|byte| self.line.take(*byte));
+        }
+        if end.is_some() {
+            self.end_line();
+        }
+        step
     }
 
     fn is_between(&self) -> bool {
@@ -106,6 +113,11 @@ impl Frames {
 }
 
 impl Line {
+    /// Most lines are numbers or words that are over with the line.
+    const fn tells_a_length(&self) -> bool {
+        matches!(self.first, Some(b'$' | b'=' | b'!' | b'*' | b'~' | b'>' | b'%' | b'|'))
+    }
+
     const fn take(&mut self, byte: u8) {
         match byte {
             b'0'..=b'9' => self.number = self.number.saturating_mul(10).saturating_add((byte - b'0') as u64),

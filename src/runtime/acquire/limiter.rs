@@ -4,7 +4,7 @@
 //! that other locks use as well, busy with refusals and their releases.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ const MAX_PER_LOCK: usize = 2;
 pub(crate) struct AttemptLimiter {
     hasher: RandomState,
     /// By the hash of the resources: two locks that share it by chance share their permits.
-    queues: Mutex<HashMap<u64, LockQueue>>,
+    queues: Mutex<BTreeMap<u64, LockQueue>>,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl AttemptLimiter {
         None
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<u64, LockQueue>> {
+    fn queues(&self) -> MutexGuard<'_, BTreeMap<u64, LockQueue>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

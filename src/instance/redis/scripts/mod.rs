@@ -155,22 +155,23 @@ impl Scripts {
         command.arg("EVALSHA").arg(&script.hash).arg(2 * claim.resources.len());
         add_keys(&mut command, claim);
         let (value, retention) = (claim.value.as_bytes(), millis(claim.fence_retention));
-        let closed = || claim.token.closed().to_wire();
+        let token = &claim.token.wire_digits()[..];
+        let closed = &claim.token.closed().wire_digits()[..];
         match request {
             Request::Acquire(_) => {
                 add_record(&mut command, named, named.is_some_and(|named| named.has_served));
-                command.arg(value).arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(retention);
+                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(retention);
                 command.arg(claim.value.holder_prefix())
             }
             Request::Extend(_) | Request::Enter(_) => {
                 add_record(&mut command, named, false);
-                command.arg(value).arg(millis(claim.ttl)).arg(claim.token.to_wire()).arg(closed()).arg(retention)
+                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(closed).arg(retention)
             }
             Request::Release(_) if claim.value.holder_prefix().is_empty() => {
-                command.arg(value).arg(closed()).arg(retention)
+                command.arg(value).arg(closed).arg(retention)
             }
-            Request::Release(_) => command.arg(value).arg(closed()).arg(retention).arg("forget"),
-            Request::GiveBack(_) => command.arg(value).arg(closed()).arg(retention).arg("give back"),
+            Request::Release(_) => command.arg(value).arg(closed).arg(retention).arg("forget"),
+            Request::GiveBack(_) => command.arg(value).arg(closed).arg(retention).arg("give back"),
         };
         if matches!(request, Request::Release(_) | Request::GiveBack(_)) && claim.resent {
             command.arg("resent");
@@ -195,13 +196,13 @@ impl Scripts {
         add_record(&mut command, named, false);
         command.arg(first.len()).arg(millis(ttl)).arg(millis(retention)).arg(&letters);
         for release in first {
-            command.arg(release.claim().value.as_bytes()).arg(release.claim().token.closed().to_wire());
+            command.arg(release.claim().value.as_bytes()).arg(&release.claim().token.closed().wire_digits()[..]);
         }
         for (request, letter) in others.iter().zip(letters.chars()) {
             let claim = request.claim();
-            command.arg(claim.value.as_bytes()).arg(claim.token.to_wire());
+            command.arg(claim.value.as_bytes()).arg(&claim.token.wire_digits()[..]);
             if letter != USUAL_ACQUIRE {
-                command.arg(claim.token.closed().to_wire()).arg(claim.resources.len()).arg(millis(claim.ttl));
+                command.arg(&claim.token.closed().wire_digits()[..]).arg(claim.resources.len()).arg(millis(claim.ttl));
                 command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
             }
         }
@@ -288,7 +289,7 @@ pub(crate) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Reques
             && claim.resources.len() == 1
             && claim.value.holder_prefix().is_empty()
             && Some(claim.fence_retention) == usual_retention
-            && !before.iter().any(|before| request(before).claim().value == claim.value);
+            && !before.iter().skip(first).any(|passed| request(passed).claim().value == claim.value);
         if can_lead && let Some(passed) = batch.get_mut(first..=at) {
             passed.rotate_right(1);
             first += 1;
