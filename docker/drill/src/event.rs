@@ -14,14 +14,14 @@ pub(crate) struct Event {
     /// `c1`.. for clients, `referee`, `drill`.
     pub(crate) who: String,
     #[serde(flatten)]
-    pub(crate) what: What,
+    pub(crate) kind: EventKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub(crate) enum What {
+pub(crate) enum EventKind {
     /// A try that did not win. `at` is when it ended.
-    Denied { resource: String, asked: Nanos, answer: Answer, cause: String },
+    Denied { resource: String, asked: Nanos, answer: DenialReason, cause: String },
     /// A try that won: from `at` on the client relies on the lock, until `valid_until` or `Stop`.
     Grant { resource: String, lease: u64, asked: Nanos, valid_until: Nanos, token: Option<u64> },
     /// The client relies on the lock until `valid_until` now.
@@ -51,7 +51,7 @@ pub(crate) enum What {
 /// Why a try did not win.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum DenialReason {
     /// Somebody else holds the lock: the service worked.
     Held,
     /// The instances could not answer.
@@ -59,8 +59,8 @@ pub(crate) enum Answer {
 }
 
 /// Writes a line to standard output, with one system call, so that a kill leaves whole lines.
-pub(crate) fn log(at: Nanos, who: &str, what: What) {
-    let event = Event { at, who: who.to_owned(), what };
+pub(crate) fn log(at: Nanos, who: &str, kind: EventKind) {
+    let event = Event { at, who: who.to_owned(), kind };
     if let Ok(mut line) = serde_json::to_vec(&event) {
         line.push(b'\n');
         // Nobody is left to tell when the container's output is gone.
@@ -68,8 +68,8 @@ pub(crate) fn log(at: Nanos, who: &str, what: What) {
     }
 }
 
-pub(crate) fn log_now(who: &str, what: What) {
-    log(now(), who, what);
+pub(crate) fn log_now(who: &str, kind: EventKind) {
+    log(now(), who, kind);
 }
 
 /// The events of a container's output, without lines that are none.

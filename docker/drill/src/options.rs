@@ -1,7 +1,7 @@
 //! The command line of `drill run`.
 
 use crate::Outcome;
-use crate::client::Peer;
+use crate::client::LockLibrary;
 use crate::stage::Server;
 
 pub(crate) const USAGE: &str = "usage:
@@ -18,7 +18,7 @@ pub(crate) const USAGE: &str = "usage:
 pub(crate) struct Options {
     pub(crate) scenarios: Vec<String>,
     pub(crate) servers: Vec<Server>,
-    pub(crate) peer: Peer,
+    pub(crate) peer: LockLibrary,
     pub(crate) controls: bool,
     pub(crate) quick: bool,
     pub(crate) mixture_seconds: Option<f64>,
@@ -34,7 +34,7 @@ impl Options {
         let mut options = Self {
             scenarios: Vec::new(),
             servers: vec![Server::Redis, Server::Valkey],
-            peer: Peer::Guarded,
+            peer: LockLibrary::WithAdmission,
             controls: false,
             quick: false,
             mixture_seconds: None,
@@ -64,8 +64,8 @@ impl Options {
             ("--server", "redis") => self.servers = vec![Server::Redis],
             ("--server", "valkey") => self.servers = vec![Server::Valkey],
             ("--server", "both") | ("--guards", "on") | ("--peer", "redquorum") => {}
-            ("--guards", "off") => self.peer = Peer::Off,
-            ("--peer", "rslock") => self.peer = Peer::Rslock,
+            ("--guards", "off") => self.peer = LockLibrary::WithoutAdmission,
+            ("--peer", "rslock") => self.peer = LockLibrary::Rslock,
             ("--mixture", _) => self.mixture_seconds = Some(value.parse()?),
             ("--seed", _) => self.seed = value.parse()?,
             ("--image", _) => self.image = value.to_owned(),
@@ -86,9 +86,9 @@ impl std::fmt::Display for Options {
             write!(f, " --server {}", server.program().trim_end_matches("-server"))?;
         }
         match self.peer {
-            Peer::Guarded => {}
-            Peer::Off => write!(f, " --guards off")?,
-            Peer::Rslock => write!(f, " --peer rslock")?,
+            LockLibrary::WithAdmission => {}
+            LockLibrary::WithoutAdmission => write!(f, " --guards off")?,
+            LockLibrary::Rslock => write!(f, " --peer rslock")?,
         }
         if let Some(seconds) = self.mixture_seconds {
             write!(f, " --mixture {seconds}")?;

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use crate::Outcome;
-use crate::event::{What, log_now};
+use crate::event::{EventKind, log_now};
 
 pub(crate) const PORT: u16 = 7000;
 
@@ -49,7 +49,7 @@ async fn answer(mut stream: TcpStream, ledger: Arc<Mutex<Ledger>>) -> std::io::R
         {
             let mut ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
             let accepted = ledger.accepts(&resource, token);
-            log_now("referee", What::Write { resource, client, lease, token, accepted });
+            log_now("referee", EventKind::Write { resource, client, lease, token, accepted });
         }
         to.write_all(b"ok\n").await?;
     }

@@ -5,28 +5,28 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Outcome;
-use crate::check::{Terms, availability, leases, violations};
-use crate::client::Peer;
+use crate::check::{CheckLimits, availability, leases, violations};
+use crate::client::LockLibrary;
 use crate::docker::Engine;
 use crate::options::Options;
-use crate::report::{Report, Result};
-use crate::scenario::{Act, SCENARIOS, Scenario, mixture};
+use crate::report::{Report, ScenarioReport};
+use crate::scenario::{Action, SCENARIOS, Scenario, mixture};
 use crate::stage::{Server, TTL, play};
 
 /// A scenario with all that it is run with.
-struct Round {
+struct ScenarioRun {
     scenario: Scenario,
-    steps: Vec<(f64, Act)>,
+    steps: Vec<(f64, Action)>,
     server: Server,
-    peer: Peer,
+    peer: LockLibrary,
 }
 
 pub(crate) async fn run(options: &Options) -> Outcome<ExitCode> {
-    let rounds = rounds(options)?;
+    let runs = runs(options)?;
     let engine = Engine::open(&options.image).await?;
     let mut terminate = signal(SignalKind::terminate())?;
     let played = tokio::select! {
-        played = play_all(&engine, &rounds, options) => played,
+        played = play_all(&engine, &runs, options) => played,
         _ = tokio::signal::ctrl_c() => Err("interrupted; what was started is removed".into()),
         _ = terminate.recv() => Err("terminated; what was started is removed".into()),
     };
@@ -38,39 +38,32 @@ pub(crate) async fn run(options: &Options) -> Outcome<ExitCode> {
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn play_all(engine: &Engine, rounds: &[Round], options: &Options) -> Outcome<Report> {
+async fn play_all(engine: &Engine, runs: &[ScenarioRun], options: &Options) -> Outcome<Report> {
     let versions = engine.versions().await?;
     let mut report = Report::new(options, versions);
-    for (index, round) in rounds.iter().enumerate() {
-        let Round { scenario, steps, server, peer } = round;
-        eprint!(
-            "{:>3}/{} {:<24} {:<13} {:<10} ",
-            index + 1,
-            rounds.len(),
-            scenario.name,
-            server.program(),
-            peer.name()
-        );
+    for (index, run) in runs.iter().enumerate() {
+        let ScenarioRun { scenario, steps, server, peer } = run;
+        eprint!("{:>3}/{} {:<24} {:<13} {:<10} ", index + 1, runs.len(), scenario.name, server.program(), peer.name());
         let history = play(engine, scenario, steps, *server, *peer).await?;
-        let result = judge(round, history);
+        let result = judge(run, history);
         eprintln!("{}", result.line());
         report.results.push(result);
     }
     Ok(report)
 }
 
-fn judge(round: &Round, history: Vec<crate::event::Event>) -> Result {
+fn judge(run: &ScenarioRun, history: Vec<crate::event::Event>) -> ScenarioReport {
     let leases = leases(&history);
-    let drift = match round.peer {
-        Peer::Rslock => std::time::Duration::ZERO,
-        Peer::Guarded | Peer::Off => TTL / 100 + std::time::Duration::from_millis(2),
+    let drift = match run.peer {
+        LockLibrary::Rslock => std::time::Duration::ZERO,
+        LockLibrary::WithAdmission | LockLibrary::WithoutAdmission => TTL / 100 + std::time::Duration::from_millis(2),
     };
-    let violations = violations(&history, &leases, Terms { ttl: TTL, drift });
+    let violations = violations(&history, &leases, CheckLimits { ttl: TTL, drift });
     let (marks, availability) = availability(&history, &leases);
-    Result::new(round.scenario, round.server, round.peer, marks, availability, violations, leases, history)
+    ScenarioReport::new(run.scenario, run.server, run.peer, marks, availability, violations, leases, history)
 }
 
-fn rounds(options: &Options) -> Outcome<Vec<Round>> {
+fn runs(options: &Options) -> Outcome<Vec<ScenarioRun>> {
     let chosen = |name: &str, quick: bool| {
         if options.scenarios.is_empty() { !options.quick || quick } else { options.scenarios.iter().any(|n| n == name) }
     };
@@ -78,7 +71,7 @@ fn rounds(options: &Options) -> Outcome<Vec<Round>> {
     if let Some(unknown) = options.scenarios.iter().find(|name| !known(name)) {
         return Err(format!("there is no scenario {unknown}; `drill list` has them").into());
     }
-    let mut rounds = Vec::new();
+    let mut runs = Vec::new();
     let seconds = options.mixture_seconds.unwrap_or(if options.quick { 25.0 } else { 120.0 });
     // The short run goes from one server to the other, scenario by scenario.
     let in_turn = options.quick && options.servers.len() > 1;
@@ -92,7 +85,7 @@ fn rounds(options: &Options) -> Outcome<Vec<Round>> {
                 peers.extend(scenario.violated_by.iter().filter(|peer| **peer != options.peer));
             }
             let steps = scenario.steps.to_vec();
-            rounds.extend(peers.iter().map(|peer| Round {
+            runs.extend(peers.iter().map(|peer| ScenarioRun {
                 scenario: *scenario,
                 steps: steps.clone(),
                 server,
@@ -101,8 +94,8 @@ fn rounds(options: &Options) -> Outcome<Vec<Round>> {
         }
         if chosen("mixture", true) {
             let (scenario, steps) = mixture(seconds, options.seed);
-            rounds.push(Round { scenario, steps, server, peer: options.peer });
+            runs.push(ScenarioRun { scenario, steps, server, peer: options.peer });
         }
     }
-    Ok(rounds)
+    Ok(runs)
 }

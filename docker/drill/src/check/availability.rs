@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::leases::Lease;
+use super::leases::ObservedLease;
 use super::rules::millis;
 use crate::clock::Nanos;
-use crate::event::{Answer, Event, What};
+use crate::event::{DenialReason, Event, EventKind};
 
 /// A part of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -36,30 +36,32 @@ pub(crate) struct Availability {
 
 /// The instants at which the phases change: start of the workload, first fault, end of the last fault, end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Marks {
+pub(crate) struct PhaseBounds {
     pub(crate) start: Nanos,
     pub(crate) fault: Nanos,
     pub(crate) healed: Nanos,
     pub(crate) end: Nanos,
 }
 
-impl Marks {
-    pub(crate) fn of(history: &[Event], leases: &[Lease]) -> Self {
-        let at = |wanted: &What| history.iter().find(|event| event.what == *wanted).map(|event| event.at);
+impl PhaseBounds {
+    pub(crate) fn of(history: &[Event], leases: &[ObservedLease]) -> Self {
+        let at = |wanted: &EventKind| history.iter().find(|event| event.kind == *wanted).map(|event| event.at);
         let end = history.iter().map(|event| event.at).max().unwrap_or(0);
         let start = leases.first().map_or(end, |lease| lease.from);
-        let fault = at(&What::Fault).unwrap_or(end);
-        let healed = at(&What::Healed).unwrap_or(end);
+        let fault = at(&EventKind::Fault).unwrap_or(end);
+        let healed = at(&EventKind::Healed).unwrap_or(end);
         Self { start: start.min(fault), fault, healed, end }
     }
 }
 
-pub(crate) fn availability(history: &[Event], leases: &[Lease]) -> (Marks, Availability) {
-    let marks = Marks::of(history, leases);
+pub(crate) fn availability(history: &[Event], leases: &[ObservedLease]) -> (PhaseBounds, Availability) {
+    let marks = PhaseBounds::of(history, leases);
     let phase = |from, to| phase(history, leases, from, to);
     let recovered = leases.iter().find(|lease| lease.from >= marks.healed);
-    let cause = history.iter().find_map(|event| match &event.what {
-        What::Denied { answer: Answer::Failed, cause, .. } if (marks.fault..marks.healed).contains(&event.at) => {
+    let cause = history.iter().find_map(|event| match &event.kind {
+        EventKind::Denied { answer: DenialReason::Failed, cause, .. }
+            if (marks.fault..marks.healed).contains(&event.at) =>
+        {
             Some(cause.clone())
         }
         _ => None,
@@ -75,14 +77,14 @@ pub(crate) fn availability(history: &[Event], leases: &[Lease]) -> (Marks, Avail
 }
 
 /// What ended in `from..to`.
-fn phase(history: &[Event], leases: &[Lease], from: Nanos, to: Nanos) -> Phase {
+fn phase(history: &[Event], leases: &[ObservedLease], from: Nanos, to: Nanos) -> Phase {
     let within = |at: Nanos| (from..to).contains(&at);
     let mut phase = Phase { granted: leases.iter().filter(|lease| within(lease.from)).count(), ..Phase::default() };
     for event in history.iter().filter(|event| within(event.at)) {
-        if let What::Denied { answer, asked, .. } = &event.what {
+        if let EventKind::Denied { answer, asked, .. } = &event.kind {
             match answer {
-                Answer::Held => phase.held += 1,
-                Answer::Failed => {
+                DenialReason::Held => phase.held += 1,
+                DenialReason::Failed => {
                     phase.failed += 1;
                     let took = millis(event.at.saturating_sub(*asked));
                     phase.slowest_failure_ms = phase.slowest_failure_ms.max(took);
@@ -101,7 +103,7 @@ fn share(granted: usize, failed: usize) -> Option<f64> {
     (all > 0).then(|| granted as f64 / all as f64)
 }
 
-fn longest_gap(leases: &[Lease], from: Nanos, to: Nanos) -> f64 {
+fn longest_gap(leases: &[ObservedLease], from: Nanos, to: Nanos) -> f64 {
     let promises = leases.iter().flat_map(|lease| lease.promises.iter().map(|promise| promise.0));
     let mut instants: Vec<Nanos> = promises.filter(|at| (from..to).contains(at)).chain([from, to]).collect();
     instants.sort_unstable();

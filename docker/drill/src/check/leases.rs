@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use crate::clock::Nanos;
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 
 /// A lock that a client was granted.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Lease {
+pub(crate) struct ObservedLease {
     pub(crate) client: String,
     pub(crate) id: u64,
     pub(crate) resource: String,
@@ -21,23 +21,23 @@ pub(crate) struct Lease {
     pub(crate) promises: Vec<(Nanos, Nanos)>,
 }
 
-impl Lease {
+impl ObservedLease {
     fn valid_until(&self) -> Nanos {
         self.promises.last().map_or(self.from, |promise| promise.1)
     }
 }
 
 /// All leases in the order of their grants.
-pub(crate) fn leases(history: &[Event]) -> Vec<Lease> {
-    let mut leases: Vec<Lease> = Vec::new();
+pub(crate) fn leases(history: &[Event]) -> Vec<ObservedLease> {
+    let mut leases: Vec<ObservedLease> = Vec::new();
     let mut open: HashMap<(String, u64), usize> = HashMap::new();
     for event in history {
         let at = event.at;
         let key = |lease: u64| (event.who.clone(), lease);
-        match &event.what {
-            What::Grant { resource, lease, asked, valid_until, token } => {
+        match &event.kind {
+            EventKind::Grant { resource, lease, asked, valid_until, token } => {
                 open.insert(key(*lease), leases.len());
-                leases.push(Lease {
+                leases.push(ObservedLease {
                     client: event.who.clone(),
                     id: *lease,
                     resource: resource.clone(),
@@ -49,12 +49,12 @@ pub(crate) fn leases(history: &[Event]) -> Vec<Lease> {
                     promises: vec![(at, *valid_until)],
                 });
             }
-            What::Extend { lease, valid_until } => {
+            EventKind::Extend { lease, valid_until } => {
                 if let Some(lease) = open.get(&key(*lease)).and_then(|index| leases.get_mut(*index)) {
                     lease.promises.push((at, *valid_until));
                 }
             }
-            What::Stop { lease, lost } => {
+            EventKind::Stop { lease, lost } => {
                 if let Some(lease) = open.remove(&key(*lease)).and_then(|index| leases.get_mut(index)) {
                     lease.to = at;
                     lease.lost = *lost;

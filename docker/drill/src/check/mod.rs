@@ -6,6 +6,6 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use availability::{Availability, Marks, Phase, availability};
-pub(crate) use leases::{Lease, leases};
-pub(crate) use rules::{Terms, Violation, violations};
+pub(crate) use availability::{Availability, Phase, PhaseBounds, availability};
+pub(crate) use leases::{ObservedLease, leases};
+pub(crate) use rules::{CheckLimits, Violation, violations};

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::leases::Lease;
+use super::leases::ObservedLease;
 use crate::clock::{Nanos, nanos};
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 
 /// What the clients were configured with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct CheckLimits {
     pub(crate) ttl: Duration,
     /// What must be taken off the ttl before it is promised.
     pub(crate) drift: Duration,
@@ -31,8 +31,8 @@ pub(crate) const STALE_WRITE: &str = "stale write";
 pub(crate) const VALIDITY: &str = "validity";
 
 /// All violations, in order of time.
-pub(crate) fn violations(history: &[Event], leases: &[Lease], terms: Terms) -> Vec<Violation> {
-    let mut by_resource: BTreeMap<&str, Vec<&Lease>> = BTreeMap::new();
+pub(crate) fn violations(history: &[Event], leases: &[ObservedLease], limits: CheckLimits) -> Vec<Violation> {
+    let mut by_resource: BTreeMap<&str, Vec<&ObservedLease>> = BTreeMap::new();
     for lease in leases {
         by_resource.entry(&lease.resource).or_default().push(lease);
     }
@@ -41,15 +41,15 @@ pub(crate) fn violations(history: &[Event], leases: &[Lease], terms: Terms) -> V
         two_holders(leases, &mut found);
         token_order(leases, &mut found);
     }
-    leases.iter().for_each(|lease| validity(lease, terms, &mut found));
+    leases.iter().for_each(|lease| validity(lease, limits, &mut found));
     stale_writes(history, leases, &mut found);
     found.sort_by_key(|violation| violation.at);
     found
 }
 
 /// At no instant do two leases of a resource hold. `leases` is in the order of `from`.
-fn two_holders(leases: &[&Lease], found: &mut Vec<Violation>) {
-    let mut last: Option<&Lease> = None;
+fn two_holders(leases: &[&ObservedLease], found: &mut Vec<Violation>) {
+    let mut last: Option<&ObservedLease> = None;
     for lease in leases {
         if let Some(before) = last.filter(|before| lease.from < before.to) {
             let both = before.to.min(lease.to).saturating_sub(lease.from);
@@ -72,8 +72,8 @@ fn two_holders(leases: &[&Lease], found: &mut Vec<Violation>) {
 }
 
 /// A lease that began after another one had ended has the larger token.
-fn token_order(leases: &[&Lease], found: &mut Vec<Violation>) {
-    let mut by_end: Vec<&Lease> = leases.to_vec();
+fn token_order(leases: &[&ObservedLease], found: &mut Vec<Violation>) {
+    let mut by_end: Vec<&ObservedLease> = leases.to_vec();
     by_end.sort_by_key(|lease| lease.to);
     let mut ended = by_end.into_iter().peekable();
     let mut largest = None;
@@ -98,8 +98,8 @@ fn token_order(leases: &[&Lease], found: &mut Vec<Violation>) {
 
 /// No promise goes further than the ttl, less the drift, from when it was made; it is made after the request was
 /// sent, from when the library itself must count.
-fn validity(lease: &Lease, terms: Terms, found: &mut Vec<Violation>) {
-    let most = nanos(terms.ttl.saturating_sub(terms.drift));
+fn validity(lease: &ObservedLease, limits: CheckLimits, found: &mut Vec<Violation>) {
+    let most = nanos(limits.ttl.saturating_sub(limits.drift));
     for (made, until) in &lease.promises {
         if until.saturating_sub(*made) > most {
             found.push(Violation {
@@ -110,7 +110,7 @@ fn validity(lease: &Lease, terms: Terms, found: &mut Vec<Violation>) {
                     lease.client,
                     lease.resource,
                     millis(until.saturating_sub(*made)),
-                    terms.ttl
+                    limits.ttl
                 ),
             });
         }
@@ -118,12 +118,12 @@ fn validity(lease: &Lease, terms: Terms, found: &mut Vec<Violation>) {
 }
 
 /// The referee accepted no write of a lease after one of a lease that was granted later.
-fn stale_writes(history: &[Event], leases: &[Lease], found: &mut Vec<Violation>) {
-    let granted: HashMap<(&str, u64), &Lease> =
+fn stale_writes(history: &[Event], leases: &[ObservedLease], found: &mut Vec<Violation>) {
+    let granted: HashMap<(&str, u64), &ObservedLease> =
         leases.iter().map(|lease| ((lease.client.as_str(), lease.id), lease)).collect();
-    let mut newest: HashMap<&str, &Lease> = HashMap::new();
+    let mut newest: HashMap<&str, &ObservedLease> = HashMap::new();
     for event in history {
-        let What::Write { client, lease, accepted: true, .. } = &event.what else { continue };
+        let EventKind::Write { client, lease, accepted: true, .. } = &event.kind else { continue };
         let Some(lease) = granted.get(&(client.as_str(), *lease)) else { continue };
         match newest.get(lease.resource.as_str()) {
             Some(later) if later.from > lease.from => found.push(Violation {

@@ -3,32 +3,32 @@
 use std::time::Duration;
 
 use super::rules::{STALE_WRITE, TOKEN_ORDER, TWO_HOLDERS, VALIDITY};
-use super::{Terms, availability, leases, violations};
+use super::{CheckLimits, availability, leases, violations};
 use crate::clock::{MILLI, Nanos};
-use crate::event::{Answer, Event, What, parse};
+use crate::event::{DenialReason, Event, EventKind, parse};
 
-const TERMS: Terms = Terms { ttl: Duration::from_millis(100), drift: Duration::from_millis(3) };
+const LIMITS: CheckLimits = CheckLimits { ttl: Duration::from_millis(100), drift: Duration::from_millis(3) };
 
-fn event(at: u64, who: &str, what: What) -> Event {
-    Event { at: at * MILLI, who: who.to_owned(), what }
+fn event(at: u64, who: &str, kind: EventKind) -> Event {
+    Event { at: at * MILLI, who: who.to_owned(), kind }
 }
 
 fn grant(at: u64, who: &str, until: u64, token: u64) -> Event {
     let (resource, valid_until): (_, Nanos) = ("r".to_owned(), until * MILLI);
-    event(at, who, What::Grant { resource, lease: 1, asked: (at - 1) * MILLI, valid_until, token: Some(token) })
+    event(at, who, EventKind::Grant { resource, lease: 1, asked: (at - 1) * MILLI, valid_until, token: Some(token) })
 }
 
 fn stop(at: u64, who: &str) -> Event {
-    event(at, who, What::Stop { lease: 1, lost: false })
+    event(at, who, EventKind::Stop { lease: 1, lost: false })
 }
 
 fn write(at: u64, client: &str, token: u64) -> Event {
     let (resource, client) = ("r".to_owned(), client.to_owned());
-    event(at, "referee", What::Write { resource, client, lease: 1, token: Some(token), accepted: true })
+    event(at, "referee", EventKind::Write { resource, client, lease: 1, token: Some(token), accepted: true })
 }
 
 fn found(history: &[Event]) -> Vec<&'static str> {
-    violations(history, &leases(history), TERMS).iter().map(|violation| violation.rule).collect()
+    violations(history, &leases(history), LIMITS).iter().map(|violation| violation.rule).collect()
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_lease_ends_with_its_validity_also_for_one_who_was_killed_or_hung() {
 
 #[test]
 fn an_extend_prolongs_what_is_relied_on() {
-    let extend = event(50, "a", What::Extend { lease: 1, valid_until: 140 * MILLI });
+    let extend = event(50, "a", EventKind::Extend { lease: 1, valid_until: 140 * MILLI });
     assert_eq!(found(&[grant(10, "a", 100, 1), extend, grant(120, "b", 150, 2)]), [TWO_HOLDERS]);
 }
 
@@ -73,7 +73,7 @@ fn a_write_after_that_of_a_later_holder_is_stale() {
     let with = |last: Event| [grant(10, "a", 100, 1), grant(110, "b", 200, 2), write(120, "b", 2), last];
     assert_eq!(found(&with(write(130, "a", 1))), [STALE_WRITE]);
     let mut refused = write(130, "a", 1);
-    if let What::Write { accepted, .. } = &mut refused.what {
+    if let EventKind::Write { accepted, .. } = &mut refused.kind {
         *accepted = false;
     }
     assert!(found(&with(refused)).is_empty());
@@ -96,15 +96,15 @@ fn more_validity_than_the_ttl_gives_is_found() {
 fn availability_is_told_by_phase() {
     let denied = |at, answer| {
         let asked = (at - 5) * MILLI;
-        event(at, "b", What::Denied { resource: "r".to_owned(), asked, answer, cause: "i1 is down".to_owned() })
+        event(at, "b", EventKind::Denied { resource: "r".to_owned(), asked, answer, cause: "i1 is down".to_owned() })
     };
     let history = [
         grant(10, "a", 100, 1),
         stop(20, "a"),
-        event(30, "drill", What::Fault),
-        denied(40, Answer::Failed),
-        denied(45, Answer::Held),
-        event(50, "drill", What::Healed),
+        event(30, "drill", EventKind::Fault),
+        denied(40, DenialReason::Failed),
+        denied(45, DenialReason::Held),
+        event(50, "drill", EventKind::Healed),
         grant(70, "b", 160, 2),
         stop(80, "b"),
     ];

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::Outcome;
 use crate::clock::now;
-use crate::event::{What, log_now};
+use crate::event::{EventKind, log_now};
 use crate::referee::Referee;
 pub(crate) use roles::Role;
 use subject::Subject;
@@ -19,20 +19,20 @@ use subject::Subject;
 /// Whose lock it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Peer {
+pub(crate) enum LockLibrary {
     /// This library.
-    Guarded,
+    WithAdmission,
     /// This library without admission: classic Redlock with tokens and repair.
-    Off,
+    WithoutAdmission,
     /// The crate rslock.
     Rslock,
 }
 
-impl Peer {
+impl LockLibrary {
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Guarded => "guards on",
-            Self::Off => "guards off",
+            Self::WithAdmission => "guards on",
+            Self::WithoutAdmission => "guards off",
             Self::Rslock => "rslock",
         }
     }
@@ -42,7 +42,7 @@ impl Peer {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) name: String,
-    pub(crate) peer: Peer,
+    pub(crate) peer: LockLibrary,
     pub(crate) instances: Vec<String>,
     pub(crate) quorum: Option<usize>,
     pub(crate) ttl_ms: u64,
@@ -78,7 +78,7 @@ async fn watch(job: Arc<Job>, subject: Subject) {
         let seen = subject.sees();
         for (instance, state) in seen.iter().enumerate() {
             if last.get(instance) != Some(state) {
-                log_now(&job.name, What::Seen { instance, state: (*state).to_owned() });
+                log_now(&job.name, EventKind::Seen { instance, state: (*state).to_owned() });
             }
         }
         last = seen;

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::Job;
 use super::subject::{Held, Subject};
 use crate::clock::{MILLI, Nanos, nanos, now};
-use crate::event::{What, log, log_now};
+use crate::event::{EventKind, log, log_now};
 use crate::referee::Referee;
 
 /// The resource that holders and rivals want.
@@ -81,12 +81,12 @@ impl Actor {
             Ok(held) => {
                 self.lease += 1;
                 let (at, valid_until) = (now(), held.valid_until());
-                let what = What::Grant { resource, lease: self.lease, asked, valid_until, token: held.token() };
+                let what = EventKind::Grant { resource, lease: self.lease, asked, valid_until, token: held.token() };
                 log(at, &self.job.name, what);
                 Some(held)
             }
             Err((answer, cause)) => {
-                log_now(&self.job.name, What::Denied { resource, asked, answer, cause });
+                log_now(&self.job.name, EventKind::Denied { resource, asked, answer, cause });
                 None
             }
         }
@@ -124,7 +124,7 @@ impl Actor {
             if now() >= extend_at {
                 extend_at = now() + third;
                 if let Err(cause) = held.extend(self.job.ttl()).await {
-                    log_now(&self.job.name, What::Unextended { lease: self.lease, cause });
+                    log_now(&self.job.name, EventKind::Unextended { lease: self.lease, cause });
                     extend_at = now() + third / 4;
                 }
             }
@@ -144,7 +144,7 @@ impl Actor {
         if valid_until <= known.saturating_add(MILLI) {
             return known;
         }
-        log(at, &self.job.name, What::Extend { lease: self.lease, valid_until });
+        log(at, &self.job.name, EventKind::Extend { lease: self.lease, valid_until });
         valid_until
     }
 
@@ -155,7 +155,7 @@ impl Actor {
     /// The client stops relying on the lock before it sends the release.
     async fn stop(&self, held: Held) {
         let (at, lost): (Nanos, bool) = (now(), !held.is_valid());
-        log(at, &self.job.name, What::Stop { lease: self.lease, lost });
+        log(at, &self.job.name, EventKind::Stop { lease: self.lease, lost });
         held.release().await;
     }
 

@@ -6,10 +6,10 @@ use redquorum::{AcquireError, Admission, AdmissionStatus, Guard, Redlock};
 use rslock::{Lock, LockError, LockManager};
 use tokio::time::timeout;
 
-use super::{Job, Peer};
+use super::{Job, LockLibrary};
 use crate::Outcome;
 use crate::clock::{Nanos, nanos, now};
-use crate::event::Answer;
+use crate::event::DenialReason;
 
 /// A client of one library. Clones share connections.
 #[derive(Clone)]
@@ -27,9 +27,9 @@ pub(crate) enum Held {
 impl Subject {
     pub(crate) fn start(job: &Job) -> Outcome<Self> {
         let admission = match job.peer {
-            Peer::Guarded => Admission::On,
-            Peer::Off => Admission::Off,
-            Peer::Rslock => {
+            LockLibrary::WithAdmission => Admission::On,
+            LockLibrary::WithoutAdmission => Admission::Off,
+            LockLibrary::Rslock => {
                 let mut manager = LockManager::new(job.instances.clone());
                 manager.set_retry(1, Duration::from_millis(10));
                 return Ok(Self::Rslock(manager));
@@ -44,7 +44,7 @@ impl Subject {
     }
 
     /// Tries once.
-    pub(crate) async fn acquire(&self, resource: &str, ttl: Duration) -> Result<Held, (Answer, String)> {
+    pub(crate) async fn acquire(&self, resource: &str, ttl: Duration) -> Result<Held, (DenialReason, String)> {
         match self {
             Self::Ours(redlock) => match redlock.lock(resource).try_acquire().await {
                 Ok(guard) => Ok(Held::Ours(Box::new(guard))),
@@ -55,9 +55,9 @@ impl Subject {
                 match timeout(Duration::from_secs(3), manager.lock(resource, ttl)).await {
                     Ok(Ok(lock)) => Ok(Held::rslock(manager, lock, asked, ttl)),
                     // It cannot tell "somebody holds it" from "too few answered".
-                    Ok(Err(error @ LockError::Unavailable)) => Err((Answer::Held, error.to_string())),
-                    Ok(Err(error)) => Err((Answer::Failed, error.to_string())),
-                    Err(_) => Err((Answer::Failed, "no answer for 3 s".to_owned())),
+                    Ok(Err(error @ LockError::Unavailable)) => Err((DenialReason::Held, error.to_string())),
+                    Ok(Err(error)) => Err((DenialReason::Failed, error.to_string())),
+                    Err(_) => Err((DenialReason::Failed, "no answer for 3 s".to_owned())),
                 }
             }
         }
@@ -76,10 +76,10 @@ impl Subject {
     }
 }
 
-const fn answer(error: &AcquireError) -> Answer {
+const fn answer(error: &AcquireError) -> DenialReason {
     match error {
-        AcquireError::Contended(_) | AcquireError::SplitVote(_) | AcquireError::StaleToken => Answer::Held,
-        _ => Answer::Failed,
+        AcquireError::Contended(_) | AcquireError::SplitVote(_) | AcquireError::StaleToken => DenialReason::Held,
+        _ => DenialReason::Failed,
     }
 }
 

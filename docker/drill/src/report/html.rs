@@ -1,7 +1,7 @@
 //! The page: a table of results, then a timeline of each. It needs nothing but itself.
 
 use super::timeline::{CLIENTS, STATES, draw, escape};
-use super::{Report, Result, Verdict};
+use super::{Report, ScenarioOutcome, ScenarioReport};
 use crate::check::Phase;
 
 const STYLE: &str = "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1080px;color:#222}\
@@ -14,11 +14,11 @@ const STYLE: &str = "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:10
 pub(crate) fn page(report: &Report) -> String {
     let rows: String = report.results.iter().enumerate().map(|(index, result)| row(index, result)).collect();
     let sections: String = report.results.iter().enumerate().map(|(index, result)| section(index, result)).collect();
-    let had_controls = report.results.iter().any(|result| result.verdict == Verdict::Caught);
+    let had_controls = report.results.iter().any(|result| result.verdict == ScenarioOutcome::Caught);
     let (class, said) = match report.is_good() {
         true if had_controls => ("good", "Nothing was violated that must hold, and every control was caught."),
         true => ("good", "Nothing was violated that must hold. No control was run."),
-        false if report.results.iter().any(|result| result.verdict == Verdict::Violated) => {
+        false if report.results.iter().any(|result| result.verdict == ScenarioOutcome::Violated) => {
             ("violated", "A guarantee was VIOLATED.")
         }
         false => ("blind", "A control found no violation: the checker or the scenario is broken."),
@@ -63,7 +63,7 @@ fn versions(report: &Report) -> String {
     format!("redquorum {}, {}, {}", report.version, servers.join(", "), report.versions)
 }
 
-fn row(index: usize, result: &Result) -> String {
+fn row(index: usize, result: &ScenarioReport) -> String {
     let availability = &result.availability;
     format!(
         "<tr><td><a href=\"#{index}\">{}</a><td class=\"l\">{}<td class=\"l\">{}<td class=\"l {class}\">{}<td>{}<td>{}\
@@ -90,7 +90,7 @@ fn share(phase: &Phase) -> String {
     phase.share.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0))
 }
 
-fn section(index: usize, result: &Result) -> String {
+fn section(index: usize, result: &ScenarioReport) -> String {
     let shown = result.violations.iter().take(5);
     let mut found: String = shown
         .map(|violation| format!("<p class=\"found\">{}: {}</p>", violation.rule, escape(&violation.text)))

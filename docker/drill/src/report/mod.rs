@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::check::{Availability, Lease, Marks, Violation};
-use crate::client::Peer;
-use crate::event::{Event, What};
+use crate::check::{Availability, ObservedLease, PhaseBounds, Violation};
+use crate::client::LockLibrary;
+use crate::event::{Event, EventKind};
 use crate::options::Options;
-use crate::scenario::{Act, Scenario, Shows};
+use crate::scenario::{Action, Expectation, Scenario};
 use crate::stage::Server;
 
 mod html;
@@ -15,7 +15,7 @@ mod timeline;
 
 /// One scenario with one library on one server.
 #[derive(Debug, Serialize)]
-pub(crate) struct Result {
+pub(crate) struct ScenarioReport {
     pub(crate) scenario: &'static str,
     pub(crate) about: &'static str,
     /// What was done before the clients worked.
@@ -23,7 +23,7 @@ pub(crate) struct Result {
     pub(crate) server: &'static str,
     pub(crate) server_version: String,
     pub(crate) peer: &'static str,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: ScenarioOutcome,
     pub(crate) violations: Vec<Violation>,
     /// Whether what the scenario is to show was seen; with guards on only.
     pub(crate) shown: Option<bool>,
@@ -31,16 +31,16 @@ pub(crate) struct Result {
     pub(crate) grants: usize,
     pub(crate) losses: usize,
     pub(crate) refused_writes: usize,
-    pub(crate) marks: Marks,
+    pub(crate) marks: PhaseBounds,
     #[serde(skip)]
-    pub(crate) leases: Vec<Lease>,
+    pub(crate) leases: Vec<ObservedLease>,
     #[serde(skip)]
     pub(crate) history: Vec<Event>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
+pub(crate) enum ScenarioOutcome {
     /// Nothing was violated, as it must be.
     Good,
     /// Something was violated that must not be.
@@ -57,41 +57,41 @@ pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) versions: String,
     pub(crate) version: &'static str,
-    pub(crate) results: Vec<Result>,
+    pub(crate) results: Vec<ScenarioReport>,
 }
 
-impl Result {
+impl ScenarioReport {
     #[expect(clippy::too_many_arguments, reason = "made in one place")]
     pub(crate) fn new(
         scenario: Scenario,
         server: Server,
-        peer: Peer,
-        marks: Marks,
+        peer: LockLibrary,
+        marks: PhaseBounds,
         availability: Availability,
         violations: Vec<Violation>,
-        leases: Vec<Lease>,
+        leases: Vec<ObservedLease>,
         history: Vec<Event>,
     ) -> Self {
         let expected = scenario.violated_by.contains(&peer);
         let verdict = match (violations.is_empty(), expected) {
-            (true, false) => Verdict::Good,
-            (false, true) => Verdict::Caught,
-            (true, true) => Verdict::Blind,
+            (true, false) => ScenarioOutcome::Good,
+            (false, true) => ScenarioOutcome::Caught,
+            (true, true) => ScenarioOutcome::Blind,
             // Nobody claims that a control survives the other scenarios.
-            (false, false) if peer == Peer::Guarded => Verdict::Violated,
-            (false, false) => Verdict::Caught,
+            (false, false) if peer == LockLibrary::WithAdmission => ScenarioOutcome::Violated,
+            (false, false) => ScenarioOutcome::Caught,
         };
         let refused_writes =
-            history.iter().filter(|event| matches!(event.what, What::Write { accepted: false, .. })).count();
-        let server_version = history.iter().find_map(|event| match &event.what {
-            What::Server { version } => Some(version.clone()),
+            history.iter().filter(|event| matches!(event.kind, EventKind::Write { accepted: false, .. })).count();
+        let server_version = history.iter().find_map(|event| match &event.kind {
+            EventKind::Server { version } => Some(version.clone()),
             _ => None,
         });
         let server_version = server_version.unwrap_or_default();
         let mut result = Self {
             scenario: scenario.name,
             about: scenario.about,
-            prepared: scenario.prepare.iter().map(Act::text).collect(),
+            prepared: scenario.prepare.iter().map(Action::text).collect(),
             server: server.program(),
             server_version,
             peer: peer.name(),
@@ -106,28 +106,28 @@ impl Result {
             leases,
             history,
         };
-        result.shown = (peer == Peer::Guarded).then(|| result.shows(scenario.shows));
+        result.shown = (peer == LockLibrary::WithAdmission).then(|| result.shows(scenario.shows));
         result
     }
 
     /// Whether what the scenario is to show was seen.
-    fn shows(&self, shows: Shows) -> bool {
+    fn shows(&self, shows: Expectation) -> bool {
         let Availability { before, during, recovery_ms, .. } = &self.availability;
         before.granted > 0
             && match shows {
-                Shows::Available => during.granted > 0 && recovery_ms.is_some(),
+                Expectation::Available => during.granted > 0 && recovery_ms.is_some(),
                 // A round of the instant before may still be won.
-                Shows::FailsFast => {
+                Expectation::FailsFast => {
                     let later = self.marks.fault + 500 * crate::clock::MILLI;
                     let none = !self.leases.iter().any(|lease| (later..self.marks.healed).contains(&lease.from));
                     none && during.failed > 0 && during.slowest_failure_ms < 1_000.0 && recovery_ms.is_some()
                 }
-                Shows::RefusedWrite => self.refused_writes > 0,
-                Shows::KeepsHolding => {
-                    let held = |lease: &&Lease| lease.resource == "held" && lease.from < self.marks.fault;
+                Expectation::RefusedWrite => self.refused_writes > 0,
+                Expectation::KeepsHolding => {
+                    let held = |lease: &&ObservedLease| lease.resource == "held" && lease.from < self.marks.fault;
                     self.leases.iter().rfind(held).is_some_and(|lease| lease.to > self.marks.healed)
                 }
-                Shows::Safety => true,
+                Expectation::Safety => true,
             }
     }
 
@@ -159,7 +159,7 @@ impl Result {
     }
 }
 
-impl Verdict {
+impl ScenarioOutcome {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -183,19 +183,19 @@ impl Report {
 
     /// Whether nothing was violated that must not be, and every control was caught.
     pub(crate) fn is_good(&self) -> bool {
-        !self.results.iter().any(|result| matches!(result.verdict, Verdict::Violated | Verdict::Blind))
+        !self.results.iter().any(|result| matches!(result.verdict, ScenarioOutcome::Violated | ScenarioOutcome::Blind))
     }
 
     pub(crate) fn summary(&self) -> String {
         let count = |verdict| self.results.iter().filter(|result| result.verdict == verdict).count();
         let mut text = format!(
             "{} good, {} violated, {} controls caught, {} controls in which the checker found nothing\n",
-            count(Verdict::Good),
-            count(Verdict::Violated),
-            count(Verdict::Caught),
-            count(Verdict::Blind)
+            count(ScenarioOutcome::Good),
+            count(ScenarioOutcome::Violated),
+            count(ScenarioOutcome::Caught),
+            count(ScenarioOutcome::Blind)
         );
-        for result in self.results.iter().filter(|result| result.verdict == Verdict::Violated) {
+        for result in self.results.iter().filter(|result| result.verdict == ScenarioOutcome::Violated) {
             for violation in &result.violations {
                 text.push_str(&format!(
                     "{} on {}: {}: {}\n",
@@ -210,7 +210,7 @@ impl Report {
         std::fs::create_dir_all(dir)?;
         std::fs::write(format!("{dir}/report.json"), serde_json::to_string_pretty(self)?)?;
         for result in &self.results {
-            let lines: std::result::Result<Vec<String>, _> = result.history.iter().map(serde_json::to_string).collect();
+            let lines: Result<Vec<String>, _> = result.history.iter().map(serde_json::to_string).collect();
             std::fs::write(format!("{dir}/{}.jsonl", result.file()), lines?.join("\n"))?;
         }
         for result in &self.results {

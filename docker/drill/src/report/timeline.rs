@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Result;
-use crate::check::Lease;
+use super::ScenarioReport;
+use crate::check::ObservedLease;
 use crate::clock::{Nanos, SECOND};
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 use crate::scenario::INSTANCES;
 
 const LEFT: f64 = 70.0;
@@ -44,7 +44,7 @@ struct Canvas {
 }
 
 /// A drawing that stands by itself, also outside the page.
-pub(crate) fn draw(result: &Result) -> String {
+pub(crate) fn draw(result: &ScenarioReport) -> String {
     let (start, end) = span(result);
     let seconds = seconds(end.saturating_sub(start)).max(1.0);
     let per_second = (900.0 / seconds).max(18.0);
@@ -75,7 +75,7 @@ pub(crate) fn draw(result: &Result) -> String {
 }
 
 /// A second before the fault is enough of the time before.
-fn span(result: &Result) -> (Nanos, Nanos) {
+fn span(result: &ScenarioReport) -> (Nanos, Nanos) {
     let from = result.marks.fault.saturating_sub(2 * SECOND).max(result.marks.start);
     (from, result.marks.end.max(from + SECOND))
 }
@@ -85,7 +85,7 @@ impl Canvas {
         LEFT + seconds(at.clamp(self.start, self.end).saturating_sub(self.start)) * self.per_second
     }
 
-    fn phases(&mut self, result: &Result, rows: usize) {
+    fn phases(&mut self, result: &ScenarioReport, rows: usize) {
         let (from, to) = (self.x(result.marks.fault), self.x(result.marks.healed));
         self.put(format_args!(
             "<rect x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"#f6f1e7\"/>",
@@ -104,7 +104,7 @@ impl Canvas {
         }
         let mut free = [0.0_f64; 2];
         for event in &result.history {
-            let What::Step { text } = &event.what else { continue };
+            let EventKind::Step { text } = &event.kind else { continue };
             if event.at < self.start {
                 continue;
             }
@@ -144,12 +144,12 @@ impl Canvas {
     }
 
     /// Losses, refused writes and violations of a resource.
-    fn marks(&mut self, row: usize, resource: &str, result: &Result) {
+    fn marks(&mut self, row: usize, resource: &str, result: &ScenarioReport) {
         for lease in result.leases.iter().filter(|lease| lease.lost && lease.resource == resource) {
             self.mark(row, lease.to, "#444", "\u{25c6}", &format!("{} lost it", lease.client));
         }
         for event in &result.history {
-            if let What::Write { resource: of, client, accepted: false, .. } = &event.what
+            if let EventKind::Write { resource: of, client, accepted: false, .. } = &event.kind
                 && of == resource
             {
                 self.mark(row, event.at, "#7a1fa2", "\u{2715}", &format!("a late write of {client} was refused"));
@@ -175,7 +175,7 @@ impl Canvas {
     }
 }
 
-fn holding(row: usize, lease: &Lease, end: Nanos) -> Bar<'static> {
+fn holding(row: usize, lease: &ObservedLease, end: Nanos) -> Bar<'static> {
     let color = CLIENTS.iter().find(|(name, _)| *name == lease.client).map_or("#777", |(_, color)| color);
     let token = lease.token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
     let title = format!("{}, {:.0} ms, {token}", lease.client, seconds(lease.to - lease.from) * 1000.0);
@@ -189,7 +189,7 @@ fn states(history: &[Event], end: Nanos) -> Vec<Bar<'static>> {
     let mut current: Vec<(Nanos, String)> = vec![(0, "up".to_owned()); INSTANCES];
     let mut bars = Vec::new();
     for event in history {
-        let What::Instance { instance, state } = &event.what else { continue };
+        let EventKind::Instance { instance, state } = &event.kind else { continue };
         let Some(now) = current.get_mut(*instance) else { continue };
         if state == "mended" && now.1 != "cut" {
             continue;
@@ -213,7 +213,7 @@ fn quarantines(history: &[Event], end: Nanos) -> Vec<Bar<'static>> {
     let mut bars = Vec::new();
     let mut add = |row, from, to| bars.push(Bar { inset: 4.0, ..state_bar(row, from, to, "quarantine") });
     for event in history {
-        let What::Seen { instance, state } = &event.what else { continue };
+        let EventKind::Seen { instance, state } = &event.kind else { continue };
         let key = (*instance, event.who.as_str());
         if state == "quarantine" {
             since.entry(key).or_insert(event.at);

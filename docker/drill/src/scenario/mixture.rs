@@ -4,7 +4,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::{Act, Number, Scenario, Setup, Shows, Way};
+use super::{Action, CutKind, Expectation, Number, Scenario, Setup};
 use crate::client::Role::{Careless, Holder, Rival, Worker};
 
 const SOME: &[&[Number]] = &[&[1], &[2], &[3], &[4], &[5], &[1, 4], &[2, 5], &[3, 4], &[1, 2, 3], &[3, 4, 5]];
@@ -13,7 +13,7 @@ const CLIENTS: &[&[Number]] = &[&[1], &[2], &[3], &[1, 2], &[1, 2, 3]];
 
 const EVERYONE: &[Number] = &[1, 2, 3];
 
-const WAYS: &[Way] = &[Way::Lost, Way::Refused, Way::Requests, Way::Replies, Way::Lossy];
+const WAYS: &[CutKind] = &[CutKind::Lost, CutKind::Refused, CutKind::Requests, CutKind::Replies, CutKind::Lossy];
 
 pub(crate) const MIXTURE: Scenario = Scenario {
     name: "mixture",
@@ -24,12 +24,12 @@ pub(crate) const MIXTURE: Scenario = Scenario {
     steps: &[],
     seconds: 0.0,
     violated_by: &[],
-    shows: Shows::Safety,
+    shows: Expectation::Safety,
     quick: true,
 };
 
 /// The steps of a mixture; the same for the same seed.
-pub(crate) fn mixture(seconds: f64, seed: u64) -> (Scenario, Vec<(f64, Act)>) {
+pub(crate) fn mixture(seconds: f64, seed: u64) -> (Scenario, Vec<(f64, Action)>) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut steps = Vec::new();
     let mut at = 2.0;
@@ -38,7 +38,7 @@ pub(crate) fn mixture(seconds: f64, seed: u64) -> (Scenario, Vec<(f64, Act)>) {
         let (begin, end) = fault(&mut random);
         // A clock jumps alone, when all are connected: one who connects only after the jump cannot notice it
         // (docs/safety.md). A client that hangs cannot be told to cut its links.
-        let alone = matches!(begin, Act::Clock(..) | Act::PauseClient(_));
+        let alone = matches!(begin, Action::Clock(..) | Action::PauseClient(_));
         at += if alone { 2.5 } else { 0.0 };
         steps.push((at, begin));
         if !alone && random.random_bool(0.3) {
@@ -49,37 +49,37 @@ pub(crate) fn mixture(seconds: f64, seed: u64) -> (Scenario, Vec<(f64, Act)>) {
         steps.push((at + lasts, end));
         at += lasts + random.random_range(0.5..4.0);
     }
-    steps.push((at, Act::Heal));
+    steps.push((at, Action::Heal));
     steps.sort_by(|a, b| a.0.total_cmp(&b.0));
     (Scenario { seconds, ..MIXTURE }, steps)
 }
 
 /// A fault and what ends it.
-fn fault(random: &mut Xoshiro256PlusPlus) -> (Act, Act) {
+fn fault(random: &mut Xoshiro256PlusPlus) -> (Action, Action) {
     let some = pick(random, SOME);
     match random.random_range(0..12) {
-        0 => (Act::Kill(some), Act::Start(some)),
-        1 => (Act::Restart(some), Act::Heal),
-        2 => (Act::Pause(some), Act::Resume(some)),
-        3 => (Act::Flush(some), Act::Heal),
-        4 => (Act::Fill(some), Act::Drain(some)),
-        5 => (Act::Slow(some, random.random_range(5..150)), Act::Slow(some, 0)),
+        0 => (Action::Kill(some), Action::Start(some)),
+        1 => (Action::Restart(some), Action::Heal),
+        2 => (Action::Pause(some), Action::Resume(some)),
+        3 => (Action::Flush(some), Action::Heal),
+        4 => (Action::Fill(some), Action::Drain(some)),
+        5 => (Action::Slow(some, random.random_range(5..150)), Action::Slow(some, 0)),
         6 => {
             let one = pick(random, SOME.get(..5).unwrap_or(SOME));
-            (Act::Clock(one, *[-60, 5, 60].choose(random).unwrap_or(&60)), Act::Heal)
+            (Action::Clock(one, *[-60, 5, 60].choose(random).unwrap_or(&60)), Action::Heal)
         }
         7 => {
             let client = random.random_range(1..=EVERYONE.len());
-            (Act::PauseClient(client), Act::ResumeClient(client))
+            (Action::PauseClient(client), Action::ResumeClient(client))
         }
-        8 => (Act::RestartClient(random.random_range(1..=EVERYONE.len())), Act::Heal),
+        8 => (Action::RestartClient(random.random_range(1..=EVERYONE.len())), Action::Heal),
         _ => link_fault(random),
     }
 }
 
-fn link_fault(random: &mut Xoshiro256PlusPlus) -> (Act, Act) {
-    let way = *WAYS.choose(random).unwrap_or(&Way::Lost);
-    (Act::Cut(pick(random, CLIENTS), pick(random, SOME), way), Act::Mend(EVERYONE))
+fn link_fault(random: &mut Xoshiro256PlusPlus) -> (Action, Action) {
+    let way = *WAYS.choose(random).unwrap_or(&CutKind::Lost);
+    (Action::Cut(pick(random, CLIENTS), pick(random, SOME), way), Action::Mend(EVERYONE))
 }
 
 fn pick(random: &mut Xoshiro256PlusPlus, from: &'static [&'static [Number]]) -> &'static [Number] {

@@ -6,7 +6,7 @@ mod table;
 pub(crate) use mixture::mixture;
 pub(crate) use table::SCENARIOS;
 
-use crate::client::{Peer, Role};
+use crate::client::{LockLibrary, Role};
 
 /// Instances and clients are counted from 1, as people do.
 pub(crate) type Number = usize;
@@ -24,15 +24,15 @@ pub(crate) struct Scenario {
     /// What is unusual about the instances.
     pub(crate) setup: Setup,
     /// What is done before the clients work.
-    pub(crate) prepare: &'static [Act],
+    pub(crate) prepare: &'static [Action],
     /// What is done, and after how many seconds of work. The first is the fault, the last heals it.
-    pub(crate) steps: &'static [(f64, Act)],
+    pub(crate) steps: &'static [(f64, Action)],
     /// How long the clients work, in seconds.
     pub(crate) seconds: f64,
     /// With whom it must find a violation, or the checker is broken.
-    pub(crate) violated_by: &'static [Peer],
+    pub(crate) violated_by: &'static [LockLibrary],
     /// What else is to be seen with guards on.
-    pub(crate) shows: Shows,
+    pub(crate) shows: Expectation,
     /// Whether the short run has it.
     pub(crate) quick: bool,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Setup {
 
 /// What is to be seen with guards on, besides that nothing is violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shows {
+pub(crate) enum Expectation {
     /// Locks are granted while the fault is there.
     Available,
     /// Nothing is granted then, tries fail fast and name the causes, and it recovers.
@@ -68,7 +68,7 @@ pub(crate) enum Shows {
 
 /// What a drill can do. Lists are numbers of instances or clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     /// SIGKILL.
     Kill(&'static [Number]),
     /// Started again, with an empty memory.
@@ -85,7 +85,7 @@ pub(crate) enum Act {
     Fill(&'static [Number]),
     Drain(&'static [Number]),
     /// The links from clients to instances.
-    Cut(&'static [Number], &'static [Number], Way),
+    Cut(&'static [Number], &'static [Number], CutKind),
     /// All that the packet filters of these clients do ends.
     Mend(&'static [Number]),
     /// Replies of these instances, through their proxies, take so many milliseconds longer, each way.
@@ -105,7 +105,7 @@ pub(crate) enum Act {
 
 /// How a link is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CutKind {
     /// Every packet is lost.
     Lost,
     /// Connections are refused at once.
@@ -118,7 +118,7 @@ pub(crate) enum Way {
     Lossy,
 }
 
-impl Act {
+impl Action {
     /// One line for the timeline.
     pub(crate) fn text(&self) -> String {
         match self {

@@ -1,13 +1,13 @@
 //! The scenarios. A new one is a new entry here; see docs/drills.md.
 
-use super::Act::{
+use super::Action::{
     Clock, Cut, Drain, Fill, Flush, Heal, Kill, KillClient, Mend, Pause, PauseClient, Promote, Restart, Resume,
     ResumeClient, Slow, Stale, Start,
 };
-use super::Shows::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety};
-use super::Way::{Lossy, Lost, Refused, Replies, Requests};
-use super::{Scenario, Setup, Shows};
-use crate::client::Peer::{Guarded, Off, Rslock};
+use super::CutKind::{Lossy, Lost, Refused, Replies, Requests};
+use super::Expectation::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety};
+use super::{Expectation, Scenario, Setup};
+use crate::client::LockLibrary::{Rslock, WithAdmission, WithoutAdmission};
 use crate::client::Role::{self, Careless, Holder, Rival, Worker};
 
 /// Three clients with everything to do.
@@ -17,7 +17,7 @@ const CROWD: &[&[Role]] = &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worke
 const PIVOT: &[&[Role]] = &[&[Holder], &[Rival], &[Worker]];
 
 /// The holder has 1, 2 and 3, the rival 3, 4 and 5.
-const PIVOT_CUTS: &[super::Act] = &[Cut(&[1], &[4, 5], Refused), Cut(&[2], &[1, 2], Refused)];
+const PIVOT_CUTS: &[super::Action] = &[Cut(&[1], &[4, 5], Refused), Cut(&[2], &[1, 2], Refused)];
 
 const BASE: Scenario = Scenario {
     name: "",
@@ -35,15 +35,20 @@ const BASE: Scenario = Scenario {
 const fn crowd(
     name: &'static str,
     about: &'static str,
-    shows: Shows,
+    shows: Expectation,
     seconds: f64,
-    steps: &'static [(f64, super::Act)],
+    steps: &'static [(f64, super::Action)],
 ) -> Scenario {
     Scenario { name, about, shows, seconds, steps, ..BASE }
 }
 
-const fn pivot(name: &'static str, about: &'static str, steps: &'static [(f64, super::Act)], quick: bool) -> Scenario {
-    let violated_by = &[Off, Rslock];
+const fn pivot(
+    name: &'static str,
+    about: &'static str,
+    steps: &'static [(f64, super::Action)],
+    quick: bool,
+) -> Scenario {
+    let violated_by = &[WithoutAdmission, Rslock];
     Scenario { name, about, steps, violated_by, quick, clients: PIVOT, prepare: PIVOT_CUTS, seconds: 9.0, ..BASE }
 }
 
@@ -109,7 +114,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         setup: Setup::Replica,
-        violated_by: &[Guarded, Off, Rslock],
+        violated_by: &[WithAdmission, WithoutAdmission, Rslock],
         ..pivot(
             "split-brain",
             "one address leads to the old master for one client and to the promoted replica for the other: a majority is not enough",

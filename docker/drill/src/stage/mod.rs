@@ -1,6 +1,6 @@
 //! One scenario on the engine: instances, clients and a referee are started, broken, and their logs collected.
 
-mod act;
+mod action;
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use futures_util::future::try_join_all;
 use tokio::time::sleep;
 
 use crate::Outcome;
-use crate::client::{Job, Peer};
+use crate::client::{Job, LockLibrary};
 use crate::clock::{nanos, now};
 use crate::docker::{Engine, Spec, wait_until};
-use crate::event::{Event, What, parse};
+use crate::event::{Event, EventKind, parse};
 use crate::referee;
-use crate::scenario::{Act, INSTANCES, Scenario, Setup};
+use crate::scenario::{Action, INSTANCES, Scenario, Setup};
 
 /// Of every lock; small, because a scenario waits for it several times.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ pub(crate) struct Stage<'a> {
     engine: &'a Engine,
     scenario: &'a Scenario,
     server: Server,
-    peer: Peer,
+    peer: LockLibrary,
     /// What the drill itself did.
     log: Vec<Event>,
 }
@@ -54,9 +54,9 @@ pub(crate) struct Stage<'a> {
 pub(crate) async fn play(
     engine: &Engine,
     scenario: &Scenario,
-    steps: &[(f64, Act)],
+    steps: &[(f64, Action)],
     server: Server,
-    peer: Peer,
+    peer: LockLibrary,
 ) -> Outcome<Vec<Event>> {
     let mut stage = Stage { engine, scenario, server, peer, log: Vec::new() };
     let played = stage.play(steps).await;
@@ -65,16 +65,16 @@ pub(crate) async fn play(
 }
 
 impl Stage<'_> {
-    async fn play(&mut self, steps: &[(f64, Act)]) -> Outcome<Vec<Event>> {
+    async fn play(&mut self, steps: &[(f64, Action)]) -> Outcome<Vec<Event>> {
         self.start_instances().await?;
         let version = self.engine.shell("i1", &format!("{} --version", self.server.program())).await?;
-        self.note(What::Server { version: version.split(" sha=").next().unwrap_or_default().to_owned() });
+        self.note(EventKind::Server { version: version.split(" sha=").next().unwrap_or_default().to_owned() });
         self.start_clients().await?;
         if self.scenario.setup == Setup::WrongAccess {
             self.state(&[4, 5], "wrong");
         }
-        for act in self.scenario.prepare {
-            self.act(act).await?;
+        for action in self.scenario.prepare {
+            self.act(action).await?;
         }
         let (engine, clients) = (self.engine, 1..=self.scenario.clients.len());
         try_join_all(clients.map(|client| async move { engine.shell(&client_name(client), "> /tmp/go").await }))
@@ -83,15 +83,15 @@ impl Stage<'_> {
         sleep(TTL + Duration::from_secs(1)).await;
         let start = now();
         let last = steps.len().saturating_sub(1);
-        for (index, (at, act)) in steps.iter().enumerate() {
+        for (index, (at, action)) in steps.iter().enumerate() {
             sleep_until(start, *at).await;
             if index == 0 {
-                self.note(What::Fault);
+                self.note(EventKind::Fault);
             }
             if index == last {
-                self.note(What::Healed);
+                self.note(EventKind::Healed);
             }
-            self.act(act).await?;
+            self.act(action).await?;
         }
         sleep_until(start, self.scenario.seconds).await;
         self.collect().await
@@ -198,8 +198,8 @@ impl Stage<'_> {
         matches!(self.scenario.setup, Setup::Replica | Setup::ReplicaSuperquorum)
     }
 
-    fn note(&mut self, what: What) {
-        self.log.push(Event { at: now(), who: "drill".to_owned(), what });
+    fn note(&mut self, kind: EventKind) {
+        self.log.push(Event { at: now(), who: "drill".to_owned(), kind });
     }
 }
 

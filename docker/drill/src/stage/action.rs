@@ -4,27 +4,27 @@ use futures_util::future::try_join_all;
 
 use super::{INSTANCE, REPLICA, Stage, client_name, host, instance_name};
 use crate::Outcome;
-use crate::event::What;
+use crate::event::EventKind;
 use crate::proxy::DELAY_FILE;
-use crate::scenario::{Act, Number, Way};
+use crate::scenario::{Action, CutKind, Number};
 
 impl Stage<'_> {
-    pub(super) async fn act(&mut self, act: &Act) -> Outcome {
-        if *act != Act::Heal {
-            self.note(What::Step { text: act.text() });
+    pub(super) async fn act(&mut self, action: &Action) -> Outcome {
+        if *action != Action::Heal {
+            self.note(EventKind::Step { text: action.text() });
         }
         let engine = self.engine;
-        match *act {
-            Act::Kill(who) => {
+        match *action {
+            Action::Kill(who) => {
                 self.state(who, "down");
                 each(who, |name| async move { engine.kill(&name).await }).await
             }
-            Act::Start(who) => {
+            Action::Start(who) => {
                 each(who, |name| async move { engine.start(&name).await }).await?;
                 self.state(who, "up");
                 Ok(())
             }
-            Act::Restart(who) => {
+            Action::Restart(who) => {
                 self.state(who, "down");
                 each(who, |name| async move {
                     engine.kill(&name).await?;
@@ -34,43 +34,43 @@ impl Stage<'_> {
                 self.state(who, "up");
                 Ok(())
             }
-            Act::Pause(who) => {
+            Action::Pause(who) => {
                 each(who, |name| async move { engine.pause(&name).await }).await?;
                 self.state(who, "hung");
                 Ok(())
             }
-            Act::Resume(who) => {
+            Action::Resume(who) => {
                 self.state(who, "up");
                 each(who, |name| async move { engine.unpause(&name).await }).await
             }
-            Act::Flush(who) => self.shell_each(who, "redis-cli flushall").await,
-            Act::Clock(who, by) => self.shell_each(who, &format!("echo {by} > /tmp/clock")).await,
-            Act::Fill(who) => {
+            Action::Flush(who) => self.shell_each(who, "redis-cli flushall").await,
+            Action::Clock(who, by) => self.shell_each(who, &format!("echo {by} > /tmp/clock")).await,
+            Action::Fill(who) => {
                 self.state(who, "full");
                 self.shell_each(who, "redis-cli config set maxmemory 1").await
             }
-            Act::Drain(who) => {
+            Action::Drain(who) => {
                 self.state(who, "up");
                 self.shell_each(who, "redis-cli config set maxmemory 0").await
             }
-            _ => self.act_on_links_and_clients(act).await,
+            _ => self.act_on_links_and_clients(action).await,
         }
     }
 
-    async fn act_on_links_and_clients(&mut self, act: &Act) -> Outcome {
+    async fn act_on_links_and_clients(&mut self, action: &Action) -> Outcome {
         let engine = self.engine;
-        match *act {
-            Act::Cut(clients, who, way) => {
+        match *action {
+            Action::Cut(clients, who, way) => {
                 self.state(who, "cut");
                 self.cut(clients, who, way).await
             }
-            Act::Mend(clients) => {
+            Action::Mend(clients) => {
                 let mend = "iptables -F";
                 try_join_all(clients.iter().map(|client| self.in_client(*client, mend.to_owned()))).await?;
                 self.state(&[1, 2, 3, 4, 5], "mended");
                 Ok(())
             }
-            Act::Slow(who, millis) => {
+            Action::Slow(who, millis) => {
                 self.state(who, if millis == 0 { "up" } else { "slow" });
                 let command = format!("echo {millis} > {DELAY_FILE}");
                 let command = command.as_str();
@@ -80,22 +80,22 @@ impl Stage<'_> {
                 };
                 try_join_all_silently(who.iter().map(slow)).await
             }
-            Act::Stale => self.shell("replica", format!("iptables -A INPUT -s {} -j DROP", self.master())).await,
-            Act::Promote(clients) => self.promote(clients).await,
-            Act::PauseClient(client) => {
+            Action::Stale => self.shell("replica", format!("iptables -A INPUT -s {} -j DROP", self.master())).await,
+            Action::Promote(clients) => self.promote(clients).await,
+            Action::PauseClient(client) => {
                 engine.pause(&client_name(client)).await?;
                 self.client(client, "hung");
                 Ok(())
             }
-            Act::ResumeClient(client) => {
+            Action::ResumeClient(client) => {
                 self.client(client, "up");
                 engine.unpause(&client_name(client)).await
             }
-            Act::KillClient(client) => {
+            Action::KillClient(client) => {
                 self.client(client, "down");
                 engine.kill(&client_name(client)).await
             }
-            Act::RestartClient(client) => {
+            Action::RestartClient(client) => {
                 self.client(client, "down");
                 engine.kill(&client_name(client)).await?;
                 engine.start(&client_name(client)).await
@@ -105,23 +105,23 @@ impl Stage<'_> {
     }
 
     /// The links are cut in the clients' own packet filters.
-    async fn cut(&self, clients: &[Number], who: &[Number], way: Way) -> Outcome {
+    async fn cut(&self, clients: &[Number], who: &[Number], way: CutKind) -> Outcome {
         let rules: Vec<String> = who.iter().flat_map(|number| self.rules(*number, way)).collect();
         let command = rules.join(" && ");
         try_join_all_silently(clients.iter().map(|client| self.in_client(*client, command.clone()))).await
     }
 
-    fn rules(&self, number: Number, way: Way) -> Vec<String> {
+    fn rules(&self, number: Number, way: CutKind) -> Vec<String> {
         let base = if self.scenario.setup == crate::scenario::Setup::Proxies { super::PROXY } else { INSTANCE };
         let address = self.engine.address(host(base, number));
         let (to, from) = (format!("iptables -A OUTPUT -d {address}"), format!("iptables -A INPUT -s {address}"));
         let some = "-m statistic --mode random --probability 0.2 -j DROP";
         match way {
-            Way::Lost => vec![format!("{to} -j DROP"), format!("{from} -j DROP")],
-            Way::Refused => vec![format!("{to} -p tcp -j REJECT --reject-with tcp-reset")],
-            Way::Requests => vec![format!("{to} -j DROP")],
-            Way::Replies => vec![format!("{from} -j DROP")],
-            Way::Lossy => vec![format!("{to} {some}"), format!("{from} {some}")],
+            CutKind::Lost => vec![format!("{to} -j DROP"), format!("{from} -j DROP")],
+            CutKind::Refused => vec![format!("{to} -p tcp -j REJECT --reject-with tcp-reset")],
+            CutKind::Requests => vec![format!("{to} -j DROP")],
+            CutKind::Replies => vec![format!("{from} -j DROP")],
+            CutKind::Lossy => vec![format!("{to} {some}"), format!("{from} {some}")],
         }
     }
 
@@ -156,12 +156,12 @@ impl Stage<'_> {
 
     pub(super) fn state(&mut self, who: &[Number], state: &str) {
         for instance in who {
-            self.note(What::Instance { instance: instance - 1, state: state.to_owned() });
+            self.note(EventKind::Instance { instance: instance - 1, state: state.to_owned() });
         }
     }
 
     fn client(&mut self, client: Number, state: &str) {
-        self.note(What::Client { client: client_name(client), state: state.to_owned() });
+        self.note(EventKind::Client { client: client_name(client), state: state.to_owned() });
     }
 }
 
