@@ -5,6 +5,7 @@
 
 mod docs;
 mod imports;
+mod references;
 mod shown;
 mod source;
 mod text;
@@ -82,6 +83,14 @@ fn no_file_is_longer_than_one_can_take_in() {
 #[test]
 fn nothing_is_left_undone_and_no_path_is_of_one_machine() {
     all(|_| true, text::check_words);
+}
+
+#[test]
+fn each_file_that_a_text_names_is_there() {
+    let names = references::names(&tree().unwrap());
+    // The checks' own examples are of files that are not there.
+    let is_read = |file: &File| file.path.ends_with(".md") || file.is_rust_in("") && !file.is_rust_in("tests/tidy/");
+    all(is_read, |file| references::check(file, &names));
 }
 
 #[test]
