@@ -15,9 +15,9 @@ pub(crate) type Metric = (&'static str, f64, &'static str);
 /// Names that a task uses in turn.
 const NAMES: usize = 64;
 
-/// How long stragglers may take to be released before what they left is counted. Well below the
+/// How long late grants may take to be released before what they left is counted. Well below the
 /// ttl, with which keys would go by themselves.
-const STRAGGLERS: Duration = Duration::from_millis(300);
+const LATE_GRANTS: Duration = Duration::from_millis(300);
 
 #[derive(Default)]
 struct Times {
@@ -104,7 +104,7 @@ async fn pair(subject: &Subject, name: &str) -> Outcome<[Duration; 2]> {
 
 fn keys_left(reachable: &[Server]) -> Outcome<usize> {
     let mut left = Ok(0);
-    wait_until(STRAGGLERS, || {
+    wait_until(LATE_GRANTS, || {
         left = reachable.iter().map(|server| server.keys().map(|keys| keys.len())).sum();
         !matches!(left, Ok(1..))
     });

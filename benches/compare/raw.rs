@@ -1,7 +1,7 @@
 //! The floor: what a quorum costs when nothing but the two commands is sent.
 //!
 //! `SET NX PX` to all instances at once, done at the third OK; a compare-and-delete script to all,
-//! done at the third reply. On each instance a release is sent after its acquire, and stragglers are
+//! done at the third reply. On each instance a release is sent after its acquire, and late replies are
 //! followed, so that nothing is left. No deadline, no validity, no token, no admission.
 
 use std::sync::Arc;

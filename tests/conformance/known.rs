@@ -9,7 +9,7 @@ use redquorum_testkit::{Program, Server};
 
 use crate::generate::{Key, Step, token, value};
 use crate::model::{Model, Told, wall_us};
-use crate::server::{Real, ways};
+use crate::server::{Real, executions};
 use crate::{TooSlow, part};
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub(crate) fn on_every_server(steps: &[Step]) -> Model {
         let mut real = Real::start(Server::start(&program).unwrap());
         let done = (0..5).find_map(|_| {
             real.reset(None);
-            let mut models: Vec<Model> = ways().iter().map(|_| Model::new(None)).collect();
+            let mut models: Vec<Model> = executions().iter().map(|_| Model::new(None)).collect();
             match part(&mut real, &mut models, &mut || steps.to_vec(), Instant::now()) {
                 Ok(_) => models.pop(),
                 Err(TooSlow) => None,

@@ -28,7 +28,7 @@ use redquorum::protocol::{Raw, Reply};
 use redquorum::testing::conformance::Content;
 use redquorum_testkit::{Program, Server};
 use seen::Seen;
-use server::{Real, Way, renewed, ways};
+use server::{Execution, Real, executions, renewed};
 
 const SEQUENCES: usize = 2_000;
 /// Sequences that are carried out side by side, so that one wait is enough for all. Fewer if the
@@ -126,7 +126,7 @@ pub(crate) fn part(
     steps: &mut dyn FnMut() -> Vec<Step>,
     since: Instant,
 ) -> Result<usize, TooSlow> {
-    let ways = ways();
+    let executions = executions();
     for model in &mut *models {
         model.now_is(Instant::now());
         for step in steps() {
@@ -134,27 +134,27 @@ pub(crate) fn part(
         }
     }
     // Each in the usual way and in one of the others, in turn.
-    let also = |sequence: usize| &ways[1 + sequence % (ways.len() - 1)];
-    let runs: Vec<(&Way, usize)> =
-        (0..models.len()).flat_map(|sequence| [(&ways[0], sequence), (also(sequence), sequence)]).collect();
+    let also = |sequence: usize| &executions[1 + sequence % (executions.len() - 1)];
+    let runs: Vec<(&Execution, usize)> =
+        (0..models.len()).flat_map(|sequence| [(&executions[0], sequence), (also(sequence), sequence)]).collect();
     let mut commands: Vec<Cmd> = Vec::new();
-    for (way, sequence) in &runs {
-        let namespace = way.namespace(*sequence);
+    for (execution, sequence) in &runs {
+        let namespace = execution.namespace(*sequence);
         let steps = models[*sequence].part().iter();
-        commands.extend(steps.flat_map(|(step, told)| way.commands(step, told.all_end(), &namespace)));
+        commands.extend(steps.flat_map(|(step, told)| execution.commands(step, told.all_end(), &namespace)));
     }
     let mut answers = real.send(&commands);
-    let namespaces: Vec<String> = runs.iter().map(|(way, sequence)| way.namespace(*sequence)).collect();
+    let namespaces: Vec<String> = runs.iter().map(|(execution, sequence)| execution.namespace(*sequence)).collect();
     let mut seen = real.look(&namespaces).into_iter();
     let count = real.count();
     if since.elapsed() > MOST {
         return Err(TooSlow);
     }
     let mut expected_count = 0;
-    for ((way, sequence), found) in runs.into_iter().zip(&mut seen) {
+    for ((execution, sequence), found) in runs.into_iter().zip(&mut seen) {
         let model = &mut models[sequence];
-        let at = format!("{:?}, {}", real.server, way.name);
-        check_replies(way, model, &mut answers, &at);
+        let at = format!("{:?}, {}", real.server, execution.name);
+        check_replies(execution, model, &mut answers, &at);
         let expected = model.contents();
         let other = Key::all().zip(expected.iter().zip(&found)).find(|(_, (a, b))| !same_content(a, b, MOST));
         if let Some((key, (expected, found))) = other {
@@ -167,11 +167,11 @@ pub(crate) fn part(
 }
 
 /// Compares the answers to the last part of a sequence.
-fn check_replies(way: &Way, model: &Model, answers: &mut IntoIter<Wire>, at: &str) {
+fn check_replies(execution: &Execution, model: &Model, answers: &mut IntoIter<Wire>, at: &str) {
     for (index, (step, told)) in model.part().iter().enumerate() {
         let difference = match (step, told) {
             (Step::Asks(asks, _), Told::Replies(expected)) => {
-                let raws = way.raws(asks, told.all_end(), answers);
+                let raws = execution.raws(asks, told.all_end(), answers);
                 let same = |(raw, expected): (&Raw, &Reply)| {
                     let tells_clock = matches!(raw.reply, Reply::Granted | Reply::Repaired);
                     let near = raw.instance_us.is_none_or(|us| us.abs_diff(model::wall_us()) < 10_000_000);

@@ -23,25 +23,25 @@ return seen";
 
 /// How the scripts are run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Way {
+pub(crate) struct Execution {
     pub(crate) name: &'static str,
     dialect: Dialect,
     together: bool,
 }
 
 /// All ways; they must not differ in anything.
-pub(crate) fn ways() -> Vec<Way> {
-    let way = |name, dialect, together| Way { name, dialect, together };
+pub(crate) fn executions() -> Vec<Execution> {
+    let execution = |name, dialect, together| Execution { name, dialect, together };
     vec![
-        way("one-by-one", Dialect::for_version(7), false),
-        way("together", Dialect::for_version(7), true),
-        way("without-shortcuts", Dialect::without_shortcuts(), false),
-        way("for-6.2", Dialect::for_version(6), false),
-        way("for-6.2-together", Dialect::for_version(6), true),
+        execution("one-by-one", Dialect::for_version(7), false),
+        execution("together", Dialect::for_version(7), true),
+        execution("without-shortcuts", Dialect::without_shortcuts(), false),
+        execution("for-6.2", Dialect::for_version(6), false),
+        execution("for-6.2-together", Dialect::for_version(6), true),
     ]
 }
 
-impl Way {
+impl Execution {
     /// Begins the keys of a sequence.
     pub(crate) fn namespace(&self, sequence: usize) -> String {
         format!("{}:{sequence}:", self.name)
@@ -110,8 +110,8 @@ impl Real {
     pub(crate) fn start(server: Server) -> Self {
         let connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
         let mut real = Self { server, connection };
-        for way in ways() {
-            way.dialect.load().exec(&mut real.connection).unwrap();
+        for execution in executions() {
+            execution.dialect.load().exec(&mut real.connection).unwrap();
         }
         real
     }

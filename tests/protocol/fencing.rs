@@ -42,7 +42,7 @@ impl Fake {
 }
 
 #[derive(Clone, Debug)]
-struct Flight {
+struct RoundInFlight {
     round: Round,
     value: u64,
     token: FencingToken,
@@ -52,7 +52,7 @@ struct Flight {
 
 #[derive(Clone, Debug, Default)]
 struct Client {
-    flight: Option<Flight>,
+    in_flight: Option<RoundInFlight>,
     holds: Option<u64>,
     seen: Option<FencingToken>,
 }
@@ -94,12 +94,12 @@ impl World {
         let quorum = Quorum::new(INSTANCES, VOTES).unwrap();
         let round = Round::acquire(quorum, Terms::new(TTL, 10_000).unwrap(), self.now);
         let unsent = InstanceSet::first(INSTANCES);
-        self.clients[client].flight = Some(Flight { round, value, token, unsent, repeated });
+        self.clients[client].in_flight = Some(RoundInFlight { round, value, token, unsent, repeated });
     }
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Begin(client) if self.clients[client].flight.is_none() && self.clients[client].holds.is_none() => {
+            Step::Begin(client) if self.clients[client].in_flight.is_none() && self.clients[client].holds.is_none() => {
                 self.values += 1;
                 self.begin(client, self.values, false);
             }
@@ -118,31 +118,31 @@ impl World {
     }
 
     fn deliver(&mut self, client: usize, instance: usize, answered: bool) {
-        let Some(mut flight) = self.clients[client].flight.take() else { return };
+        let Some(mut in_flight) = self.clients[client].in_flight.take() else { return };
         let id = InstanceId::new(instance);
-        if flight.unsent.contains(id) {
-            flight.unsent.remove(id);
-            let reply = self.fakes[instance].acquire(flight.value, flight.token, self.now);
+        if in_flight.unsent.contains(id) {
+            in_flight.unsent.remove(id);
+            let reply = self.fakes[instance].acquire(in_flight.value, in_flight.token, self.now);
             let reply = if answered { reply } else { Reply::Unknown(redquorum::Cause::TimedOut) };
-            flight.round.on_reply(id, reply, self.now);
+            in_flight.round.on_reply(id, reply, self.now);
         }
-        match flight.round.verdict(self.now) {
-            Verdict::Pending => self.clients[client].flight = Some(flight),
+        match in_flight.round.verdict(self.now) {
+            Verdict::Pending => self.clients[client].in_flight = Some(in_flight),
             Verdict::Won => {
-                self.tokens.push(flight.token);
-                self.clients[client].holds = Some(flight.value);
+                self.tokens.push(in_flight.token);
+                self.clients[client].holds = Some(in_flight.value);
             }
-            Verdict::Lost => self.lost(client, flight),
+            Verdict::Lost => self.lost(client, in_flight),
         }
     }
 
-    fn lost(&mut self, client: usize, flight: Flight) {
-        let seen = self.clients[client].seen.max(flight.round.highest_seen());
+    fn lost(&mut self, client: usize, in_flight: RoundInFlight) {
+        let seen = self.clients[client].seen.max(in_flight.round.highest_seen());
         self.clients[client].seen = seen;
-        if flight.round.stale().is_some() && !flight.repeated {
-            self.begin(client, flight.value, true);
+        if in_flight.round.stale().is_some() && !in_flight.repeated {
+            self.begin(client, in_flight.value, true);
         } else {
-            self.fakes.iter_mut().for_each(|fake| fake.release(flight.value));
+            self.fakes.iter_mut().for_each(|fake| fake.release(in_flight.value));
         }
     }
 
@@ -150,7 +150,7 @@ impl World {
     fn may_forget(&self, instance: usize) -> bool {
         let knows = |fake: &Fake| fake.token >= self.tokens.last().copied();
         let others = self.fakes.iter().enumerate().filter(|(index, fake)| *index != instance && knows(fake)).count();
-        let flights = self.clients.iter().filter_map(|client| client.flight.as_ref());
+        let flights = self.clients.iter().filter_map(|client| client.in_flight.as_ref());
         others + VOTES > INSTANCES && flights.count() == 0
     }
 }

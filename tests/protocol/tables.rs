@@ -5,14 +5,14 @@ use redquorum::protocol::{InstanceId, Instant, Lease, Quorum, Round, Verdict};
 use crate::support::{ALL, Kind, START, at, every_word, feed, just_before, terms};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
+enum RequestKind {
     Acquire,
     /// Of a lease that is valid until 500 ms after the start.
     Extend,
     Release,
 }
 
-impl Aim {
+impl RequestKind {
     fn round(self, quorum: Quorum) -> Round {
         match self {
             Self::Acquire => Round::acquire(quorum, terms(), START),
@@ -47,15 +47,15 @@ fn rule(votes: usize, word: &[Kind], late: bool) -> Verdict {
 /// validity of an extend; past every validity.
 const READINGS: [Instant; 6] = [START, just_before(500), at(500), just_before(788), at(788), at(988)];
 
-fn check(aim: Aim, votes: usize, word: &[Kind]) {
+fn check(kind: RequestKind, votes: usize, word: &[Kind]) {
     let quorum = Quorum::new(word.len(), votes).unwrap();
     for now in READINGS {
-        let context = || format!("{aim:?}, {votes} votes, {word:?}, {now:?}");
-        let mut round = aim.round(quorum);
+        let context = || format!("{kind:?}, {votes} votes, {word:?}, {now:?}");
+        let mut round = kind.round(quorum);
         feed(&mut round, word, now);
-        let expected = rule(votes, word, aim.is_late(now));
+        let expected = rule(votes, word, kind.is_late(now));
         assert_eq!(round.verdict(now), expected, "{}", context());
-        if aim.is_late(now) && rule(votes, word, false) != Verdict::Lost {
+        if kind.is_late(now) && rule(votes, word, false) != Verdict::Lost {
             assert!(round.is_too_slow(), "the clock lost it: {}", context());
         }
         for id in InstanceId::all(word.len()) {
@@ -63,17 +63,17 @@ fn check(aim: Aim, votes: usize, word: &[Kind]) {
             assert_eq!(round.must_release().contains(id), kind != Kind::NotSent, "P5: {}", context());
             assert_eq!(round.granted().contains(id), kind == Kind::Granted, "P5: {}", context());
         }
-        if aim == Aim::Acquire {
+        if kind == RequestKind::Acquire {
             let token = redquorum::FencingToken::from_number(1).unwrap();
             let lease = Lease::from_won(&mut round, terms(), token, now);
             assert_eq!(lease.map(|lease| lease.valid_until()), (expected == Verdict::Won).then_some(at(988)));
         }
 
         // The same replies at once, looked at later: a verdict stays, what was open may be too late.
-        let mut round = aim.round(quorum);
+        let mut round = kind.round(quorum);
         feed(&mut round, word, START);
         let expected = match rule(votes, word, false) {
-            Verdict::Pending => rule(votes, word, aim.is_late(now)),
+            Verdict::Pending => rule(votes, word, kind.is_late(now)),
             decided => decided,
         };
         assert_eq!(round.verdict(now), expected, "looked at later: {}", context());
@@ -81,9 +81,9 @@ fn check(aim: Aim, votes: usize, word: &[Kind]) {
 }
 
 fn check_all(alphabet: &[Kind], instances: usize) {
-    for aim in [Aim::Acquire, Aim::Extend, Aim::Release] {
+    for kind in [RequestKind::Acquire, RequestKind::Extend, RequestKind::Release] {
         for votes in instances / 2 + 1..=instances {
-            every_word(alphabet, instances, |word| check(aim, votes, word));
+            every_word(alphabet, instances, |word| check(kind, votes, word));
         }
     }
 }
@@ -95,8 +95,8 @@ fn up_to_four_instances_decide_by_the_rule_whatever_they_reply() {
 
 #[test]
 fn five_instances_decide_by_the_rule_whatever_they_reply() {
-    for aim in [Aim::Acquire, Aim::Extend, Aim::Release] {
-        every_word(&ALL, 5, |word| check(aim, 3, word));
+    for kind in [RequestKind::Acquire, RequestKind::Extend, RequestKind::Release] {
+        every_word(&ALL, 5, |word| check(kind, 3, word));
     }
 }
 

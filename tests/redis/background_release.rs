@@ -40,7 +40,7 @@ fn an_instance_that_comes_back_loses_the_orphan() {
         let guard = held(&redlock, "orphan").await;
         assert!(eventually(PATIENCE, || fleet[0].keys().unwrap() == ["orphan"]).await);
         fleet[0].hang().unwrap();
-        // Once silence is known nothing more is sent: the release is owed.
+        // Once silence is known nothing more is sent: the release is pending.
         for _ in 0..400 {
             if !redlock.instances()[0].connected {
                 break;

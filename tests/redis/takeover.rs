@@ -12,7 +12,7 @@ use crate::support::{PATIENCE, TIMEOUT, builder_of, eventually, fleet_of, ms, on
 const TTL: Duration = ms(1_500);
 
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum TryEnd {
     Cancelled,
     TimesOut,
     Loses,
@@ -21,26 +21,32 @@ enum Way {
     GoesWithOthers,
 }
 
-const WAYS: [Way; 6] =
-    [Way::Cancelled, Way::TimesOut, Way::Loses, Way::MeetsHungInstances, Way::LosesItsConnections, Way::GoesWithOthers];
+const TRY_ENDS: [TryEnd; 6] = [
+    TryEnd::Cancelled,
+    TryEnd::TimesOut,
+    TryEnd::Loses,
+    TryEnd::MeetsHungInstances,
+    TryEnd::LosesItsConnections,
+    TryEnd::GoesWithOthers,
+];
 
 async fn try_of_me(redlock: &Redlock) -> Option<Guard> {
     redlock.lock("a").holder(Holder::from("me")).try_acquire().await.ok()
 }
 
 /// Makes the try of another client end in this way, and sets everything right again.
-async fn fail(way: Way, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) {
+async fn fail(end: TryEnd, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) {
     let each = |what: &dyn Fn(&Proxy)| proxies.iter().for_each(what);
-    match way {
-        Way::Cancelled => {
+    match end {
+        TryEnd::Cancelled => {
             each(&|proxy| proxy.delay(ms(0), ms(100)).unwrap());
             assert!(timeout(ms(50), try_of_me(redlock)).await.is_err());
         }
-        Way::TimesOut => {
+        TryEnd::TimesOut => {
             each(&|proxy| proxy.lose_replies().unwrap());
             assert!(try_of_me(redlock).await.is_none());
         }
-        Way::Loses => {
+        TryEnd::Loses => {
             // The lease rests on a bare quorum.
             for server in &fleet[3..] {
                 server.command(&["DEL", "a"]).unwrap();
@@ -48,13 +54,13 @@ async fn fail(way: Way, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) {
             proxies[2..].iter().for_each(|proxy| proxy.black_hole().unwrap());
             assert!(try_of_me(redlock).await.is_none());
         }
-        Way::MeetsHungInstances => {
+        TryEnd::MeetsHungInstances => {
             fleet[2..].iter().for_each(|server| server.hang().unwrap());
             assert!(try_of_me(redlock).await.is_none());
             fleet[2..].iter().for_each(|server| server.resume().unwrap());
         }
-        Way::LosesItsConnections => {
-            // The requests arrive; the releases find no connection and are owed.
+        TryEnd::LosesItsConnections => {
+            // The requests arrive; the releases find no connection and stay pending.
             each(&|proxy| proxy.delay(ms(0), ms(60)).unwrap());
             let cut = async {
                 sleep(ms(30)).await;
@@ -63,7 +69,7 @@ async fn fail(way: Way, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) {
             let (resumed, ()) = tokio::join!(try_of_me(redlock), cut);
             assert!(resumed.is_none());
         }
-        Way::GoesWithOthers => {
+        TryEnd::GoesWithOthers => {
             each(&|proxy| proxy.lose_replies().unwrap());
             let others = (0..40).map(|number| {
                 let redlock = redlock.clone();
@@ -81,14 +87,14 @@ async fn fail(way: Way, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) {
 }
 
 /// Tries all the time to get the lock for another, until it does.
-async fn nobody_else_gets_it(redlock: Redlock, lease: LeaseView, way: Way) {
+async fn nobody_else_gets_it(redlock: Redlock, lease: LeaseView, end: TryEnd) {
     while redlock.lock("a").try_acquire().await.is_err() {
         sleep(ms(10)).await;
     }
-    assert!(!lease.is_valid(), "{way:?}: two holders, for {:?} more", lease.remaining());
+    assert!(!lease.is_valid(), "{end:?}: two holders, for {:?} more", lease.remaining());
 }
 
-async fn carry_out(way: Way, program: &Program) {
+async fn carry_out(end: TryEnd, program: &Program) {
     let fleet = fleet_of(program, 5);
     let proxies: Vec<_> = fleet.iter().map(|server| Proxy::start(server).unwrap()).collect();
     let builder = || builder_of(&fleet).ttl(TTL).max_ttl(TTL);
@@ -97,9 +103,9 @@ async fn carry_out(way: Way, program: &Program) {
 
     let former = try_of_me(&one).await.unwrap();
     let lease = former.lease();
-    let others = tokio::spawn(nobody_else_gets_it(stranger, lease.clone(), way));
-    fail(way, &two, &fleet, &proxies).await;
-    assert!(lease.is_valid(), "{way:?}: this machine is too slow for the test");
+    let others = tokio::spawn(nobody_else_gets_it(stranger, lease.clone(), end));
+    fail(end, &two, &fleet, &proxies).await;
+    assert!(lease.is_valid(), "{end:?}: this machine is too slow for the test");
     assert!(eventually(PATIENCE, || !lease.is_valid()).await);
     drop(former);
     timeout(PATIENCE, others).await.unwrap().unwrap();
@@ -108,8 +114,8 @@ async fn carry_out(way: Way, program: &Program) {
 #[test]
 fn a_try_of_the_same_holder_that_is_not_won_lets_nobody_else_in() {
     on_each_kind(async |program| {
-        for way in WAYS {
-            carry_out(way, &program).await;
+        for end in TRY_ENDS {
+            carry_out(end, &program).await;
         }
     });
 }

@@ -1,4 +1,4 @@
-//! P5, P6: what may have been set is released, debts are kept and paid, a shutdown waits for them.
+//! P5, P6: what may have been set is released, also later; pending releases are sent again, and a shutdown waits for them.
 
 use redquorum::AcquireError;
 use redquorum::testing::{Hang, TestInstance};

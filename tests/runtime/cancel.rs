@@ -140,7 +140,7 @@ async fn nothing_is_left(behaviours: [Behaviour; 3], operation: Operation, drops
         instance.start();
         instance.resume();
     }
-    // The retry of an unpaid release: when its request has timed out, after a pause, one trip.
+    // The retry of a release that was not confirmed: when its request has timed out, after a pause, one trip.
     tokio::time::sleep(TIMEOUT + ms(100) + TRIP).await;
     assert!(cluster.keys().is_empty(), "{:?}: {context}", cluster.keys());
     assert_eq!(redlock.shutdown(secs(2)).await, Ok(()), "{context}");

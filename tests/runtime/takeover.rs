@@ -143,7 +143,7 @@ async fn a_try_of_the_same_holder_that_is_not_won_lets_nobody_else_in() {
     assert!(won > 100 && not_won > 400, "{won} and {not_won}");
 }
 
-/// Counter-example: the clean-up of each of them deleted what the one before had taken over.
+/// Counter-example: the release of each of them deleted what the one before had taken over.
 #[tokio::test(start_paused = true)]
 async fn tries_one_after_the_other_leave_the_lease_as_it_was() {
     let (cluster, one) = renewing(5);

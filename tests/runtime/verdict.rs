@@ -74,7 +74,7 @@ async fn a_silent_instance_is_asked_again_once_it_goes_on() {
     let (result, took) = timed(redlock.lock("a").try_acquire()).await;
     assert!(result.is_err() && took.is_zero());
     cluster.instances().for_each(redquorum::testing::TestInstance::resume);
-    // What it held back is carried out first; the releases that it still owes follow at once.
+    // What it held back is carried out first; the releases that are pending there follow at once.
     let (guard, took) = timed(redlock.lock("a").acquire()).await;
     assert!(guard.unwrap().is_valid());
     assert!(took <= ms(300), "{took:?}");

@@ -9,7 +9,7 @@ use crate::mutants::Mutant;
 
 /// What a client wants to have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct RecordWrite {
     pub(crate) found: Option<Arc<Record>>,
     pub(crate) identity: Identity,
     pub(crate) max_ttl_ms: u64,
@@ -45,7 +45,7 @@ impl Store {
         Answer::Record { record: self.record.clone() }
     }
 
-    fn write_record(&mut self, now_ms: u64, note: &Note) {
+    fn write_record(&mut self, now_ms: u64, note: &RecordWrite) {
         let stale_facts = self.is(Mutant::FreshByOldFacts) || self.is(Mutant::UptimeAlone);
         let vote_from_ms = match note.vote_from_ms {
             _ if note.origin == Origin::Opened => now_ms,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redquorum::protocol::{Facts, FencingToken, Record, Value};
 
-use crate::admission::Note;
+use crate::admission::RecordWrite;
 use crate::line::may_take_over;
 use crate::mutants::Mutant;
 
@@ -44,7 +44,7 @@ pub(crate) struct Request {
     pub(crate) retention_ms: u64,
     /// Something of its round that sets keys was sent more than once (release only).
     pub(crate) resent: bool,
-    pub(crate) note: Option<Note>,
+    pub(crate) note: Option<RecordWrite>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

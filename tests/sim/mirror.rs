@@ -10,7 +10,7 @@ use redquorum::protocol::{FencingToken, Identity, Instant, Origin, Record, Refus
 use redquorum::testing::conformance::{Admission, Ask, Content, Kind, Mirror, fence_of, former_of};
 use uuid::Uuid;
 
-use crate::admission::Note;
+use crate::admission::RecordWrite;
 use crate::client::translate;
 use crate::instance::{Answer, RESOURCES, Request, Script, Store, keys};
 use crate::rng::Rng;
@@ -120,7 +120,7 @@ impl Pair {
         } else {
             self.rng.pick(&[None, Some(&self.record)]).cloned().map(Arc::new)
         };
-        let note = Note {
+        let note = RecordWrite {
             identity: self.record.identity.clone(),
             max_ttl_ms: self.rng.pick(&[1, 101, 1_000]),
             origin: self.rng.pick(&[Origin::Blank, Origin::Waits, Origin::Opened]),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redquorum::protocol::{FencingToken, InstanceSet, Lease, RetryDelay, Round, Terms, Value, Verdict};
 use uuid::Uuid;
 
-use super::{Flight, Held, Purpose, Ticket};
+use super::{HeldLease, Purpose, RoundInFlight, Ticket};
 use crate::instance::Script;
 use crate::mutants::Mutant;
 use crate::scenario::{DRIFT_PPM, MS};
@@ -30,8 +30,14 @@ impl World {
         let terms = Terms::new(Duration::from_millis(ttl_ms), drift).expect("terms");
         let id = self.fresh_id();
         let value = self.draw_value(c, id);
-        let ticket =
-            Ticket { id, value, keys, late_extend: Cell::new(false), resent: Cell::new(false), paid: Cell::new(false) };
+        let ticket = Ticket {
+            id,
+            value,
+            keys,
+            late_extend: Cell::new(false),
+            resent: Cell::new(false),
+            released: Cell::new(false),
+        };
         let token = FencingToken::propose(wall_us, self.clients[c].last_token);
         self.clients[c].last_token = Some(token);
         let purpose = Purpose::Acquire { repeats: 0, before: InstanceSet::default() };
@@ -62,15 +68,16 @@ impl World {
         }
         let id = self.fresh_id();
         tell!(self, "client {c} acquires {:03b}, round {}, token {token}", ticket.keys, ticket.id);
-        let flight = Flight { id, purpose, round, started_at, terms, token, ticket, decided: false };
-        self.launch(c, flight, Script::Acquire);
+        let in_flight = RoundInFlight { id, purpose, round, started_at, terms, token, ticket, decided: false };
+        self.launch(c, in_flight, Script::Acquire);
     }
 
     pub(super) fn on_acquired(&mut self, c: usize, at: usize) {
         let now = self.client_now(c);
-        let flight = &self.clients[c].flights[at];
-        let (terms, token, ticket, before) = (flight.terms, flight.token, flight.ticket.clone(), flight.before());
-        let (mut round, decided_at) = self.deciding_round(c, at, flight.round.clone(), now);
+        let in_flight = &self.clients[c].rounds_in_flight[at];
+        let (terms, token, ticket, before) =
+            (in_flight.terms, in_flight.token, in_flight.ticket.clone(), in_flight.before());
+        let (mut round, decided_at) = self.deciding_round(c, at, in_flight.round.clone(), now);
         debug_assert_eq!(round.verdict(decided_at), Verdict::Won);
         let Some(lease) = Lease::from_won(&mut round, terms, token, decided_at) else { return };
         let lease = lease.also_asked(before);
@@ -84,7 +91,7 @@ impl World {
         tell!(self, "client {c} WON {:03b}, round {}, token {token}", ticket.keys, ticket.id);
         let is_covered = self.is_covered(c);
         self.clients[c].held =
-            Some(Held { lease, ticket, until, renew_at, renews, leaving: false, is_succeeded: false, is_covered });
+            Some(HeldLease { lease, ticket, until, renew_at, renews, leaving: false, is_succeeded: false, is_covered });
         self.stats.wins += 1;
         self.history.probe_won |= self.probing == Some(c);
         self.check_win(c);
@@ -95,20 +102,20 @@ impl World {
     }
 
     pub(super) fn on_not_acquired(&mut self, c: usize, at: usize) {
-        let flight = &self.clients[c].flights[at];
-        let (terms, ticket, purpose) = (flight.terms, flight.ticket.clone(), flight.purpose);
-        let round = &flight.round;
+        let in_flight = &self.clients[c].rounds_in_flight[at];
+        let (terms, ticket, purpose) = (in_flight.terms, in_flight.ticket.clone(), in_flight.purpose);
+        let round = &in_flight.round;
         let seen = round.highest_seen().filter(|_| self.is(Mutant::AnyTokenBelieved));
-        let owed = match self.scenario.mutant {
+        let targets = match self.scenario.mutant {
             Some(Mutant::LateGrantNotReleased) => round.granted(),
-            _ => self.owed_after_loss(round).union(flight.before()),
+            _ => self.targets_after_loss(round).union(in_flight.before()),
         };
         // Each repeat is for an instance that the one before had not heard from when it was decided.
         let most = if self.is(Mutant::OneRepeat) { 1 } else { self.servers.len() };
         let repeats = if let Purpose::Acquire { repeats, .. } = purpose { repeats } else { most };
         let again = round.stale().filter(|_| repeats < most);
         let expiry = expiry(round);
-        let old_token = flight.token;
+        let old_token = in_flight.token;
         self.clients[c].last_token = self.clients[c].last_token.max(seen);
         self.history.probe_repeats += usize::from(self.probing == Some(c) && again.is_some());
         if let Some(stored) = again {
@@ -116,21 +123,21 @@ impl World {
             let token = if self.is(Mutant::SameTokenAgain) { old_token } else { stored.next_grant() };
             let granted = round_grants(self, c, at);
             ticket.resent.set(true);
-            self.start_acquire(c, ticket, token, terms, Purpose::Acquire { repeats: repeats + 1, before: owed });
+            self.start_acquire(c, ticket, token, terms, Purpose::Acquire { repeats: repeats + 1, before: targets });
             if self.is(Mutant::KeepOldGrants) {
                 self.keep_grants(c, granted);
             }
             return;
         }
         self.clients[c].over.push(ticket.clone());
-        self.owe_back(c, &ticket, old_token, owed, terms);
+        self.give_back_in_background(c, &ticket, old_token, targets, terms);
         let pause = self.pause_before_retry(expiry);
         self.wake(c, pause);
     }
 
-    fn owed_after_loss(&self, round: &Round) -> InstanceSet {
+    fn targets_after_loss(&self, round: &Round) -> InstanceSet {
         use redquorum::protocol::{InstanceId, Reply};
-        let mut owed = round.must_release();
+        let mut targets = round.must_release();
         for id in InstanceId::all(round.answers().len()) {
             let reply = round.answers()[id.index()].as_ref().map(|answer| &answer.reply);
             let forget = match self.scenario.mutant {
@@ -139,19 +146,19 @@ impl World {
                 _ => false,
             };
             if forget {
-                owed.remove(id);
+                targets.remove(id);
             }
         }
-        owed
+        targets
     }
 
     /// The planted bug: votes for the smaller token count for the larger one.
     fn keep_grants(&mut self, c: usize, granted: InstanceSet) {
         let now = self.client_now(c);
-        let Some(flight) = self.clients[c].flights.last_mut() else { return };
-        let id = flight.id;
+        let Some(in_flight) = self.clients[c].rounds_in_flight.last_mut() else { return };
+        let id = in_flight.id;
         for instance in granted.iter() {
-            flight.round.on_reply(instance, redquorum::protocol::Reply::Granted, now);
+            in_flight.round.on_reply(instance, redquorum::protocol::Reply::Granted, now);
         }
         self.decide(c, id);
     }
@@ -180,5 +187,5 @@ fn expiry(round: &Round) -> Option<Duration> {
 }
 
 fn round_grants(world: &World, c: usize, at: usize) -> InstanceSet {
-    world.clients[c].flights[at].round.granted()
+    world.clients[c].rounds_in_flight[at].round.granted()
 }

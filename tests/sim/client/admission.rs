@@ -9,7 +9,7 @@ use redquorum::protocol::{
     ClockWatch, Facts, Instant, Origin, Raw, Record, Remedy, Reply, Seen, Standing, Step, admit, never_used,
 };
 
-use crate::admission::Note;
+use crate::admission::RecordWrite;
 use crate::instance::{Answer, Request, Script};
 use crate::mutants::Mutant;
 use crate::scenario::DRIFT_PPM;
@@ -23,7 +23,7 @@ pub(crate) struct Opening {
 }
 
 impl World {
-    fn ask(&mut self, c: usize, i: usize, sender: Sender, script: Script, note: Option<Note>) {
+    fn ask(&mut self, c: usize, i: usize, sender: Sender, script: Script, note: Option<RecordWrite>) {
         let request = Rc::new(Request { script, note, ..Request::clone(&self.blank) });
         let _ = self.send(c, i, sender, &request, None);
     }
@@ -121,7 +121,7 @@ impl World {
             Err(_) => return,
         };
         let (vote_from_ms, origin) = step;
-        let note = Note { found, identity: facts.identity, max_ttl_ms, origin, vote_from_ms, least_order };
+        let note = RecordWrite { found, identity: facts.identity, max_ttl_ms, origin, vote_from_ms, least_order };
         self.ask(c, i, Sender::Write, Script::Admit, Some(note));
         self.stats.quarantines += 1;
         self.read_record(c, i);
@@ -205,7 +205,7 @@ impl World {
                 let least_order = record.order + 1;
                 let found = Some(Arc::new(record));
                 let (origin, vote_from_ms) = (Origin::Opened, None);
-                let note = Note { found, identity, max_ttl_ms, origin, vote_from_ms, least_order };
+                let note = RecordWrite { found, identity, max_ttl_ms, origin, vote_from_ms, least_order };
                 self.ask(c, i, Sender::Write, Script::Admit, Some(note));
             }
         }

@@ -2,8 +2,8 @@
 
 mod acquire;
 mod admission;
-mod cleanup;
-mod hold;
+mod background_release;
+mod held_lease;
 mod verdict;
 
 use std::cell::Cell;
@@ -21,7 +21,7 @@ use crate::mutants::Mutant;
 use crate::rng::Rng;
 use crate::scenario::{MS, Scenario};
 use crate::world::{Event, Sender, World, draw_clock};
-pub(crate) use cleanup::Debt;
+pub(crate) use background_release::PendingRelease;
 
 /// One value and all that is known of it, shared by everything that belongs to it.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Ticket {
     /// Something that sets keys was sent more than once: its release leaves a mark (P6).
     pub(crate) resent: Cell<bool>,
     /// Everything that was asked to release it has answered.
-    pub(crate) paid: Cell<bool>,
+    pub(crate) released: Cell<bool>,
 }
 
 /// What a round in flight is for.
@@ -49,7 +49,7 @@ pub(crate) enum Purpose {
 }
 
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct RoundInFlight {
     pub(crate) id: u32,
     pub(crate) purpose: Purpose,
     pub(crate) round: Round,
@@ -62,7 +62,7 @@ pub(crate) struct Flight {
 
 /// A lease that the client relies on as long as its clock allows.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
     pub(crate) ticket: Rc<Ticket>,
     /// When the user is done with it.
@@ -89,9 +89,9 @@ pub(crate) struct Client {
     pub(crate) generation: u32,
     pub(crate) alive: bool,
     stopping: bool,
-    pub(crate) flights: Vec<Flight>,
-    pub(crate) debts: Vec<Debt>,
-    pub(crate) held: Option<Held>,
+    pub(crate) rounds_in_flight: Vec<RoundInFlight>,
+    pub(crate) pending_releases: Vec<PendingRelease>,
+    pub(crate) held: Option<HeldLease>,
     /// The last token that was proposed by the clock.
     last_token: Option<FencingToken>,
     /// Values of rounds that are over, of this life.
@@ -114,8 +114,8 @@ impl Client {
             generation: 0,
             alive: true,
             stopping: false,
-            flights: Vec::new(),
-            debts: Vec::new(),
+            rounds_in_flight: Vec::new(),
+            pending_releases: Vec::new(),
             held: None,
             last_token: None,
             over: Vec::new(),
@@ -130,7 +130,7 @@ impl Client {
     }
 
     fn is_acquiring(&self) -> bool {
-        self.flights.iter().any(|flight| !flight.decided && flight.purpose != Purpose::Extend)
+        self.rounds_in_flight.iter().any(|in_flight| !in_flight.decided && in_flight.purpose != Purpose::Extend)
     }
 }
 
@@ -180,58 +180,60 @@ impl World {
         server_us: u64,
     ) {
         match sender {
-            Sender::Debt(debt) => self.on_paid(c, id, debt),
+            Sender::Release(release) => self.on_release_answered(c, id, release),
             Sender::Setup(sent) => self.on_setup_answer(c, id.index(), sent, answer, server_us),
             Sender::Opening(opening) => self.on_opening_answer(c, id.index(), opening, answer, server_us),
             Sender::Write => {}
-            Sender::Flight(flight) => {
-                let Some(at) = self.flight_index(c, flight) else { return };
-                let sent = self.clients[c].flights[at].started_at;
+            Sender::RoundInFlight(in_flight) => {
+                let Some(at) = self.in_flight_index(c, in_flight) else { return };
+                let sent = self.clients[c].rounds_in_flight[at].started_at;
                 let reply = self.judge(c, id.index(), translate(answer), named, sent, server_us);
                 let now = self.client_now(c);
-                let Some(at) = self.flight_index(c, flight) else { return };
-                self.clients[c].flights[at].round.on_reply(id, reply, now);
-                self.decide(c, flight);
+                let Some(at) = self.in_flight_index(c, in_flight) else { return };
+                self.clients[c].rounds_in_flight[at].round.on_reply(id, reply, now);
+                self.decide(c, in_flight);
             }
         }
     }
 
-    pub(crate) fn flight_index(&self, c: usize, flight: u32) -> Option<usize> {
-        self.clients[c].flights.iter().position(|known| known.id == flight)
+    pub(crate) fn in_flight_index(&self, c: usize, in_flight: u32) -> Option<usize> {
+        self.clients[c].rounds_in_flight.iter().position(|known| known.id == in_flight)
     }
 
     /// Sends a flight's request to every instance.
-    fn launch(&mut self, c: usize, mut flight: Flight, script: Script) {
+    fn launch(&mut self, c: usize, mut in_flight: RoundInFlight, script: Script) {
         let request = Rc::new(Request {
             note: None,
             script,
-            keys: flight.ticket.keys,
-            value: flight.ticket.value.clone(),
-            token: flight.token,
-            ttl_ms: u64::try_from(flight.terms.ttl().as_millis()).unwrap_or(0),
+            keys: in_flight.ticket.keys,
+            value: in_flight.ticket.value.clone(),
+            token: in_flight.token,
+            ttl_ms: u64::try_from(in_flight.terms.ttl().as_millis()).unwrap_or(0),
             retention_ms: 86_400_000,
             resent: false,
         });
         self.stats.rounds += 1;
         for id in InstanceId::all(self.servers.len()) {
-            if let Some(reply) = self.send(c, id.index(), Sender::Flight(flight.id), &request, Some(&flight.ticket)) {
-                flight.round.on_reply(id, reply, flight.started_at);
+            if let Some(reply) =
+                self.send(c, id.index(), Sender::RoundInFlight(in_flight.id), &request, Some(&in_flight.ticket))
+            {
+                in_flight.round.on_reply(id, reply, in_flight.started_at);
             }
         }
-        let id = flight.id;
-        self.clients[c].flights.push(flight);
+        let id = in_flight.id;
+        self.clients[c].rounds_in_flight.push(in_flight);
         let after = self.clients[c].clock.true_span(self.scenario.timeout);
-        self.schedule(after, Event::Deadline { c, flight: id });
+        self.schedule(after, Event::Deadline { c, in_flight: id });
         self.decide(c, id);
     }
 
-    /// The process dies: it relies on nothing any more and pays nothing.
+    /// The process dies: it relies on nothing any more and releases nothing.
     pub(crate) fn crash(&mut self, c: usize, down: u64) {
         let client = &mut self.clients[c];
         client.alive = false;
         (client.held, client.last_token) = (None, None);
-        client.flights.clear();
-        client.debts.clear();
+        client.rounds_in_flight.clear();
+        client.pending_releases.clear();
         client.over.clear();
         client.inbox.clear();
         client.generation += 1;
@@ -256,13 +258,13 @@ impl World {
 
     /// The caller drops the future of its acquire.
     pub(crate) fn cancel(&mut self, c: usize) {
-        let undecided = |flight: &Flight| !flight.decided && flight.purpose != Purpose::Extend;
-        let Some(at) = self.clients[c].flights.iter().position(undecided) else { return };
-        let flight = self.clients[c].flights.remove(at);
-        self.clients[c].over.push(flight.ticket.clone());
+        let undecided = |in_flight: &RoundInFlight| !in_flight.decided && in_flight.purpose != Purpose::Extend;
+        let Some(at) = self.clients[c].rounds_in_flight.iter().position(undecided) else { return };
+        let in_flight = self.clients[c].rounds_in_flight.remove(at);
+        self.clients[c].over.push(in_flight.ticket.clone());
         if !self.is(Mutant::CancelLeavesKeys) {
-            let owed = flight.round.must_release().union(flight.before());
-            self.owe_back(c, &flight.ticket, flight.token, owed, flight.terms);
+            let targets = in_flight.round.must_release().union(in_flight.before());
+            self.give_back_in_background(c, &in_flight.ticket, in_flight.token, targets, in_flight.terms);
         }
         let pause = self.rng.below(self.scenario.ttl_ms * MS / 4);
         self.wake(c, pause);
@@ -276,7 +278,7 @@ impl World {
     }
 }
 
-impl Flight {
+impl RoundInFlight {
     pub(crate) fn has_stale(&self) -> bool {
         self.round.answers().iter().flatten().any(|answer| matches!(answer.reply, Reply::Stale { .. }))
     }

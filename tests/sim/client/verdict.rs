@@ -2,7 +2,7 @@
 
 use redquorum::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
 
-use super::{Client, Flight, Purpose};
+use super::{Client, Purpose, RoundInFlight};
 use crate::mutants::Mutant;
 use crate::world::World;
 
@@ -10,19 +10,19 @@ const FAR: Instant = Instant::from_nanos(u64::MAX / 2);
 
 impl World {
     /// Looks at a flight after each reply and acts once when it is decided.
-    pub(super) fn decide(&mut self, c: usize, flight: u32) {
-        let Some(at) = self.flight_index(c, flight) else { return };
+    pub(super) fn decide(&mut self, c: usize, in_flight: u32) {
+        let Some(at) = self.in_flight_index(c, in_flight) else { return };
         self.lose_if_gone(c, at);
-        if self.clients[c].flights[at].decided {
+        if self.clients[c].rounds_in_flight[at].decided {
             return;
         }
         let verdict = self.verdict(c, at);
         if verdict == Verdict::Pending {
             return;
         }
-        self.clients[c].flights[at].decided = true;
+        self.clients[c].rounds_in_flight[at].decided = true;
         let won = verdict == Verdict::Won;
-        match self.clients[c].flights[at].purpose {
+        match self.clients[c].rounds_in_flight[at].purpose {
             Purpose::Acquire { .. } if won => self.on_acquired(c, at),
             Purpose::Acquire { .. } => self.on_not_acquired(c, at),
             Purpose::Extend => self.on_extend_decided(c, at, won),
@@ -31,11 +31,11 @@ impl World {
 
     /// P20: so many instances did not have the lease any more that no quorum kept it.
     fn lose_if_gone(&mut self, c: usize, at: usize) {
-        let flight = &self.clients[c].flights[at];
-        let id = flight.ticket.id;
-        let extends = flight.purpose == Purpose::Extend;
-        let Client { flights, held, .. } = &mut self.clients[c];
-        let round = &flights[at].round;
+        let in_flight = &self.clients[c].rounds_in_flight[at];
+        let id = in_flight.ticket.id;
+        let extends = in_flight.purpose == Purpose::Extend;
+        let Client { rounds_in_flight, held, .. } = &mut self.clients[c];
+        let round = &rounds_in_flight[at].round;
         let held = held.as_mut().filter(|held| extends && held.ticket.id == id && !held.leaving);
         let is_gone = held.is_some_and(|held| {
             held.lease.note_answers(round);
@@ -52,7 +52,7 @@ impl World {
         let now = self.client_now(c);
         let mutant = self.scenario.mutant;
         let connected = (0..self.servers.len()).filter(|i| self.link(c, *i).up).count();
-        let Flight { round, purpose, .. } = &mut self.clients[c].flights[at];
+        let RoundInFlight { round, purpose, .. } = &mut self.clients[c].rounds_in_flight[at];
         let grants = round.granted().len();
         let open = round.answers().iter().filter(|answer| answer.is_none()).count();
         let unknown = |answer: &redquorum::protocol::Answer| matches!(answer.reply, Reply::Unknown(_));
@@ -72,7 +72,7 @@ impl World {
 
     /// The round that goes into the lease. Planted bugs make up one that production would accept.
     pub(super) fn deciding_round(&self, c: usize, at: usize, mut round: Round, now: Instant) -> (Round, Instant) {
-        let flight = &self.clients[c].flights[at];
+        let in_flight = &self.clients[c].rounds_in_flight[at];
         let started_at = match self.scenario.mutant {
             Some(Mutant::ValidityFromReply) => now,
             Some(Mutant::ReviveLost) => return (round, Instant::ZERO), // when the lease was valid
@@ -82,13 +82,13 @@ impl World {
                 | Mutant::UnknownIsGrant
                 | Mutant::LateWin
                 | Mutant::NoContinuity,
-            ) if round.verdict(now) != Verdict::Won => flight.started_at,
+            ) if round.verdict(now) != Verdict::Won => in_flight.started_at,
             _ => return (round, now),
         };
         let quorum = round.quorum();
-        let mut forged = match flight.purpose {
-            Purpose::Acquire { .. } => Round::acquire(quorum, flight.terms, started_at),
-            Purpose::Extend => Round::extend(quorum, flight.terms, FAR, started_at),
+        let mut forged = match in_flight.purpose {
+            Purpose::Acquire { .. } => Round::acquire(quorum, in_flight.terms, started_at),
+            Purpose::Extend => Round::extend(quorum, in_flight.terms, FAR, started_at),
         };
         for id in InstanceId::all(quorum.instances()) {
             forged.on_reply(id, Reply::Granted, started_at);
@@ -97,21 +97,21 @@ impl World {
     }
 
     /// No more waiting: what has not answered is unknown.
-    pub(crate) fn on_deadline(&mut self, c: usize, flight: u32) {
-        let Some(at) = self.flight_index(c, flight) else { return };
+    pub(crate) fn on_deadline(&mut self, c: usize, in_flight: u32) {
+        let Some(at) = self.in_flight_index(c, in_flight) else { return };
         let now = self.client_now(c);
         let open: InstanceSet = {
-            let answers = self.clients[c].flights[at].round.answers();
+            let answers = self.clients[c].rounds_in_flight[at].round.answers();
             InstanceId::all(answers.len()).filter(|id| answers[id.index()].is_none()).collect()
         };
         for id in open.iter() {
-            self.clients[c].flights[at].round.on_reply(id, Reply::Unknown(Cause::TimedOut), now);
+            self.clients[c].rounds_in_flight[at].round.on_reply(id, Reply::Unknown(Cause::TimedOut), now);
         }
-        self.decide(c, flight);
-        if let Some(at) = self.flight_index(c, flight) {
-            let flight = self.clients[c].flights.swap_remove(at);
-            if flight.purpose == Purpose::Extend && flight.round.must_release() != flight.round.granted() {
-                flight.ticket.late_extend.set(true);
+        self.decide(c, in_flight);
+        if let Some(at) = self.in_flight_index(c, in_flight) {
+            let in_flight = self.clients[c].rounds_in_flight.swap_remove(at);
+            if in_flight.purpose == Purpose::Extend && in_flight.round.must_release() != in_flight.round.granted() {
+                in_flight.ticket.late_extend.set(true);
             }
         }
         for id in open.iter() {
@@ -122,12 +122,13 @@ impl World {
     /// The connection is gone: nothing more will be answered over it.
     pub(crate) fn lose_answers(&mut self, c: usize, id: InstanceId, cause: &Cause) {
         let now = self.client_now(c);
-        let waiting = |flight: &Flight| flight.round.answers()[id.index()].is_none();
-        let flights: Vec<u32> = self.clients[c].flights.iter().filter(|f| waiting(f)).map(|f| f.id).collect();
-        for flight in flights {
-            if let Some(at) = self.flight_index(c, flight) {
-                self.clients[c].flights[at].round.on_reply(id, Reply::Unknown(cause.clone()), now);
-                self.decide(c, flight);
+        let waiting = |in_flight: &RoundInFlight| in_flight.round.answers()[id.index()].is_none();
+        let rounds_in_flight: Vec<u32> =
+            self.clients[c].rounds_in_flight.iter().filter(|f| waiting(f)).map(|f| f.id).collect();
+        for in_flight in rounds_in_flight {
+            if let Some(at) = self.in_flight_index(c, in_flight) {
+                self.clients[c].rounds_in_flight[at].round.on_reply(id, Reply::Unknown(cause.clone()), now);
+                self.decide(c, in_flight);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A round that is over and paid leaves no key behind, and none appears later (P5, P6, P7).
+//! A round that is over and released leaves no key behind, and none appears later (P5, P6, P7).
 //!
 //! Not promised: on an instance that has lost its data or its tokens (the bar of a release was among
 //! them), and for a lease whose extend was left without an answer (it may arrive after the release; its key
@@ -22,14 +22,14 @@ impl World {
             (Script::Extend, Answer::Repaired) => keys(request.keys).any(|key| marked(&self.servers[i].store, key)),
             _ => false,
         };
-        if sets && ticket.paid.get() && !self.servers[i].has_lost_marks() {
+        if sets && ticket.released.get() && !self.servers[i].has_lost_marks() {
             self.violate(NAME, format!("instance {i} set a key of round {} after its release", ticket.id));
         }
     }
 
-    /// The client owes nothing: then nothing of it may be left.
+    /// The client has no pending release: then nothing of it may be left.
     pub(crate) fn check_paid_up(&mut self, c: usize) {
-        if !self.clients[c].debts.is_empty() || self.clients[c].held.is_some() {
+        if !self.clients[c].pending_releases.is_empty() || self.clients[c].held.is_some() {
             return;
         }
         let over = std::mem::take(&mut self.clients[c].over);

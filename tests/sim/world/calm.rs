@@ -1,7 +1,7 @@
 //! The end of a run: faults stop, everybody lets go, and one client tries alone.
 
 use super::{Event, World, tell};
-use crate::client::Flight;
+use crate::client::RoundInFlight;
 use crate::scenario::MS;
 
 /// A round trip of the calm network for each instance, with room: below any instance timeout.
@@ -57,7 +57,7 @@ impl World {
     fn may_take_longer(&self) -> bool {
         let Some(c) = self.probing else { return false };
         let hung = self.scenario.hung_at_the_end > 0;
-        let stale = self.clients[c].flights.iter().any(Flight::has_stale);
+        let stale = self.clients[c].rounds_in_flight.iter().any(RoundInFlight::has_stale);
         hung && stale && !self.history.probe_won && !self.history.probe_prolonged
     }
 

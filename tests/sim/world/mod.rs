@@ -27,8 +27,8 @@ pub(crate) use server::Server;
 /// Which request of a client an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sender {
-    Flight(u32),
-    Debt(u32),
+    RoundInFlight(u32),
+    Release(u32),
     /// With the client's clock when it was asked.
     Setup(Instant),
     /// Nobody waits for the answer.
@@ -81,15 +81,15 @@ pub(crate) enum Event {
     /// No answer of this flight is waited for any longer.
     Deadline {
         c: usize,
-        flight: u32,
+        in_flight: u32,
     },
     Wake {
         c: usize,
         generation: u32,
     },
-    PayDebt {
+    ResendRelease {
         c: usize,
-        debt: u32,
+        release: u32,
     },
     Broken {
         c: usize,
@@ -292,9 +292,10 @@ impl World {
 
     fn handle(&mut self, event: Event) {
         let c = match &event {
-            Event::Answer { c, .. } | Event::Deadline { c, .. } | Event::Wake { c, .. } | Event::PayDebt { c, .. } => {
-                *c
-            }
+            Event::Answer { c, .. }
+            | Event::Deadline { c, .. }
+            | Event::Wake { c, .. }
+            | Event::ResendRelease { c, .. } => *c,
             Event::Broken { c, .. }
             | Event::Connect { c, .. }
             | Event::SetupDeadline { c, .. }
@@ -321,9 +322,9 @@ impl World {
             Event::Flushed { c, i, epoch } if self.link(c, i).epoch == epoch && self.link(c, i).up => {
                 self.on_flushed(c, i);
             }
-            Event::Deadline { c, flight } => self.on_deadline(c, flight),
+            Event::Deadline { c, in_flight } => self.on_deadline(c, in_flight),
             Event::Wake { c, generation } if self.clients[c].generation == generation => self.on_wake(c),
-            Event::PayDebt { c, debt } => self.pay_debt(c, debt),
+            Event::ResendRelease { c, release } => self.resend_release(c, release),
             Event::Broken { c, i, epoch } if self.link(c, i).epoch == epoch => self.break_link(c, i),
             Event::Connect { c, i } => self.connect(c, i),
             _ => {}

@@ -85,7 +85,7 @@ impl World {
         ticket: Option<&Rc<Ticket>>,
     ) -> Option<Reply> {
         let link = self.link(c, i);
-        let votes = matches!(sender, Sender::Flight(_)) && self.scenario.admission();
+        let votes = matches!(sender, Sender::RoundInFlight(_)) && self.scenario.admission();
         if !link.up || (votes && link.standing.is_none()) {
             return Some(Reply::NotSent(Cause::Silent));
         }
@@ -198,7 +198,7 @@ impl World {
         let (cut_to, cut_from) = (link.cut_to, link.cut_from);
         *link = Link { up: true, epoch, incarnation, cut_to, cut_from, seen, knows_better, ..Link::default() };
         self.begin_admission(c, i, false);
-        self.resend_debts(c, InstanceId::new(i));
+        self.resend_releases(c, InstanceId::new(i));
     }
 
     /// A deadline passed without an answer: after two in a row the connection is given up.

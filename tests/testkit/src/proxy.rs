@@ -13,15 +13,15 @@ use link::{Link, Shared};
 
 /// What happens to the bytes of one direction.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+struct DirectionFaults {
     delay: Duration,
     swallow: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Faults {
-    requests: Way,
-    replies: Way,
+    requests: DirectionFaults,
+    replies: DirectionFaults,
 }
 
 /// Listens on a loopback port of its own and passes on to a server, with faults. Ends when dropped.
@@ -97,7 +97,7 @@ impl Proxy {
     /// # Errors
     /// When it was cut and its port is now taken.
     pub fn delay(&self, requests: Duration, replies: Duration) -> Result<(), Error> {
-        let late = |delay| Way { delay, swallow: false };
+        let late = |delay| DirectionFaults { delay, swallow: false };
         self.set(Faults { requests: late(requests), replies: late(replies) })
     }
 
@@ -107,7 +107,7 @@ impl Proxy {
     /// # Errors
     /// When it was cut and its port is now taken.
     pub fn black_hole(&self) -> Result<(), Error> {
-        let hole = Way { swallow: true, ..Way::default() };
+        let hole = DirectionFaults { swallow: true, ..DirectionFaults::default() };
         self.set(Faults { requests: hole, replies: hole })
     }
 
@@ -116,7 +116,10 @@ impl Proxy {
     /// # Errors
     /// When it was cut and its port is now taken.
     pub fn lose_replies(&self) -> Result<(), Error> {
-        self.set(Faults { replies: Way { swallow: true, ..Way::default() }, ..Faults::default() })
+        self.set(Faults {
+            replies: DirectionFaults { swallow: true, ..DirectionFaults::default() },
+            ..Faults::default()
+        })
     }
 
     /// Closes all connections and refuses new ones, until another method is called.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Faults, Way};
+use super::{DirectionFaults, Faults};
 use crate::clock::now;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ impl Shared {
     }
 
     /// What to do with bytes, or with the end of the stream, that came on `link` just now.
-    fn way(&self, link: &Link, direction: Direction) -> Way {
+    fn way(&self, link: &Link, direction: Direction) -> DirectionFaults {
         self.with(|state| {
             let way = match direction {
                 Direction::Requests => state.faults.requests,

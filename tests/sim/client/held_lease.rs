@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redquorum::protocol::{ExtendRefused, InstanceSet, Instant, Round, Terms};
 
-use super::{Flight, Purpose};
+use super::{Purpose, RoundInFlight};
 use crate::faults::Trigger;
 use crate::instance::Script;
 use crate::mutants::Mutant;
@@ -89,17 +89,25 @@ impl World {
         let id = self.fresh_id();
         tell!(self, "client {c} extends round {}", ticket.id);
         ticket.resent.set(true);
-        let flight =
-            Flight { id, purpose: Purpose::Extend, round, started_at: now, terms, token, ticket, decided: false };
-        self.launch(c, flight, Script::Extend);
+        let in_flight = RoundInFlight {
+            id,
+            purpose: Purpose::Extend,
+            round,
+            started_at: now,
+            terms,
+            token,
+            ticket,
+            decided: false,
+        };
+        self.launch(c, in_flight, Script::Extend);
     }
 
     pub(super) fn on_extend_decided(&mut self, c: usize, at: usize, won: bool) {
         let now = self.client_now(c);
-        let flight = &self.clients[c].flights[at];
-        let (ticket, terms, token) = (flight.ticket.clone(), flight.terms, flight.token);
-        let (mut round, decided_at) = self.deciding_round(c, at, flight.round.clone(), now);
-        let owed = round.must_release();
+        let in_flight = &self.clients[c].rounds_in_flight[at];
+        let (ticket, terms, token) = (in_flight.ticket.clone(), in_flight.terms, in_flight.token);
+        let (mut round, decided_at) = self.deciding_round(c, at, in_flight.round.clone(), now);
+        let targets = round.must_release();
         let Some(held) = self.clients[c].held.as_mut().filter(|held| held.ticket.id == ticket.id) else { return };
         let before = (held.lease.is_valid(now), held.lease.valid_until());
         if won {
@@ -110,7 +118,7 @@ impl World {
             tell!(self, "client {c} EXTENDED round {}", ticket.id);
             self.check_extended(c, before.0, before.1);
         } else if self.is(Mutant::FailedExtendDeletes) {
-            self.owe(c, &ticket, token, owed, terms);
+            self.release_in_background(c, &ticket, token, targets, terms);
         }
         if !self.clients[c].held.as_ref().is_none_or(|held| held.leaving) {
             self.tend_lease(c);
@@ -122,23 +130,24 @@ impl World {
         let relies = self.is(Mutant::RelyWhileReleasing);
         let Some(mut held) = self.clients[c].held.take() else { return };
         let (ticket, token, terms) = (held.ticket.clone(), held.lease.token(), held.lease.terms());
-        let mut owed = held.lease.asked();
+        let mut targets = held.lease.asked();
         if self.is(Mutant::ReleaseSomeOnly) {
-            owed = InstanceSet::first(self.scenario.quorum.votes());
+            targets = InstanceSet::first(self.scenario.quorum.votes());
         }
         if relies && !held.leaving {
             held.leaving = true;
             self.clients[c].held = Some(held);
         }
         tell!(self, "client {c} releases round {}", ticket.id);
-        let open =
-            |flight: &Flight| flight.ticket.id == ticket.id && flight.round.answers().iter().any(Option::is_none);
-        if self.clients[c].flights.iter().any(open) {
+        let open = |in_flight: &RoundInFlight| {
+            in_flight.ticket.id == ticket.id && in_flight.round.answers().iter().any(Option::is_none)
+        };
+        if self.clients[c].rounds_in_flight.iter().any(open) {
             ticket.late_extend.set(true);
         }
         self.stats.releases += 1;
         self.clients[c].over.push(ticket.clone());
-        self.owe(c, &ticket, token, owed, terms);
+        self.release_in_background(c, &ticket, token, targets, terms);
         if !relies {
             let pause = self.rng.below(self.scenario.ttl_ms * MS / 3);
             self.wake(c, pause);
