@@ -74,7 +74,7 @@ async fn main() -> Outcome {
     alice.instances().iter().for_each(show);
 
     drop((guard, other)); // their releases go on in the background
-    alice.shutdown(TTL).await?; // and here they are waited for, also those that the hung instance owed
+    alice.shutdown(TTL).await?; // and here they are waited for, also those that were pending on the hung instance
     bob.shutdown(TTL).await?;
     println!("\nThe guards are dropped, the clients shut down. Keys left on the instances: {}", place.keys_left()?);
     Ok(())

@@ -17,7 +17,7 @@ use crate::runtime::Shared;
 /// A client of N independent instances. Cheap to clone; clones share connections.
 ///
 /// Connections are made and kept up in the background. When the last clone and the last guard are
-/// gone, what is still owed to the instances is cleaned up and then the connections are closed;
+/// gone, pending releases are sent and then the connections are closed;
 /// call [`shutdown`](Self::shutdown) before the runtime ends to wait for that.
 ///
 /// A client does not survive `fork()`: connections and locks stay with the process that built it. In the
@@ -129,18 +129,18 @@ impl Redlock {
     /// every instance that can be reached, at most `limit`. Instances without a connection are not
     /// waited for longer than one instance timeout.
     ///
-    /// An acquire that is under way gives no lock any more: it ends with
-    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and what it has taken is given back. A
-    /// lock that was won before for a future that nobody polls is given back when that is polled or
+    /// An acquire that is under way returns no lock any more: it ends with
+    /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and the keys that it has set are released. A
+    /// lock that was won before for a future that nobody polls is released when that is polled or
     /// dropped, and ends with its ttl. Guards that are held stay valid and can be released; they are
     /// not waited for.
     ///
     /// # Cancel safety
-    /// Safe: cleaning goes on. The client stays shut down.
+    /// Safe: releases go on in the background. The client stays shut down.
     ///
     /// # Errors
     /// [`ShutdownError`] names the instances that could not be reached in time and how many
-    /// releases each still owes. Those keys expire with their ttl.
+    /// releases are pending on each. Those keys expire with their ttl.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         let pending = self.shared.drain(limit).await;
         shutdown_error(&self.shared, &pending).map_or(Ok(()), Err)

@@ -79,7 +79,7 @@ pub(crate) fn connect_error(shared: &Shared, begun: Instant) -> ConnectError {
     }
 }
 
-/// What is still owed after a shutdown; `None` if nothing is.
+/// The releases that are pending after a shutdown; `None` if there are none.
 pub(crate) fn shutdown_error(shared: &Shared, pending: &[usize]) -> Option<ShutdownError> {
     let unreleased: Vec<(String, usize)> = shared
         .instances

@@ -322,7 +322,7 @@ pub struct ConnectError {
 #[error("not everything could be released in time, the rest expires: {}", Unreleased(.unreleased))]
 #[non_exhaustive]
 pub struct ShutdownError {
-    /// For each such instance its address and how many releases it still owes.
+    /// For each such instance its address and how many releases are pending on it.
     pub unreleased: Vec<(String, usize)>,
 }
 
@@ -331,7 +331,7 @@ struct Unreleased<'a>(&'a [(String, usize)]);
 impl fmt::Display for Unreleased<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, (address, count)) in self.0.iter().enumerate() {
-            write!(f, "{}{address} owes {count}", if index == 0 { "" } else { ", " })?;
+            write!(f, "{}{address} has {count} pending", if index == 0 { "" } else { ", " })?;
         }
         Ok(())
     }

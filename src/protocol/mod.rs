@@ -15,7 +15,7 @@
 //! | P3 | the deciding clock counts suspended time | `crate::clock` |
 //! | P4 | the verdict falls at the quorum-th reply | [`Quorum`], [`Round`] |
 //! | P5 | unknown is a result: never a grant, always released | [`Reply`], [`Round::must_release`] |
-//! | P6 | stragglers are followed to their end, and find a release's mark | `crate::runtime::cleanup`, `mark.lua` |
+//! | P6 | calls are awaited past the verdict, releases are sent until confirmed, and leave a tombstone | `crate::runtime::background_release`, `mark.lua` |
 //! | P7 | a release compares, on every instance | `release.lua`, [`Lease::asked`] |
 //! | P8 | a failed extend deletes nothing | [`Lease::settle`], `extend.lua` |
 //! | P9 | an extend continues a lease that is still valid | [`Round::extend`], [`Lease`] |
@@ -26,7 +26,7 @@
 //! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalPlan`], `crate::runtime::keep_alive` |
 //! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_answers`], [`Lease::is_gone`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
-//! | P23 | the same holder is let in again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
+//! | P23 | re-entry: the same holder enters its lease again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale`], `acquire.lua`, `ahead.lua` |
 
 mod admission;

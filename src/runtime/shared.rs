@@ -17,7 +17,7 @@ use crate::instance::{Instance, Request};
 use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
 use crate::token::TokenSource;
 
-/// How often a shutdown looks at which instances have pending releases.
+/// How often a shutdown checks which instances have pending releases.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What the operations of one client share.

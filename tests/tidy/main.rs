@@ -3,6 +3,7 @@
 //! A check is a function from the text of a file to a list of problems. Beside each stands a test
 //! that hands it a small bad example: a check that cannot fail is worth nothing.
 
+mod dictionary;
 mod docs;
 mod imports;
 mod references;
@@ -96,4 +97,10 @@ fn each_file_that_a_text_names_is_there() {
 #[test]
 fn each_script_says_what_it_is_for() {
     all(|file| file.path.ends_with(".lua"), text::check_script);
+}
+
+#[test]
+fn one_thing_has_one_name() {
+    let is_read = |file: &File| ["rs", "md", "lua", "toml"].iter().any(|end| file.path.ends_with(&format!(".{end}")));
+    all(|file| is_read(file) && file.path != "tests/tidy/dictionary.rs", dictionary::check);
 }

@@ -42,7 +42,7 @@ pub(crate) async fn acquire_until(
                     let waited = shared.clock.now().saturating_since(begun);
                     return Err(AcquireFailure::DeadlinePassed { waited, last: Box::new(last) });
                 }
-                // A round that is cut off here is cleaned up like any that is cancelled.
+                // A round that is cut off here is released like any that is cancelled.
                 Some(left) => {
                     if let Ok(result) = timeout(left, try_acquire(shared, &params, None)).await {
                         break result;
