@@ -79,7 +79,7 @@ impl Guard {
         self.lease.redundancy()
     }
 
-    /// Waits until the lock is lost, and tells why. Any number may wait.
+    /// Waits until the lock is lost, and returns why. Any number may wait.
     ///
     /// Known at once when the own clock says so. When the keys were deleted or taken over on so many
     /// instances that no quorum has them: within a few round trips where the instances push changes

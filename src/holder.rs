@@ -10,7 +10,7 @@ const MAX_HOLDER: usize = 200;
 
 /// The identity of whoever wants a lock. Give it with [`Lock::holder`](crate::Lock::holder).
 ///
-/// The same holder is let in again: in the same client it shares the lease that it has, after one round
+/// The same holder may re-enter: in the same client it shares the lease that it has, after one round
 /// that confirms it and gives it a larger token, and from another process, or after a timeout whose request did arrive, it takes over its own lock instead
 /// of being refused. An earlier guard in another process then ends as
 /// [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).

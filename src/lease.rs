@@ -9,7 +9,7 @@ use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::held_lease::HeldLease;
 
-/// A view of a lease: it tells, but it neither extends nor releases. Cheap to clone.
+/// A read-only view of a lease: it neither extends nor releases. Cheap to clone.
 ///
 /// Given to the work by [`Lock::run`](crate::Lock::run) and by [`Guard::lease`](crate::Guard::lease).
 #[derive(Clone)]

@@ -1,7 +1,7 @@
 //! A distributed lock over N independent Redis or Valkey masters.
 //!
 //! A lock is held while a quorum of the instances has it (Redlock). It stays available while a
-//! minority is down, hung or restarted. It is renewed until it is released, and its holder is told
+//! minority is down, hung or restarted. It is renewed until it is released, and its holder is notified
 //! when it is lost. Each holder gets a larger fencing token than the one before, for the storage to
 //! compare.
 //!
@@ -46,8 +46,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Guard::lost`] tells of the loss without dropping anything, [`Lock::renew`] and
-//! [`Lock::max_hold`] bound the renewal, [`Lock::holder`] lets the same holder in again.
+//! [`Guard::lost`] reports the loss without dropping anything, [`Lock::renew`] and
+//! [`Lock::max_hold`] bound the renewal, [`Lock::holder`] allows re-entry.
 //!
 //! Instances that were just started do not vote for `max_ttl`, 10 s by default; the first acquire
 //! on new servers waits for that. With the feature `testing` there are instances inside the
@@ -61,15 +61,15 @@
 //!   or dead delays them as long as a quorum answers.
 //! - An instance that may have forgotten locks (restarted, flushed, promoted, its clock stepped)
 //!   does not vote until all that it may have forgotten has expired ([`Admission::On`]).
-//! - What a try may have set is released, also if its future was dropped: at once where the
-//!   instance can be reached, when it comes back where not, by the ttl at the latest.
+//! - Keys that an unfinished acquire may have set are deleted, also if its future was dropped: at
+//!   once on reachable instances, on reconnect elsewhere, by the ttl at the latest.
 //! - A failed extend deletes nothing. A release deletes its own keys only. A lease that is over
 //!   never becomes valid again.
-//! - A lease is renewed until its guards let go, and not any more after that ([`Renewal`]).
-//! - [`Guard::lost`] ends when the lease does: by the own clock, or when so many instances have said
-//!   that they do not have it that no quorum can have kept it. Where they push changes that takes a
-//!   few round trips, else until the next renewal ([`Loss`]).
-//! - A holder with an identity is let in again, and nobody else ([`Holder`]).
+//! - A lease is renewed until its last guard is dropped, and not any more after that ([`Renewal`]).
+//! - [`Guard::lost`] resolves when validity ends on the local clock, or when so many instances report
+//!   the key missing that no quorum can still hold it: within a few round trips where instances push
+//!   changes, by the next renewal elsewhere ([`Loss`]).
+//! - A holder with an identity may re-enter its own lock, and no other ([`Holder`]).
 //! - Later holders have larger tokens ([`FencingToken`]).
 //!
 //! # What it does not guarantee
@@ -79,14 +79,14 @@
 //! - Anything beyond the clock assumptions: rates that differ by more than
 //!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
 //!   together within one lease.
-//! - Anything if all instances lose their data within one `max_ttl` and nothing tells (a restart and
+//! - Anything if all instances lose their data within one `max_ttl` and nothing shows it (a restart and
 //!   a flush do): they look as if nobody had ever used them, and a lock that is held can be granted
 //!   again.
 //! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
 //!   for it.
 //! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits, and code that never
 //!   waits goes on.
-//! - That a holder's earlier guard in another process ends before the next one begins: it is told within
+//! - That a holder's earlier guard in another process ends before the next one begins: it is notified within
 //!   a few round trips, or by its next renewal. Meanwhile the fencing token decides.
 //! - Order: waiting is by polling with random pauses, and a busy lock can starve a waiter.
 

@@ -72,7 +72,7 @@ impl<'a> Lock<'a> {
         self
     }
 
-    /// Who wants the lock: the same [`Holder`] is let in again. Default: nobody in particular, and
+    /// Who wants the lock: the same [`Holder`] may re-enter. Default: nobody in particular, and
     /// every guard excludes every other.
     pub fn holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);

@@ -1,4 +1,4 @@
-//! From what the protocol and the runtime found to what the caller is told.
+//! Turns what the protocol and the runtime found into the errors of the API.
 
 use super::report::{of_obstacles, of_release, of_round};
 use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, ShutdownError};

@@ -54,7 +54,7 @@ impl std::fmt::Display for LastTry<'_> {
     }
 }
 
-/// What the caller is told of the end of a lease.
+/// The end of a lease, as the API reports it.
 pub(crate) fn loss(shared: &Shared, claim: &Claim, end: LeaseEnd) -> Loss {
     let observed = match end {
         LeaseEnd::GivenUp => return Loss::GivenUp,

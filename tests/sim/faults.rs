@@ -23,7 +23,7 @@ pub(crate) enum Trigger {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum FaultKind {
     CrashEmpty,
     CrashFromDisk,
     Flush,
@@ -44,7 +44,7 @@ pub(crate) enum What {
     Lie,
 }
 
-impl What {
+impl FaultKind {
     pub(crate) const ALL: [Self; 16] = [
         Self::CrashEmpty,
         Self::CrashFromDisk,
@@ -84,7 +84,7 @@ pub(crate) struct Fault {
     pub(crate) trigger: Trigger,
     /// Which grant, win or fault; for `At`, 256ths of the run.
     pub(crate) nth: u8,
-    pub(crate) what: What,
+    pub(crate) what: FaultKind,
     /// Even: the instance and the client concerned; odd: others.
     pub(crate) target: u8,
     /// How long or how far, and the exact moment.
@@ -98,7 +98,7 @@ impl Fault {
         }
         let count = rng.below(MOST_FAULTS + 1);
         // A run often has one favourite: rare faults meet each other only so.
-        let favourite = rng.percent(30).then(|| rng.pick(&What::ALL));
+        let favourite = rng.percent(30).then(|| rng.pick(&FaultKind::ALL));
         (0..count).map(|_| Self::draw(rng, favourite)).collect()
     }
 
@@ -112,32 +112,32 @@ impl Fault {
         if rng.percent(35) {
             // A connection is cut while it is being admitted, and a flush comes just before it heals.
             let long = byte(rng.between(60, 99));
-            let cut = fault(Trigger::At, 0, What::CutTo, one, long);
-            let apart = fault(Trigger::At, 0, What::CutBoth, other, u8::MAX);
-            return vec![cut, apart, fault(Trigger::Fault, 0, What::Flush, one, long * 2)];
+            let cut = fault(Trigger::At, 0, FaultKind::CutTo, one, long);
+            let apart = fault(Trigger::At, 0, FaultKind::CutBoth, other, u8::MAX);
+            return vec![cut, apart, fault(Trigger::Fault, 0, FaultKind::Flush, one, long * 2)];
         }
         if rng.percent(25) {
             // The record of before a flush comes back, when what was granted since has long counted.
-            let flushed = fault(Trigger::At, 0, What::Flush, one, 0);
-            let apart = fault(Trigger::Win, byte(rng.below(3)), What::CutBoth, other, u8::MAX);
-            return vec![flushed, apart, fault(Trigger::Win, byte(rng.between(0, 4)), What::Restore, one, 1)];
+            let flushed = fault(Trigger::At, 0, FaultKind::Flush, one, 0);
+            let apart = fault(Trigger::Win, byte(rng.below(3)), FaultKind::CutBoth, other, u8::MAX);
+            return vec![flushed, apart, fault(Trigger::Win, byte(rng.between(0, 4)), FaultKind::Restore, one, 1)];
         }
         // A process that has just been started is flushed before its quarantine ends, while a
         // client that cannot reach another instance counts on it.
-        let restart = rng.pick(&[What::CrashFromDisk, What::CrashEmpty, What::Promote]);
-        let up = byte(if restart == What::Promote { rng.between(60, 90) } else { rng.below(8) });
+        let restart = rng.pick(&[FaultKind::CrashFromDisk, FaultKind::CrashEmpty, FaultKind::Promote]);
+        let up = byte(if restart == FaultKind::Promote { rng.between(60, 90) } else { rng.below(8) });
         let win = byte(rng.below(3));
         let mut plan = vec![
-            fault(Trigger::Win, win, What::CutBoth, one - 1, u8::MAX - 1),
+            fault(Trigger::Win, win, FaultKind::CutBoth, one - 1, u8::MAX - 1),
             fault(Trigger::Win, win, restart, other, up),
         ];
-        if restart != What::Promote {
-            plan.push(fault(Trigger::Fault, 1, What::Flush, other, byte(rng.between(120, 198))));
+        if restart != FaultKind::Promote {
+            plan.push(fault(Trigger::Fault, 1, FaultKind::Flush, other, byte(rng.between(120, 198))));
         }
         plan
     }
 
-    fn draw(rng: &mut Rng, favourite: Option<What>) -> Self {
+    fn draw(rng: &mut Rng, favourite: Option<FaultKind>) -> Self {
         let bytes = rng.next().to_le_bytes();
         let mut fault = Self::from_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4]]);
         if let Some(what) = favourite.filter(|_| rng.percent(60)) {
@@ -151,13 +151,13 @@ impl Fault {
         let [trigger, nth, what, target, amount] = bytes;
         let trigger = TRIGGERS[usize::from(trigger) % TRIGGERS.len()];
         let nth = if trigger == Trigger::At { nth } else { nth % 12 };
-        Self { trigger, nth, what: What::ALL[usize::from(what) % What::ALL.len()], target, amount }
+        Self { trigger, nth, what: FaultKind::ALL[usize::from(what) % FaultKind::ALL.len()], target, amount }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; 5] {
         let at = |found: Option<usize>| u8::try_from(found.unwrap_or(0)).unwrap_or(0);
         let trigger = at(TRIGGERS.iter().position(|trigger| *trigger == self.trigger));
-        let what = at(What::ALL.iter().position(|what| *what == self.what));
+        let what = at(FaultKind::ALL.iter().position(|what| *what == self.what));
         [trigger, self.nth, what, self.target, self.amount]
     }
 

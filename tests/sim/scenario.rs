@@ -2,7 +2,7 @@
 
 use redquorum::protocol::Quorum;
 
-use crate::faults::{Fault, What};
+use crate::faults::{Fault, FaultKind};
 use crate::mutants::Mutant;
 use crate::rng::Rng;
 
@@ -153,7 +153,7 @@ impl Scenario {
     /// Whether clients are told of flushes. Without the right to it they learn of one by its record alone,
     /// which is enough unless an old copy of the data comes back.
     pub(crate) fn tells_flushes(&self) -> bool {
-        let restores = self.plan.iter().any(|fault| fault.what == What::Restore);
+        let restores = self.plan.iter().any(|fault| fault.what == FaultKind::Restore);
         restores || !self.drill || self.seed.is_multiple_of(2)
     }
 

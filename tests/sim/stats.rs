@@ -1,6 +1,6 @@
 //! Counts of what happened, so that a run without violations can be told from one without events.
 
-use crate::faults::What;
+use crate::faults::FaultKind;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stats {
@@ -15,7 +15,7 @@ pub(crate) struct Stats {
     pub(crate) repairs: u64,
     pub(crate) admissions: u64,
     pub(crate) quarantines: u64,
-    pub(crate) faults: [u64; What::ALL.len()],
+    pub(crate) faults: [u64; FaultKind::ALL.len()],
     pub(crate) lost_messages: u64,
     pub(crate) duplicates: u64,
     /// Overlaps that no rule promises to prevent (see `invariants`).
@@ -51,7 +51,7 @@ impl Stats {
         );
         println!("admissions {}, quarantines {}", self.admissions, self.quarantines);
         print!("faults:");
-        for (what, count) in What::ALL.iter().zip(self.faults) {
+        for (what, count) in FaultKind::ALL.iter().zip(self.faults) {
             print!(" {what:?} {count},");
         }
         println!(" lost messages {}, duplicates {}", self.lost_messages, self.duplicates);

@@ -1,7 +1,7 @@
 //! Faults strike when their trigger is pulled.
 
 use super::{Event, World, tell};
-use crate::faults::{Fault, Trigger, What};
+use crate::faults::{Fault, FaultKind, Trigger};
 use crate::scenario::{Kind, MS};
 
 impl World {
@@ -60,7 +60,7 @@ impl World {
         }
         tell!(self, "FAULT {fault} {:?} (instance {i}, client {c})", fault.what);
         self.mix(u64::from(fault.amount) << 32 ^ index as u64);
-        self.stats.faults[What::ALL.iter().position(|what| *what == fault.what).unwrap_or(0)] += 1;
+        self.stats.faults[FaultKind::ALL.iter().position(|what| *what == fault.what).unwrap_or(0)] += 1;
         self.carry_out(fault, i, c);
         self.struck = self.struck.saturating_add(1);
         self.pull(Trigger::Fault, self.struck, None, None, 0);
@@ -71,11 +71,11 @@ impl World {
         // All instances at once may forget that they were ever used: not promised, see `docs/safety.md`.
         let others_stand = (0..self.servers.len()).any(|j| j != i && self.servers[j].stands(self.server_ms(j)));
         match fault.what {
-            What::Flush | What::Restore | What::Promote | What::Resync if !others_stand => false,
+            FaultKind::Flush | FaultKind::Restore | FaultKind::Promote | FaultKind::Resync if !others_stand => false,
             what if what.loses_data() => {
                 kind != Kind::AdmissionOff && kind != Kind::RollingRestart && self.servers[i].up
             }
-            What::Step => kind == Kind::Steps,
+            FaultKind::Step => kind == Kind::Steps,
             _ => true,
         }
     }
@@ -84,25 +84,25 @@ impl World {
         let long = u64::from(fault.amount) * self.scenario.ttl_ms * MS / 100;
         let until = self.now + long;
         match fault.what {
-            What::Pause => self.pause(c, long),
-            What::ClientCrash => self.crash(c, long / 4),
-            What::Cancel => self.cancel(c),
-            What::CutBoth => (self.link_mut(c, i).cut_to, self.link_mut(c, i).cut_from) = (until, until),
-            What::CutTo => self.link_mut(c, i).cut_to = until,
-            What::CutFrom => self.link_mut(c, i).cut_from = until,
-            What::Break => {
+            FaultKind::Pause => self.pause(c, long),
+            FaultKind::ClientCrash => self.crash(c, long / 4),
+            FaultKind::Cancel => self.cancel(c),
+            FaultKind::CutBoth => (self.link_mut(c, i).cut_to, self.link_mut(c, i).cut_from) = (until, until),
+            FaultKind::CutTo => self.link_mut(c, i).cut_to = until,
+            FaultKind::CutFrom => self.link_mut(c, i).cut_from = until,
+            FaultKind::Break => {
                 let epoch = self.link(c, i).epoch;
                 self.schedule(0, Event::Broken { c, i, epoch });
             }
-            What::Step => self.step_clock(i, fault.amount),
-            what @ (What::CrashEmpty
-            | What::CrashFromDisk
-            | What::Flush
-            | What::Restore
-            | What::Promote
-            | What::Resync
-            | What::Poison
-            | What::Lie) => self.hit_instance(i, what, fault.amount),
+            FaultKind::Step => self.step_clock(i, fault.amount),
+            what @ (FaultKind::CrashEmpty
+            | FaultKind::CrashFromDisk
+            | FaultKind::Flush
+            | FaultKind::Restore
+            | FaultKind::Promote
+            | FaultKind::Resync
+            | FaultKind::Poison
+            | FaultKind::Lie) => self.hit_instance(i, what, fault.amount),
         }
     }
 

@@ -7,7 +7,7 @@ use redquorum::protocol::{Facts, FencingToken, Identity, Origin, Record};
 
 use super::{Call, Event, START, World, draw_clock, tell};
 use crate::clock::Clock;
-use crate::faults::{Trigger, What};
+use crate::faults::{FaultKind, Trigger};
 use crate::instance::{Answer, Script, Store};
 use crate::mutants::Mutant;
 use crate::rng::Rng;
@@ -161,24 +161,25 @@ impl World {
     }
 
     /// A fault of an instance.
-    pub(crate) fn hit_instance(&mut self, i: usize, what: What, amount: u8) {
+    pub(crate) fn hit_instance(&mut self, i: usize, what: FaultKind, amount: u8) {
         let old = self.rng.percent(50);
         let server = &mut self.servers[i];
         let mutant = server.store.mutant;
         server.lost_data |= what.loses_data();
-        server.poisoned |= what == What::Poison;
+        server.poisoned |= what == FaultKind::Poison;
         let snapshot = if old { server.snapshot.clone() } else { server.store.clone() };
         match what {
-            What::Flush => server.store.flush(),
-            What::Restore => self.restore(i),
-            What::Poison => server.store.poison(),
-            What::Lie => server.lies = true,
-            What::CrashEmpty | What::CrashFromDisk => {
-                server.store = if what == What::CrashEmpty { Store { mutant, ..Store::default() } } else { snapshot };
+            FaultKind::Flush => server.store.flush(),
+            FaultKind::Restore => self.restore(i),
+            FaultKind::Poison => server.store.poison(),
+            FaultKind::Lie => server.lies = true,
+            FaultKind::CrashEmpty | FaultKind::CrashFromDisk => {
+                server.store =
+                    if what == FaultKind::CrashEmpty { Store { mutant, ..Store::default() } } else { snapshot };
                 server.was_replica = false;
                 self.kill(i, amount, None);
             }
-            What::Promote => {
+            FaultKind::Promote => {
                 // Another process, up for long or not, takes over the address.
                 server.store = if amount.is_multiple_of(4) { Store { mutant, ..Store::default() } } else { snapshot };
                 server.was_replica = true;
@@ -233,7 +234,7 @@ impl World {
     pub(crate) fn rolling_restart(&mut self, i: usize) {
         tell!(self, "instance {i} is restarted in its turn");
         self.stats.faults[0] += 1;
-        self.hit_instance(i, What::CrashEmpty, 10);
+        self.hit_instance(i, FaultKind::CrashEmpty, 10);
     }
 }
 
