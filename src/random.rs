@@ -9,14 +9,57 @@ use uuid::{Builder, Uuid};
 /// `Uuid::new_v4` would panic where the operating system has no random bytes.
 pub(crate) fn uuid() -> io::Result<Uuid> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)?;
+    fill(&mut bytes)?;
     Ok(Builder::from_random_bytes(bytes).into_uuid())
 }
 
 /// What spreads pauses, so that clients do not try in step: evenly from all of `u32`. Nothing else
 /// depends on it, so without random bytes it is the middle.
 pub(crate) fn spread() -> u32 {
-    getrandom::u32().unwrap_or(u32::MAX / 2)
+    let mut bytes = [0; 4];
+    fill(&mut bytes).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(bytes))
+}
+
+fn fill(bytes: &mut [u8]) -> io::Result<()> {
+    #[cfg(feature = "testing")]
+    if seeded::fill(bytes) {
+        return Ok(());
+    }
+    Ok(getrandom::fill(bytes)?)
+}
+
+/// Randomness that a seed decides, for simulations: they must come out the same again.
+#[cfg(feature = "testing")]
+pub(crate) mod seeded {
+    use std::cell::Cell;
+
+    thread_local! {
+        static STATE: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// What this thread draws from now on depends on the seed alone.
+    pub(crate) fn begin(seed: u64) {
+        STATE.set(Some(seed));
+    }
+
+    pub(super) fn fill(bytes: &mut [u8]) -> bool {
+        // A thread that is ending has no state any more, nor a seed.
+        let Ok(Some(mut state)) = STATE.try_with(Cell::get) else { return false };
+        for part in bytes.chunks_mut(8) {
+            let drawn = draw(&mut state).to_le_bytes();
+            part.iter_mut().zip(drawn).for_each(|(byte, drawn)| *byte = drawn);
+        }
+        STATE.set(Some(state));
+        true
+    }
+
+    /// SplitMix64.
+    pub(crate) const fn draw(state: &mut u64) -> u64 {
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
 }
 
 #[cfg(test)]
@@ -28,5 +71,20 @@ mod tests {
         let (one, other) = (uuid().unwrap(), uuid().unwrap());
         assert_ne!(one, other);
         assert_eq!(one.get_version_num(), 4);
+    }
+
+    #[cfg(feature = "testing")]
+    #[test]
+    fn a_seed_decides_what_its_own_thread_draws() {
+        let drawn = |seed| {
+            let draw = move || {
+                seeded::begin(seed);
+                (uuid().unwrap(), uuid().unwrap(), spread())
+            };
+            std::thread::spawn(draw).join().unwrap()
+        };
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+        assert_ne!(drawn(1).0, drawn(1).1);
     }
 }
