@@ -129,7 +129,7 @@ pub enum ResourceError {
 }
 
 /// Checked resources: sorted, distinct, with their keys. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Resources(Arc<[Keys]>);
 
 impl fmt::Debug for Resources {
@@ -138,7 +138,7 @@ impl fmt::Debug for Resources {
     }
 }
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Keys {
     fence: Box<[u8]>,
 }

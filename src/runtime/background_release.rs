@@ -143,14 +143,15 @@ impl ReleaseTask {
         let mut open = true;
         while open || !events.is_empty() {
             tokio::select! {
-                calls = calls.recv(), if open => match calls {
-                    Some(calls) => events.extend(calls.into_iter().map(reply_of)),
-                    None => open = false,
-                },
+                biased; // what was sent has its end before more is taken on
                 Some(event) = events.next(), if !events.is_empty() => match event {
                     Event::Reply { id, reply, release: Some(release) } => self.on_reply(id, &reply, release, &events),
                     Event::Reply { .. } => {}
                     Event::RetryDue(id) => self.retry(id, &events),
+                },
+                calls = calls.recv(), if open => match calls {
+                    Some(calls) => events.extend(calls.into_iter().map(reply_of)),
+                    None => open = false,
                 },
             }
         }

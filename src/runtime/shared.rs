@@ -102,6 +102,7 @@ impl Shared {
         }
         let left = limit.saturating_sub(self.clock.now().saturating_since(begun));
         tokio::select! {
+            biased; // a run that is repeated under a seed takes the same branches
             pending = self.releaser.drain(left) => pending,
             pending = self.until_only_unreachable() => pending,
         }

@@ -156,6 +156,7 @@ impl Server {
                 continue;
             };
             tokio::select! {
+                biased;
                 () = sleep(next.saturating_since(now)) => {}
                 _ = changes.changed() => {}
             }

@@ -137,8 +137,15 @@ impl Keeping {
         let mut is_steady = false;
         let cause = loop {
             tokio::select! {
+                biased; // what never holds up the others comes first
                 cause = link.given_up() => break cause,
+                () = self.announced.0.closed() => break closed(),
                 () = &mut passing => {}
+                () = &mut beats => {}
+                () = &mut steady, if !is_steady => {
+                    is_steady = true;
+                    self.changes.up(dial.address.shown());
+                }
                 guarded = asked(&link) => {
                     let remedy = follow_up::take(&link, guarded, &dial.peers).await;
                     let carry_out = follow_up::carry_out(&link, guarded, remedy);
@@ -154,12 +161,6 @@ impl Keeping {
                     }
                     self.announced.0.send_modify(|_| {}); // whoever waits for the record looks again
                 }
-                () = &mut steady, if !is_steady => {
-                    is_steady = true;
-                    self.changes.up(dial.address.shown());
-                }
-                () = &mut beats => {}
-                () = self.announced.0.closed() => break closed(),
             }
         };
         self.announced.0.send_replace(Reach::Down(cause.clone()));

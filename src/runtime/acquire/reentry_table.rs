@@ -1,6 +1,6 @@
 //! Which holder has which lease in this client (P23).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::resource::Resources;
@@ -40,7 +40,7 @@ pub(crate) struct ReentryTable(Mutex<HolderSlots>);
 #[derive(Debug, Default)]
 struct HolderSlots {
     /// By the holder's identity, then by resources.
-    by_holder: HashMap<Arc<str>, HashMap<Resources, Arc<HolderSlot>>>,
+    by_holder: HashMap<Arc<str>, BTreeMap<Resources, Arc<HolderSlot>>>,
     tidy_at: usize,
 }
 
@@ -81,6 +81,6 @@ impl ReentryTable {
 }
 
 /// Drops the slots that nobody needs.
-fn tidy(slots: &mut HashMap<Resources, Arc<HolderSlot>>) {
+fn tidy(slots: &mut BTreeMap<Resources, Arc<HolderSlot>>) {
     slots.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.lock().strong_count() > 0);
 }

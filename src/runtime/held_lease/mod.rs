@@ -218,6 +218,7 @@ impl HeldLease {
             // Timers only wake, the clock decides (P3).
             let left = self.remaining(clock);
             tokio::select! {
+                biased; // what was decided says why
                 () = ended => {}
                 () = sleep(left) => {}
             }

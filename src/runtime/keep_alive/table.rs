@@ -1,6 +1,6 @@
 //! Which lease is due when, and whose keys are watched.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::protocol::Instant;
@@ -16,7 +16,7 @@ pub(super) type SendOrder<'a> = MutexGuard<'a, LeaseTable>;
 
 impl SharedLeaseTable {
     pub(super) fn new(most_watched: usize) -> Self {
-        let (by_due, watched) = (BTreeMap::new(), HashMap::new());
+        let (by_due, watched) = (BTreeMap::new(), BTreeMap::new());
         Self(Mutex::new(LeaseTable { by_due, entries: 0, watched, most_watched, asleep_until: None }))
     }
 
@@ -32,7 +32,7 @@ pub(super) struct LeaseTable {
     /// How many times a lease was scheduled.
     entries: u64,
     /// By key.
-    watched: HashMap<Vec<u8>, Weak<HeldLease>>,
+    watched: BTreeMap<Vec<u8>, Weak<HeldLease>>,
     most_watched: usize,
     /// Until when the task sleeps; `None` if it waits for a message.
     asleep_until: Option<Instant>,
@@ -118,8 +118,8 @@ impl LeaseTable {
             Some(keys) => keys.iter().filter_map(|key| self.watched.get(key)?.upgrade()).collect(),
             None => self.watched.values().filter_map(Weak::upgrade).collect(),
         };
-        leases.sort_unstable_by_key(Arc::as_ptr);
-        leases.dedup_by(|a, b| Arc::ptr_eq(a, b));
+        let mut seen = HashSet::new();
+        leases.retain(|held| seen.insert(Arc::as_ptr(held)));
         leases
     }
 }

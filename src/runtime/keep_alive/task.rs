@@ -55,13 +55,7 @@ impl KeepAliveTask {
             let next = self.renewer.renew_due();
             let pause = next.map(|next| next.saturating_since(self.clock.now()).min(LONGEST_SLEEP));
             tokio::select! {
-                message = messages.recv() => match message {
-                    Some(TaskMessage::Wake) => {}
-                    Some(TaskMessage::Watch(held)) => self.watcher.watch(&held),
-                    Some(TaskMessage::Recheck(held, instances)) => self.watcher.check_on(&held, instances),
-                    None => return,
-                },
-                Some(hint) = hints.recv() => self.watcher.on_invalidation(&hint),
+                biased; // answers first, and what leads to more questions last
                 Some(replies) = self.renewer.next_replies() => {
                     let confirmed = self.renewer.on_replies(replies);
                     self.watcher.watch_again(confirmed.leases, confirmed.by);
@@ -71,6 +65,13 @@ impl KeepAliveTask {
                         self.renewer.renew_soon(&held); // a renewal repairs what an instance has lost
                     }
                 }
+                message = messages.recv() => match message {
+                    Some(TaskMessage::Wake) => {}
+                    Some(TaskMessage::Watch(held)) => self.watcher.watch(&held),
+                    Some(TaskMessage::Recheck(held, instances)) => self.watcher.check_on(&held, instances),
+                    None => return,
+                },
+                Some(hint) = hints.recv() => self.watcher.on_invalidation(&hint),
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }
