@@ -29,6 +29,12 @@ impl Value {
         self.0.get(..end).unwrap_or_default()
     }
 
+    /// A value as it is stored.
+    #[must_use]
+    pub fn from_wire(wire: &[u8]) -> Self {
+        Self(wire.into())
+    }
+
     /// The bytes that instances compare.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

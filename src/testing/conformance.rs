@@ -7,15 +7,14 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, Value as Wire};
 use uuid::Uuid;
 
-use crate::instance::memory::scripts::{may_vote, run};
+use crate::instance::memory::bulk::{self, NewRecord};
+use crate::instance::memory::scripts::run;
 use crate::instance::memory::store::Store;
 use crate::instance::redis::classify::{classify, classify_batch, classify_renewal};
-use crate::instance::redis::scripts::{Scripts, millis, releases_first};
+use crate::instance::redis::scripts::{Scripts, releases_first};
 use crate::instance::{Claim, Request};
-use crate::protocol::{
-    FencingToken, Identity, Instant, Named, Origin, Raw, Record, Reply, START_UNCERTAINTY_MS, Value,
-};
-use crate::resource::{ADMISSION_KEY, Resources, fence_key, former_key};
+use crate::protocol::{FencingToken, Identity, Instant, Named, Origin, Raw, Record, Reply, Value};
+use crate::resource::{Resources, fence_key, former_key};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,44 +230,24 @@ impl Mirror {
         now: Instant,
         wall_us: u64,
     ) -> Option<(Reply, Vec<usize>)> {
-        self.0.expire(now);
         let named = record.map(|record| Named::new(record.clone(), false));
-        if let Err(refused) = may_vote(&self.0, named.as_ref(), wall_us, false) {
-            return Some((refused, Vec::new()));
-        }
-        let mut others = Vec::new();
-        for (place, lease) in leases.iter().enumerate() {
-            let request = lease.request("")?;
-            let key = request.claim().resources.lock_keys().next()?;
-            if self.0.get(key) != Some(request.claim().value.as_bytes()) {
-                others.push(place);
-                continue;
-            }
-            self.0.prolong(key, now.saturating_add(lease.ttl));
-        }
-        Some((Reply::Granted, others))
+        let requests: Option<Vec<Request>> = leases.iter().map(|lease| lease.request("")).collect();
+        let requests = requests?;
+        let leases = requests.iter().filter_map(|request| {
+            let claim = request.claim();
+            Some((claim.resources.lock_keys().next()?, claim.value.as_bytes(), claim.ttl))
+        });
+        Some(match bulk::renew(&mut self.0, leases, named.as_ref(), (now, wall_us)) {
+            Ok(others) => (Reply::Granted, others),
+            Err(refused) => (refused, Vec::new()),
+        })
     }
 
     /// As `admit.lua`: what is under the record's key afterwards, or `no string`.
     pub fn admit(&mut self, admission: &Admission, wall_us: u64) -> Option<Vec<u8>> {
-        let key = ADMISSION_KEY.as_bytes();
-        let is_other_type = self.0.contains(key) && self.0.get(key).is_none();
-        let found = if is_other_type { Some(b"no string".as_slice()) } else { self.0.get(key) };
-        if found.unwrap_or_default() != admission.found {
-            return found.map(<[u8]>::to_vec);
-        }
-        let now_ms = wall_us / 1_000;
-        let max_ttl_ms = millis(admission.max_ttl);
-        let known = admission.vote_from_ms.filter(|from| *from > now_ms + START_UNCERTAINTY_MS);
-        let vote_from_ms = match admission.origin {
-            Origin::Opened => now_ms,
-            _ => known.unwrap_or(now_ms + max_ttl_ms),
-        };
-        let (identity, origin) = (admission.identity.clone(), admission.origin);
-        let order = admission.least_order.max(now_ms);
-        let record = Record { identity, vote_from_ms, max_ttl_ms, origin, order }.to_wire();
-        self.0.set(key, record.as_bytes(), None);
-        Some(record.into_bytes())
+        let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission.clone();
+        let new = NewRecord { found, identity, max_ttl, vote_from_ms, origin, least_order };
+        bulk::admit(&mut self.0, new, wall_us)
     }
 
     /// SET NX PX.

@@ -1,5 +1,6 @@
 //! An instance inside the process, with faults, for tests.
 
+pub(crate) mod bulk;
 mod faults;
 mod queue;
 pub(crate) mod scripts;

@@ -20,23 +20,44 @@ struct Entry {
 }
 
 /// The data of one instance. Every operation takes the instant at which it is carried out.
-#[derive(Debug, Default)]
-pub(crate) struct Store(BTreeMap<Vec<u8>, Entry>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    entries: BTreeMap<Vec<u8>, Entry>,
+    /// The keys that changed since somebody asked, if somebody does.
+    changed: Option<Vec<Vec<u8>>>,
+}
 
 impl Store {
+    /// Notes from now on which keys change.
+    pub(crate) fn note_changes(&mut self) {
+        self.changed = Some(Vec::new());
+    }
+
+    /// The keys that changed, expired or were touched since this was last asked.
+    pub(crate) fn take_changes(&mut self) -> Vec<Vec<u8>> {
+        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     /// Forgets everything (FLUSHALL, or a restart without a file).
     pub(crate) fn flush(&mut self) {
-        self.0.clear();
+        self.entries.clear();
     }
 
     /// Drops what has expired.
     pub(crate) fn expire(&mut self, now: Instant) {
-        self.0.retain(|_, entry| entry.expires_at.is_none_or(|end| now < end));
+        let Self { entries, changed } = self;
+        entries.retain(|key, entry| {
+            let lives = entry.expires_at.is_none_or(|end| now < end);
+            if !lives && let Some(changed) = changed {
+                changed.push(key.clone());
+            }
+            lives
+        });
     }
 
     /// GET, or one element of MGET: a key that is no string is as if missing.
     pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        match &self.0.get(key)?.content {
+        match &self.entries.get(key)?.content {
             Content::Text(text) => Some(text),
             Content::OtherType => None,
         }
@@ -44,7 +65,7 @@ impl Store {
 
     /// EXISTS.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.0.contains_key(key)
+        self.entries.contains_key(key)
     }
 
     /// SET NX: whether the key was free.
@@ -58,41 +79,55 @@ impl Store {
 
     /// SET.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8], expires_at: Option<Instant>) {
-        self.0.insert(key.to_vec(), Entry { content: Content::Text(value.to_vec()), expires_at });
+        self.note(key);
+        self.entries.insert(key.to_vec(), Entry { content: Content::Text(value.to_vec()), expires_at });
     }
 
     /// RPUSH or the like: a key that is no string.
     pub(crate) fn set_other_type(&mut self, key: &[u8]) {
-        self.0.insert(key.to_vec(), Entry { content: Content::OtherType, expires_at: None });
+        self.note(key);
+        self.entries.insert(key.to_vec(), Entry { content: Content::OtherType, expires_at: None });
     }
 
     /// PEXPIREAT.
     pub(crate) fn expire_at(&mut self, key: &[u8], at: Instant) {
-        if let Some(entry) = self.0.get_mut(key) {
+        if let Some(entry) = self.entries.get_mut(key) {
             entry.expires_at = Some(at);
+            self.note(key);
         }
     }
 
     /// As `prolong.lua`: PEXPIREAT, unless the key lives for longer anyway.
     pub(crate) fn prolong(&mut self, key: &[u8], at: Instant) {
-        if let Some(entry) = self.0.get_mut(key).filter(|entry| entry.expires_at.is_none_or(|end| end < at)) {
+        if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.expires_at.is_none_or(|end| end < at)) {
             entry.expires_at = Some(at);
+            self.note(key);
         }
     }
 
     /// PTTL; `None` if the key is missing or never expires.
     pub(crate) fn ttl(&self, key: &[u8], now: Instant) -> Option<Duration> {
-        let left = self.0.get(key)?.expires_at?.saturating_since(now);
+        let left = self.entries.get(key)?.expires_at?.saturating_since(now);
         Some(Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)))
     }
 
     /// DEL: whether there was such a key.
     pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
-        self.0.remove(key).is_some()
+        let was_there = self.entries.remove(key).is_some();
+        if was_there {
+            self.note(key);
+        }
+        was_there
+    }
+
+    fn note(&mut self, key: &[u8]) {
+        if let Some(changed) = &mut self.changed {
+            changed.push(key.to_vec());
+        }
     }
 
     /// All keys in order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.keys().map(Vec::as_slice)
+        self.entries.keys().map(Vec::as_slice)
     }
 }
