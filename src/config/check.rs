@@ -44,12 +44,13 @@ impl Settings {
 
 impl Builder {
     pub(super) fn check(&self) -> Result<(Settings, Vec<Address>, Quorum), BuildError> {
-        let count = self.urls.len() + self.instance_factories.len();
+        let count = self.urls.len() + self.instance_factories.len() + self.dialed.len();
         let quorum = match self.quorum {
             Some(votes) => Quorum::new(count, votes)?,
             None => Quorum::majority(count)?,
         };
-        let addresses = check_addresses(&self.urls)?;
+        let mut addresses = check_addresses(&self.urls)?;
+        addresses.extend(self.dialed.iter().cloned());
         let durations = [
             ("max_ttl", self.max_ttl),
             ("instance_timeout", self.instance_timeout),

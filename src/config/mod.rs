@@ -45,6 +45,8 @@ type InstanceFactory = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
 pub struct Builder {
     urls: Vec<String>,
     instance_factories: Vec<InstanceFactory>,
+    /// Instances that a test connects to.
+    dialed: Vec<Address>,
     namespace: Vec<u8>,
     ttl: Duration,
     max_ttl: Duration,
@@ -91,6 +93,7 @@ impl Default for Builder {
         Self {
             urls: Vec::new(),
             instance_factories: Vec::new(),
+            dialed: Vec::new(),
             namespace: Vec::new(),
             ttl: Duration::from_secs(10),
             max_ttl: Duration::from_secs(10),
@@ -243,6 +246,12 @@ impl Builder {
     pub(crate) fn instance_factories(mut self, instances: Vec<InstanceFactory>, clock: Arc<dyn Clock>) -> Self {
         self.instance_factories = instances;
         self.clock = clock;
+        self
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn dialed(mut self, instances: Vec<Address>, clock: Arc<dyn Clock>) -> Self {
+        (self.dialed, self.clock) = (instances, clock);
         self
     }
 

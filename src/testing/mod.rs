@@ -27,6 +27,8 @@
 
 #[doc(hidden)]
 pub mod conformance;
+#[doc(hidden)]
+pub mod simulation;
 
 use std::fmt;
 use std::sync::Arc;

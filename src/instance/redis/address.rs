@@ -23,6 +23,9 @@ pub(super) enum Place {
         tls: bool,
     },
     Unix(PathBuf),
+    /// Wherever a test connects it to.
+    #[cfg(feature = "testing")]
+    Dialed(super::dialed::Dialer),
 }
 
 impl Address {
@@ -45,6 +48,13 @@ impl Address {
         // RESP3, so that pushed messages reach us.
         let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         Ok(Self { place, login, shown })
+    }
+
+    /// An instance that a test connects to, by the name that it is shown by.
+    #[cfg(feature = "testing")]
+    pub(crate) fn dialed(name: &str, dialer: super::dialed::Dialer) -> Self {
+        let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        Self { place: Place::Dialed(dialer), login, shown: name.to_owned() }
     }
 
     /// The address without credentials. Two addresses that show the same lead to the same server

@@ -2,9 +2,12 @@
 
 mod address;
 mod admission;
+mod byte_stream;
 pub(crate) mod classify;
 mod connect;
 mod connection;
+#[cfg(feature = "testing")]
+mod dialed;
 mod driver;
 mod extend_many;
 mod flushes;
@@ -24,6 +27,8 @@ mod trouble;
 mod wire;
 
 pub(crate) use address::Address;
+#[cfg(feature = "testing")]
+pub(crate) use dialed::Dialer;
 pub(crate) use options::ClientOptions;
 
 use std::fmt;

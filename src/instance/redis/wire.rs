@@ -10,16 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::address::Place;
+use super::byte_stream::ByteStream;
 use super::frames::{Frames, TooLong};
-
-/// A way for bytes in both directions.
-pub(super) trait Way: AsyncRead + AsyncWrite + Unpin + Send {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Way for T {}
 
 /// A connection that breaks when the other side says something longer than may be kept.
 pub(super) struct Wire {
-    way: Box<dyn Way>,
+    way: Box<dyn ByteStream>,
     frames: Frames,
     too_long: Arc<OnceLock<TooLong>>,
 }
@@ -36,12 +32,14 @@ impl Wire {
     }
 }
 
-async fn way(place: &Place) -> io::Result<Box<dyn Way>> {
+async fn way(place: &Place) -> io::Result<Box<dyn ByteStream>> {
     match place {
         Place::Tcp { host, port, tls } => {
             let tcp = tcp(host, *port).await?;
             if *tls { secured(host, tcp).await } else { Ok(Box::new(tcp)) }
         }
+        #[cfg(feature = "testing")]
+        Place::Dialed(dialer) => dialer.open().await,
         #[cfg(unix)]
         Place::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
         #[cfg(not(unix))]
@@ -62,12 +60,12 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 }
 
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-async fn secured(host: &str, tcp: TcpStream) -> io::Result<Box<dyn Way>> {
+async fn secured(host: &str, tcp: TcpStream) -> io::Result<Box<dyn ByteStream>> {
     Ok(Box::new(super::tls::secured(host, tcp).await?))
 }
 
 #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
-async fn secured(_: &str, _: TcpStream) -> io::Result<Box<dyn Way>> {
+async fn secured(_: &str, _: TcpStream) -> io::Result<Box<dyn ByteStream>> {
     Err(io::ErrorKind::Unsupported.into()) // its address is refused when it is read
 }
 

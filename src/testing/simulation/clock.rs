@@ -1,0 +1,59 @@
+//! Clocks of machines of their own, in the time of a runtime that a test has paused.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::protocol::Instant;
+
+/// What every machine's clock showed when its runtime's clock began: no machine's clock shows its start.
+const UP_SINCE_NS: i128 = 3_600_000_000_000;
+
+/// The clocks of one machine. They run at a rate of their own; the wall clock can be stepped too.
+#[derive(Debug)]
+pub struct MachineClock {
+    start: tokio::time::Instant,
+    rate_ppm: i64,
+    wall_us_at_start: u64,
+    /// How far the wall clock was stepped, in all.
+    stepped_us: AtomicI64,
+    /// How much of the time both clocks have not counted.
+    missed_ns: AtomicU64,
+}
+
+impl MachineClock {
+    /// Clocks that run faster than the runtime's by `rate_ppm`, with a wall clock that shows
+    /// `wall_us` when `start` is now.
+    #[must_use]
+    pub const fn new(start: tokio::time::Instant, wall_us: u64, rate_ppm: i64) -> Self {
+        let (stepped_us, missed_ns) = (AtomicI64::new(0), AtomicU64::new(0));
+        Self { start, rate_ppm, wall_us_at_start: wall_us, stepped_us, missed_ns }
+    }
+
+    /// Sets the wall clock forward, or back.
+    pub fn step_us(&self, by: i64) {
+        self.stepped_us.fetch_add(by, Ordering::AcqRel);
+    }
+
+    /// Neither clock counts so much of the time that has passed, as if the machine had been paused.
+    pub fn miss(&self, time: Duration) {
+        self.missed_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+    }
+
+    /// How much time its clocks have counted, in nanoseconds.
+    fn counted_ns(&self) -> i128 {
+        let passed = i128::try_from(self.start.elapsed().as_nanos()).unwrap_or(i128::MAX);
+        passed + passed * i128::from(self.rate_ppm) / 1_000_000 - i128::from(self.missed_ns.load(Ordering::Acquire))
+    }
+}
+
+impl Clock for MachineClock {
+    fn now(&self) -> Instant {
+        Instant::from_nanos(u64::try_from(self.counted_ns() + UP_SINCE_NS).unwrap_or(0))
+    }
+
+    fn wall_us(&self) -> u64 {
+        let since = self.counted_ns() / 1_000 + i128::from(self.stepped_us.load(Ordering::Acquire));
+        u64::try_from(i128::from(self.wall_us_at_start) + since).unwrap_or(0)
+    }
+}

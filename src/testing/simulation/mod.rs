@@ -1,0 +1,137 @@
+//! What it takes to run this library's own code under a seed: servers that are spoken to in bytes, and
+//! clients with clocks and a source of chance of their own. For the tests of this library; no part of its
+//! interface.
+
+mod clock;
+mod server;
+
+pub use clock::MachineClock;
+pub use server::{Data, Server};
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::config::Builder;
+use crate::instance::redis::{Address, Dialer};
+use crate::random::seeded;
+
+/// What is left to chance on this thread depends on the seed alone from now on.
+pub fn seed_this_thread(seed: u64) {
+    seeded::begin(seed);
+}
+
+/// A builder for a client on a machine with this clock. It connects to instance after instance over the
+/// streams that `dial` opens to the one with this index.
+pub fn builder<D, F, S>(instances: usize, clock: Arc<MachineClock>, dial: D) -> Builder
+where
+    D: Fn(usize) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let address = |index: usize| {
+        let dial = dial.clone();
+        Address::dialed(&format!("instance-{index}"), Dialer::new(move || dial(index)))
+    };
+    Builder::default().dialed((0..instances).map(address).collect(), clock)
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_methods, reason = "the runtime's clock is the true time here")]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::{AdmissionStatus, Redlock};
+
+    const WALL_US: u64 = 1_750_000_000_000_000;
+
+    struct Fleet(Vec<Server>);
+
+    impl Fleet {
+        fn new() -> Self {
+            let clock = || Arc::new(MachineClock::new(Instant::now(), WALL_US, 0));
+            Self((0..3).map(|index| Server::new(index, clock())).collect())
+        }
+
+        fn client(&self) -> Redlock {
+            let servers = self.0.clone();
+            let clock = Arc::new(MachineClock::new(Instant::now(), WALL_US, 0));
+            let dial = move |index: usize| {
+                let server = servers[index].clone();
+                async move {
+                    let (ours, theirs) = tokio::io::duplex(4096);
+                    tokio::spawn(async move { server.serve(theirs).await });
+                    Ok(ours)
+                }
+            };
+            let limits = builder(3, clock, dial).ttl(Duration::from_secs(1)).max_ttl(Duration::from_secs(1));
+            limits.label("test").build().unwrap()
+        }
+
+        fn odd_commands(&self) -> Vec<String> {
+            self.0.iter().flat_map(Server::odd_commands).collect()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_lock_renew_and_release_over_bytes() {
+        let fleet = Fleet::new();
+        let (one, other) = (fleet.client(), fleet.client());
+        for client in [&one, &other] {
+            client.wait_connected(Duration::from_secs(1)).await.unwrap();
+        }
+        let guard = one.lock("a").acquire().await.unwrap();
+        assert!(other.lock(["a", "b"]).try_acquire().await.is_err());
+        sleep(Duration::from_secs(3)).await;
+        assert!(guard.is_valid(), "it was renewed");
+        assert!(fleet.0.iter().all(|server| server.locks().len() == 1));
+        assert!(guard.release().await.unwrap().was_still_held);
+        let both = other.lock(["a", "b"]).holder("me".into()).acquire().await.unwrap();
+        let again = one.lock(["a", "b"]).holder("me".into()).acquire().await.unwrap();
+        assert!(again.fencing_token() > both.fencing_token());
+        drop((both, again));
+        sleep(Duration::from_millis(100)).await;
+        assert!(fleet.0.iter().all(|server| server.locks().is_empty()));
+        assert_eq!(fleet.odd_commands(), [""; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_ends_a_lease_at_once_and_keeps_everybody_out_for_a_ttl() {
+        let fleet = Fleet::new();
+        let client = fleet.client();
+        client.wait_connected(Duration::from_secs(1)).await.unwrap();
+        let guard = client.lock("a").acquire().await.unwrap();
+        let begun = Instant::now();
+        fleet.0.iter().for_each(Server::flush);
+        guard.lost().await;
+        assert!(begun.elapsed() < Duration::from_millis(50));
+        let _next = client.lock("a").acquire().await.unwrap();
+        assert!(begun.elapsed() >= Duration::from_secs(1));
+        assert_eq!(fleet.odd_commands(), [""; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_was_restarted_votes_after_a_ttl_and_one_that_hangs_is_no_hindrance() {
+        let fleet = Fleet::new();
+        let client = fleet.client();
+        client.wait_connected(Duration::from_secs(1)).await.unwrap();
+        fleet.0[0].hang();
+        let guard = client.lock("a").acquire().await.unwrap();
+        fleet.0[0].go_on();
+        sleep(Duration::from_secs(2)).await; // it gets the key too
+        fleet.0[1].stop();
+        fleet.0[1].start(Data::Nothing);
+        sleep(Duration::from_millis(500)).await;
+        assert_ne!(client.instances()[1].admission, AdmissionStatus::Admitted);
+        assert!(guard.is_valid());
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(client.instances()[1].admission, AdmissionStatus::Admitted);
+        assert!(guard.is_valid() && fleet.0.iter().all(|server| server.locks().len() == 1));
+        assert_eq!(fleet.odd_commands(), [""; 0]);
+    }
+}

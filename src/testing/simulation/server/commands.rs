@@ -1,0 +1,115 @@
+//! The commands that this library sends, and what else its scripts need.
+
+use super::info::hello;
+use super::resp::Answer;
+use super::scripts::Call;
+use super::session::{Session, Tracking};
+use super::{MachineClock, State};
+use crate::clock::Clock;
+use crate::instance::redis::scripts::Scripts;
+use crate::protocol::Instant;
+
+/// The generation of servers that it belongs to.
+const MAJOR_VERSION: u32 = 7;
+
+const OK: Answer = Answer::Simple("OK");
+
+impl State {
+    /// Carries out one command of a connection, and tells everybody what changed by it.
+    pub(super) fn carry_out(&mut self, number: u64, words: &[&[u8]], clock: &MachineClock) {
+        let wall_us = clock.wall_us();
+        self.commands += 1;
+        self.store.expire(Instant::from_nanos(wall_us.saturating_mul(1_000)));
+        self.tell_changes(None);
+        let upper: Vec<Vec<u8>> = words.iter().take(2).map(|word| word.to_ascii_uppercase()).collect();
+        let names: Vec<&[u8]> = upper.iter().map(Vec::as_slice).collect();
+        let answer = self.answer(number, &names, words, wall_us).unwrap_or_else(|| {
+            let what: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+            self.odd_commands.push(what.join(" "));
+            Answer::Error("ERR unknown command".to_owned())
+        });
+        if let Some(session) = self.sessions.get_mut(&number) {
+            session.answer(&answer);
+            if let Some(tracking) = session.tracking.as_mut().filter(|_| names.first() != Some(&b"CLIENT".as_slice())) {
+                tracking.caching = false;
+            }
+        }
+        self.tell_changes(Some(number));
+    }
+
+    fn answer(&mut self, number: u64, names: &[&[u8]], words: &[&[u8]], wall_us: u64) -> Option<Answer> {
+        let session = self.sessions.get_mut(&number)?;
+        Some(match (names, words) {
+            ([b"EVALSHA", _], [_, hash, count, rest @ ..]) => return self.evalsha(hash, count, rest, wall_us),
+            ([b"SCRIPT", b"LOAD"], [_, _, text]) => return self.load_script(text),
+            ([b"GET", _], [_, key]) => self.read(number, key),
+            ([b"MGET", ..], [_, keys @ ..]) => Answer::List(keys.iter().map(|key| self.read(number, key)).collect()),
+            ([b"TIME"], _) => {
+                let part = |number: u64| Answer::bytes(number.to_string());
+                Answer::List(vec![part(wall_us / 1_000_000), part(wall_us % 1_000_000)])
+            }
+            ([b"PING"], _) => Answer::Simple("PONG"),
+            ([b"HELLO", version @ ..], _) => {
+                session.is_resp3 = version.first().map_or(session.is_resp3, |version| *version == b"3");
+                hello(number, session.is_resp3)
+            }
+            ([b"INFO", _], [_, section]) => self.process.section(section, wall_us),
+            ([b"CLIENT", what], [_, _, options @ ..]) => return client(session, what, options),
+            ([b"WATCH", _], [_, key]) => {
+                session.watched.insert(key.to_vec());
+                OK
+            }
+            ([b"UNWATCH"], _) => {
+                session.watched.clear();
+                session.is_dirty = false;
+                OK
+            }
+            _ => return None,
+        })
+    }
+
+    /// GET, and an element of MGET; whoever asked to be told of changes of what it reads is.
+    fn read(&mut self, number: u64, key: &[u8]) -> Answer {
+        let tracking = self.sessions.get(&number).and_then(|session| session.tracking);
+        if tracking.is_some_and(|tracking| tracking.caching || !tracking.opt_in) {
+            self.readers.entry(key.to_vec()).or_default().insert(number);
+        }
+        self.store.get(key).map_or(Answer::Nothing, Answer::bytes)
+    }
+
+    fn load_script(&mut self, text: &[u8]) -> Option<Answer> {
+        let known = Scripts::for_version(MAJOR_VERSION).all();
+        let (script, _, hash) = known.into_iter().find(|(_, known, _)| known.as_bytes() == text)?;
+        self.scripts.insert(hash, script);
+        Some(Answer::bytes(hash))
+    }
+
+    fn evalsha(&mut self, hash: &[u8], count: &[u8], rest: &[&[u8]], wall_us: u64) -> Option<Answer> {
+        let Some(script) = std::str::from_utf8(hash).ok().and_then(|hash| self.scripts.get(hash)) else {
+            return Some(Answer::Error("NOSCRIPT No matching script".to_owned()));
+        };
+        let count = std::str::from_utf8(count).ok()?.parse().ok()?;
+        let (keys, args) = rest.split_at_checked(count)?;
+        Call { keys, args, wall_us }.run(*script, &mut self.store)
+    }
+}
+
+fn client(session: &mut Session, what: &[u8], options: &[&[u8]]) -> Option<Answer> {
+    match (what, options) {
+        (b"TRACKING", [b"ON", options @ ..]) => {
+            let has = |name: &[u8]| options.contains(&name);
+            session.tracking = Some(Tracking { opt_in: has(b"OPTIN"), no_loop: has(b"NOLOOP"), caching: false });
+        }
+        (b"CACHING", [b"YES"]) => session.tracking.as_mut()?.caching = true,
+        (b"SETINFO", _) => {}
+        (b"INFO", []) => {
+            let mut flags = String::new();
+            flags.extend(session.is_dirty.then_some('d'));
+            flags.extend(session.tracking.map(|_| 't'));
+            let flags = if flags.is_empty() { "N" } else { &flags };
+            return Some(Answer::Text(format!("id={} flags={flags} db=0\n", session.number)));
+        }
+        _ => return None,
+    }
+    Some(OK)
+}

@@ -1,0 +1,268 @@
+//! A server in the process that speaks to its clients in bytes, as Redis does, over any stream.
+//!
+//! It knows the commands that this library sends, recognises the library's scripts by their hashes, and
+//! pushes what a tracking connection is told. Its data has the time of its own wall clock.
+
+mod commands;
+mod info;
+mod resp;
+mod scripts;
+mod session;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use self::info::{Ids, Process};
+use self::resp::Answer;
+use self::session::Session;
+use super::clock::MachineClock;
+use crate::clock::Clock;
+use crate::instance::memory::store::Store;
+use crate::instance::redis::scripts::kinds::ScriptKind;
+use crate::protocol::Instant;
+use crate::resource::RESERVED;
+
+/// One server, shared by all its connections. Cheap to clone; clones are the same server.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+struct Shared {
+    clock: Arc<MachineClock>,
+    state: Mutex<State>,
+}
+
+/// With what data a process begins, or goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// With none.
+    Nothing,
+    /// With what is there.
+    Present,
+    /// With what was there when it was [saved](Server::save).
+    Saved,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    saved: Store,
+    process: Process,
+    ids: Ids,
+    /// Whether it takes connections, and whether it stands still (SIGSTOP).
+    is_up: bool,
+    is_hung: bool,
+    /// The scripts that it was given, by their hashes.
+    scripts: BTreeMap<&'static str, ScriptKind>,
+    sessions: BTreeMap<u64, Session>,
+    next_session: u64,
+    /// Who is to be told of the next change of a key.
+    readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+    commands: u64,
+    odd_commands: Vec<String>,
+}
+
+impl Server {
+    /// A process without data; `seed` decides its ids.
+    #[must_use]
+    pub fn new(seed: u64, clock: Arc<MachineClock>) -> Self {
+        let mut ids = Ids(seed);
+        let process = Process::begin(&mut ids, clock.wall_us());
+        let mut store = Store::default();
+        store.note_changes();
+        let state = State {
+            saved: store.clone(),
+            store,
+            process,
+            ids,
+            is_up: true,
+            is_hung: false,
+            scripts: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            next_session: 1,
+            readers: BTreeMap::new(),
+            commands: 0,
+            odd_commands: Vec::new(),
+        };
+        Self(Arc::new(Shared { clock, state: Mutex::new(state) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What happens to it.
+impl Server {
+    /// The process ends. Whoever is connected is disconnected, and nobody can connect.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        (state.is_up, state.is_hung) = (false, false);
+        state.disconnect_all();
+    }
+
+    /// Another process begins in its place.
+    pub fn start(&self, data: Data) {
+        let wall_us = self.0.clock.wall_us();
+        let mut state = self.state();
+        state.disconnect_all();
+        state.begin(data, wall_us);
+    }
+
+    /// A replica that has run for long, with this data of its master, takes its place.
+    pub fn fail_over(&self, data: Data) {
+        let wall_us = self.0.clock.wall_us();
+        let mut state = self.state();
+        state.disconnect_all();
+        state.begin(data, wall_us);
+        let State { process, ids, .. } = &mut *state;
+        process.began_s = 0;
+        process.end_replication(ids);
+    }
+
+    /// The process follows another master for a moment, takes over its data, and is a master again.
+    pub fn resynchronise(&self, data: Data) {
+        let mut state = self.state();
+        state.replace(data);
+        let State { process, ids, .. } = &mut *state;
+        process.end_replication(ids);
+    }
+
+    /// The process loads data in place of its own.
+    pub fn restore(&self, data: Data) {
+        self.state().replace(data);
+    }
+
+    /// FLUSHALL.
+    pub fn flush(&self) {
+        let mut state = self.state();
+        state.replace(Data::Nothing);
+        state.process.flushes += 1;
+    }
+
+    /// Keeps a copy of the data as it is.
+    pub fn save(&self) {
+        let mut state = self.state();
+        state.saved = state.store.clone();
+    }
+
+    /// The process stands still: it takes connections, and reads nothing.
+    pub fn hang(&self) {
+        self.state().is_hung = true;
+    }
+
+    /// It goes on.
+    pub fn go_on(&self) {
+        let mut state = self.state();
+        state.is_hung = false;
+        state.wake_all();
+    }
+}
+
+/// How it does.
+impl Server {
+    /// Its clock.
+    #[must_use]
+    pub fn clock(&self) -> &MachineClock {
+        &self.0.clock
+    }
+
+    /// Whether there is a process, however it does.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.state().is_up
+    }
+
+    /// How many commands it has carried out.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.state().commands
+    }
+
+    /// Commands that it did not understand: it lacks something that the library does.
+    #[must_use]
+    pub fn odd_commands(&self) -> Vec<String> {
+        self.state().odd_commands.clone()
+    }
+
+    /// The keys of all locks, with their values.
+    #[must_use]
+    pub fn locks(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let now = self.now();
+        let mut state = self.state();
+        state.store.expire(now);
+        let locks = state.store.keys().filter(|key| !key.starts_with(RESERVED));
+        locks.map(|key| (key.to_vec(), state.store.get(key).unwrap_or_default().to_vec())).collect()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_nanos(self.0.clock.wall_us().saturating_mul(1_000))
+    }
+}
+
+impl State {
+    fn begin(&mut self, data: Data, wall_us: u64) {
+        (self.is_up, self.is_hung) = (true, false);
+        self.scripts.clear();
+        self.readers.clear();
+        self.process = Process::begin(&mut self.ids, wall_us);
+        self.load(data);
+    }
+
+    fn load(&mut self, data: Data) {
+        match data {
+            Data::Nothing => self.store.flush(),
+            Data::Present => {}
+            Data::Saved => self.store = self.saved.clone(),
+        }
+    }
+
+    /// All data is replaced under those who are connected.
+    fn replace(&mut self, data: Data) {
+        let before = self.store.clone();
+        self.load(data);
+        for session in self.sessions.values_mut() {
+            session.touch(|key| before.contains(key) || self.store.contains(key));
+            session.push(&Answer::Nothing);
+        }
+        self.readers.clear();
+    }
+
+    /// Tells those who read what has changed, `by` a connection, if it was one.
+    fn tell_changes(&mut self, by: Option<u64>) {
+        for key in self.store.take_changes() {
+            self.sessions.values_mut().for_each(|session| session.touch(|watched| watched == key));
+            for reader in self.readers.remove(&key).unwrap_or_default() {
+                if let Some(session) = self.sessions.get_mut(&reader).filter(|session| session.is_told_by(by)) {
+                    session.push(&Answer::List(vec![Answer::bytes(&key)]));
+                }
+            }
+        }
+    }
+
+    fn disconnect_all(&mut self) {
+        std::mem::take(&mut self.sessions).into_values().for_each(|session| session.wake());
+    }
+
+    fn wake_all(&self) {
+        self.sessions.values().for_each(Session::wake);
+    }
+
+    /// A new connection: its number, and what wakes it.
+    fn connect(&mut self) -> (u64, Arc<Notify>) {
+        let (number, wake) = (self.next_session, Arc::<Notify>::default());
+        self.next_session += 1;
+        self.sessions.insert(number, Session::new(number, Arc::clone(&wake)));
+        (number, wake)
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        let about = (&state.process.run_id, state.is_up, state.is_hung);
+        f.debug_struct("Server").field("run_id, up, hung", &about).finish_non_exhaustive()
+    }
+}

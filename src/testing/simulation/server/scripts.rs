@@ -1,0 +1,222 @@
+//! Runs the scripts: reads back from `KEYS` and `ARGV` what is asked, has the mirror carry it out, and
+//! answers as the script does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::resp::Answer;
+use crate::instance::memory::bulk::{self, NewRecord};
+use crate::instance::memory::scripts::run;
+use crate::instance::memory::store::Store;
+use crate::instance::redis::scripts::kinds::ScriptKind;
+use crate::instance::{Claim, Request};
+use crate::protocol::{Cause, FencingToken, Identity, Instant, Named, Origin, Record, Reply, Value};
+use crate::resource::Resources;
+
+/// Words of a command.
+type Words<'a> = &'a [&'a [u8]];
+
+/// One call of a script.
+pub(super) struct Call<'a> {
+    pub(super) keys: Words<'a>,
+    pub(super) args: Words<'a>,
+    /// The instance's wall clock in microseconds; while a script runs it stands still.
+    pub(super) wall_us: u64,
+}
+
+impl Call<'_> {
+    /// Carries it out; `None` if it is not called as the library does.
+    pub(super) fn run(&self, script: ScriptKind, store: &mut Store) -> Option<Answer> {
+        match script {
+            ScriptKind::Acquire => self.acquire(store),
+            ScriptKind::Extend => self.extend(store, Request::Extend),
+            ScriptKind::Enter => self.extend(store, Request::Enter),
+            ScriptKind::Release => self.release(store, Request::Release, 3),
+            ScriptKind::Leave if *self.args.get(3)? == b"give back" => self.release(store, Request::GiveBack, 4),
+            ScriptKind::Leave => self.release(store, Request::Release, 4),
+            ScriptKind::Batch => self.batch(store),
+            ScriptKind::Renew => self.renew(store),
+            ScriptKind::Admit => self.admit(store),
+        }
+    }
+
+    fn acquire(&self, store: &mut Store) -> Option<Answer> {
+        let [_, instant, value, ttl, token, retention, _holder] = self.args else { return None };
+        let claim = claim(self.keys, value, token, ttl, retention)?;
+        let is_short = instant.is_empty() && self.keys.len() == 2;
+        Some(self.answer_to(store, Request::Acquire(claim), self.named()?.as_ref(), is_short))
+    }
+
+    fn extend(&self, store: &mut Store, kind: fn(Arc<Claim>) -> Request) -> Option<Answer> {
+        let [_, _, value, ttl, token, _closed, retention] = self.args else { return None };
+        let claim = claim(self.keys, value, token, ttl, retention)?;
+        Some(self.answer_to(store, kind(claim), self.named()?.as_ref(), false))
+    }
+
+    /// What comes at `resent` says, by being there, that the acquire was sent more than once.
+    fn release(&self, store: &mut Store, kind: fn(Arc<Claim>) -> Request, resent: usize) -> Option<Answer> {
+        let [value, closed, retention, ..] = self.args else { return None };
+        let mut claim = Claim::clone(&*claim(self.keys, value, closed, b"0", retention)?);
+        claim.resent = self.args.len() > resent;
+        Some(self.answer_to(store, kind(Arc::new(claim)), None, false))
+    }
+
+    /// As `batch.lua`.
+    fn batch(&self, store: &mut Store) -> Option<Answer> {
+        let [_, _, first, usual_ttl, usual_retention, letters, rest @ ..] = self.args else { return None };
+        let named = self.named()?;
+        let (mut keys, mut rest, mut answers) = (self.keys, rest, Vec::new());
+        for _ in 0..number(first)? {
+            let [value, closed, ..] = rest else { return None };
+            let (now, later) = keys.split_at_checked(2)?;
+            let claim = claim(now, value, closed, b"0", usual_retention)?;
+            answers.push(self.answer_to(store, Request::Release(claim), None, false));
+            (keys, rest) = (later, rest.get(2..)?);
+        }
+        for letter in letters.iter() {
+            let [value, token, ..] = rest else { return None };
+            let (count, ttl, retention, words) = match letter {
+                b'a' => (1, *usual_ttl, *usual_retention, 2),
+                _ => (number(rest.get(3)?)?, *rest.get(4)?, *rest.get(5)?, 7),
+            };
+            let (now, later) = keys.split_at_checked(2 * usize::try_from(count).ok()?)?;
+            let mut claim = Claim::clone(&*claim(now, value, token, ttl, retention)?);
+            claim.resent = matches!(letter, b'S' | b'V');
+            let request = request(*letter, Arc::new(claim))?;
+            answers.push(self.answer_to(store, request, named.as_ref(), *letter == b'a'));
+            (keys, rest) = (later, rest.get(words..)?);
+        }
+        Some(Answer::List(answers))
+    }
+
+    /// As `renew.lua`.
+    fn renew(&self, store: &mut Store) -> Option<Answer> {
+        let [_, _, ttl, values @ ..] = self.args else { return None };
+        let ttl = millis(ttl)?;
+        let leases = self.keys.iter().zip(values).map(|(key, value)| (*key, *value, ttl));
+        Some(match bulk::renew(store, leases, self.named()?.as_ref(), (self.now(), self.wall_us)) {
+            Ok(others) => {
+                let head = [Answer::bytes("renewed"), Answer::number(self.wall_us)];
+                let others = others.into_iter().map(|place| Answer::number(place as u64 + 1));
+                Answer::List(head.into_iter().chain(others).collect())
+            }
+            Err(refused) => self.told(&refused),
+        })
+    }
+
+    /// As `admit.lua`.
+    fn admit(&self, store: &mut Store) -> Option<Answer> {
+        let [found, identity, max_ttl, origin, vote_from, _, least_order] = self.args else { return None };
+        let (run_id, replication_id) = std::str::from_utf8(identity).ok()?.split_once('/')?;
+        let new = NewRecord {
+            found: found.to_vec(),
+            identity: Identity::new(run_id, replication_id),
+            max_ttl: millis(max_ttl)?,
+            vote_from_ms: if vote_from.is_empty() { None } else { Some(number(vote_from)?) },
+            origin: [Origin::Blank, Origin::Waits, Origin::Opened]
+                .into_iter()
+                .find(|known| known.word().as_bytes() == *origin)?,
+            least_order: number(least_order)?,
+        };
+        let there = bulk::admit(store, new, self.wall_us);
+        let there = there.map_or(Answer::Nothing, Answer::Bytes);
+        Some(Answer::List(vec![there, Answer::number(self.wall_us)]))
+    }
+
+    /// The record that the call names, if admission is on.
+    fn named(&self) -> Option<Option<Named>> {
+        let [record, instant, ..] = self.args else { return None };
+        if record.is_empty() {
+            return Some(None);
+        }
+        Some(Some(Named::new(Record::from_wire(record)?, instant.is_empty())))
+    }
+
+    /// `is_short` where a usual grant is answered with the end of the lock alone.
+    fn answer_to(&self, store: &mut Store, request: Request, named: Option<&Named>, is_short: bool) -> Answer {
+        store.expire(self.now());
+        let is_usual = is_short && is_usual(store, request.claim());
+        let reply = run(store, &request, named, (self.now(), self.wall_us));
+        let keys = request.claim().resources.len() as u64;
+        match (&request, &reply) {
+            (Request::Release(_) | Request::GiveBack(_), Reply::Granted) => Answer::number(keys),
+            (Request::Release(_) | Request::GiveBack(_), Reply::Refused(_)) => Answer::number(0),
+            (_, Reply::Granted) if is_usual => {
+                let ttl_ms = u64::try_from(request.claim().ttl.as_millis()).unwrap_or(u64::MAX);
+                Answer::number(self.wall_us / 1_000 + ttl_ms)
+            }
+            _ => self.told(&reply),
+        }
+    }
+
+    fn told(&self, reply: &Reply) -> Answer {
+        let clock = Answer::number(self.wall_us);
+        let ms = |time: &Duration| Answer::number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let some = |bytes: Option<&[u8]>| bytes.map_or(Answer::Nothing, Answer::bytes);
+        Answer::List(match reply {
+            Reply::Granted => vec![Answer::bytes("granted"), clock],
+            Reply::Repaired => vec![Answer::bytes("repaired"), clock],
+            Reply::NotAdmitted { remaining } => {
+                vec![Answer::bytes("not admitted"), remaining.as_ref().map_or(Answer::Number(-1), ms)]
+            }
+            Reply::Stale { stored } => vec![Answer::bytes("stale"), Answer::bytes(stored.to_wire())],
+            Reply::Unknown(Cause::ClockBehind { .. }) => vec![Answer::bytes("ahead"), clock],
+            Reply::Refused(refusal) => vec![
+                Answer::bytes("refused"),
+                Answer::number(refusal.resource as u64),
+                refusal.expires_in.as_ref().map_or(Answer::Number(-1), ms),
+                some(refusal.value.as_deref()),
+                some(refusal.token.map(FencingToken::to_wire).as_ref().map(String::as_bytes)),
+            ],
+            Reply::Unknown(cause) | Reply::NotSent(cause) => return Answer::Error(cause.to_string()),
+        })
+    }
+
+    /// The data's time is the wall clock's.
+    const fn now(&self) -> Instant {
+        Instant::from_nanos(self.wall_us.saturating_mul(1_000))
+    }
+}
+
+/// As `acquire_one.lua`: a free key, and a token that is larger than whatever is stored.
+fn is_usual(store: &Store, claim: &Claim) -> bool {
+    let free = claim.resources.lock_keys().all(|key| !store.contains(key));
+    let token = claim.token.to_wire();
+    free && claim.resources.fence_keys().all(|fence| store.get(fence).is_none_or(|stored| stored < token.as_bytes()))
+}
+
+fn request(letter: u8, claim: Arc<Claim>) -> Option<Request> {
+    Some(match letter {
+        b'a' | b'A' => Request::Acquire(claim),
+        b'E' => Request::Extend(claim),
+        b'N' => Request::Enter(claim),
+        b'R' | b'S' => Request::Release(claim),
+        b'U' | b'V' => Request::GiveBack(claim),
+        _ => return None,
+    })
+}
+
+/// `keys` are the lock keys and then their fence keys.
+fn claim(keys: Words<'_>, value: &[u8], token: &[u8], ttl: &[u8], retention: &[u8]) -> Option<Arc<Claim>> {
+    let (locks, fences) = keys.split_at_checked(keys.len() / 2)?;
+    let resources = Resources::new(b"", locks.to_vec().into()).ok()?;
+    let are_named =
+        resources.lock_keys().eq(locks.iter().copied()) && resources.fence_keys().eq(fences.iter().copied());
+    are_named.then_some(())?;
+    Some(Arc::new(Claim {
+        resources,
+        value: Value::from_wire(value),
+        token: FencingToken::from_wire(token)?,
+        ttl: millis(ttl)?,
+        fence_retention: millis(retention)?,
+        resent: false,
+    }))
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn millis(word: &[u8]) -> Option<Duration> {
+    number(word).map(Duration::from_millis)
+}

@@ -1,0 +1,152 @@
+//! One connection to a server.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use super::Server;
+use super::resp::{Answer, Input, read};
+
+/// What a server knows of a connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) number: u64,
+    /// What is to be sent.
+    out: Vec<u8>,
+    wake: Arc<Notify>,
+    pub(super) is_resp3: bool,
+    pub(super) tracking: Option<Tracking>,
+    /// Keys that are being watched, and whether one of them was touched.
+    pub(super) watched: BTreeSet<Vec<u8>>,
+    pub(super) is_dirty: bool,
+}
+
+/// CLIENT TRACKING ON.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tracking {
+    /// Only the keys of the command after CLIENT CACHING YES.
+    pub(super) opt_in: bool,
+    /// It is not told of its own changes.
+    pub(super) no_loop: bool,
+    /// CLIENT CACHING YES was the last command.
+    pub(super) caching: bool,
+}
+
+impl Session {
+    pub(super) fn new(number: u64, wake: Arc<Notify>) -> Self {
+        let (watched, out) = (BTreeSet::new(), Vec::new());
+        Self { number, out, wake, is_resp3: false, tracking: None, watched, is_dirty: false }
+    }
+
+    pub(super) fn answer(&mut self, answer: &Answer) {
+        answer.write(&mut self.out, self.is_resp3);
+    }
+
+    /// Tells it which keys changed; nothing of them if it may be any.
+    pub(super) fn push(&mut self, keys: &Answer) {
+        if self.tracking.is_some() {
+            self.answer(&Answer::Push(vec![Answer::bytes("invalidate"), keys.clone()]));
+            self.wake.notify_one();
+        }
+    }
+
+    /// Whether it is told of what a connection changed.
+    pub(super) fn is_told_by(&self, by: Option<u64>) -> bool {
+        self.tracking.is_some_and(|tracking| by != Some(self.number) || !tracking.no_loop)
+    }
+
+    /// Keys were touched.
+    pub(super) fn touch(&mut self, is_touched: impl Fn(&[u8]) -> bool) {
+        self.is_dirty |= self.watched.iter().any(|key| is_touched(key));
+    }
+
+    pub(super) fn wake(&self) {
+        self.wake.notify_one();
+    }
+}
+
+/// What a connection does next.
+enum Next {
+    Send(Vec<u8>),
+    Read,
+    StandStill,
+    End,
+}
+
+impl Server {
+    /// Serves a connection to its end; at once if there is no process.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    pub async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+        if !self.is_up() {
+            return;
+        }
+        let (number, wake) = self.state().connect();
+        let served = self.serve_session(number, &wake, &mut stream).await;
+        drop(served); // however it ended, it has
+        self.state().sessions.remove(&number);
+    }
+
+    async fn serve_session(
+        &self,
+        number: u64,
+        wake: &Notify,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> io::Result<()> {
+        let mut input = Vec::new();
+        loop {
+            match self.next(number) {
+                Next::Send(bytes) => stream.write_all(&bytes).await?,
+                Next::StandStill => wake.notified().await,
+                Next::End => return Ok(()),
+                Next::Read => tokio::select! {
+                    biased;
+                    () = wake.notified() => {}
+                    count = stream.read_buf(&mut input) => {
+                        if count? == 0 {
+                            return Ok(());
+                        }
+                    }
+                },
+            }
+            self.take_in(number, &mut input)?;
+        }
+    }
+
+    fn next(&self, number: u64) -> Next {
+        let mut state = self.state();
+        let is_hung = state.is_hung;
+        match state.sessions.get_mut(&number) {
+            None => Next::End,
+            Some(_) if is_hung => Next::StandStill,
+            Some(session) if session.out.is_empty() => Next::Read,
+            Some(session) => Next::Send(std::mem::take(&mut session.out)),
+        }
+    }
+
+    /// Carries out what has come in whole.
+    fn take_in(&self, number: u64, input: &mut Vec<u8>) -> io::Result<()> {
+        let mut at = 0;
+        loop {
+            let mut state = self.state();
+            // Between two commands it may have been stopped, or have stopped.
+            if state.is_hung || !state.sessions.contains_key(&number) {
+                break;
+            }
+            match read(input.get(at..).unwrap_or_default()) {
+                Input::Command(words, size) => {
+                    state.carry_out(number, &words, &self.0.clock);
+                    at += size;
+                }
+                Input::Unfinished => break,
+                Input::NoCommand => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        input.drain(..at);
+        Ok(())
+    }
+}
