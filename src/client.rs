@@ -17,8 +17,8 @@ use crate::runtime::Shared;
 /// A client of N independent instances. Cheap to clone; clones share connections.
 ///
 /// Connections are made and kept up in the background. When the last clone and the last guard are
-/// gone, pending releases are sent and then the connections are closed;
-/// call [`shutdown`](Self::shutdown) before the runtime ends to wait for that.
+/// dropped, outstanding releases are finished and then the connections are closed; call
+/// [`shutdown`](Self::shutdown) before the runtime ends to wait for that.
 ///
 /// A client does not survive `fork()`: connections and locks stay with the process that built it. In the
 /// other one acquires fail with [`AcquireError::Forked`](crate::AcquireError::Forked), and dropping a guard
@@ -111,7 +111,7 @@ impl Redlock {
         }
     }
 
-    /// How each instance does, in the configured order. Cheap: nothing is sent.
+    /// The status of each instance, in the configured order. Cheap: nothing is sent.
     ///
     /// ```no_run
     /// # fn f(redlock: redquorum::Redlock) {
@@ -125,9 +125,9 @@ impl Redlock {
         self.shared.instances.iter().map(|instance| instance.status()).collect()
     }
 
-    /// Lets no lock be acquired any more and waits until everything that was given up is released on
-    /// every instance that can be reached, at most `limit`. Instances without a connection are not
-    /// waited for longer than one instance timeout.
+    /// Refuses further acquires, and waits until every released or dropped lock is deleted on all
+    /// reachable instances, at most `limit`. Instances without a connection are not waited for longer
+    /// than one instance timeout.
     ///
     /// An acquire that is under way returns no lock any more: it ends with
     /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and the keys that it has set are released. A

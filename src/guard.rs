@@ -70,21 +70,21 @@ impl Guard {
         self.lease.remaining()
     }
 
-    /// On how many instances the lock rests, by what they have answered so far.
+    /// How many instances store the lock's keys, according to their answers so far.
     ///
-    /// A verdict does not wait for the slow ones, so the number grows for a moment after an acquire, and
-    /// each renewal sets the key where it was missing.
+    /// An acquire does not wait for slow instances, so the number may still grow for a moment after it.
+    /// Each renewal sets the keys again where they are missing.
     #[must_use]
     pub fn redundancy(&self) -> Redundancy {
         self.lease.redundancy()
     }
 
-    /// Waits until the lock is lost, and returns why. Any number may wait.
+    /// Waits until the lock is lost, and returns why. Any number of tasks may wait.
     ///
-    /// Known at once when the own clock says so. When the keys were deleted or taken over on so many
-    /// instances that no quorum has them: within a few round trips where the instances push changes
-    /// (`CLIENT TRACKING`) and not too many keys are watched
-    /// ([`Builder::max_watched`](crate::Builder::max_watched)), by the next renewal otherwise.
+    /// It resolves at once when validity ends on the local clock. It also resolves when the keys were
+    /// deleted or taken over on so many instances that no quorum can still hold them: within a few round
+    /// trips where the instances push changes (`CLIENT TRACKING`, for up to
+    /// [`Builder::max_watched`](crate::Builder::max_watched) keys), otherwise at the next renewal.
     ///
     /// ```no_run
     /// # async fn f(guard: redquorum::Guard, work: tokio::task::JoinHandle<()>) {
@@ -107,7 +107,7 @@ impl Guard {
         self.lease.clone()
     }
 
-    /// Keeps the lock for another ttl from now; gives the new remaining validity.
+    /// Keeps the lock for another ttl from now, and returns the new remaining validity.
     ///
     /// Where an instance has lost the key (it was restarted, or was unreachable when the lock was
     /// taken), the key is set again.
@@ -147,8 +147,8 @@ impl Guard {
     /// Releases the lock and waits until a quorum of instances has answered.
     ///
     /// # Guarantees
-    /// Only this guard's own keys are deleted, by comparing their value. The lock is not relied on any more from the
-    /// moment of the call.
+    /// Only keys that still hold this lock's own value are deleted. From the moment of the call the lock
+    /// counts as given up, whatever the instances answer.
     ///
     /// # Cancel safety
     /// Safe: the release goes on in the background.
@@ -170,11 +170,11 @@ impl Guard {
         }
     }
 
-    /// Gives the guard up but leaves the lock to run out: nobody gets it until its keys expire.
-    /// Gives how long this client would have relied on it; the keys live a little longer.
+    /// Gives the guard up without releasing the lock: nobody else gets it until its keys expire.
+    /// Returns how long this client would have relied on it; the keys live a little longer.
     ///
     /// For work that must not be done twice within some time, such as dropping duplicates for a
-    /// minute. Call [`extend_to`](Self::extend_to) before if it is to be a whole ttl from now.
+    /// minute. For a whole ttl from now, call [`extend_to`](Self::extend_to) first.
     #[must_use = "zero means that the lock was lost before"]
     pub fn keep_until_expiry(mut self) -> Duration {
         let remaining = self.remaining();

@@ -10,17 +10,20 @@ const MAX_HOLDER: usize = 200;
 
 /// The identity of whoever wants a lock. Give it with [`Lock::holder`](crate::Lock::holder).
 ///
-/// The same holder may re-enter: in the same client it shares the lease that it has, after one round
-/// that confirms it and gives it a larger token, and from another process, or after a timeout whose request did arrive, it takes over its own lock instead
-/// of being refused. An earlier guard in another process then ends as
-/// [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).
+/// The same holder may re-enter its lock while it holds it:
 ///
-/// A lease is shared by locks on exactly the same resources, and kept as the guard that needs it
-/// longest has asked. A lock on a part of them, or on more, is another lease: it takes over what both
-/// have, and the former ends at once.
+/// - In the same client the new guard shares the lease, after one round that confirms it and gives it
+///   a larger fencing token.
+/// - From another process, or after a timeout whose request did arrive, it takes over its own lock
+///   instead of being refused. An earlier guard in another process then ends as
+///   [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).
 ///
-/// A try that is not won, in another process or here, leaves what the holder has as it was, or leaves
-/// it to run out; nobody else gets the lock by that.
+/// Only locks on exactly the same resources share a lease, and it is renewed as the guard that needs it
+/// longest has asked. A lock on a part of the resources, or on more, is another lease: it takes over the
+/// common ones, and the former lease ends at once.
+///
+/// An acquire that fails, in this process or another, leaves the holder's lock as it was or lets it
+/// expire; nobody else gets the lock because of it.
 ///
 /// At most 200 bytes: it is stored with every lock. A longer one is refused when a lock is acquired.
 ///

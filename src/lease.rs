@@ -9,7 +9,7 @@ use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::held_lease::HeldLease;
 
-/// A read-only view of a lease: it neither extends nor releases. Cheap to clone.
+/// A read-only view of a lease: it neither extends nor releases it. Cheap to clone.
 ///
 /// Given to the work by [`Lock::run`](crate::Lock::run) and by [`Guard::lease`](crate::Guard::lease).
 #[derive(Clone)]
@@ -18,21 +18,21 @@ pub struct LeaseView {
     pub(crate) held: Arc<HeldLease>,
 }
 
-/// On how many instances a lease rests.
+/// How many instances store the keys of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Redundancy {
-    /// Those that granted the last round that was won, and that have not been found without its key since.
+    /// Those that granted the last round that was won, and were not found without the key since.
     pub held_on: usize,
-    /// How many there are.
+    /// How many instances are configured.
     pub instances: usize,
-    /// How many it needs.
+    /// How many are needed.
     pub quorum: usize,
 }
 
 impl Redundancy {
-    /// How many of its instances may lose its key without another client being able to take the lock. Zero
-    /// means that it rests on a bare quorum: its key deleted on a single instance can end it.
+    /// How many instances may lose the key before another client can take the lock. Zero means a bare
+    /// quorum: the loss of the key on a single instance can end the lease.
     #[must_use]
     pub const fn spare(self) -> usize {
         // Another client needs a quorum of those that do not have it.

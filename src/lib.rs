@@ -1,9 +1,9 @@
 //! A distributed lock over N independent Redis or Valkey masters.
 //!
-//! A lock is held while a quorum of the instances has it (Redlock). It stays available while a
+//! A lock is held while a quorum of the instances stores its key (Redlock). It stays available while a
 //! minority is down, hung or restarted. It is renewed until it is released, and its holder is notified
-//! when it is lost. Each holder gets a larger fencing token than the one before, for the storage to
-//! compare.
+//! when it is lost. Each holder gets a larger fencing token than the one before; the storage that the
+//! lock protects compares them.
 //!
 //! # Quick start
 //!
@@ -46,12 +46,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Guard::lost`] reports the loss without dropping anything, [`Lock::renew`] and
-//! [`Lock::max_hold`] bound the renewal, [`Lock::holder`] allows re-entry.
+//! [`Guard::lost`] waits for the loss without dropping anything. [`Lock::renew`] and
+//! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry.
 //!
 //! Instances that were just started do not vote for `max_ttl`, 10 s by default; the first acquire
-//! on new servers waits for that. With the feature `testing` there are instances inside the
-//! process, for tests: `redquorum::testing`.
+//! on new servers waits for that. The feature `testing` adds `redquorum::testing`: instances inside the
+//! process, for tests.
 //!
 //! # What it guarantees
 //!
@@ -60,17 +60,17 @@
 //! - Acquire, extend and release are decided at the quorum-th reply: no instance that is slow, hung
 //!   or dead delays them as long as a quorum answers.
 //! - An instance that may have forgotten locks (restarted, flushed, promoted, its clock stepped)
-//!   does not vote until all that it may have forgotten has expired ([`Admission::On`]).
-//! - Keys that an unfinished acquire may have set are deleted, also if its future was dropped: at
-//!   once on reachable instances, on reconnect elsewhere, by the ttl at the latest.
+//!   does not vote until every lock that it may have forgotten has expired ([`Admission::On`]).
+//! - Keys that an unfinished acquire may have set are deleted, also if its future was dropped: at once
+//!   on reachable instances, on reconnect elsewhere, by the ttl at the latest.
 //! - A failed extend deletes nothing. A release deletes its own keys only. A lease that is over
 //!   never becomes valid again.
-//! - A lease is renewed until its last guard is dropped, and not any more after that ([`Renewal`]).
+//! - A lease is renewed until its guards are released or dropped, never after ([`Renewal`]).
 //! - [`Guard::lost`] resolves when validity ends on the local clock, or when so many instances report
-//!   the key missing that no quorum can still hold it: within a few round trips where instances push
-//!   changes, by the next renewal elsewhere ([`Loss`]).
+//!   the key missing that no quorum can still hold it. The latter takes a few round trips where
+//!   instances push changes, and until the next renewal elsewhere ([`Loss`]).
 //! - A holder with an identity may re-enter its own lock, and no other ([`Holder`]).
-//! - Later holders have larger tokens ([`FencingToken`]).
+//! - Every later holder gets a larger token ([`FencingToken`]).
 //!
 //! # What it does not guarantee
 //!
@@ -79,15 +79,14 @@
 //! - Anything beyond the clock assumptions: rates that differ by more than
 //!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
 //!   together within one lease.
-//! - Anything if all instances lose their data within one `max_ttl` and nothing shows it (a restart and
-//!   a flush do): they look as if nobody had ever used them, and a lock that is held can be granted
-//!   again.
+//! - Anything if all instances silently lose their data within one `max_ttl` (restarts and flushes are
+//!   noticed): they look like new instances, and a lock that is held can be granted again.
 //! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
 //!   for it.
 //! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits, and code that never
 //!   waits goes on.
-//! - That a holder's earlier guard in another process ends before the next one begins: it is notified within
-//!   a few round trips, or by its next renewal. Meanwhile the fencing token decides.
+//! - That a holder's earlier guard in another process ends before the next one begins: it is notified
+//!   within a few round trips, or at its next renewal. Until then the fencing token decides.
 //! - Order: waiting is by polling with random pauses, and a busy lock can starve a waiter.
 
 mod client;

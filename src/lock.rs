@@ -104,12 +104,11 @@ impl<'a> Lock<'a> {
     /// documentation states.
     ///
     /// # Cancel safety
-    /// Safe. What an unfinished round may have set is released in the background: at once where
-    /// the instance can be reached, when it comes back where it cannot, and by the ttl at the
-    /// latest.
+    /// Safe. Keys that the unfinished acquire may have set are deleted in the background: at once on
+    /// reachable instances, on reconnect elsewhere, by the ttl at the latest.
     ///
-    /// A future that is kept but not polled holds nobody up: its round goes on in a task of the client.
-    /// If that wins, the lock is not renewed before the future is polled, and runs out by itself.
+    /// A future that is kept but not polled blocks nobody: its round goes on in a task of the client.
+    /// If that round wins, the lock is not renewed until the future is polled, and expires otherwise.
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
@@ -123,12 +122,12 @@ impl<'a> Lock<'a> {
 
     /// Tries once.
     ///
-    /// Takes one round trip to the quorum-th fastest instance. The round is repeated only where it
-    /// showed that this client's wall clock is behind, or that instances had lost their
-    /// scripts: once as a rule, and never more often than there are instances.
+    /// Takes one round trip to the quorum-th fastest instance. It is repeated only if this client's wall
+    /// clock turned out to be behind, or instances had lost their scripts: usually once, and never more
+    /// often than there are instances.
     ///
-    /// While a few other tries of this client for the same lock, or one of the same holder, are under way
-    /// it waits for its turn, at most one instance timeout: then it ends with
+    /// While other attempts of this client for the same lock, or one of the same holder, are under way,
+    /// it waits for its turn, for one instance timeout at most; then it fails with
     /// [`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout).
     ///
     /// # Cancel safety
