@@ -15,7 +15,7 @@ use crate::runtime::shared::Shared;
 pub(super) enum Reentry {
     /// A quorum still has the lease, under a larger token now: the lease for the caller, and the round with the
     /// replies that are outstanding.
-    Entered(UncollectedLease, RoundInFlight),
+    Entered(UncollectedLease, Box<RoundInFlight>),
     /// The lease has ended, by now or with this.
     LeaseEnded,
 }
@@ -46,7 +46,7 @@ pub(super) async fn reenter(
         let policy = params.renewal_policy(shared.clock.now());
         if held.settle_reentry(&mut in_flight.round, token, policy, &*shared.clock) {
             shared.keep_alive.reschedule(held);
-            return Ok(Reentry::Entered(lease, in_flight));
+            return Ok(Reentry::Entered(lease, Box::new(in_flight)));
         }
         let worth_repeating = in_flight.round.stale().is_some() || in_flight.lacks_only_scripts();
         // Each repeat goes above a larger token of another instance, so that there are never more.

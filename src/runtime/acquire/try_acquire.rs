@@ -78,7 +78,7 @@ impl TryTask {
                     drop(only_try); // the next does not wait for this one's caller
                     let _ = result.send(unless_shut_down(&self.tracked, Ok(lease)));
                     drop(self.tracked);
-                    return extend::finish(&self.shared, &held, in_flight).await;
+                    return extend::finish(&self.shared, &held, *in_flight).await;
                 }
                 Ok(Reentry::LeaseEnded) => {}
                 Err(failure) => return drop(result.send(Err(failure))),
