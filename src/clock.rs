@@ -23,12 +23,12 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug + 'static {
 
 /// A clock that is put forward when it turns out to have stood still (P17). It never goes back.
 #[derive(Debug)]
-pub(crate) struct Corrected {
+pub(crate) struct CorrectedClock {
     clock: Arc<dyn Clock>,
     ahead_ns: AtomicU64,
 }
 
-impl Corrected {
+impl CorrectedClock {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, ahead_ns: AtomicU64::new(0) }
     }
@@ -45,7 +45,7 @@ impl Corrected {
     }
 }
 
-impl Clock for Corrected {
+impl Clock for CorrectedClock {
     fn now(&self) -> Instant {
         self.clock.now().saturating_add(self.ahead())
     }
@@ -132,17 +132,17 @@ impl Clock for RuntimeClock {
 /// The machine's clock, which a test can hold back as if the machine had been paused unnoticed.
 #[cfg(feature = "testing")]
 #[derive(Debug, Default)]
-pub(crate) struct HeldBack(AtomicU64);
+pub(crate) struct LaggingClock(AtomicU64);
 
 #[cfg(feature = "testing")]
-impl HeldBack {
+impl LaggingClock {
     pub(crate) fn stand_still(&self, by: Duration) {
         self.0.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
     }
 }
 
 #[cfg(feature = "testing")]
-impl Clock for HeldBack {
+impl Clock for LaggingClock {
     fn now(&self) -> Instant {
         SystemClock.now().saturating_sub(Duration::from_nanos(self.0.load(Ordering::Acquire)))
     }

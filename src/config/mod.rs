@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::client::Redlock;
-use crate::clock::{Clock, Corrected, SystemClock};
+use crate::clock::{Clock, CorrectedClock, SystemClock};
 use crate::error::{BuildError, ConnectError};
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Hint, Instance};
@@ -267,7 +267,7 @@ impl Builder {
         let (settings, addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let (hint, hints) = mpsc::channel(MAX_HINTS);
-        let own_clock = Arc::new(Corrected::new(Arc::clone(&self.clock)));
+        let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let instances = self.start(addresses, quorum, &own_clock, hint);
         let clock: Arc<dyn Clock> = own_clock;
         let keep_alive = KeepAlive::start(KeepAliveParts {
@@ -300,7 +300,7 @@ impl Builder {
         &self,
         addresses: Vec<Address>,
         quorum: Quorum,
-        own_clock: &Arc<Corrected>,
+        own_clock: &Arc<CorrectedClock>,
         hints: mpsc::Sender<Hint>,
     ) -> Arc<[Arc<dyn Instance>]> {
         let options = ClientOptions {

@@ -34,7 +34,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::{HeldBack, RuntimeClock};
+use crate::clock::{LaggingClock, RuntimeClock};
 use crate::config::Builder;
 use crate::instance::Instance;
 pub use crate::instance::memory::{Hang, Requests};
@@ -128,7 +128,7 @@ impl Cluster {
 /// The machine on which a client runs, as far as its clock is concerned.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
-pub struct Machine(Arc<HeldBack>);
+pub struct Machine(Arc<LaggingClock>);
 
 impl Machine {
     /// A builder for a client that runs on it.

@@ -9,7 +9,7 @@ use super::address::Address;
 use super::admission::peers::Peers;
 use super::admission::processes::Roster;
 use super::timer_wakeups::Pacer;
-use crate::clock::{Clock, Corrected};
+use crate::clock::{Clock, CorrectedClock};
 use crate::instance::Hint;
 
 /// What holds for all instances of a client.
@@ -24,7 +24,7 @@ pub(crate) struct ClientOptions {
     /// The machine's clock as it is, which the instances' clocks are compared with.
     pub(crate) machine_clock: Arc<dyn Clock>,
     /// The clock that the client's leases go by: put forward when the machine's turns out to have stood still.
-    pub(crate) own_clock: Arc<Corrected>,
+    pub(crate) own_clock: Arc<CorrectedClock>,
     /// Who wants to know of keys that changed.
     pub(crate) hints: mpsc::Sender<Hint>,
 }

@@ -202,7 +202,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::clock::{Clock, Corrected, SystemClock};
+    use crate::clock::{Clock, CorrectedClock, SystemClock};
     use crate::instance::redis::address::Address;
     use crate::instance::redis::admission::peers::Peers;
     use crate::instance::redis::timer_wakeups::Pacer;
@@ -236,7 +236,7 @@ mod tests {
         let address = Address::parse(&format!("redis://{}", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(answering(listener));
         let instance_timeout = Duration::from_secs(5);
-        let clock = Arc::new(Corrected::new(Arc::new(SystemClock)));
+        let clock = Arc::new(CorrectedClock::new(Arc::new(SystemClock)));
         Dial {
             index: 0,
             address,

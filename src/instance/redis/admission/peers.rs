@@ -7,7 +7,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
 use super::shared::Guarded;
-use crate::clock::Corrected;
+use crate::clock::CorrectedClock;
 use crate::instance::redis::connection::{Link, heartbeat};
 use crate::protocol::{ClockWatch, WhoseClock, whose_clock};
 
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Peers {
     /// What the client's rounds and leases go by.
-    clock: Arc<Corrected>,
+    clock: Arc<CorrectedClock>,
     quorum: usize,
     look: Duration,
     /// How long everybody who is connected takes to notice a step.
@@ -30,7 +30,12 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(clock: Arc<Corrected>, quorum: usize, instance_timeout: Duration, max_ttl: Duration) -> Self {
+    pub(crate) fn new(
+        clock: Arc<CorrectedClock>,
+        quorum: usize,
+        instance_timeout: Duration,
+        max_ttl: Duration,
+    ) -> Self {
         let notice = heartbeat(max_ttl).saturating_add(instance_timeout);
         let look = instance_timeout.max(LOOK_LEAST);
         Self { clock, quorum, look, notice, links: Mutex::default() }
