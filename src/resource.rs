@@ -226,7 +226,7 @@ pub(crate) fn fence_key(lock_key: &[u8]) -> Vec<u8> {
     [FENCE_PREFIX, lock_key].concat()
 }
 
-/// The key that stores what `value` took over under a lock's key: as in `former.lua`.
+/// The key that stores what `value` took over under a lock's key: as in `former_values.lua`.
 #[cfg(feature = "testing")]
 pub(crate) fn former_key(lock_key: &[u8], value: &[u8]) -> Vec<u8> {
     [FORMER_PREFIX, value, b":", lock_key].concat()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Builder, Renewal};
 use crate::error::{BadRequest, BuildError};
 use crate::instance::redis::Address;
-use crate::protocol::{Quorum, Terms};
+use crate::protocol::{LeaseTerms, Quorum};
 use crate::resource::RESERVED;
 
 /// Half of all time may not be drift.
@@ -32,9 +32,9 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// The terms of a lock; every ttl goes through here.
-    pub(crate) fn terms(&self, ttl: Option<Duration>) -> Result<Terms, BadRequest> {
+    pub(crate) fn terms(&self, ttl: Option<Duration>) -> Result<LeaseTerms, BadRequest> {
         let ttl = ttl.unwrap_or(self.ttl);
-        let terms = Terms::new(ttl, self.drift_ppm)?;
+        let terms = LeaseTerms::new(ttl, self.drift_ppm)?;
         if ttl > self.max_ttl {
             return Err(BadRequest::TtlAboveMax { ttl, max_ttl: self.max_ttl });
         }

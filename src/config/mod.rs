@@ -13,7 +13,7 @@ use crate::client::Redlock;
 use crate::clock::{Clock, CorrectedClock, SystemClock};
 use crate::error::{BuildError, ConnectError};
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
-use crate::instance::{Hint, Instance};
+use crate::instance::{Instance, Invalidation};
 use crate::protocol::{DEFAULT_DRIFT_PPM, Quorum, RetryDelay};
 use crate::resource::display_name;
 use crate::runtime::Shared;
@@ -23,7 +23,7 @@ use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
 use crate::token::TokenSource;
 
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
-const MAX_HINTS: usize = 64;
+const MAX_INVALIDATIONS: usize = 64;
 
 /// Connects to an instance that needs no address, with the instance timeout.
 type InstanceFactory = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
@@ -266,15 +266,15 @@ impl Builder {
     pub fn build(self) -> Result<Redlock, BuildError> {
         let (settings, addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        let (hint, hints) = mpsc::channel(MAX_HINTS);
+        let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
-        let instances = self.start(addresses, quorum, &own_clock, hint);
+        let instances = self.start(addresses, quorum, &own_clock, invalidation);
         let clock: Arc<dyn Clock> = own_clock;
         let keep_alive = KeepAlive::start(KeepAliveParts {
             instances: Arc::clone(&instances),
             quorum,
             clock: Arc::clone(&clock),
-            hints,
+            invalidations,
             most_watched: self.max_watched,
         });
         let shared = Shared {
@@ -301,7 +301,7 @@ impl Builder {
         addresses: Vec<Address>,
         quorum: Quorum,
         own_clock: &Arc<CorrectedClock>,
-        hints: mpsc::Sender<Hint>,
+        invalidations: mpsc::Sender<Invalidation>,
     ) -> Arc<[Arc<dyn Instance>]> {
         let options = ClientOptions {
             instance_timeout: self.instance_timeout,
@@ -311,7 +311,7 @@ impl Builder {
             admission: self.admission == Admission::On,
             machine_clock: Arc::clone(&self.clock),
             own_clock: Arc::clone(own_clock),
-            hints,
+            invalidations,
         };
         let instances = self.instance_factories.iter().map(|connect| connect(self.instance_timeout));
         let redis = RedisInstance::start_all(addresses, options)

@@ -2,7 +2,7 @@
 
 use super::report::{of_obstacles, of_release, of_round};
 use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, ShutdownError};
-use crate::protocol::{ClocksApart, Contention, CurrentHolder, Defeat, Instant, Round};
+use crate::protocol::{ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
 use crate::resource::Resources;
 use crate::runtime::Shared;
 use crate::runtime::acquire::AcquireFailure;
@@ -30,13 +30,13 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Acq
 fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError {
     let reports = || of_round(shared, round);
     let held_by = |contention| Box::new(held_by(resources, shared.quorum.instances(), contention));
-    match Defeat::of(round) {
-        Defeat::Contended(contention) => AcquireError::Contended(held_by(contention)),
-        Defeat::Split(contention) => AcquireError::SplitVote(held_by(contention)),
-        Defeat::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
-        Defeat::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
-        Defeat::TooSlow => AcquireError::TooSlow { reports: reports() },
-        Defeat::Stale => AcquireError::StaleToken,
+    match RoundFailure::of(round) {
+        RoundFailure::Contended(contention) => AcquireError::Contended(held_by(contention)),
+        RoundFailure::Split(contention) => AcquireError::SplitVote(held_by(contention)),
+        RoundFailure::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
+        RoundFailure::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
+        RoundFailure::TooSlow => AcquireError::TooSlow { reports: reports() },
+        RoundFailure::Stale => AcquireError::StaleToken,
     }
 }
 

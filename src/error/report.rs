@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{Answer, Cause, CurrentHolder, InstanceId, Refusal, Reply, Round};
+use crate::protocol::{Cause, CurrentHolder, InstanceId, Refusal, Reply, Round, TimedReply};
 use crate::runtime::Shared;
 
 /// What one instance answered, for people and for logs.
@@ -83,13 +83,13 @@ impl fmt::Display for Reports<'_> {
 
 /// What every instance answered to a round.
 pub(super) fn of_round(shared: &Shared, round: &Round) -> Vec<InstanceReport> {
-    let answers = round.answers().iter();
-    let report = |(id, answer): (InstanceId, &Option<Answer>)| InstanceReport {
+    let answers = round.replies().iter();
+    let report = |(id, answer): (InstanceId, &Option<TimedReply>)| InstanceReport {
         address: address(shared, id),
         answer: answer.as_ref().map_or(InstanceAnswer::Outstanding, |answer| said(&answer.reply)),
         after: answer.as_ref().map(|answer| answer.after),
     };
-    InstanceId::all(round.answers().len()).zip(answers).map(report).collect()
+    InstanceId::all(round.replies().len()).zip(answers).map(report).collect()
 }
 
 /// What every instance answered to a release.

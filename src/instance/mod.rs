@@ -9,8 +9,8 @@ mod requests;
 mod status;
 
 pub(crate) use command_size::{fit_in_command, split_into_commands};
-pub(crate) use key_check::{Hint, Sight};
-pub(crate) use requests::{Claim, Request};
+pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
+pub(crate) use requests::{Claim, ExtendReply, Request};
 pub use status::{AdmissionStatus, InstanceStatus, Trouble};
 
 use std::fmt;
@@ -22,15 +22,14 @@ use futures_util::future::join_all;
 
 use crate::protocol::{Cause, Instant, Reply};
 
-/// A reply on its way. It ends by the instance's own deadline.
-pub(crate) type Call = Pin<Box<dyn Future<Output = Reply> + Send>>;
+/// The reply to a request. It ends by the instance's own deadline.
+pub(crate) type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// Replies to many extends on their way, one for each; `None` where the instance does not have the
-/// key as expected and must be asked about it alone.
-pub(crate) type Renewal = Pin<Box<dyn Future<Output = Vec<Option<Reply>>> + Send>>;
+/// The replies to many extends, one for each.
+pub(crate) type ExtendManyFuture = Pin<Box<dyn Future<Output = Vec<ExtendReply>> + Send>>;
 
-/// What is seen of many leases on its way, one sight for each.
-pub(crate) type Look = Pin<Box<dyn Future<Output = Vec<Sight>> + Send>>;
+/// The states of the keys of many leases, one for each.
+pub(crate) type KeyCheckFuture = Pin<Box<dyn Future<Output = Vec<KeyState>> + Send>>;
 
 /// One instance.
 ///
@@ -51,20 +50,20 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     fn address(&self) -> &str;
 
     /// Queues a request.
-    fn call(&self, request: Request) -> Call;
+    fn call(&self, request: Request) -> ReplyFuture;
 
     /// Queues extends of leases with one resource each, as few commands as possible.
     ///
     /// Every key lives for its claim's ttl from then on. Where the ttls differ it may live longer, up
     /// to the longest of them: whoever asks puts leases of one ttl together.
-    fn renew(&self, claims: Vec<Arc<Claim>>) -> Renewal {
-        let calls: Vec<Call> = claims.into_iter().map(|claim| self.call(Request::Extend(claim))).collect();
-        Box::pin(async move { join_all(calls).await.into_iter().map(Some).collect() })
+    fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture {
+        let calls: Vec<ReplyFuture> = claims.into_iter().map(|claim| self.call(Request::Extend(claim))).collect();
+        Box::pin(async move { join_all(calls).await.into_iter().map(ExtendReply::Decided).collect() })
     }
 
     /// Looks at leases, and asks to be told once of the next change of their keys.
-    fn look(&self, claims: Vec<Arc<Claim>>) -> Look {
-        Box::pin(std::future::ready(vec![Sight::Unknown; claims.len()]))
+    fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
+        Box::pin(std::future::ready(vec![KeyState::Unknown; claims.len()]))
     }
 
     /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;

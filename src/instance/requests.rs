@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{FencingToken, Value};
+use crate::protocol::{FencingToken, Reply, Value};
 use crate::resource::Resources;
 
 /// What a round asks of every instance.
@@ -48,7 +48,7 @@ pub(crate) enum Request {
     /// Keep all keys for another ttl; set those that are missing.
     Extend(Arc<Claim>),
     /// Keep all keys as `Extend` does, under a larger token (P23).
-    Enter(Arc<Claim>),
+    Reenter(Arc<Claim>),
     /// Delete the keys that still hold the value.
     Release(Arc<Claim>),
     /// As `Release`, but for a try of a holder that was not won: what it took over comes back (P23).
@@ -61,7 +61,7 @@ impl Request {
         match self {
             Self::Acquire(claim)
             | Self::Extend(claim)
-            | Self::Enter(claim)
+            | Self::Reenter(claim)
             | Self::Release(claim)
             | Self::GiveBack(claim) => claim,
         }
@@ -74,6 +74,15 @@ impl Request {
 
     /// Whether it asks for a vote, and does not end a try or a lease.
     pub(crate) const fn asks_for_a_vote(&self) -> bool {
-        matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Enter(_))
+        matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Reenter(_))
     }
+}
+
+/// What an instance says to one of many extends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ExtendReply {
+    /// As if it had been asked about this lease alone.
+    Decided(Reply),
+    /// It does not have the key with the lease's value: only an extend of its own shows why, and repairs (P10).
+    ExtendAlone,
 }

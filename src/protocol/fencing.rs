@@ -17,7 +17,7 @@ const STEP: u64 = 1 << HAND_OVER_BITS;
 const EPOCH_US: u64 = 1_735_689_600_000_000;
 
 /// How far a token may be ahead of an instance's clock, and a client's clock apart from the instances'
-/// (P12). `ahead.lua` has the same number.
+/// (P12). `token_limit.lua` has the same number.
 pub const MAX_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_AHEAD_US: u64 = MAX_AHEAD.as_secs() * 1_000_000;
 
@@ -86,7 +86,7 @@ impl FencingToken {
 
     /// Whether it is so far ahead of an instance's clock that no clock can have made it (P12).
     ///
-    /// As `ahead.lua`: in whole milliseconds, and before 2025 everything is.
+    /// As `token_limit.lua`: in whole milliseconds, and before 2025 everything is.
     #[must_use]
     pub const fn is_ahead_of(self, wall_us: u64) -> bool {
         let most_ms = (wall_us / 1000 + MAX_AHEAD_US / 1000).saturating_sub(EPOCH_US / 1000);
@@ -106,17 +106,17 @@ impl FencingToken {
         Self(if next > Self::MAX { Self::MAX } else { next })
     }
 
-    /// The token for a hand-over inside the process, if there is one left below the closed mark.
+    /// The token for a hand-over inside the process, if there is one left below the tombstone.
     #[must_use]
-    pub const fn hand_over(self) -> Option<Self> {
-        if self.0 + 1 >= self.closed().0 { None } else { Some(Self(self.0 + 1)) }
+    pub const fn next_in_lease(self) -> Option<Self> {
+        if self.0 + 1 >= self.tombstone().0 { None } else { Some(Self(self.0 + 1)) }
     }
 
     /// What a release leaves behind: above every token of the lease, below every other grant's. An
     /// acquire of the same lease that arrives later finds its token used up, an extend sees that it
     /// must not repair (P6, P10).
     #[must_use]
-    pub const fn closed(self) -> Self {
+    pub const fn tombstone(self) -> Self {
         Self(self.0 | (STEP - 1))
     }
 
@@ -266,15 +266,15 @@ mod tests {
         let mut token = FencingToken::propose(EPOCH_US + 5, None);
         let next = token.next_grant();
         let mut count = 0;
-        while let Some(handed) = token.hand_over() {
+        while let Some(handed) = token.next_in_lease() {
             assert!(handed > token && handed < next && handed.next_grant() == next);
             token = handed;
             count += 1;
         }
         assert_eq!(count, 4094);
-        assert!(token < token.closed() && token.closed() < next && token.closed().next_grant() == next);
-        assert_eq!(token.closed().hand_over(), None);
-        assert_eq!(FencingToken(FencingToken::MAX).closed().as_i64(), i64::MAX);
+        assert!(token < token.tombstone() && token.tombstone() < next && token.tombstone().next_grant() == next);
+        assert_eq!(token.tombstone().next_in_lease(), None);
+        assert_eq!(FencingToken(FencingToken::MAX).tombstone().as_i64(), i64::MAX);
     }
 
     proptest! {

@@ -11,23 +11,23 @@
 //! | rule | in a few words | upheld by |
 //! |---|---|---|
 //! | P1 | one random value for one round | [`Value`], `crate::token` |
-//! | P2 | validity counts from before the first send | [`Terms`], [`Round`] |
+//! | P2 | validity counts from before the first send | [`LeaseTerms`], [`Round`] |
 //! | P3 | the deciding clock counts suspended time | `crate::clock` |
 //! | P4 | the verdict falls at the quorum-th reply | [`Quorum`], [`Round`] |
 //! | P5 | unknown is a result: never a grant, always released | [`Reply`], [`Round::must_release`] |
-//! | P6 | calls are awaited past the verdict, releases are sent until confirmed, and leave a tombstone | `crate::runtime::background_release`, `mark.lua` |
-//! | P7 | a release compares, on every instance | `release.lua`, [`Lease::asked`] |
+//! | P6 | calls are awaited past the verdict, releases are sent until confirmed, and leave a tombstone | `crate::runtime::background_release`, `tombstone.lua` |
+//! | P7 | a release compares, on every instance | `release.lua`, [`Lease::release_targets`] |
 //! | P8 | a failed extend deletes nothing | [`Lease::settle`], `extend.lua` |
 //! | P9 | an extend continues a lease that is still valid | [`Round::extend`], [`Lease`] |
-//! | P10 | an extend repairs, unless its lease was released | `extend.lua`, [`FencingToken::closed`] |
+//! | P10 | an extend repairs, unless its lease was released | `extend.lua`, [`FencingToken::tombstone`] |
 //! | P11 | all or nothing on each instance | `acquire.lua`, `extend.lua`, `crate::resource` |
-//! | P14, P15, P16 | instances that may have forgotten do not vote | [`admit`], [`Record`], [`Seen`], `admission.lua` |
-//! | P17 | votes after a clock step do not count | [`ClockWatch`], [`Standing`], [`whose_clock`] |
-//! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalPlan`], `crate::runtime::keep_alive` |
-//! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_answers`], [`Lease::is_gone`], `crate::runtime::keep_alive` |
+//! | P14, P15, P16 | instances that may have forgotten do not vote | [`decide_record`], [`AdmissionRecord`], [`SeenRecords`], `admission.lua` |
+//! | P17 | votes after a clock step do not count | [`ClockWatch`], [`AdmissionState`], [`which_clock_jumped`] |
+//! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalSchedule`], `crate::runtime::keep_alive` |
+//! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_replies`], [`Lease::no_quorum_has_key`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
 //! | P23 | re-entry: the same holder enters its lease again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
-//! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale`], `acquire.lua`, `ahead.lua` |
+//! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua`, `token_limit.lua` |
 
 mod admission;
 mod fencing;
@@ -41,20 +41,20 @@ mod time;
 mod value;
 
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
-pub use admission::decide::{Facts, START_UNCERTAINTY_MS, Step, admit, never_used};
-pub use admission::own_clock::{WhoseClock, whose_clock};
-pub use admission::record::{Identity, Origin, Record, Seen};
-pub use admission::state::{Named, Raw, Remedy, Standing};
+pub use admission::decide::{ProcessFacts, RecordAction, START_UNCERTAINTY_MS, decide_record, never_used};
+pub use admission::own_clock::{JumpedClock, which_clock_jumped};
+pub use admission::record::{AdmissionRecord, ProcessIdentity, RecordOrigin, SeenRecords};
+pub use admission::state::{AdmissionFollowUp, AdmissionState, AttachedRecord, RawReply};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, proposing_clock};
 pub use instance_set::{InstanceId, InstanceSet};
-pub use lease::schedule::RenewalPlan;
-pub use lease::{ExtendRefused, Lease};
+pub use lease::schedule::RenewalSchedule;
+pub use lease::{ExtendRejected, Lease};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use retry::{RetryDelay, reconnect_delay};
 pub use round::cause::{Cause, NotUsable};
-pub use round::failure::{Contention, Defeat};
+pub use round::failure::{Contention, RoundFailure};
 pub use round::reply::{Refusal, Reply};
-pub use round::{Answer, Round};
-pub use terms::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, Terms, TtlError};
+pub use round::{Round, TimedReply};
+pub use terms::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, LeaseTerms, TtlError};
 pub use time::Instant;
 pub use value::{CurrentHolder, Value};

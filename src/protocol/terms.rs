@@ -13,11 +13,11 @@ pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
 pub const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
 /// A lease must have at least this part of its ttl left when it is won, or it is given back.
-const LEAST_LEFT_DIVISOR: u32 = 5;
+const MIN_REMAINING_DIVISOR: u32 = 5;
 
 /// The ttl of a lease and what clocks may do to it meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Terms {
+pub struct LeaseTerms {
     ttl: Duration,
     drift: Duration,
 }
@@ -52,7 +52,7 @@ impl fmt::Display for TtlError {
 
 impl std::error::Error for TtlError {}
 
-impl Terms {
+impl LeaseTerms {
     /// A lease of `ttl` while clocks may differ in rate by `drift_ppm` parts per million.
     ///
     /// The ttl is cut to whole milliseconds, as instances keep no finer time; the drift is rounded
@@ -100,8 +100,8 @@ impl Terms {
 
     /// The validity that a lease must still have when it is won.
     #[must_use]
-    pub fn least_left(self) -> Duration {
-        self.ttl / LEAST_LEFT_DIVISOR
+    pub fn min_remaining(self) -> Duration {
+        self.ttl / MIN_REMAINING_DIVISOR
     }
 }
 
@@ -118,19 +118,22 @@ mod tests {
 
     #[test]
     fn the_default_drift_is_one_percent_and_two_milliseconds() {
-        let terms = Terms::new(Duration::from_secs(10), DEFAULT_DRIFT_PPM).unwrap();
+        let terms = LeaseTerms::new(Duration::from_secs(10), DEFAULT_DRIFT_PPM).unwrap();
         assert_eq!(terms.drift(), Duration::from_millis(102));
         assert_eq!(terms.valid_until(Instant::ZERO), Instant::from_millis(9_898));
-        assert_eq!(terms.least_left(), Duration::from_secs(2));
+        assert_eq!(terms.min_remaining(), Duration::from_secs(2));
     }
 
     #[test]
     fn ttls_that_protect_nothing_are_refused() {
-        assert_eq!(Terms::new(Duration::ZERO, 0), Err(TtlError::ZeroTtl));
-        assert_eq!(Terms::new(Duration::from_micros(999), 0), Err(TtlError::ZeroTtl));
-        assert!(matches!(Terms::new(Duration::from_millis(4), DEFAULT_DRIFT_PPM), Err(TtlError::TtlBelowDrift { .. })));
-        assert!(Terms::new(Duration::from_millis(5), DEFAULT_DRIFT_PPM).is_ok());
-        assert!(matches!(Terms::new(Duration::from_secs(1), 500_000), Err(TtlError::TtlBelowDrift { .. })));
+        assert_eq!(LeaseTerms::new(Duration::ZERO, 0), Err(TtlError::ZeroTtl));
+        assert_eq!(LeaseTerms::new(Duration::from_micros(999), 0), Err(TtlError::ZeroTtl));
+        assert!(matches!(
+            LeaseTerms::new(Duration::from_millis(4), DEFAULT_DRIFT_PPM),
+            Err(TtlError::TtlBelowDrift { .. })
+        ));
+        assert!(LeaseTerms::new(Duration::from_millis(5), DEFAULT_DRIFT_PPM).is_ok());
+        assert!(matches!(LeaseTerms::new(Duration::from_secs(1), 500_000), Err(TtlError::TtlBelowDrift { .. })));
     }
 
     proptest! {
@@ -138,13 +141,13 @@ mod tests {
         fn validity_is_never_longer_than_the_slowest_instance_keeps_the_key(
             ttl_us in 0u64..100_000_000_000, ppm in 0u32..600_000, start in any::<u64>(),
         ) {
-            if let Ok(terms) = Terms::new(Duration::from_micros(ttl_us), ppm) {
+            if let Ok(terms) = LeaseTerms::new(Duration::from_micros(ttl_us), ppm) {
                 let start = Instant::from_nanos(start / 2);
                 let valid = terms.valid_until(start).saturating_since(start);
                 // An instance whose clock runs fast by `ppm` drops the key after ttl / (1 + ppm).
                 let kept = terms.ttl().as_nanos() * 1_000_000 / (1_000_000 + u128::from(ppm));
                 prop_assert!(valid.as_nanos() + DRIFT_FLOOR.as_nanos() <= kept);
-                prop_assert!(terms.least_left() < valid);
+                prop_assert!(terms.min_remaining() < valid);
                 prop_assert!(terms.ttl() <= Duration::from_micros(ttl_us));
             }
         }

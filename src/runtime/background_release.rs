@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
-use crate::instance::{Call, Instance, Request};
+use crate::instance::{Instance, ReplyFuture, Request};
 use crate::protocol::{InstanceId, InstanceSet, Instant, Reply};
 
 /// The pause before a release that was not confirmed is sent again.
@@ -44,7 +44,7 @@ impl PendingRelease {
 /// A call whose round was decided without it.
 pub(super) struct OutstandingCall {
     pub(super) id: InstanceId,
-    pub(super) call: Call,
+    pub(super) call: ReplyFuture,
     /// The release that is sent again unless this call confirms it.
     pub(super) release: Option<PendingRelease>,
 }

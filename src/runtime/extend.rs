@@ -10,7 +10,7 @@ use super::held_lease::HeldLease;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
 use crate::instance::Request;
-use crate::protocol::{ExtendRefused, Round, Terms};
+use crate::protocol::{ExtendRejected, LeaseTerms, Round};
 
 /// Why a lease was not extended.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ type Outcome = Result<Duration, ExtendFailure>;
 
 /// One extend round for a held lease, repeated once if only the scripts were missing. It goes on in a
 /// task of the client, also if the caller is dropped (P22).
-pub(crate) async fn extend(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: Terms) -> Outcome {
+pub(crate) async fn extend(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: LeaseTerms) -> Outcome {
     let in_flight = send(shared, held, terms)?;
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, lease, terms, in_flight, result)).await;
@@ -45,7 +45,7 @@ pub(crate) async fn extend(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: T
 async fn carry_out(
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
-    terms: Terms,
+    terms: LeaseTerms,
     mut in_flight: RoundInFlight,
     result: oneshot::Sender<Outcome>,
 ) {
@@ -53,7 +53,7 @@ async fn carry_out(
     let outcome = loop {
         let verdict = in_flight.verdict().await;
         tracing::debug!(?verdict, granted = ?in_flight.round.granted(), repeated, "extend round");
-        held.note_answers(&in_flight.round);
+        held.note_replies(&in_flight.round);
         let extended = held.settle(&mut in_flight.round, &*shared.clock);
         let has_ended = held.ended(&*shared.clock).is_some();
         if has_ended || extended.is_some() {
@@ -80,14 +80,14 @@ pub(super) async fn finish(shared: &Shared, held: &Arc<HeldLease>, mut in_flight
     let mut checked = in_flight.round.granted();
     shared.keep_alive.recheck(held, checked);
     let on_replies = |round: &Round| {
-        held.note_answers(round);
+        held.note_replies(round);
         shared.keep_alive.recheck(held, round.granted().without(checked));
         checked = round.granted();
     };
     in_flight.finish(on_replies).await;
 }
 
-fn send(shared: &Arc<Shared>, held: &HeldLease, terms: Terms) -> Result<RoundInFlight, ExtendFailure> {
+fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Result<RoundInFlight, ExtendFailure> {
     if held.ended(&*shared.clock).is_some() {
         return Err(ExtendFailure::LeaseLost(None));
     }
@@ -108,9 +108,9 @@ fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendF
     }
 }
 
-fn rejected(rejected: ExtendRefused) -> ExtendFailure {
+fn rejected(rejected: ExtendRejected) -> ExtendFailure {
     match rejected {
-        ExtendRefused::Lost => ExtendFailure::LeaseLost(None),
-        ExtendRefused::Shorter => ExtendFailure::WouldShorten,
+        ExtendRejected::Lost => ExtendFailure::LeaseLost(None),
+        ExtendRejected::Shorter => ExtendFailure::WouldShorten,
     }
 }

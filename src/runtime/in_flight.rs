@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::background_release::{OutstandingCall, PendingRelease};
 use super::shared::Shared;
-use crate::instance::{Call, Claim, Request};
+use crate::instance::{Claim, ReplyFuture, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
 
 /// What happens to the keys when a round in flight is dropped, at whatever point.
@@ -32,7 +32,7 @@ pub(super) struct RoundInFlight {
     pub(super) round: Round,
     request: Request,
     /// By instance; `None` where nothing was sent or the reply has come.
-    calls: Vec<Option<Call>>,
+    calls: Vec<Option<ReplyFuture>>,
     /// Instances that an earlier send of the same value reached: they are released with this one.
     pub(super) sent_before: InstanceSet,
     pub(super) on_drop: OnDrop,
@@ -54,7 +54,7 @@ impl RoundInFlight {
         }
         let on_drop = match request {
             Request::Acquire(_) => OnDrop::ReleaseKeys,
-            Request::Extend(_) | Request::Enter(_) => OnDrop::LeaveKeys,
+            Request::Extend(_) | Request::Reenter(_) => OnDrop::LeaveKeys,
             Request::Release(_) | Request::GiveBack(_) => OnDrop::FinishRelease,
         };
         Self { shared: Arc::clone(shared), round, request, calls, sent_before: InstanceSet::default(), on_drop }
@@ -63,7 +63,7 @@ impl RoundInFlight {
     /// Waits for the verdict, and not for any instance longer than that.
     pub(super) async fn verdict(&mut self) -> Verdict {
         let now = self.shared.clock.now();
-        match self.round.useful_before().map(|end| end.saturating_since(now)) {
+        match self.round.win_deadline().map(|end| end.saturating_since(now)) {
             // Each call ends by its own deadline; another timer is needed only if victory would be
             // worthless before that.
             Some(useful) if useful < self.shared.instance_timeout => {
@@ -126,7 +126,7 @@ impl RoundInFlight {
     /// Whether instances that lost their scripts alone kept the round from its quorum: they are loading
     /// them by now, so it is worth repeating once.
     pub(super) fn lacks_only_scripts(&self) -> bool {
-        let could_grant = self.round.answers().iter().filter(|answer| {
+        let could_grant = self.round.replies().iter().filter(|answer| {
             matches!(
                 answer.as_ref().map(|answer| &answer.reply),
                 None | Some(Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing))
@@ -150,7 +150,7 @@ impl RoundInFlight {
 
     /// Whether an instance may still have the keys after its reply to a release, or without one.
     fn may_have_keys(&self, id: InstanceId) -> bool {
-        let answer = self.round.answers().get(id.index()).and_then(Option::as_ref);
+        let answer = self.round.replies().get(id.index()).and_then(Option::as_ref);
         answer.is_none_or(|answer| matches!(answer.reply, Reply::NotSent(_) | Reply::Unknown(_)))
     }
 }

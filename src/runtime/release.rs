@@ -63,7 +63,7 @@ fn send(shared: &Arc<Shared>, release: &LeaseRelease) -> RoundInFlight {
 
 /// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers.
 fn of_lost_round(round: &Round) -> ReleaseOutcome {
-    let answers = round.answers().iter();
+    let answers = round.replies().iter();
     let may_have_held = answers.filter(|answer| match answer.as_ref().map(|answer| &answer.reply) {
         None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_)) => true,
         Some(_) => false,

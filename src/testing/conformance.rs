@@ -10,10 +10,12 @@ use uuid::Uuid;
 use crate::instance::memory::bulk::{self, NewRecord};
 use crate::instance::memory::scripts::run;
 use crate::instance::memory::store::Store;
-use crate::instance::redis::classify::{classify, classify_batch, classify_renewal};
+use crate::instance::redis::classify::{classify, classify_batch, classify_extend_many};
 use crate::instance::redis::scripts::{Scripts, releases_first};
 use crate::instance::{Claim, Request};
-use crate::protocol::{FencingToken, Identity, Instant, Named, Origin, Raw, Record, Reply, Value};
+use crate::protocol::{
+    AdmissionRecord, AttachedRecord, FencingToken, Instant, ProcessIdentity, RawReply, RecordOrigin, Reply, Value,
+};
 use crate::resource::{Resources, fence_key, former_key};
 
 /// What is asked.
@@ -24,7 +26,7 @@ pub enum Kind {
     /// To keep them, and to set those that are missing.
     Extend,
     /// To keep them under a larger token.
-    Enter,
+    Reenter,
     /// To delete them.
     Release,
     /// To undo a try: to delete them, or to put back what it took over.
@@ -51,7 +53,7 @@ pub struct Ask {
     /// Whether an extend was ever sent.
     pub resent: bool,
     /// Whether the instance is known to be past its quarantine.
-    pub has_served: bool,
+    pub quarantine_over: bool,
 }
 
 impl Ask {
@@ -82,7 +84,7 @@ impl Ask {
         Some(match self.kind {
             Kind::Acquire => Request::Acquire(claim),
             Kind::Extend => Request::Extend(claim),
-            Kind::Enter => Request::Enter(claim),
+            Kind::Reenter => Request::Reenter(claim),
             Kind::Release => Request::Release(claim),
             Kind::GiveBack => Request::give_back(claim),
         })
@@ -95,13 +97,13 @@ pub struct Admission {
     /// What must be there for it, empty for nothing.
     pub found: Vec<u8>,
     /// The process that it is for.
-    pub identity: Identity,
+    pub identity: ProcessIdentity,
     /// What the process must sit out.
     pub max_ttl: Duration,
     /// From when on it may vote, as far as that is known.
     pub vote_from_ms: Option<u64>,
     /// Why it is written.
-    pub origin: Origin,
+    pub origin: RecordOrigin,
     /// The least order of it.
     pub least_order: u64,
 }
@@ -137,35 +139,36 @@ impl Dialect {
 
     /// The command for one request.
     #[must_use]
-    pub fn command(self, namespace: &str, ask: &Ask, record: Option<&Record>) -> Option<Cmd> {
-        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
-        Some(self.0.command(&ask.request(namespace)?, named.as_ref()))
+    pub fn command(self, namespace: &str, ask: &Ask, record: Option<&AdmissionRecord>) -> Option<Cmd> {
+        let attached = record.map(|record| AttachedRecord::new(record.clone(), ask.quarantine_over));
+        Some(self.0.command(&ask.request(namespace)?, attached.as_ref()))
     }
 
     /// The command for several requests, which are [in the order](in_batch_order) that it has for them.
     #[must_use]
-    pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&Record>) -> Option<Cmd> {
+    pub fn batch(self, namespace: &str, asks: &[Ask], record: Option<&AdmissionRecord>) -> Option<Cmd> {
         let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request(namespace)).collect();
-        let named = record.map(|record| Named::new(record.clone(), asks.iter().all(|ask| ask.has_served)));
+        let attached =
+            record.map(|record| AttachedRecord::new(record.clone(), asks.iter().all(|ask| ask.quarantine_over)));
         let mut requests = requests?;
         let releases = releases_first(&mut requests, |request| request);
-        Some(self.0.batch(&requests.iter().collect::<Vec<_>>(), releases, named.as_ref()))
+        Some(self.0.batch(&requests.iter().collect::<Vec<_>>(), releases, attached.as_ref()))
     }
 
     /// The command that writes an admission record.
     #[must_use]
     pub fn admit(self, admission: &Admission) -> Cmd {
         let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission;
-        self.0.admit(found, identity, *max_ttl, (*vote_from_ms, *origin, *least_order))
+        self.0.write_record(found, identity, *max_ttl, (*vote_from_ms, *origin, *least_order))
     }
 
     /// The command that renews leases with one resource each, for the longest of their ttls.
     #[must_use]
-    pub fn renew(self, namespace: &str, leases: &[Ask], record: Option<&Record>) -> Option<Cmd> {
+    pub fn extend_many(self, namespace: &str, leases: &[Ask], record: Option<&AdmissionRecord>) -> Option<Cmd> {
         let claims: Option<Vec<Arc<Claim>>> =
             leases.iter().map(|lease| Some(Arc::clone(lease.request(namespace)?.claim()))).collect();
-        let named = record.map(|record| Named::new(record.clone(), false));
-        Some(self.0.renew(&claims?, named.as_ref()))
+        let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
+        Some(self.0.extend_many(&claims?, attached.as_ref()))
     }
 }
 
@@ -180,13 +183,13 @@ pub fn in_batch_order(asks: Vec<Ask>) -> Option<Vec<Ask>> {
 
 /// What the answer to one request means.
 #[must_use]
-pub fn reply(ask: &Ask, answer: Result<Wire, RedisError>) -> Option<Raw> {
+pub fn reply(ask: &Ask, answer: Result<Wire, RedisError>) -> Option<RawReply> {
     Some(classify(&ask.request("")?, answer))
 }
 
 /// What the answer to a batch means.
 #[must_use]
-pub fn replies(asks: &[Ask], answer: Result<Wire, RedisError>) -> Option<Vec<Raw>> {
+pub fn replies(asks: &[Ask], answer: Result<Wire, RedisError>) -> Option<Vec<RawReply>> {
     let requests: Option<Vec<Request>> = asks.iter().map(|ask| ask.request("")).collect();
     Some(classify_batch(&requests?.iter().collect::<Vec<_>>(), answer))
 }
@@ -194,8 +197,8 @@ pub fn replies(asks: &[Ask], answer: Result<Wire, RedisError>) -> Option<Vec<Raw
 /// What the answer to a renewal of `count` leases means: the reply to those that hold their value, and
 /// the places, from 0, of the others.
 #[must_use]
-pub fn renewal(count: usize, answer: Result<Wire, RedisError>) -> (Raw, Vec<usize>) {
-    classify_renewal(count, answer)
+pub fn renewal(count: usize, answer: Result<Wire, RedisError>) -> (RawReply, Vec<usize>) {
+    classify_extend_many(count, answer)
 }
 
 /// The data of an in-process instance, and the scripts as they are mirrored there. Every operation
@@ -216,38 +219,38 @@ pub enum Content {
 
 impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
-    pub fn run(&mut self, ask: &Ask, record: Option<&Record>, now: Instant, wall_us: u64) -> Option<Reply> {
-        let named = record.map(|record| Named::new(record.clone(), ask.has_served));
-        Some(run(&mut self.0, &ask.request("")?, named.as_ref(), (now, wall_us)))
+    pub fn run(&mut self, ask: &Ask, record: Option<&AdmissionRecord>, now: Instant, wall_us: u64) -> Option<Reply> {
+        let attached = record.map(|record| AttachedRecord::new(record.clone(), ask.quarantine_over));
+        Some(run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us)))
     }
 
     /// What a renewal must be: the keys of each lease that holds its value live on, and nothing to the
     /// others, whose places are told.
-    pub fn renew(
+    pub fn extend_many(
         &mut self,
         leases: &[Ask],
-        record: Option<&Record>,
+        record: Option<&AdmissionRecord>,
         now: Instant,
         wall_us: u64,
     ) -> Option<(Reply, Vec<usize>)> {
-        let named = record.map(|record| Named::new(record.clone(), false));
+        let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
         let requests: Option<Vec<Request>> = leases.iter().map(|lease| lease.request("")).collect();
         let requests = requests?;
         let leases = requests.iter().filter_map(|request| {
             let claim = request.claim();
             Some((claim.resources.lock_keys().next()?, claim.value.as_bytes(), claim.ttl))
         });
-        Some(match bulk::renew(&mut self.0, leases, named.as_ref(), (now, wall_us)) {
+        Some(match bulk::extend_many(&mut self.0, leases, attached.as_ref(), (now, wall_us)) {
             Ok(others) => (Reply::Granted, others),
             Err(refused) => (refused, Vec::new()),
         })
     }
 
-    /// As `admit.lua`: what is under the record's key afterwards, or `no string`.
+    /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
     pub fn admit(&mut self, admission: &Admission, wall_us: u64) -> Option<Vec<u8>> {
         let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission.clone();
         let new = NewRecord { found, identity, max_ttl, vote_from_ms, origin, least_order };
-        bulk::admit(&mut self.0, new, wall_us)
+        bulk::write_record(&mut self.0, new, wall_us)
     }
 
     /// SET NX PX.

@@ -1,9 +1,9 @@
-//! `admit.lua` on real servers against its mirror: every state of the record, with every intention.
+//! `write_record.lua` on real servers against its mirror: every state of the record, with every intention.
 
 use std::time::Duration;
 
 use redis::Value as Wire;
-use redquorum::protocol::{Identity, Instant, Origin, Record, START_UNCERTAINTY_MS};
+use redquorum::protocol::{AdmissionRecord, Instant, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
 use redquorum::testing::conformance::{Admission, Content, Dialect, Mirror};
 use redquorum_testkit::{Program, Server};
 
@@ -16,18 +16,25 @@ const MOST_MS: u64 = 1_000;
 
 /// What is there, or is thought to be.
 const THERE: [&str; 4] = ["", "no string", "something else", "RECORD"];
-const ORIGINS: [Origin; 3] = [Origin::Blank, Origin::Waits, Origin::Opened];
+const ORIGINS: [RecordOrigin; 3] = [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened];
 
-fn record(vote_from_ms: u64) -> Record {
-    Record { identity: Identity::new("a", "b"), vote_from_ms, max_ttl_ms: 5_000, origin: Origin::Waits, order: 1 }
+fn record(vote_from_ms: u64) -> AdmissionRecord {
+    AdmissionRecord {
+        identity: ProcessIdentity::new("a", "b"),
+        vote_from_ms,
+        max_ttl_ms: 5_000,
+        origin: RecordOrigin::Waits,
+        order: 1,
+    }
 }
 
 fn same(one: &[u8], other: &[u8]) -> bool {
-    match (Record::from_wire(one), Record::from_wire(other)) {
+    match (AdmissionRecord::from_wire(one), AdmissionRecord::from_wire(other)) {
         (Some(one), Some(other)) => {
             let near = one.vote_from_ms.abs_diff(other.vote_from_ms) < MOST_MS;
             let near = near && one.order.abs_diff(other.order) < MOST_MS;
-            near && Record { vote_from_ms: 0, order: 0, ..one } == Record { vote_from_ms: 0, order: 0, ..other }
+            near && AdmissionRecord { vote_from_ms: 0, order: 0, ..one }
+                == AdmissionRecord { vote_from_ms: 0, order: 0, ..other }
         }
         _ => one == other,
     }
@@ -48,7 +55,7 @@ fn a_record_is_written_only_over_what_was_found_and_never_with_an_instant_that_i
         for (there, found) in THERE.iter().flat_map(|there| THERE.map(|found| (there_is(there), there_is(found)))) {
             let intentions = ORIGINS.iter().flat_map(|origin| instants.map(|instant| (*origin, instant)));
             for ((origin, vote_from_ms), least_order) in intentions.flat_map(|one| orders.map(|order| (one, order))) {
-                let (identity, found) = (Identity::new("run", "replication"), found.clone().into_bytes());
+                let (identity, found) = (ProcessIdentity::new("run", "replication"), found.clone().into_bytes());
                 let admission = Admission { found, identity, max_ttl: MAX_TTL, vote_from_ms, origin, least_order };
                 let mut mirror = Mirror::default();
                 redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();

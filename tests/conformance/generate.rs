@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
-use redquorum::protocol::{Identity, Origin, Record, Value};
+use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Value};
 use redquorum::testing::conformance::{Ask, Kind, fence_of, former_of, in_batch_order};
 use uuid::Uuid;
 
@@ -57,9 +57,9 @@ impl Key {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Requests that may be sent together, and the admission record that they name.
-    Asks(Vec<Ask>, Option<Record>),
+    Asks(Vec<Ask>, Option<AdmissionRecord>),
     /// The command that renews leases with one resource each, and the record that it names.
-    Renew(Vec<Ask>, Option<Record>),
+    Renew(Vec<Ask>, Option<AdmissionRecord>),
     /// SET NX PX
     SetIfAbsent(Key, String, Duration),
     /// SET
@@ -86,17 +86,17 @@ pub(crate) enum Between {
 pub(crate) struct Generator<'a> {
     pub(crate) rng: &'a mut StdRng,
     /// The record that the server has.
-    pub(crate) recorded: Record,
+    pub(crate) recorded: AdmissionRecord,
 }
 
 /// A record that lets an instance vote since long, or only in an hour.
-pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> Record {
+pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> AdmissionRecord {
     let vote_from_ms = if rng.random_bool(0.7) { 1_000 } else { now_ms + HOUR_MS };
-    Record {
-        identity: Identity::new("run", "replication"),
+    AdmissionRecord {
+        identity: ProcessIdentity::new("run", "replication"),
         vote_from_ms,
         max_ttl_ms: 10_000,
-        origin: Origin::Waits,
+        origin: RecordOrigin::Waits,
         order: 1,
     }
 }
@@ -139,7 +139,7 @@ impl Generator<'_> {
                 let count = self.rng.random_range(1..5);
                 let mut asks: Vec<Ask> = (0..count).map(|_| self.ask()).collect();
                 if let [one] = &mut asks[..] {
-                    one.has_served = self.rng.random_bool(0.5);
+                    one.quarantine_over = self.rng.random_bool(0.5);
                 }
                 Step::Asks(in_batch_order(asks).unwrap(), self.named())
             }
@@ -158,7 +158,7 @@ impl Generator<'_> {
             0 => "foreign".to_owned(),
             1 => String::new(),
             2 => i64::MAX.to_string(),
-            3 => self.token().closed().to_wire(),
+            3 => self.token().tombstone().to_wire(),
             4 | 5 => self.token().to_wire(),
             6 => "a:not as this library stores it".to_owned(),
             7 => "a:longer than any that this library stores".repeat(100),
@@ -200,18 +200,28 @@ impl Generator<'_> {
         let kind = match self.rng.random_range(0..12) {
             0..6 => Kind::Acquire,
             6..8 => Kind::Extend,
-            8 => Kind::Enter,
+            8 => Kind::Reenter,
             9 => Kind::Release,
             _ => Kind::GiveBack,
         };
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
-        Ask { kind, names, holder, nonce, token, ttl: self.ttl(), retention: self.ttl(), resent, has_served: false }
+        Ask {
+            kind,
+            names,
+            holder,
+            nonce,
+            token,
+            ttl: self.ttl(),
+            retention: self.ttl(),
+            resent,
+            quarantine_over: false,
+        }
     }
 
     /// Tries of one holder, which take each other over, and what becomes of them.
     fn tries(&mut self) -> Vec<Ask> {
-        let ends = [Kind::GiveBack, Kind::GiveBack, Kind::GiveBack, Kind::Release, Kind::Enter, Kind::Acquire];
+        let ends = [Kind::GiveBack, Kind::GiveBack, Kind::GiveBack, Kind::Release, Kind::Reenter, Kind::Acquire];
         let then = self.rng.random_range(1..4);
         let ends: Vec<(Kind, u128)> = (0..then).map(|_| (self.one_of(&ends), self.rng.random_range(1..5))).collect();
         let first = self.rng.random_range(100..110);
@@ -241,10 +251,12 @@ impl Generator<'_> {
         (0..count).map(lease).collect()
     }
 
-    fn named(&mut self) -> Option<Record> {
+    fn named(&mut self) -> Option<AdmissionRecord> {
         match self.rng.random_range(0..10) {
             0..6 => None,
-            6 => Some(Record { identity: Identity::new("another", "process"), ..self.recorded.clone() }),
+            6 => {
+                Some(AdmissionRecord { identity: ProcessIdentity::new("another", "process"), ..self.recorded.clone() })
+            }
             _ => Some(self.recorded.clone()),
         }
     }

@@ -132,7 +132,7 @@ fn a_fence_key_that_is_no_string_does_not_cost_what_was_taken_over() {
 
 /// What a holder asks that has a lease: under the value of the first, with the token of the second.
 fn enter(number: u64, token_of: u64) -> Ask {
-    Ask { kind: Kind::Enter, token: token(token_of * 4096), resent: true, ..acquire(number) }
+    Ask { kind: Kind::Reenter, token: token(token_of * 4096), resent: true, ..acquire(number) }
 }
 
 #[test]

@@ -17,7 +17,17 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) fn ask(kind: Kind, names: &[&str], number: u64, resent: bool) -> Ask {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let holder = String::new();
-    Ask { kind, names, holder, nonce: 1, token: token(number), ttl: TTL, retention: 2 * TTL, resent, has_served: false }
+    Ask {
+        kind,
+        names,
+        holder,
+        nonce: 1,
+        token: token(number),
+        ttl: TTL,
+        retention: 2 * TTL,
+        resent,
+        quarantine_over: false,
+    }
 }
 
 fn asks_as(holder: &str, nonce: u128, ask: Ask) -> Ask {
@@ -216,7 +226,7 @@ fn a_stored_token_that_no_clock_can_have_made_is_overwritten() {
         .flat_map(|poison| asked.iter().map(move |asked| (poison, asked)))
     {
         let mut model = on_every_server(&[Step::Set(Key::Fence("a"), (*poison).to_owned()), asks(asked)]);
-        let kept = if asked[0].kind == Kind::Release { token(sane).closed() } else { token(sane) };
+        let kept = if asked[0].kind == Kind::Release { token(sane).tombstone() } else { token(sane) };
         assert_eq!(model.contents()[1], text(&kept.to_wire(), Some(2 * TTL)), "{poison} {asked:?}");
     }
 }

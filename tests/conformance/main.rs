@@ -24,7 +24,7 @@ use model::{Model, Told};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use redis::{Cmd, Value as Wire};
-use redquorum::protocol::{Raw, Reply};
+use redquorum::protocol::{RawReply, Reply};
 use redquorum::testing::conformance::Content;
 use redquorum_testkit::{Program, Server};
 use seen::Seen;
@@ -172,7 +172,7 @@ fn check_replies(execution: &Execution, model: &Model, answers: &mut IntoIter<Wi
         let difference = match (step, told) {
             (Step::Asks(asks, _), Told::Replies(expected)) => {
                 let raws = execution.raws(asks, told.all_end(), answers);
-                let same = |(raw, expected): (&Raw, &Reply)| {
+                let same = |(raw, expected): (&RawReply, &Reply)| {
                     let tells_clock = matches!(raw.reply, Reply::Granted | Reply::Repaired);
                     let near = raw.instance_us.is_none_or(|us| us.abs_diff(model::wall_us()) < 10_000_000);
                     same_reply(expected, &raw.reply, MOST) && (tells_clock || raw.instance_us.is_none()) && near

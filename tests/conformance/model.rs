@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value as Wire;
-use redquorum::protocol::{self, Cause, FencingToken, Record, Reply};
+use redquorum::protocol::{self, AdmissionRecord, Cause, FencingToken, Reply};
 use redquorum::testing::conformance::{Ask, Content, Mirror, fence_of, former_of};
 
 use crate::generate::{Key, Step};
@@ -35,7 +35,7 @@ pub(crate) struct Model {
     mirror: Mirror,
     started: Instant,
     now: protocol::Instant,
-    record: Option<Record>,
+    record: Option<AdmissionRecord>,
     history: Vec<String>,
     part: Vec<(Step, Told)>,
     seen: Seen,
@@ -53,7 +53,7 @@ fn is_odd(fence: &Content) -> bool {
 }
 
 impl Model {
-    pub(crate) fn new(record: Option<&Record>) -> Self {
+    pub(crate) fn new(record: Option<&AdmissionRecord>) -> Self {
         let mut mirror = Mirror::default();
         if let Some(record) = record {
             write_record(&mut mirror, record);
@@ -123,7 +123,7 @@ impl Model {
                 return Told::Replies(asks.iter().map(run).collect());
             }
             Step::Renew(leases, record) => {
-                let (reply, others) = mirror.renew(leases, record.as_ref(), now, wall_us()).unwrap();
+                let (reply, others) = mirror.extend_many(leases, record.as_ref(), now, wall_us()).unwrap();
                 self.seen.note_renewal(leases.len(), &reply, &others);
                 return Told::Renewed(reply, others);
             }

@@ -67,7 +67,7 @@ impl Seen {
                 add(&mut self.ended, before.iter().any(|content| is_own(content, &|ttl| ttl.is_none())));
             }
             (Kind::Extend, Reply::Repaired) => self.repaired += 1,
-            (Kind::Enter, Reply::Granted) => self.entered += 1,
+            (Kind::Reenter, Reply::Granted) => self.entered += 1,
             (Kind::GiveBack, _) => {
                 let [had, has] = behind;
                 let gave = |at: usize| had[at] != Content::Nothing && has[at] == Content::Nothing;

@@ -3,7 +3,7 @@
 use std::vec::IntoIter;
 
 use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
-use redquorum::protocol::{Raw, Record};
+use redquorum::protocol::{AdmissionRecord, RawReply};
 use redquorum::testing::conformance::{Ask, Content, Dialect, renewal, replies, reply};
 use redquorum_testkit::Server;
 
@@ -66,7 +66,7 @@ impl Execution {
             Step::Asks(asks, record) => {
                 asks.iter().map(|ask| self.dialect.command(namespace, ask, record.as_ref()).unwrap()).collect()
             }
-            Step::Renew(leases, record) => vec![self.dialect.renew(namespace, leases, record.as_ref()).unwrap()],
+            Step::Renew(leases, record) => vec![self.dialect.extend_many(namespace, leases, record.as_ref()).unwrap()],
             Step::SetIfAbsent(key, value, ttl) => {
                 let mut cmd = set(key, value);
                 cmd.arg("NX").arg("PX").arg(ttl.as_millis().to_string());
@@ -86,7 +86,7 @@ impl Execution {
     }
 
     /// What the answers to `commands` mean for the requests of a step.
-    pub(crate) fn raws(&self, asks: &[Ask], all_end: bool, answers: &mut IntoIter<Wire>) -> Vec<Raw> {
+    pub(crate) fn raws(&self, asks: &[Ask], all_end: bool, answers: &mut IntoIter<Wire>) -> Vec<RawReply> {
         if self.sends_together(asks, all_end) {
             replies(asks, Ok(answers.next().unwrap())).unwrap()
         } else {
@@ -96,7 +96,7 @@ impl Execution {
 }
 
 /// What the answer to a renewal means.
-pub(crate) fn renewed(leases: &[Ask], answers: &mut IntoIter<Wire>) -> (Raw, Vec<usize>) {
+pub(crate) fn renewed(leases: &[Ask], answers: &mut IntoIter<Wire>) -> (RawReply, Vec<usize>) {
     renewal(leases.len(), Ok(answers.next().unwrap()))
 }
 
@@ -117,7 +117,7 @@ impl Real {
     }
 
     /// Empties it and writes the record, if there is one.
-    pub(crate) fn reset(&mut self, record: Option<&Record>) {
+    pub(crate) fn reset(&mut self, record: Option<&AdmissionRecord>) {
         redis::cmd("FLUSHALL").exec(&mut self.connection).unwrap();
         if let Some(record) = record {
             redis::cmd("SET").arg(ADMISSION_KEY).arg(record.to_wire()).exec(&mut self.connection).unwrap();
@@ -148,7 +148,7 @@ impl Real {
 }
 
 /// Mirrors what `reset` writes.
-pub(crate) fn write_record(mirror: &mut redquorum::testing::conformance::Mirror, record: &Record) {
+pub(crate) fn write_record(mirror: &mut redquorum::testing::conformance::Mirror, record: &AdmissionRecord) {
     mirror.set(ADMISSION_KEY, &record.to_wire());
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redquorum::Cause;
-use redquorum::protocol::{Defeat, InstanceId, Quorum, Refusal, Reply, Round, Verdict};
+use redquorum::protocol::{InstanceId, Quorum, Refusal, Reply, Round, RoundFailure, Verdict};
 
 use crate::support::{ALL, Kind, START, acquired, at, every_word, terms};
 
@@ -29,25 +29,25 @@ fn unknown() -> Reply {
 }
 
 /// The name of a defeat.
-const fn name(defeat: &Defeat) -> &'static str {
+const fn name(defeat: &RoundFailure) -> &'static str {
     match defeat {
-        Defeat::Contended(_) => "contended",
-        Defeat::Split(_) => "split",
-        Defeat::NoQuorum => "no quorum",
-        Defeat::InQuarantine(_) => "in quarantine",
-        Defeat::TooSlow => "too slow",
-        Defeat::Stale => "stale",
+        RoundFailure::Contended(_) => "contended",
+        RoundFailure::Split(_) => "split",
+        RoundFailure::NoQuorum => "no quorum",
+        RoundFailure::InQuarantine(_) => "in quarantine",
+        RoundFailure::TooSlow => "too slow",
+        RoundFailure::Stale => "stale",
     }
 }
 
 /// What five instances replied (those that are not named have not yet), and the defeat.
-fn defeat(replies: Vec<Reply>) -> Defeat {
+fn defeat(replies: Vec<Reply>) -> RoundFailure {
     let mut round = Round::acquire(Quorum::majority(5).unwrap(), terms(), START);
     for (index, reply) in replies.into_iter().enumerate() {
         round.on_reply(InstanceId::new(index), reply, at(1));
     }
     assert_eq!(round.verdict(at(1)), Verdict::Lost);
-    Defeat::of(&round)
+    RoundFailure::of(&round)
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn every_kind_of_defeat_has_its_name() {
 #[test]
 fn contention_names_the_most_agreed_holder_and_the_earliest_expiry() {
     let replies = vec![refused_by("x", 900), refused_by("y", 70), refused_by("x", 800), granted(), granted()];
-    let Defeat::Split(contention) = defeat(replies) else { panic!("it is split") };
+    let RoundFailure::Split(contention) = defeat(replies) else { panic!("it is split") };
     assert_eq!(contention.most_named.value.as_deref(), Some(b"x".as_slice()));
     assert_eq!(contention.earliest_expiry, Some(Duration::from_millis(70)));
     assert_eq!(contention.refused_by.len(), 3);
@@ -96,9 +96,9 @@ fn contention_names_the_most_agreed_holder_and_the_earliest_expiry() {
 #[test]
 fn quarantine_ends_when_as_many_as_are_missing_may_vote() {
     let replies = vec![granted(), not_admitted(Some(9)), not_admitted(Some(2)), not_admitted(Some(5)), unknown()];
-    assert_eq!(defeat(replies), Defeat::InQuarantine(Some(Duration::from_secs(5))));
+    assert_eq!(defeat(replies), RoundFailure::InQuarantine(Some(Duration::from_secs(5))));
     let replies = vec![granted(), not_admitted(None), not_admitted(Some(2)), not_admitted(None), unknown()];
-    assert_eq!(defeat(replies), Defeat::InQuarantine(None));
+    assert_eq!(defeat(replies), RoundFailure::InQuarantine(None));
 }
 
 /// Counter-example: a process that had stood still found five answers, the first of which decided as
@@ -125,7 +125,7 @@ fn a_round_that_came_too_late_is_too_slow_only_if_with_more_time_it_could_have_b
             assert_eq!(round.on_reply(InstanceId::new(index), reply, at(788)), Verdict::Lost);
         }
         assert!(round.is_too_slow());
-        let found = Defeat::of(&round);
+        let found = RoundFailure::of(&round);
         assert_eq!(name(&found), expected, "{situation}: {found:?}");
     }
 }
@@ -140,12 +140,12 @@ fn held_is_never_said_of_instances_that_are_down_nor_down_of_a_lock_that_is_held
         let count = |kinds: &[Kind]| word.iter().filter(|kind| kinds.contains(kind)).count();
         let down = count(&[Kind::NotSent, Kind::Unknown]);
         let refused = count(&[Kind::Refused]);
-        match Defeat::of(&round) {
-            Defeat::Contended(_) | Defeat::Split(_) => assert!(refused > 0 && down < 3, "{word:?}"),
-            Defeat::NoQuorum => assert!(refused < 3 && down >= 3, "{word:?}"),
-            Defeat::InQuarantine(_) => assert!(down + count(&[Kind::NotAdmitted]) >= 3 && down < 3, "{word:?}"),
-            Defeat::Stale => assert!(refused == 0 && count(&[Kind::Stale]) > 0, "{word:?}"),
-            Defeat::TooSlow => panic!("it was in time: {word:?}"),
+        match RoundFailure::of(&round) {
+            RoundFailure::Contended(_) | RoundFailure::Split(_) => assert!(refused > 0 && down < 3, "{word:?}"),
+            RoundFailure::NoQuorum => assert!(refused < 3 && down >= 3, "{word:?}"),
+            RoundFailure::InQuarantine(_) => assert!(down + count(&[Kind::NotAdmitted]) >= 3 && down < 3, "{word:?}"),
+            RoundFailure::Stale => assert!(refused == 0 && count(&[Kind::Stale]) > 0, "{word:?}"),
+            RoundFailure::TooSlow => panic!("it was in time: {word:?}"),
         }
     });
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{InstanceId, InstanceSet, Instant, Quorum, Refusal, Reply, Round, Terms, Verdict};
+use redquorum::protocol::{InstanceId, InstanceSet, Instant, LeaseTerms, Quorum, Refusal, Reply, Round, Verdict};
 
 const INSTANCES: usize = 5;
 const VOTES: usize = 3;
@@ -92,7 +92,7 @@ impl World {
         let token = FencingToken::propose(self.wall_us(client), self.clients[client].seen);
         self.clients[client].seen = Some(token);
         let quorum = Quorum::new(INSTANCES, VOTES).unwrap();
-        let round = Round::acquire(quorum, Terms::new(TTL, 10_000).unwrap(), self.now);
+        let round = Round::acquire(quorum, LeaseTerms::new(TTL, 10_000).unwrap(), self.now);
         let unsent = InstanceSet::first(INSTANCES);
         self.clients[client].in_flight = Some(RoundInFlight { round, value, token, unsent, repeated });
     }
@@ -139,7 +139,7 @@ impl World {
     fn lost(&mut self, client: usize, in_flight: RoundInFlight) {
         let seen = self.clients[client].seen.max(in_flight.round.highest_seen());
         self.clients[client].seen = seen;
-        if in_flight.round.stale().is_some() && !in_flight.repeated {
+        if in_flight.round.stale_token().is_some() && !in_flight.repeated {
             self.begin(client, in_flight.value, true);
         } else {
             self.fakes.iter_mut().for_each(|fake| fake.release(in_flight.value));
@@ -194,20 +194,20 @@ fn a_client_whose_clock_is_behind_wins_after_one_repeat() {
 
 #[test]
 fn a_round_that_stale_answers_did_not_lose_is_not_repeated() {
-    let mut round = Round::acquire(Quorum::majority(3).unwrap(), Terms::new(TTL, 0).unwrap(), Instant::ZERO);
+    let mut round = Round::acquire(Quorum::majority(3).unwrap(), LeaseTerms::new(TTL, 0).unwrap(), Instant::ZERO);
     let stored = FencingToken::from_number(5).unwrap();
     round.on_reply(InstanceId::new(0), Reply::Stale { stored }, Instant::ZERO);
-    assert_eq!(round.stale(), None, "it is not lost yet");
+    assert_eq!(round.stale_token(), None, "it is not lost yet");
     round.on_reply(InstanceId::new(1), Reply::NotSent(redquorum::Cause::Silent), Instant::ZERO);
-    assert_eq!(round.stale(), Some(stored), "the third has not answered");
+    assert_eq!(round.stale_token(), Some(stored), "the third has not answered");
     round.on_reply(InstanceId::new(2), Reply::Refused(Refusal::default()), Instant::ZERO);
-    assert_eq!(round.stale(), None, "a larger token would not help");
+    assert_eq!(round.stale_token(), None, "a larger token would not help");
 }
 
 #[test]
 fn the_tokens_of_refusals_are_learnt_too() {
     let token = |number| FencingToken::from_number(number).unwrap();
-    let mut round = Round::acquire(Quorum::majority(3).unwrap(), Terms::new(TTL, 0).unwrap(), Instant::ZERO);
+    let mut round = Round::acquire(Quorum::majority(3).unwrap(), LeaseTerms::new(TTL, 0).unwrap(), Instant::ZERO);
     assert_eq!(round.highest_seen(), None);
     round.on_reply(InstanceId::new(0), Reply::Stale { stored: token(5) }, Instant::ZERO);
     let refusal = Refusal { token: Some(token(9)), ..Refusal::default() };
@@ -219,7 +219,7 @@ fn the_tokens_of_refusals_are_learnt_too() {
 #[test]
 fn a_proposal_that_a_quorum_refused_as_ahead_is_not_followed_again() {
     let token = |number| FencingToken::from_number(number).unwrap();
-    let round = Round::acquire(Quorum::majority(3).unwrap(), Terms::new(TTL, 0).unwrap(), Instant::ZERO);
+    let round = Round::acquire(Quorum::majority(3).unwrap(), LeaseTerms::new(TTL, 0).unwrap(), Instant::ZERO);
     let mut round = round.proposing(token(9), token(99));
     round.on_reply(InstanceId::new(0), Reply::Stale { stored: token(8) }, Instant::ZERO);
     let behind = || Reply::Unknown(redquorum::Cause::ClockBehind { clock_s: 1, token_s: 2 });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{ExtendRefused, InstanceId, InstanceSet, Instant, Lease, Quorum, Terms};
+use redquorum::protocol::{ExtendRejected, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Quorum};
 
 use crate::support::{ALL, Kind, START, acquired, at, feed, just_before, terms};
 
@@ -64,21 +64,21 @@ fn a_verdict_that_fell_in_time_but_is_settled_too_late_does_not_bring_the_lease_
 #[test]
 fn a_lost_lease_cannot_be_extended() {
     let mut lease = lease();
-    assert_eq!(lease.begin_extend(quorum(), terms(), at(988)).unwrap_err(), ExtendRefused::Lost);
+    assert_eq!(lease.begin_extend(quorum(), terms(), at(988)).unwrap_err(), ExtendRejected::Lost);
     assert!(lease.begin_extend(quorum(), terms(), just_before(988)).is_ok());
 }
 
 #[test]
 fn an_extend_never_shortens() {
     let mut lease = lease();
-    let shorter = Terms::new(Duration::from_millis(999), 10_000).unwrap();
-    assert_eq!(lease.begin_extend(quorum(), shorter, at(1)).unwrap_err(), ExtendRefused::Shorter);
-    let longer = Terms::new(Duration::from_secs(2), 10_000).unwrap();
+    let shorter = LeaseTerms::new(Duration::from_millis(999), 10_000).unwrap();
+    assert_eq!(lease.begin_extend(quorum(), shorter, at(1)).unwrap_err(), ExtendRejected::Shorter);
+    let longer = LeaseTerms::new(Duration::from_secs(2), 10_000).unwrap();
     let mut round = lease.begin_extend(quorum(), longer, at(1)).unwrap();
     feed(&mut round, &[Kind::Unknown; 3], at(2));
     assert!(!lease.settle(&mut round, at(2)));
     // Instances may keep the key for two seconds now; one second would end it before.
-    assert_eq!(lease.begin_extend(quorum(), terms(), at(3)).unwrap_err(), ExtendRefused::Shorter);
+    assert_eq!(lease.begin_extend(quorum(), terms(), at(3)).unwrap_err(), ExtendRejected::Shorter);
 }
 
 #[test]
@@ -94,18 +94,18 @@ fn an_extend_that_wins_out_of_order_moves_nothing_back() {
 #[test]
 fn an_extend_that_was_begun_makes_every_instance_one_to_release() {
     let mut lease = lease();
-    assert!(!lease.asked().contains(InstanceId::new(2)), "nothing was sent to it");
+    assert!(!lease.release_targets().contains(InstanceId::new(2)), "nothing was sent to it");
     assert!(lease.begin_extend(quorum(), terms(), at(1)).is_ok());
-    assert_eq!(lease.asked(), InstanceSet::first(3));
+    assert_eq!(lease.release_targets(), InstanceSet::first(3));
 }
 
 #[test]
 fn an_unknown_or_late_instance_is_one_to_release() {
     let mut round = acquired(&[Kind::Granted, Kind::Granted, Kind::Granted, Kind::Unknown, Kind::NoneYet]);
     let lease = Lease::from_won(&mut round, terms(), FencingToken::from_number(7).unwrap(), at(1)).unwrap();
-    assert_eq!(lease.asked(), InstanceSet::first(5));
+    assert_eq!(lease.release_targets(), InstanceSet::first(5));
     let also = [InstanceId::new(6)].into_iter().collect();
-    assert_eq!(lease.also_asked(also).asked().len(), 6);
+    assert_eq!(lease.add_release_targets(also).release_targets().len(), 6);
 }
 
 proptest! {
@@ -121,7 +121,7 @@ proptest! {
             let before = lease.valid_until();
             lost |= now >= before;
             match lease.begin_extend(quorum(), terms(), now) {
-                Err(refused) => prop_assert!(lost && refused == ExtendRefused::Lost),
+                Err(refused) => prop_assert!(lost && refused == ExtendRejected::Lost),
                 Ok(mut round) => {
                     prop_assert!(!lost);
                     let begun = now;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{InstanceId, InstanceSet, Instant, Lease, Quorum, Refusal, RenewalPlan, Reply, Round};
+use redquorum::protocol::{InstanceId, InstanceSet, Instant, Lease, Quorum, Refusal, RenewalSchedule, Reply, Round};
 
 use crate::support::{ALL, Kind, START, at, every_word, feed, terms};
 
@@ -20,7 +20,7 @@ fn quorums() -> impl Iterator<Item = Quorum> {
 }
 
 /// The rule in other words: the instances that may have kept the key are fewer than a quorum.
-fn is_gone(quorum: Quorum, without: usize) -> bool {
+fn no_quorum_has_key(quorum: Quorum, without: usize) -> bool {
     quorum.instances() - without < quorum.votes()
 }
 
@@ -31,9 +31,9 @@ fn a_lease_is_gone_as_soon_as_fewer_than_a_quorum_can_have_kept_it_whatever_the_
             let mut lease = lease_of(quorum);
             let mut round = lease.begin_extend(quorum, terms(), at(300)).unwrap();
             feed(&mut round, word, at(301));
-            lease.note_answers(&round);
+            lease.note_replies(&round);
             let refused = word.iter().filter(|kind| **kind == Kind::Refused).count();
-            assert_eq!(lease.is_gone(), is_gone(quorum, refused), "{quorum:?} {word:?}");
+            assert_eq!(lease.no_quorum_has_key(), no_quorum_has_key(quorum, refused), "{quorum:?} {word:?}");
         });
     }
 }
@@ -51,8 +51,12 @@ fn what_was_repaired_had_been_gone_and_what_is_silent_may_have_kept_it() {
                         round.on_reply(id, reply, at(301));
                     }
                 }
-                lease.note_answers(&round);
-                assert_eq!(lease.is_gone(), is_gone(quorum, repaired), "{quorum:?} {repaired} {open:?}");
+                lease.note_replies(&round);
+                assert_eq!(
+                    lease.no_quorum_has_key(),
+                    no_quorum_has_key(quorum, repaired),
+                    "{quorum:?} {repaired} {open:?}"
+                );
             }
         }
     }
@@ -66,18 +70,18 @@ fn instances_that_were_seen_without_the_key_count_once_each_and_with_those_that_
         let spare = ids.split_off(quorum.instances() - quorum.votes());
         for id in ids.iter().chain(&ids) {
             lease.note_missing(*id, at(100));
-            assert!(!lease.is_gone(), "{quorum:?}: a quorum may have it");
+            assert!(!lease.no_quorum_has_key(), "{quorum:?}: a quorum may have it");
         }
         for id in &ids {
-            lease.note_answer(*id, &Reply::Repaired, at(300));
+            lease.note_reply(*id, &Reply::Repaired, at(300));
             lease.note_missing(*id, at(200)); // told late
         }
-        assert!(!lease.is_gone(), "{quorum:?}: the same ones");
+        assert!(!lease.no_quorum_has_key(), "{quorum:?}: the same ones");
         let mut by_look = lease.clone();
         by_look.note_missing(spare[0], at(302));
-        assert!(by_look.is_gone(), "{quorum:?}");
-        lease.note_answer(spare[0], &Reply::Repaired, at(300));
-        assert!(lease.is_gone(), "{quorum:?}");
+        assert!(by_look.no_quorum_has_key(), "{quorum:?}");
+        lease.note_reply(spare[0], &Reply::Repaired, at(300));
+        assert!(lease.no_quorum_has_key(), "{quorum:?}");
     }
 }
 
@@ -100,11 +104,11 @@ fn absences_count_together_unless_one_was_over_before_the_other_can_have_begun()
         lease.note_missing(first, at(seen));
         for (id, asked) in [(first, asked_first), (second, asked_second)] {
             if let Some(asked) = asked {
-                lease.note_answer(id, &Reply::Granted, at(asked));
+                lease.note_reply(id, &Reply::Granted, at(asked));
             }
         }
         lease.note_missing(second, at(311));
-        assert_eq!(lease.is_gone(), counts, "{seen} {asked_first:?} {asked_second:?}");
+        assert_eq!(lease.no_quorum_has_key(), counts, "{seen} {asked_first:?} {asked_second:?}");
     }
 }
 
@@ -115,14 +119,14 @@ fn what_one_round_has_shown_counts_in_the_next() {
     let quorum = Quorum::majority(5).unwrap();
     let mut lease = lease_of(quorum);
     for (begun, missing) in [(100, [0, 1]), (200, [1, 2])] {
-        assert!(!lease.is_gone());
+        assert!(!lease.no_quorum_has_key());
         let mut round = lease.begin_extend(quorum, terms(), at(begun)).unwrap();
         for id in missing {
             round.on_reply(InstanceId::new(id), Reply::Refused(Refusal::default()), at(begun + 1));
         }
-        lease.note_answers(&round);
+        lease.note_replies(&round);
     }
-    assert!(lease.is_gone());
+    assert!(lease.no_quorum_has_key());
 }
 
 #[test]
@@ -135,8 +139,8 @@ fn instances_that_lose_the_key_one_after_another_and_are_repaired_in_between_do_
             let repaired = place as u64 == turn % 3;
             round.on_reply(id, if repaired { Reply::Repaired } else { Reply::Granted }, at(turn * 300 + 1));
         }
-        lease.note_answers(&round);
-        assert!(!lease.is_gone(), "{turn}");
+        lease.note_replies(&round);
+        assert!(!lease.no_quorum_has_key(), "{turn}");
         assert!(lease.settle(&mut round, at(turn * 300 + 1)));
         assert_eq!(lease.rests_on(), InstanceSet::first(3));
     }
@@ -151,17 +155,17 @@ fn a_lease_rests_on_those_that_granted_the_last_round_that_won_and_have_it_since
     let mut lease = Lease::from_won(&mut round, terms(), FencingToken::from_number(7).unwrap(), at(1)).unwrap();
     assert_eq!(lease.rests_on(), InstanceSet::first(3));
     round.on_reply(InstanceId::new(3), Reply::Granted, at(2));
-    lease.note_answers(&round);
+    lease.note_replies(&round);
     assert_eq!(lease.rests_on(), InstanceSet::first(4), "a grant that came later");
     lease.note_missing(InstanceId::new(0), at(10));
     assert_eq!(lease.rests_on().len(), 3);
     let mut extend = lease.begin_extend(quorum, terms(), at(300)).unwrap();
     feed(&mut extend, &[Kind::NoneYet, Kind::Granted, Kind::Granted, Kind::Granted, Kind::NoneYet], at(301));
-    lease.note_answers(&extend);
+    lease.note_replies(&extend);
     assert!(lease.settle(&mut extend, at(301)));
     assert_eq!(lease.rests_on().len(), 3);
     extend.on_reply(InstanceId::new(0), Reply::Repaired, at(302));
-    lease.note_answers(&extend);
+    lease.note_replies(&extend);
     assert_eq!(lease.rests_on(), InstanceSet::first(4));
 }
 
@@ -193,9 +197,9 @@ fn a_lease_that_is_gone_is_not_brought_back_by_a_round_that_would_win() {
     for id in InstanceId::all(3) {
         round.on_reply(id, Reply::Repaired, at(301));
     }
-    lease.note_answers(&round);
+    lease.note_replies(&round);
     assert_eq!(round.granted(), InstanceSet::first(3), "each counts as a grant (P10)");
-    assert!(lease.is_gone(), "and yet another client may have held the lock meanwhile");
+    assert!(lease.no_quorum_has_key(), "and yet another client may have held the lock meanwhile");
 }
 
 proptest! {
@@ -211,12 +215,12 @@ proptest! {
         for (count, (instance, sent, what)) in said.iter().enumerate() {
             let id = InstanceId::new(*instance);
             match what {
-                Said::There => lease.note_answer(id, &Reply::Granted, at(*sent)),
+                Said::There => lease.note_reply(id, &Reply::Granted, at(*sent)),
                 Said::Missing => lease.note_missing(id, at(*sent)),
-                Said::Repaired => lease.note_answer(id, &Reply::Repaired, at(*sent)),
+                Said::Repaired => lease.note_reply(id, &Reply::Repaired, at(*sent)),
             }
             let expected = may_all_have_been_away(&said[..=count], instances, instances - quorum.votes());
-            prop_assert_eq!(lease.is_gone(), expected, "{:?}", &said[..=count]);
+            prop_assert_eq!(lease.no_quorum_has_key(), expected, "{:?}", &said[..=count]);
             if expected {
                 return Ok(());
             }
@@ -228,17 +232,17 @@ proptest! {
         ttl_us in 5_000u64..100_000_000_000, start_ns in any::<u64>(),
     ) {
         let (ttl, start) = (Duration::from_micros(ttl_us), Instant::from_nanos(start_ns / 2));
-        let due = RenewalPlan::new(ttl).after_success(start);
+        let due = RenewalSchedule::new(ttl).after_success(start);
         prop_assert!(due <= start.saturating_add(ttl / 3));
         prop_assert!(due >= start.saturating_add(ttl / 6), "never faster than the pace of failures");
-        prop_assert_eq!(RenewalPlan::new(ttl).after_failure(start), start.saturating_add(ttl / 10));
+        prop_assert_eq!(RenewalSchedule::new(ttl).after_failure(start), start.saturating_add(ttl / 10));
     }
 
     #[test]
     fn a_lease_whose_renewals_fail_is_tried_at_least_six_times_before_it_ends(ttl_ms in 50u64..100_000_000) {
         let ttl = Duration::from_millis(ttl_ms);
-        let terms = redquorum::protocol::Terms::new(ttl, 10_000).unwrap();
-        let (plan, end) = (RenewalPlan::new(ttl), terms.valid_until(START));
+        let terms = redquorum::protocol::LeaseTerms::new(ttl, 10_000).unwrap();
+        let (plan, end) = (RenewalSchedule::new(ttl), terms.valid_until(START));
         let (mut now, mut tries) = (plan.after_success(START), 0);
         while now < end {
             tries += 1;

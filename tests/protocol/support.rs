@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redquorum::Cause;
-use redquorum::protocol::{FencingToken, InstanceId, Instant, Quorum, Refusal, Reply, Round, Terms};
+use redquorum::protocol::{FencingToken, InstanceId, Instant, LeaseTerms, Quorum, Refusal, Reply, Round};
 
 /// The kinds of replies; `NoneYet` is the lack of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +35,8 @@ impl Kind {
 }
 
 /// One second: drift 12 ms, valid for 988 ms, won within 788 ms or not at all.
-pub(crate) fn terms() -> Terms {
-    Terms::new(Duration::from_secs(1), 10_000).unwrap()
+pub(crate) fn terms() -> LeaseTerms {
+    LeaseTerms::new(Duration::from_secs(1), 10_000).unwrap()
 }
 
 pub(crate) const START: Instant = Instant::from_millis(5_000);

@@ -47,7 +47,7 @@ async fn work_that_takes_many_ttls_runs_to_its_end_and_gives_its_output() {
     let run = run.unwrap();
     assert_eq!(took, secs(100));
     assert!(run.released.unwrap().was_still_held);
-    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.closed()), Some(run.output.closed()));
+    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.tombstone()), Some(run.output.tombstone()));
     assert!(cluster.keys().is_empty());
 }
 

@@ -1,8 +1,8 @@
-//! The admission record of an instance, as `admission.lua` and `admit.lua` read and write it.
+//! The admission record of an instance, as `admission.lua` and `write_record.lua` read and write it.
 
 use std::sync::Arc;
 
-use redquorum::protocol::{Identity, Origin, Record, START_UNCERTAINTY_MS};
+use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
 
 use crate::instance::{Answer, Request, Script, Store};
 use crate::mutants::Mutant;
@@ -10,18 +10,23 @@ use crate::mutants::Mutant;
 /// What a client wants to have written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordWrite {
-    pub(crate) found: Option<Arc<Record>>,
-    pub(crate) identity: Identity,
+    pub(crate) found: Option<Arc<AdmissionRecord>>,
+    pub(crate) identity: ProcessIdentity,
     pub(crate) max_ttl_ms: u64,
-    pub(crate) origin: Origin,
+    pub(crate) origin: RecordOrigin,
     pub(crate) vote_from_ms: Option<u64>,
     pub(crate) least_order: u64,
 }
 
 impl Store {
-    /// Why the instance does not vote now, as `admission.lua` and `clock.lua` say it. `has_served`: the
+    /// Why the instance does not vote now, as `admission.lua` and `clock.lua` say it. `quarantine_over`: the
     /// client looks at the instant, and the instance does not.
-    pub(crate) fn not_admitted(&self, now_us: u64, known: Option<&Arc<Record>>, has_served: bool) -> Option<Answer> {
+    pub(crate) fn not_admitted(
+        &self,
+        now_us: u64,
+        known: Option<&Arc<AdmissionRecord>>,
+        quarantine_over: bool,
+    ) -> Option<Answer> {
         let known = known.filter(|_| !self.is(Mutant::NoAdmission))?;
         let Some(record) = &self.record else {
             return (!self.is(Mutant::MissingRecordVotes)).then_some(Answer::NotAdmitted { left_ms: None });
@@ -31,11 +36,11 @@ impl Store {
             return Some(Answer::NotAdmitted { left_ms: None });
         }
         let left_us = (record.vote_from_ms * 1000).saturating_sub(now_us);
-        let waits = left_us > 0 && !has_served && !self.is(Mutant::NoQuarantine);
+        let waits = left_us > 0 && !quarantine_over && !self.is(Mutant::NoQuarantine);
         waits.then_some(Answer::NotAdmitted { left_ms: Some(left_us.div_ceil(1000)) })
     }
 
-    /// `admit.lua`, and the plain read of the record.
+    /// `write_record.lua`, and the plain read of the record.
     pub(crate) fn execute_admission(&mut self, now_ms: u64, request: &Request) -> Answer {
         if let (Script::Admit, Some(note)) = (request.script, &request.note)
             && self.record == note.found
@@ -48,14 +53,14 @@ impl Store {
     fn write_record(&mut self, now_ms: u64, note: &RecordWrite) {
         let stale_facts = self.is(Mutant::FreshByOldFacts) || self.is(Mutant::UptimeAlone);
         let vote_from_ms = match note.vote_from_ms {
-            _ if note.origin == Origin::Opened => now_ms,
-            None if self.is(Mutant::FlushedVotesAtOnce) && note.origin == Origin::Blank => now_ms,
+            _ if note.origin == RecordOrigin::Opened => now_ms,
+            None if self.is(Mutant::FlushedVotesAtOnce) && note.origin == RecordOrigin::Blank => now_ms,
             // Facts may be old when they arrive: what was fresh then may have voted and been flushed.
             Some(from) if from > now_ms + START_UNCERTAINTY_MS || stale_facts => from,
             _ => now_ms + note.max_ttl_ms,
         };
         let (identity, max_ttl_ms, origin) = (note.identity.clone(), note.max_ttl_ms, note.origin);
         let order = note.least_order.max(now_ms);
-        self.record = Some(Arc::new(Record { identity, vote_from_ms, max_ttl_ms, origin, order }));
+        self.record = Some(Arc::new(AdmissionRecord { identity, vote_from_ms, max_ttl_ms, origin, order }));
     }
 }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use redquorum::protocol::{Facts, FencingToken, Record, Value};
+use redquorum::protocol::{AdmissionRecord, FencingToken, ProcessFacts, Value};
 
 use crate::admission::RecordWrite;
 use crate::line::may_take_over;
@@ -72,9 +72,9 @@ pub(crate) enum Answer {
     NotAdmitted {
         left_ms: Option<u64>,
     },
-    Facts(Rc<Facts>),
+    Facts(Rc<ProcessFacts>),
     Record {
-        record: Option<Arc<Record>>,
+        record: Option<Arc<AdmissionRecord>>,
     },
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Store {
     pub(crate) fences: [Option<Fence>; RESOURCES],
     /// What values took over from the same holder, under each key (P23).
     pub(crate) formers: [Vec<(Rc<Value>, Lock)>; RESOURCES],
-    pub(crate) record: Option<Arc<Record>>,
+    pub(crate) record: Option<Arc<AdmissionRecord>>,
     /// A planted bug in the scripts.
     pub(crate) mutant: Option<Mutant>,
 }
@@ -121,7 +121,7 @@ impl Store {
         self.fences[key].filter(|fence| now_ms <= fence.until_ms).map(|fence| fence.token)
     }
 
-    /// What of it counts: a token that a clock can have made (`ahead.lua`, P12).
+    /// What of it counts: a token that a clock can have made (`token_limit.lua`, P12).
     fn counts(&self, now_ms: u64, token: FencingToken) -> bool {
         !token.is_ahead_of(now_ms * 1000) || self.is(Mutant::OddTokenStays)
     }
@@ -139,7 +139,7 @@ impl Store {
 
     /// Whether the round of this request was released here.
     pub(crate) fn has_mark(&self, request: &Request, key: usize) -> bool {
-        self.fences[key].is_some_and(|fence| fence.token == request.token.closed())
+        self.fences[key].is_some_and(|fence| fence.token == request.token.tombstone())
     }
 
     pub(crate) fn is(&self, mutant: Mutant) -> bool {
@@ -163,13 +163,13 @@ impl Store {
     pub(crate) fn execute(
         &mut self,
         now_us: u64,
-        (known, has_served): (Option<&Arc<Record>>, bool),
+        (known, quarantine_over): (Option<&Arc<AdmissionRecord>>, bool),
         request: &Request,
     ) -> Answer {
         let now_ms = now_us / 1000;
         self.drop_expired(now_ms, request.keys);
         match request.script {
-            Script::Acquire => match self.not_admitted(now_us, known, has_served) {
+            Script::Acquire => match self.not_admitted(now_us, known, quarantine_over) {
                 Some(answer) => answer,
                 None => self.acquire(now_ms, request),
             },
@@ -225,9 +225,9 @@ impl Store {
         self.fences[key] = Some(Fence { token, until_ms: now_ms + keep });
     }
 
-    /// As `mark.lua`.
+    /// As `tombstone.lua`.
     fn mark(&mut self, now_ms: u64, key: usize, request: &Request) {
-        let closed = request.token.closed();
+        let closed = request.token.tombstone();
         if self.behind(now_ms, closed).is_some() {
             return;
         }
@@ -289,7 +289,7 @@ impl Store {
         }
     }
 
-    fn extend(&mut self, now_us: u64, known: Option<&Arc<Record>>, request: &Request) -> Answer {
+    fn extend(&mut self, now_us: u64, known: Option<&Arc<AdmissionRecord>>, request: &Request) -> Answer {
         let now_ms = now_us / 1000;
         let complete = keys(request.keys).all(|key| self.holds(now_ms, key, request));
         // P10: without the right to vote not even a key that is still there counts: the process may
@@ -313,7 +313,8 @@ impl Store {
         for (index, key) in keys(request.keys).enumerate() {
             let missing = self.lock(now_ms, key).is_none();
             // P6, P10: the lease was released, this extend is late.
-            let late = self.fence(now_ms, key) == Some(request.token.closed()) && !self.is(Mutant::LateExtendRepairs);
+            let late =
+                self.fence(now_ms, key) == Some(request.token.tombstone()) && !self.is(Mutant::LateExtendRepairs);
             if missing && (late || self.is(Mutant::NoRepair)) {
                 return Answer::Refused { index, ttl_ms: None, value: None, token: self.fence(now_ms, key) };
             }

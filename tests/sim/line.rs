@@ -1,5 +1,5 @@
 //! What the same holder has under a key of an instance: a line of values, each behind the one that
-//! took it over, as `former.lua` and `take_over.lua` say it (P23).
+//! took it over, as `former_values.lua` and `take_over.lua` say it (P23).
 
 use std::rc::Rc;
 
@@ -8,7 +8,7 @@ use redquorum::protocol::Value;
 use crate::instance::{Lock, Request, Script, Store, keys};
 use crate::mutants::Mutant;
 
-/// As in `former.lua`.
+/// As in `former_values.lua`.
 const LONGEST_LINE: usize = 32;
 
 /// Whether the same holder has it.

@@ -6,7 +6,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::protocol::{FencingToken, Identity, Instant, Origin, Record, Refusal, Reply, Value};
+use redquorum::protocol::{
+    AdmissionRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin, Refusal, Reply, Value,
+};
 use redquorum::testing::conformance::{Admission, Ask, Content, Kind, Mirror, fence_of, former_of};
 use uuid::Uuid;
 
@@ -31,7 +33,7 @@ struct Pair {
     mirror: Mirror,
     rng: Rng,
     now_ms: u64,
-    record: Record,
+    record: AdmissionRecord,
 }
 
 /// Carries random sequences out on both; gives what was answered how, or the first difference.
@@ -50,11 +52,11 @@ pub(crate) fn compare(sequences: u64) -> Result<Vec<String>, String> {
 impl Pair {
     fn new(seed: u64) -> Self {
         let now_ms = 1_750_000_000_000;
-        let record = Record {
-            identity: Identity::new("run", "replication"),
+        let record = AdmissionRecord {
+            identity: ProcessIdentity::new("run", "replication"),
             vote_from_ms: now_ms + 100,
             max_ttl_ms: 1_000,
-            origin: Origin::Blank,
+            origin: RecordOrigin::Blank,
             order: now_ms,
         };
         let mut pair = Self { fake: Store::default(), mirror: Mirror::default(), rng: Rng::new(seed), now_ms, record };
@@ -88,14 +90,14 @@ impl Pair {
             return self.admit().map(Some);
         }
         let (request, ask) = self.ask();
-        let other = Record { identity: Identity::new("another", "process"), ..self.record.clone() };
+        let other = AdmissionRecord { identity: ProcessIdentity::new("another", "process"), ..self.record.clone() };
         let known = match self.rng.below(10) {
             0 => Some(Arc::new(other)),
             1..4 => None,
             _ => Some(Arc::new(self.record.clone())),
         };
         let now_us = self.now_ms * 1000;
-        let answer = self.fake.execute(now_us, (known.as_ref(), ask.has_served), &request);
+        let answer = self.fake.execute(now_us, (known.as_ref(), ask.quarantine_over), &request);
         let now = Instant::from_millis(self.now_ms);
         let reply = self.mirror.run(&ask, known.as_deref(), now, now_us).ok_or("no names to lock")?;
         let complete = keys(request.keys).count();
@@ -123,7 +125,7 @@ impl Pair {
         let note = RecordWrite {
             identity: self.record.identity.clone(),
             max_ttl_ms: self.rng.pick(&[1, 101, 1_000]),
-            origin: self.rng.pick(&[Origin::Blank, Origin::Waits, Origin::Opened]),
+            origin: self.rng.pick(&[RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]),
             vote_from_ms: self.rng.pick(&[None, Some(0), Some(self.now_ms + 100), Some(self.now_ms + 60_000)]),
             least_order: self.rng.pick(&[0, self.now_ms + 1_000]),
             found,
@@ -146,7 +148,7 @@ impl Pair {
         if record != expected {
             return Err(format!("{admission:?} leaves {record:?}, and {expected:?} in the process"));
         }
-        Ok("Admit Record".to_owned())
+        Ok("Admit AdmissionRecord".to_owned())
     }
 
     fn ask(&mut self) -> (Rc<Request>, Ask) {
@@ -181,7 +183,7 @@ impl Pair {
             ttl: Duration::from_millis(ttl_ms),
             retention: Duration::from_millis(retention_ms),
             resent,
-            has_served: script == Script::Acquire && self.rng.percent(30),
+            quarantine_over: script == Script::Acquire && self.rng.percent(30),
         };
         (Rc::new(request), ask)
     }

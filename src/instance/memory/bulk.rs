@@ -1,10 +1,12 @@
-//! What the scripts `admit.lua` and `renew.lua` do. Whoever changes one of those changes its mirror here.
+//! What the scripts `write_record.lua` and `extend_many.lua` do. Whoever changes one of those changes its mirror here.
 
 use std::time::Duration;
 
 use super::scripts::may_vote;
 use super::store::Store;
-use crate::protocol::{Identity, Instant, Named, Origin, Record, Reply, START_UNCERTAINTY_MS};
+use crate::protocol::{
+    AdmissionRecord, AttachedRecord, Instant, ProcessIdentity, RecordOrigin, Reply, START_UNCERTAINTY_MS,
+};
 use crate::resource::ADMISSION_KEY;
 
 /// An admission record that is to be written.
@@ -13,19 +15,19 @@ pub(crate) struct NewRecord {
     /// What must be there for it, empty for nothing.
     pub(crate) found: Vec<u8>,
     /// The process that it is for.
-    pub(crate) identity: Identity,
+    pub(crate) identity: ProcessIdentity,
     /// What the process must sit out.
     pub(crate) max_ttl: Duration,
     /// From when on it may vote, as far as that is known.
     pub(crate) vote_from_ms: Option<u64>,
     /// Why it is written.
-    pub(crate) origin: Origin,
+    pub(crate) origin: RecordOrigin,
     /// The least order of it.
     pub(crate) least_order: u64,
 }
 
-/// As `admit.lua`: what is under the record's key afterwards, or `no string`.
-pub(crate) fn admit(store: &mut Store, new: NewRecord, wall_us: u64) -> Option<Vec<u8>> {
+/// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
+pub(crate) fn write_record(store: &mut Store, new: NewRecord, wall_us: u64) -> Option<Vec<u8>> {
     let key = ADMISSION_KEY.as_bytes();
     let is_other_type = store.contains(key) && store.get(key).is_none();
     let found = if is_other_type { Some(b"no string".as_slice()) } else { store.get(key) };
@@ -37,29 +39,29 @@ pub(crate) fn admit(store: &mut Store, new: NewRecord, wall_us: u64) -> Option<V
     let max_ttl_ms = u64::try_from(new.max_ttl.as_millis()).unwrap_or(u64::MAX);
     let known = new.vote_from_ms.filter(|from| *from > now_ms + START_UNCERTAINTY_MS);
     let vote_from_ms = match origin {
-        Origin::Opened => now_ms,
+        RecordOrigin::Opened => now_ms,
         _ => known.unwrap_or(now_ms + max_ttl_ms),
     };
     let order = new.least_order.max(now_ms);
-    let record = Record { identity, vote_from_ms, max_ttl_ms, origin, order }.to_wire();
+    let record = AdmissionRecord { identity, vote_from_ms, max_ttl_ms, origin, order }.to_wire();
     store.set(key, record.as_bytes(), None);
     Some(record.into_bytes())
 }
 
-/// As `renew.lua`: each key that holds its value lives for `ttl` from now on. Gives the places, from 0,
+/// As `extend_many.lua`: each key that holds its value lives for `ttl` from now on. Gives the places, from 0,
 /// of the others, which are left as they are.
-pub(crate) fn renew<'a>(
+pub(crate) fn extend_many<'a>(
     store: &mut Store,
     leases: impl Iterator<Item = (&'a [u8], &'a [u8], Duration)>,
-    named: Option<&Named>,
+    attached: Option<&AttachedRecord>,
     (now, wall_us): (Instant, u64),
 ) -> Result<Vec<usize>, Reply> {
     store.expire(now);
-    may_vote(store, named, wall_us, false)?;
+    may_vote(store, attached, wall_us, false)?;
     let mut others = Vec::new();
     for (place, (key, value, ttl)) in leases.enumerate() {
         if store.get(key) == Some(value) {
-            store.prolong(key, now.saturating_add(ttl));
+            store.extend_ttl(key, now.saturating_add(ttl));
         } else {
             others.push(place);
         }

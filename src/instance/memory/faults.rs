@@ -54,7 +54,7 @@ impl Requests {
     pub(crate) const fn count(&mut self, request: &Request) {
         match request {
             Request::Acquire(_) => self.acquire += 1,
-            Request::Extend(_) | Request::Enter(_) => self.extend += 1,
+            Request::Extend(_) | Request::Reenter(_) => self.extend += 1,
             Request::Release(_) | Request::GiveBack(_) => self.release += 1,
         }
     }

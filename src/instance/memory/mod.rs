@@ -17,7 +17,7 @@ use tokio::time::timeout;
 pub use faults::{Hang, Requests};
 pub(crate) use server::Server;
 
-use super::{AdmissionStatus, Call, Instance, InstanceStatus, Request};
+use super::{AdmissionStatus, Instance, InstanceStatus, ReplyFuture, Request};
 use crate::protocol::{Cause, Instant, Reply};
 
 /// As in `link.rs`: after this many unanswered requests in a row an instance counts as silent.
@@ -64,7 +64,7 @@ impl Instance for MemoryInstance {
         self.server.address()
     }
 
-    fn call(&self, request: Request) -> Call {
+    fn call(&self, request: Request) -> ReplyFuture {
         if let Some(cause) = self.obstacle() {
             return Box::pin(ready(Reply::NotSent(cause)));
         }

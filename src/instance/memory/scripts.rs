@@ -1,32 +1,33 @@
-//! What the scripts do, step by step as in `acquire.lua`, `extend.lua`, `enter.lua` and
+//! What the scripts do, step by step as in `acquire.lua`, `extend.lua`, `reenter.lua` and
 //! `release.lua`. Whoever changes one of those changes its mirror here.
 
 use std::time::Duration;
 
 use super::store::Store;
 use crate::instance::{Claim, Request};
-use crate::protocol::{Cause, FencingToken, Instant, Named, Refusal, Reply};
+use crate::protocol::{AttachedRecord, Cause, FencingToken, Instant, Refusal, Reply};
 use crate::resource::{ADMISSION_KEY, former_key};
 
-/// How much of a value that stands in the way is told (`refused.lua`).
+/// How much of a value that stands in the way is told (`refusal.lua`).
 const MOST_OF_A_VALUE: usize = 2048;
 
-/// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `named` is the
+/// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `attached` is the
 /// admission record that the request names, if any.
 pub(crate) fn run(
     store: &mut Store,
     request: &Request,
-    named: Option<&Named>,
+    attached: Option<&AttachedRecord>,
     (now, wall_us): (Instant, u64),
 ) -> Reply {
     store.expire(now);
-    let instant_left_out = matches!(request, Request::Acquire(_)) && named.is_some_and(|named| named.has_served);
-    let may_vote = may_vote(store, named, wall_us, instant_left_out);
+    let instant_left_out =
+        matches!(request, Request::Acquire(_)) && attached.is_some_and(|attached| attached.quarantine_over);
+    let may_vote = may_vote(store, attached, wall_us, instant_left_out);
     let mut script = Script { store, claim: request.claim(), may_vote, now, wall_us };
     let ended = match request {
         Request::Acquire(_) => script.acquire(),
         Request::Extend(_) => script.extend(),
-        Request::Enter(_) => script.enter(),
+        Request::Reenter(_) => script.enter(),
         Request::Release(_) => Ok(script.release(true)),
         Request::GiveBack(_) => Ok(script.release(false)),
     };
@@ -39,13 +40,13 @@ pub(crate) fn run(
 /// As `admission.lua` and `clock.lua`: the refusal, unless the instance may vote (P14).
 pub(crate) fn may_vote(
     store: &Store,
-    named: Option<&Named>,
+    attached: Option<&AttachedRecord>,
     wall_us: u64,
     instant_left_out: bool,
 ) -> Result<(), Reply> {
-    let Some(named) = named else { return Ok(()) };
-    let record = &named.record;
-    let remaining = if store.get(ADMISSION_KEY.as_bytes()) != Some(named.wire().as_bytes()) {
+    let Some(attached) = attached else { return Ok(()) };
+    let record = &attached.record;
+    let remaining = if store.get(ADMISSION_KEY.as_bytes()) != Some(attached.wire().as_bytes()) {
         None
     } else if instant_left_out {
         Some(Duration::ZERO)
@@ -58,7 +59,7 @@ pub(crate) fn may_vote(
 /// What stood under a key: its value, and when it would have expired.
 type Former = (Vec<u8>, Option<Instant>);
 
-/// As in `former.lua`.
+/// As in `former_values.lua`.
 const LONGEST_LINE: usize = 32;
 
 /// A fence key that is no string aborts a script where it stands.
@@ -90,7 +91,7 @@ impl<'a> Script<'a> {
             if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
                 taken.push(key);
             } else if self.is_own(key) {
-                self.store.prolong(key, expires_at); // P12
+                self.store.extend_ttl(key, expires_at); // P12
             } else if let Some(former) = self.former(key) {
                 formers.push((key, former)); // P23
             } else {
@@ -137,7 +138,7 @@ impl<'a> Script<'a> {
             }
         }
         for (key, _) in self.keys() {
-            self.store.prolong(key, expires_at);
+            self.store.extend_ttl(key, expires_at);
         }
         let reply = if missing.is_empty() { Reply::Granted } else { Reply::Repaired };
         for (key, fence) in missing {
@@ -219,7 +220,7 @@ impl<'a> Script<'a> {
         self.store.set(key, value, Some(expires_at.max(end)));
     }
 
-    /// As in `former.lua`.
+    /// As in `former_values.lua`.
     fn leave_line(&mut self, mut place: Vec<u8>, key: &[u8], forgets: bool) -> bool {
         let mut found_at = None;
         for step in 0..LONGEST_LINE {
@@ -261,7 +262,7 @@ impl<'a> Script<'a> {
     }
 
     fn closed(&self) -> Vec<u8> {
-        self.claim.token.closed().wire_digits().to_vec()
+        self.claim.token.tombstone().wire_digits().to_vec()
     }
 
     fn stored(&self, fence: &[u8]) -> Result<Option<Vec<u8>>, WrongType> {
@@ -272,7 +273,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// As in `ahead.lua`: whether what is stored is a token that a clock can have made (P12).
+    /// As in `token_limit.lua`: whether what is stored is a token that a clock can have made (P12).
     fn counts(&self, stored: &[u8]) -> bool {
         FencingToken::from_wire(stored).is_some_and(|stored| !stored.is_ahead_of(self.wall_us))
     }
@@ -286,10 +287,10 @@ impl<'a> Script<'a> {
         self.store.set(fence, token, Some(self.now.saturating_add(self.claim.fence_retention)));
     }
 
-    /// As `mark.lua`.
+    /// As `tombstone.lua`.
     fn mark(&mut self, fence: &[u8]) {
         if let Ok(stored) = self.stored(fence)
-            && !self.claim.token.closed().is_ahead_of(self.wall_us)
+            && !self.claim.token.tombstone().is_ahead_of(self.wall_us)
         {
             let closed = self.closed();
             let larger = stored.filter(|stored| *stored > closed && self.counts(stored));

@@ -97,8 +97,8 @@ impl Store {
         }
     }
 
-    /// As `prolong.lua`: PEXPIREAT, unless the key lives for longer anyway.
-    pub(crate) fn prolong(&mut self, key: &[u8], at: Instant) {
+    /// As `extend_ttl.lua`: PEXPIREAT, unless the key lives for longer anyway.
+    pub(crate) fn extend_ttl(&mut self, key: &[u8], at: Instant) {
         if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.expires_at.is_none_or(|end| end < at)) {
             entry.expires_at = Some(at);
             self.note(key);

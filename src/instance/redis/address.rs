@@ -8,14 +8,14 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
 /// A checked address: what to connect to, and what to call it without credentials.
 #[derive(Clone)]
 pub(crate) struct Address {
-    place: Place,
+    endpoint: Endpoint,
     login: RedisConnectionInfo,
     shown: String,
 }
 
 /// What to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Endpoint {
     /// A port of a host, and whether with TLS.
     Tcp {
         host: String,
@@ -44,17 +44,17 @@ impl Address {
         }
         let tls = with_tls.is_some();
         let info = with_tls.as_deref().unwrap_or(url).into_connection_info().map_err(|error| error.to_string())?;
-        let (place, shown) = place(&info, tls)?;
+        let (endpoint, shown) = endpoint(&info, tls)?;
         // RESP3, so that pushed messages reach us.
         let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        Ok(Self { place, login, shown })
+        Ok(Self { endpoint, login, shown })
     }
 
     /// An instance that a test connects to, by the name that it is shown by.
     #[cfg(feature = "testing")]
     pub(crate) fn dialed(name: &str, dialer: super::dialed::Dialer) -> Self {
         let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        Self { place: Place::Dialed(dialer), login, shown: name.to_owned() }
+        Self { endpoint: Endpoint::Dialed(dialer), login, shown: name.to_owned() }
     }
 
     /// The address without credentials. Two addresses that show the same lead to the same server
@@ -63,8 +63,8 @@ impl Address {
         &self.shown
     }
 
-    pub(super) const fn place(&self) -> &Place {
-        &self.place
+    pub(super) const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     /// As whom, and to which database, to log in.
@@ -73,13 +73,13 @@ impl Address {
     }
 }
 
-fn place(info: &ConnectionInfo, tls: bool) -> Result<(Place, String), String> {
+fn endpoint(info: &ConnectionInfo, tls: bool) -> Result<(Endpoint, String), String> {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
             let shown = format!("{}:{port}", host.to_lowercase());
-            Ok((Place::Tcp { host: host.clone(), port: *port, tls }, shown))
+            Ok((Endpoint::Tcp { host: host.clone(), port: *port, tls }, shown))
         }
-        ConnectionAddr::Unix(path) if cfg!(unix) => Ok((Place::Unix(path.clone()), path.display().to_string())),
+        ConnectionAddr::Unix(path) if cfg!(unix) => Ok((Endpoint::Unix(path.clone()), path.display().to_string())),
         _ => Err("this build cannot connect to it".to_owned()),
     }
 }
@@ -119,8 +119,8 @@ mod tests {
         for url in ["rediss://user:secret@h:7/1", "valkeys://h:7"] {
             let address = Address::parse(url);
             assert_eq!(address.is_ok(), enabled, "{url}");
-            let with_tls = Place::Tcp { host: "h".to_owned(), port: 7, tls: true };
-            assert!(address.is_ok_and(|address| *address.place() == with_tls) || !enabled, "{url}");
+            let with_tls = Endpoint::Tcp { host: "h".to_owned(), port: 7, tls: true };
+            assert!(address.is_ok_and(|address| *address.endpoint() == with_tls) || !enabled, "{url}");
         }
         assert!(Address::parse("rediss://h#insecure").is_err());
     }

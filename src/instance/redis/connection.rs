@@ -12,18 +12,18 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::admission::handshake::Admitting;
-use super::admission::shared::Guarded;
+use super::admission::handshake::AdmissionHandshake;
+use super::admission::shared::SharedAdmission;
 use super::classify::{classify, classify_batch, is_of_the_instance};
-use super::driver::{BoxFuture, Driver, queued};
-use super::frames::TooLong;
-use super::health::Known;
+use super::driver::{BoxFuture, Driver, poll_once};
+use super::health::InstanceHealth;
+use super::reply_limit::ReplyTooLong;
 use super::scripts::{Scripts, releases_first};
-use super::send_queue::{Lane, Turn, Waiting, closed};
-use super::timer_wakeups::Pacer;
+use super::send_queue::{QueuedRequest, SendDecision, SendQueue, closed};
+use super::timer_wakeups::TimerWakeups;
 use crate::clock::Clock;
-use crate::instance::{Call, Request};
-use crate::protocol::{Cause, Instant, Named, Raw, Reply};
+use crate::instance::{ReplyFuture, Request};
+use crate::protocol::{AttachedRecord, Cause, Instant, RawReply, Reply};
 
 /// After this many unanswered commands in a row an instance is only probed until it answers.
 const SILENT_AFTER: u32 = 3;
@@ -33,63 +33,63 @@ pub(super) const MAX_WAITING: usize = 16 * 1024;
 
 /// How often an idle instance is asked for its clock: often enough that drift between two samples
 /// hides no step worth a lock.
-pub(super) fn heartbeat(max_ttl: Duration) -> Duration {
+pub(super) fn probe_interval(max_ttl: Duration) -> Duration {
     (max_ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(1))
 }
 
-/// What a link is made from.
-pub(super) struct Parts {
-    pub(super) connection: MultiplexedConnection,
-    /// The task behind the connection: it ends when nobody awaits anything of the link any more.
+/// What a connection is made from.
+pub(super) struct ConnectionParts {
+    pub(super) multiplexed: MultiplexedConnection,
+    /// The task behind the connection: it ends when nobody awaits anything of the connection any more.
     #[expect(dead_code, reason = "it is kept for its end")]
     pub(super) driver: Driver,
     /// Told when that task ended before.
     pub(super) broken: Arc<Notify>,
     /// Set if it ended because of what the instance sent.
-    pub(super) too_long: Arc<OnceLock<TooLong>>,
+    pub(super) too_long: Arc<OnceLock<ReplyTooLong>>,
     pub(super) scripts: &'static Scripts,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) pacer: Arc<Pacer>,
+    pub(super) wakeups: Arc<TimerWakeups>,
     /// The address without credentials, and what is known of the instance.
     pub(super) shown: String,
-    pub(super) known: Arc<Known>,
+    pub(super) health: Arc<InstanceHealth>,
     /// Whether changes of keys are pushed to the connection.
     pub(super) tracking: bool,
     /// `None` if admission is turned off.
-    pub(super) guarded: Option<Guarded>,
+    pub(super) admission: Option<SharedAdmission>,
 }
 
 /// A connection and what is known of how it does.
-pub(crate) struct Link {
-    parts: Parts,
+pub(crate) struct InstanceConnection {
+    parts: ConnectionParts,
     runtime: Handle,
-    lane: Lane,
+    send_queue: SendQueue,
     unanswered: AtomicU32,
     loading_scripts: AtomicBool,
 }
 
-/// A command that was sent: when, what record it named, and its result on the way.
-pub(super) struct Sent {
+/// A command that was sent: when, with what record, and its result on the way.
+pub(super) struct SentCommand {
     pub(super) at: Instant,
-    pub(super) named: Option<Named>,
+    pub(super) attached: Option<AttachedRecord>,
     pub(super) result: BoxFuture<RedisResult<Value>>,
 }
 
-impl Link {
-    pub(super) fn new(parts: Parts) -> Self {
+impl InstanceConnection {
+    pub(super) fn new(parts: ConnectionParts) -> Self {
         Self {
             parts,
             runtime: Handle::current(),
-            lane: Lane::default(),
+            send_queue: SendQueue::default(),
             unanswered: AtomicU32::new(0),
             loading_scripts: AtomicBool::new(false),
         }
     }
 
     /// Admission, unless it is turned off.
-    pub(super) const fn guarded(&self) -> Option<&Guarded> {
-        self.parts.guarded.as_ref()
+    pub(super) const fn admission(&self) -> Option<&SharedAdmission> {
+        self.parts.admission.as_ref()
     }
 
     /// Ends when the connection should be given up.
@@ -104,7 +104,7 @@ impl Link {
 
     /// Tells those who wait for their turn that it will not come.
     pub(super) fn close(&self) {
-        self.lane.close();
+        self.send_queue.close();
     }
 
     /// Whether changes of keys are pushed to the connection.
@@ -120,12 +120,12 @@ impl Link {
         self.parts.deadline
     }
 
-    pub(super) fn connection(&self) -> MultiplexedConnection {
-        self.parts.connection.clone()
+    pub(super) fn multiplexed(&self) -> MultiplexedConnection {
+        self.parts.multiplexed.clone()
     }
 
     pub(super) fn note_request(&self) {
-        self.parts.pacer.note_request();
+        self.parts.wakeups.note_request();
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -133,18 +133,18 @@ impl Link {
     }
 
     /// Queues a request: on its way when this returns, or in line behind those made before.
-    pub(super) fn call(self: &Arc<Self>, request: Request) -> Call {
+    pub(super) fn call(self: &Arc<Self>, request: Request) -> ReplyFuture {
         if self.is_silent() {
             return Box::pin(ready(Reply::NotSent(Cause::Silent)));
         }
-        self.parts.pacer.note_request();
-        match self.lane.enter(request, MAX_WAITING) {
-            Turn::Now(request) => {
-                let place = Place(Arc::clone(self));
-                let sent = self.send(|named| self.parts.scripts.command(&request, named));
-                Box::pin(async move { place.0.answer_to(&request, sent).await })
+        self.parts.wakeups.note_request();
+        match self.send_queue.submit(request, MAX_WAITING) {
+            SendDecision::SendNow(request) => {
+                let permit = SendPermit(Arc::clone(self));
+                let sent = self.send(|attached| self.parts.scripts.command(&request, attached));
+                Box::pin(async move { permit.0.reply_to(&request, sent).await })
             }
-            Turn::Later(reply) => {
+            SendDecision::Queued(reply) => {
                 let deadline = self.parts.deadline;
                 Box::pin(async move {
                     match timeout(deadline, reply).await {
@@ -155,55 +155,61 @@ impl Link {
                     }
                 })
             }
-            Turn::Refused(cause) => Box::pin(ready(Reply::NotSent(cause))),
+            SendDecision::Refused(cause) => Box::pin(ready(Reply::NotSent(cause))),
         }
     }
 
-    pub(super) fn send(&self, command: impl FnOnce(Option<&Named>) -> redis::Cmd) -> Sent {
+    pub(super) fn send(&self, command: impl FnOnce(Option<&AttachedRecord>) -> redis::Cmd) -> SentCommand {
         let at = self.parts.clock.now();
-        let named = self.guarded().map(|guarded| guarded.named(at));
-        let command = command(named.as_ref());
-        let mut connection = self.parts.connection.clone();
-        Sent { at, named, result: queued(async move { connection.send_packed_command(&command).await }) }
+        let attached = self.admission().map(|admission| admission.attached_record(at));
+        let command = command(attached.as_ref());
+        let mut connection = self.parts.multiplexed.clone();
+        SentCommand { at, attached, result: poll_once(async move { connection.send_packed_command(&command).await }) }
     }
 
-    async fn answer_to(self: &Arc<Self>, request: &Request, sent: Sent) -> Reply {
+    async fn reply_to(self: &Arc<Self>, request: &Request, sent: SentCommand) -> Reply {
         let Ok(result) = timeout(self.parts.deadline, sent.result).await else {
             self.note_silence();
             return Reply::Unknown(Cause::TimedOut); // P5
         };
-        self.judge(classify(request, result), request.asks_for_a_vote(), sent.at, sent.named.as_ref())
+        self.check_vote(classify(request, result), request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
     }
 
     /// What a reply counts for (P14, P17), and what it says of the connection.
-    pub(super) fn judge(self: &Arc<Self>, raw: Raw, may_vote: bool, sent: Instant, named: Option<&Named>) -> Reply {
+    pub(super) fn check_vote(
+        self: &Arc<Self>,
+        raw: RawReply,
+        may_vote: bool,
+        sent: Instant,
+        attached: Option<&AttachedRecord>,
+    ) -> Reply {
         self.note(&raw.reply);
-        self.parts.known.troubles.note(&self.parts.shown, &raw.reply, may_vote, sent);
-        match (self.guarded(), named) {
-            (Some(guarded), Some(named)) => guarded.judge(raw, &named.record, sent),
+        self.parts.health.trouble.note(&self.parts.shown, &raw.reply, may_vote, sent);
+        match (self.admission(), attached) {
+            (Some(admission), Some(attached)) => admission.check_vote(raw, &attached.record, sent),
             _ => raw.reply,
         }
     }
 
     /// Sends requests that waited together.
-    fn send_together(&self, waiting: &mut [Waiting]) -> Sent {
+    fn send_together(&self, waiting: &mut [QueuedRequest]) -> SentCommand {
         match waiting {
-            [one] => self.send(|named| self.parts.scripts.command(&one.request, named)),
+            [one] => self.send(|attached| self.parts.scripts.command(&one.request, attached)),
             many => {
                 let releases = releases_first(many, |waiting| &waiting.request);
                 let requests: Vec<&Request> = many.iter().map(|waiting| &waiting.request).collect();
-                self.send(|named| self.parts.scripts.batch(&requests, releases, named))
+                self.send(|attached| self.parts.scripts.batch(&requests, releases, attached))
             }
         }
     }
 
     /// Tells each of those that were sent together its reply.
-    fn follow(self: &Arc<Self>, place: Place, waiting: Vec<Waiting>, sent: Sent) {
-        let link = Arc::clone(self);
-        let place = Followed(Some(place));
+    fn deliver_replies(self: &Arc<Self>, permit: SendPermit, waiting: Vec<QueuedRequest>, sent: SentCommand) {
+        let connection = Arc::clone(self);
+        let permit = TaskPermit(Some(permit));
         self.runtime.spawn(async move {
-            let replies = link.answers_to(&waiting, sent).await;
-            place.leave(); // the next may be sent before those that waited are woken
+            let replies = connection.replies_to(&waiting, sent).await;
+            permit.give_up(); // the next may be sent before those that waited are woken
             for (waiting, reply) in waiting.into_iter().zip(replies) {
                 // Whoever gave up waiting has counted it as unknown.
                 let _ = waiting.reply.send(reply);
@@ -211,38 +217,39 @@ impl Link {
         });
     }
 
-    async fn answers_to(self: &Arc<Self>, waiting: &[Waiting], sent: Sent) -> Vec<Reply> {
+    async fn replies_to(self: &Arc<Self>, waiting: &[QueuedRequest], sent: SentCommand) -> Vec<Reply> {
         if let [one] = waiting {
-            return vec![self.answer_to(&one.request, sent).await];
+            return vec![self.reply_to(&one.request, sent).await];
         }
         let Ok(result) = timeout(self.parts.deadline, sent.result).await else {
             self.note_silence();
             return vec![Reply::Unknown(Cause::TimedOut); waiting.len()];
         };
         match &result {
-            Ok(Value::ServerError(error)) if !is_of_the_instance(error) => self.lane.batch_failed(),
-            Ok(Value::Array(_)) => self.lane.batch_answered(),
+            Ok(Value::ServerError(error)) if !is_of_the_instance(error) => self.send_queue.batch_failed(),
+            Ok(Value::Array(_)) => self.send_queue.batch_answered(),
             _ => {}
         }
         let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
         let raws = classify_batch(&requests, result);
-        let judge =
-            |(request, raw): (&&Request, Raw)| self.judge(raw, request.asks_for_a_vote(), sent.at, sent.named.as_ref());
-        requests.iter().zip(raws).map(judge).collect()
+        let check = |(request, raw): (&&Request, RawReply)| {
+            self.check_vote(raw, request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
+        };
+        requests.iter().zip(raws).map(check).collect()
     }
 
     /// Asks for the instance's clock; gives how long the answer took. Also a sign of life: without
     /// requests nobody would notice that it fell silent.
-    pub(super) async fn beat(&self) -> Option<Duration> {
-        let mut connection = self.parts.connection.clone();
+    pub(super) async fn probe(&self) -> Option<Duration> {
+        let mut connection = self.parts.multiplexed.clone();
         let sent = self.parts.clock.now();
         let ask = async move { redis::cmd("TIME").query_async::<(u64, u64)>(&mut connection).await };
         match timeout(self.parts.deadline, ask).await {
             Ok(Ok((seconds, micros))) => {
                 let received = self.parts.clock.now();
                 self.unanswered.store(0, Ordering::Relaxed);
-                if let Some(guarded) = self.guarded() {
-                    guarded.observe(sent, received, seconds.saturating_mul(1_000_000).saturating_add(micros));
+                if let Some(admission) = self.admission() {
+                    admission.observe(sent, received, seconds.saturating_mul(1_000_000).saturating_add(micros));
                 }
                 Some(received.saturating_since(sent))
             }
@@ -254,11 +261,11 @@ impl Link {
         }
     }
 
-    /// Admission over this connection, after it has been admitted once.
-    pub(super) fn admitting<'a>(&self, guarded: &'a Guarded) -> Admitting<'a> {
-        let (connection, scripts, tracking) = (self.parts.connection.clone(), self.parts.scripts, self.parts.tracking);
-        let (rules, flushes) = (&guarded.rules, guarded.flushes.told());
-        Admitting { connection, scripts, rules, tracking, again: true, flushes }
+    /// Admission over this connection, once it has been admitted.
+    pub(super) fn handshake<'a>(&self, admission: &'a SharedAdmission) -> AdmissionHandshake<'a> {
+        let (connection, scripts, tracking) = (self.parts.multiplexed.clone(), self.parts.scripts, self.parts.tracking);
+        let (config, flushes) = (&admission.config, admission.flushes.count());
+        AdmissionHandshake { connection, scripts, config, tracking, again: true, flushes }
     }
 
     pub(super) fn note_silence(&self) {
@@ -282,51 +289,50 @@ impl Link {
         if self.loading_scripts.swap(true, Ordering::AcqRel) {
             return;
         }
-        let link = Arc::clone(self);
-        let mut connection = self.parts.connection.clone();
-        let load = queued(async move { link.parts.scripts.load().query_async::<()>(&mut connection).await });
-        let link = Arc::clone(self);
+        let (scripts, mut multiplexed) = (self.parts.scripts, self.parts.multiplexed.clone());
+        let load = poll_once(async move { scripts.load().query_async::<()>(&mut multiplexed).await });
+        let connection = Arc::clone(self);
         self.runtime.spawn(async move {
-            if !matches!(timeout(link.parts.deadline, load).await, Ok(Ok(()))) {
+            if !matches!(timeout(connection.parts.deadline, load).await, Ok(Ok(()))) {
                 tracing::warn!("scripts could not be loaded again; the next request tries again");
             }
-            link.loading_scripts.store(false, Ordering::Release);
+            connection.loading_scripts.store(false, Ordering::Release);
         });
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Debug for InstanceConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("unanswered", &self.unanswered).finish_non_exhaustive()
+        f.debug_struct("InstanceConnection").field("unanswered", &self.unanswered).finish_non_exhaustive()
     }
 }
 
-/// A place in the lane. Whoever gives it up sends those who wait for it.
-struct Place(Arc<Link>);
+/// The right to have one command on its way. Giving it up sends the requests that wait for it.
+struct SendPermit(Arc<InstanceConnection>);
 
-impl Drop for Place {
+impl Drop for SendPermit {
     fn drop(&mut self) {
-        let link = &self.0;
-        if let Some((waiting, sent)) = link.lane.leave(|waiting| link.send_together(waiting)) {
-            link.follow(Place(Arc::clone(link)), waiting, sent);
+        let connection = &self.0;
+        if let Some((waiting, sent)) = connection.send_queue.finish(|waiting| connection.send_together(waiting)) {
+            connection.deliver_replies(SendPermit(Arc::clone(connection)), waiting, sent);
         }
     }
 }
 
-/// A place that a task holds. If the task is dropped, so is the runtime: then nobody can follow those
+/// A permit that is held by a task. If the task is dropped, so is the runtime: then nobody can follow those
 /// who wait, each of whom would be sent by the end of the one before.
-struct Followed(Option<Place>);
+struct TaskPermit(Option<SendPermit>);
 
-impl Followed {
-    fn leave(mut self) {
+impl TaskPermit {
+    fn give_up(mut self) {
         drop(self.0.take());
     }
 }
 
-impl Drop for Followed {
+impl Drop for TaskPermit {
     fn drop(&mut self) {
-        if let Some(place) = &self.0 {
-            place.0.close();
+        if let Some(permit) = &self.0 {
+            permit.0.close();
         }
     }
 }

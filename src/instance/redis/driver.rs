@@ -44,7 +44,7 @@ impl Drop for Ended {
 ///
 /// Unconstrained, because a task that used up its cooperative budget would not queue the command on
 /// the first poll, and a later release could overtake it (P6).
-pub(super) fn queued<T: Send + 'static>(send: impl Future<Output = T> + Send + 'static) -> BoxFuture<T> {
+pub(super) fn poll_once<T: Send + 'static>(send: impl Future<Output = T> + Send + 'static) -> BoxFuture<T> {
     let mut send: BoxFuture<T> = Box::pin(unconstrained(send));
     match send.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Box::pin(ready(result)),

@@ -1,4 +1,4 @@
-//! Many leases in one command: renewals, and looks at what is being watched.
+//! Many leases in one command: extends, and checks of the keys that are being watched.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -6,56 +6,59 @@ use std::sync::Arc;
 use redis::Value;
 use tokio::time::timeout;
 
-use super::classify::{classify_look, classify_renewal};
-use super::connection::Link;
-use super::driver::queued;
-use crate::instance::{Claim, Look, Renewal, Sight};
+use super::classify::{classify_extend_many, classify_key_check};
+use super::connection::InstanceConnection;
+use super::driver::poll_once;
+use crate::instance::{Claim, ExtendManyFuture, ExtendReply, KeyCheckFuture, KeyState};
 use crate::protocol::{Cause, Reply};
 
-impl Link {
-    /// Queues one command that extends all `claims`.
-    ///
-    /// It does not wait in the lane: a release that is called later is sent later in any case (P6).
-    pub(super) fn renew(self: &Arc<Self>, claims: Vec<Arc<Claim>>) -> Renewal {
-        let count = claims.len();
-        if self.is_silent() {
-            return Box::pin(ready(vec![Some(Reply::NotSent(Cause::Silent)); count]));
-        }
-        self.note_request();
-        let sent = self.send(|named| self.scripts().renew(&claims, named));
-        let link = Arc::clone(self);
-        Box::pin(async move {
-            let Ok(result) = timeout(link.deadline(), sent.result).await else {
-                link.note_silence();
-                return vec![Some(Reply::Unknown(Cause::TimedOut)); count]; // P5
-            };
-            let (raw, others) = classify_renewal(count, result);
-            let reply = link.judge(raw, true, sent.at, sent.named.as_ref());
-            let granted = reply == Reply::Granted;
-            (0..count).map(|place| Some(reply.clone()).filter(|_| !granted || !others.contains(&place))).collect()
-        })
+/// Queues one command that extends all `claims`.
+///
+/// It does not wait in the send queue: a release that is called later is sent later in any case (P6).
+pub(super) fn extend_many(connection: &Arc<InstanceConnection>, claims: &[Arc<Claim>]) -> ExtendManyFuture {
+    let count = claims.len();
+    if connection.is_silent() {
+        return Box::pin(ready(vec![ExtendReply::Decided(Reply::NotSent(Cause::Silent)); count]));
     }
-
-    /// Queues one look at all keys of `claims`, and asks for a push when any of them changes.
-    pub(super) fn look(self: &Arc<Self>, claims: Vec<Arc<Claim>>) -> Look {
-        let unknown = vec![Sight::Unknown; claims.len()];
-        if self.is_silent() || !self.is_tracking() {
-            return Box::pin(ready(unknown));
-        }
-        let mut both = redis::pipe();
-        both.cmd("CLIENT").arg("CACHING").arg("YES").ignore().cmd("MGET");
-        for key in claims.iter().flat_map(|claim| claim.resources.lock_keys()) {
-            both.arg(key);
-        }
-        let mut connection = self.connection();
-        let result = queued(async move { both.query_async::<Vec<Value>>(&mut connection).await });
-        let deadline = self.deadline();
-        Box::pin(async move {
-            match timeout(deadline, result).await {
-                Ok(Ok(values)) => classify_look(&claims, values.first()).unwrap_or(unknown),
-                // Requests find out what is wrong with the connection; this is only a look.
-                Ok(Err(_)) | Err(_) => unknown,
+    connection.note_request();
+    let sent = connection.send(|attached| connection.scripts().extend_many(claims, attached));
+    let connection = Arc::clone(connection);
+    Box::pin(async move {
+        let Ok(result) = timeout(connection.deadline(), sent.result).await else {
+            connection.note_silence();
+            return vec![ExtendReply::Decided(Reply::Unknown(Cause::TimedOut)); count]; // P5
+        };
+        let (raw, without_value) = classify_extend_many(count, result);
+        let reply = connection.check_vote(raw, true, sent.at, sent.attached.as_ref());
+        let mut replies = vec![ExtendReply::Decided(reply.clone()); count];
+        if reply == Reply::Granted {
+            for index in without_value {
+                replies.get_mut(index).into_iter().for_each(|reply| *reply = ExtendReply::ExtendAlone);
             }
-        })
+        }
+        replies
+    })
+}
+
+/// Queues one check of all keys of `claims`, and asks for a push when any of them changes.
+pub(super) fn check_keys(connection: &Arc<InstanceConnection>, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
+    let unknown = vec![KeyState::Unknown; claims.len()];
+    if connection.is_silent() || !connection.is_tracking() {
+        return Box::pin(ready(unknown));
     }
+    let mut both = redis::pipe();
+    both.cmd("CLIENT").arg("CACHING").arg("YES").ignore().cmd("MGET");
+    for key in claims.iter().flat_map(|claim| claim.resources.lock_keys()) {
+        both.arg(key);
+    }
+    let mut multiplexed = connection.multiplexed();
+    let result = poll_once(async move { both.query_async::<Vec<Value>>(&mut multiplexed).await });
+    let deadline = connection.deadline();
+    Box::pin(async move {
+        match timeout(deadline, result).await {
+            Ok(Ok(values)) => classify_key_check(&claims, values.first()).unwrap_or(unknown),
+            // Requests find out what is wrong with the connection; this only checks.
+            Ok(Err(_)) | Err(_) => unknown,
+        }
+    })
 }

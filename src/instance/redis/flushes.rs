@@ -1,4 +1,4 @@
-//! Flushes that an instance tells of, and whether they were of the data with the locks.
+//! Flushes that an instance reports, and whether they were of the data with the locks.
 //!
 //! Any flush is told, that of another database too. Whether ours was flushed the server itself knows:
 //! the connection watches the record's key (`WATCH`), and the server marks the connection once the key
@@ -26,19 +26,19 @@ impl FlushCount {
 
 /// Which of them are settled.
 #[derive(Debug, Default)]
-pub(super) struct Flushes {
+pub(super) struct FlushWatch {
     told: FlushCount,
     settled: AtomicU32,
     /// How many had been told when the watch was certainly on; `None` without a watch.
     watched_since: Mutex<Option<u32>>,
 }
 
-impl Flushes {
+impl FlushWatch {
     pub(super) fn new(told: FlushCount) -> Self {
         Self { told, ..Self::default() }
     }
 
-    pub(super) const fn told(&self) -> &FlushCount {
+    pub(super) const fn count(&self) -> &FlushCount {
         &self.told
     }
 
@@ -75,19 +75,19 @@ mod tests {
 
     #[test]
     fn a_flush_that_was_told_while_the_watch_was_put_on_was_not_watched() {
-        let flushes = Flushes::new(FlushCount::default());
+        let flushes = FlushWatch::new(FlushCount::default());
         assert!(!flushes.were_watched(), "no watch");
         flushes.watch_since(Some(0));
-        flushes.told().note();
+        flushes.count().note();
         assert_eq!((flushes.unsettled(), flushes.were_watched()), (Some(1), true));
         flushes.settle(1);
         assert_eq!(flushes.unsettled(), None);
 
-        flushes.told().note();
-        flushes.watch_since(Some(flushes.told().count()));
+        flushes.count().note();
+        flushes.watch_since(Some(flushes.count().count()));
         assert_eq!((flushes.unsettled(), flushes.were_watched()), (Some(2), false));
         flushes.settle(2);
-        flushes.told().note();
+        flushes.count().note();
         assert!(flushes.were_watched());
     }
 }

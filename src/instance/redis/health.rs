@@ -3,33 +3,33 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::admission::server_info::About;
-use super::trouble::Troubles;
-use crate::protocol::{Seen, Standing};
+use super::admission::server_info::ServerInfo;
+use super::trouble::CurrentTrouble;
+use crate::protocol::{AdmissionState, SeenRecords};
 
 /// Shared by its connections, one after the other, and those who look at it.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    knowledge: Mutex<Knowledge>,
-    pub(super) troubles: Troubles,
+pub(super) struct InstanceHealth {
+    last: Mutex<LastKnown>,
+    pub(super) trouble: CurrentTrouble,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Knowledge {
-    pub(super) about: Option<About>,
+pub(super) struct LastKnown {
+    pub(super) info: Option<ServerInfo>,
     pub(super) round_trip: Option<Duration>,
     pub(super) last_error: Option<String>,
     /// Whether it let the former connection be told of changes.
     pub(super) tracking: Option<bool>,
     /// The records of the process that was connected last.
-    pub(super) seen: Seen,
+    pub(super) seen: SeenRecords,
     /// How the former connection left the instance: its clock may step while nobody is connected.
     /// With how far the own clock had been put forward.
-    pub(super) former: Option<(Standing, Duration)>,
+    pub(super) previous_admission: Option<(AdmissionState, Duration)>,
 }
 
-impl Known {
-    pub(super) fn get(&self) -> MutexGuard<'_, Knowledge> {
-        self.knowledge.lock().unwrap_or_else(PoisonError::into_inner)
+impl InstanceHealth {
+    pub(super) fn lock(&self) -> MutexGuard<'_, LastKnown> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

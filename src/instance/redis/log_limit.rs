@@ -9,12 +9,12 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Says the same thing at once and then seldom, with how often it happened meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Seldom {
+pub(super) struct LogLimit {
     said_at: Option<Instant>,
     unsaid: u64,
 }
 
-impl Seldom {
+impl LogLimit {
     /// It happened: how often by now, if it is to be said.
     pub(super) fn note(&mut self, now: Instant) -> Option<u64> {
         self.unsaid += 1;
@@ -28,18 +28,18 @@ impl Seldom {
 
 /// What the log says of a connection: that it is there or not, and seldom that it still is not.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct ConnectionLog {
     said_up: bool,
-    failures: Seldom,
+    failures: LogLimit,
 }
 
-impl Changes {
+impl ConnectionLog {
     /// It is there, and is going to stay.
     pub(super) fn up(&mut self, instance: &str) {
         if !self.said_up {
             tracing::info!(instance, "connected");
         }
-        *self = Self { said_up: true, failures: Seldom::default() };
+        *self = Self { said_up: true, failures: LogLimit::default() };
     }
 
     /// It is not there, or not any more.
@@ -59,10 +59,10 @@ mod tests {
 
     #[test]
     fn what_happens_all_the_time_is_said_every_ten_seconds_with_its_count() {
-        let mut seldom = Seldom::default();
+        let mut limit = LogLimit::default();
         let at = |millis| Instant::ZERO.saturating_add(Duration::from_millis(millis));
-        let said: Vec<u64> = (0..=20_000).step_by(10).filter_map(|millis| seldom.note(at(millis))).collect();
+        let said: Vec<u64> = (0..=20_000).step_by(10).filter_map(|millis| limit.note(at(millis))).collect();
         assert_eq!(said, [1, 1000, 1000]);
-        assert_eq!(seldom.note(at(60_000)), Some(1));
+        assert_eq!(limit.note(at(60_000)), Some(1));
     }
 }

@@ -11,20 +11,20 @@ mod dialed;
 mod driver;
 mod extend_many;
 mod flushes;
-mod frames;
 mod health;
 mod hello;
 mod log_limit;
 mod options;
 mod pushes;
+mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
+mod stream;
 mod supervisor;
 mod timer_wakeups;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod trouble;
-mod wire;
 
 pub(crate) use address::Address;
 #[cfg(feature = "testing")]
@@ -40,18 +40,18 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
-use crate::instance::{Call, Claim, Instance, Look, Renewal, Request, Sight};
+use crate::instance::{Claim, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReplyFuture, Request};
 use crate::protocol::{Cause, Instant, Reply};
-use admission::first_use::open_when_never_used;
-use health::Known;
-use options::Dial;
-use supervisor::Reach;
+use admission::first_use::watch_first_use;
+use health::InstanceHealth;
+use options::ConnectOptions;
+use supervisor::ConnectionState;
 
 /// An instance behind a Redis or Valkey server.
 pub(crate) struct RedisInstance {
-    dial: Dial,
-    reach: watch::Receiver<Reach>,
-    known: Arc<Known>,
+    options: ConnectOptions,
+    state: watch::Receiver<ConnectionState>,
+    health: Arc<InstanceHealth>,
     task: JoinHandle<()>,
 }
 
@@ -61,97 +61,99 @@ impl RedisInstance {
         let admission = options.admission;
         let instances: Vec<_> = options.for_each(addresses).map(Self::start).collect();
         if admission && !instances.is_empty() {
-            tokio::spawn(open_when_never_used(instances.iter().map(|instance| instance.reach.clone()).collect()));
+            tokio::spawn(watch_first_use(instances.iter().map(|instance| instance.state.clone()).collect()));
         }
         instances
     }
 
-    fn start(dial: Dial) -> Self {
-        let (sender, reach) = watch::channel(Reach::Down(Cause::Connecting));
-        let known = Arc::<Known>::default();
-        let task = tokio::spawn(supervisor::keep_up(dial.clone(), sender, Arc::clone(&known)));
-        Self { dial, reach, known, task }
+    fn start(options: ConnectOptions) -> Self {
+        let (sender, state) = watch::channel(ConnectionState::Down(Cause::Connecting));
+        let health = Arc::<InstanceHealth>::default();
+        let task = tokio::spawn(supervisor::supervise(options.clone(), sender, Arc::clone(&health)));
+        Self { options, state, health, task }
     }
 }
 
 impl Instance for RedisInstance {
     fn address(&self) -> &str {
-        self.dial.address.shown()
+        self.options.address.shown()
     }
 
-    fn call(&self, request: Request) -> Call {
-        match &*self.reach.borrow() {
-            Reach::Up(link) => link.call(request),
-            Reach::Down(cause) => Box::pin(ready(Reply::NotSent(cause.clone()))),
+    fn call(&self, request: Request) -> ReplyFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => connection.call(request),
+            ConnectionState::Down(cause) => Box::pin(ready(Reply::NotSent(cause.clone()))),
         }
     }
 
-    fn renew(&self, claims: Vec<Arc<Claim>>) -> Renewal {
-        match &*self.reach.borrow() {
-            Reach::Up(link) => link.renew(claims),
-            Reach::Down(cause) => Box::pin(ready(vec![Some(Reply::NotSent(cause.clone())); claims.len()])),
+    fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => extend_many::extend_many(connection, &claims),
+            ConnectionState::Down(cause) => {
+                Box::pin(ready(vec![ExtendReply::Decided(Reply::NotSent(cause.clone())); claims.len()]))
+            }
         }
     }
 
-    fn look(&self, claims: Vec<Arc<Claim>>) -> Look {
-        match &*self.reach.borrow() {
-            Reach::Up(link) => link.look(claims),
-            Reach::Down(_) => Box::pin(ready(vec![Sight::Unknown; claims.len()])),
+    fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => extend_many::check_keys(connection, claims),
+            ConnectionState::Down(_) => Box::pin(ready(vec![KeyState::Unknown; claims.len()])),
         }
     }
 
     fn wall_us(&self, now: Instant) -> Option<u64> {
-        match &*self.reach.borrow() {
-            Reach::Up(link) => Some(link.guarded()?.wall_us(now)),
-            Reach::Down(_) => None,
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => Some(connection.admission()?.wall_us(now)),
+            ConnectionState::Down(_) => None,
         }
     }
 
     fn obstacle(&self) -> Option<Cause> {
-        match &*self.reach.borrow() {
-            Reach::Up(_) => None,
-            Reach::Down(cause) => Some(cause.clone()),
+        match &*self.state.borrow() {
+            ConnectionState::Up(_) => None,
+            ConnectionState::Down(cause) => Some(cause.clone()),
         }
     }
 
     fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let mut reach = self.reach.clone();
+        let mut state = self.state.clone();
         Box::pin(async move {
-            if reach.wait_for(|reach| matches!(reach, Reach::Up(_))).await.is_err() {
+            if state.wait_for(|state| matches!(state, ConnectionState::Up(_))).await.is_err() {
                 std::future::pending().await // its task has ended, with the client or its runtime
             }
         })
     }
 
     fn status(&self) -> InstanceStatus {
-        let known = self.known.get().clone();
+        let known = self.health.lock().clone();
         let mut status = InstanceStatus {
             address: self.address().to_owned(),
             round_trip: known.round_trip,
-            trouble: self.known.troubles.present(self.dial.clock.now()),
+            trouble: self.health.trouble.present(self.options.clock.now()),
             last_error: known.last_error,
             ..InstanceStatus::default()
         };
-        if let Some(about) = known.about {
-            status.is_master = Some(about.is_master);
-            status.version = about.version;
-            status.run_id = about.run_id;
-            status.evicts = about.evicts;
+        if let Some(info) = known.info {
+            status.is_master = Some(info.is_master);
+            status.version = info.version;
+            status.run_id = info.run_id;
+            status.evicts = info.evicts;
         }
-        match &*self.reach.borrow() {
-            Reach::Up(link) => {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => {
                 status.connected = true;
                 status.admission = AdmissionStatus::Off;
-                if let Some(guarded) = link.guarded() {
-                    let standing = guarded.snapshot();
-                    let left = standing.quarantine_left(self.dial.clock.now());
+                if let Some(admission) = connection.admission() {
+                    let state = admission.snapshot();
+                    let left = state.quarantine_left(self.options.clock.now());
                     status.admission =
                         if left.is_zero() { AdmissionStatus::Admitted } else { AdmissionStatus::Quarantine(left) };
-                    status.clock_offset = Some(standing.watch().offset_ns() as f64 / 1e9);
-                    status.clock_steps = standing.watch().steps();
+                    status.clock_offset = Some(state.watch().offset_ns() as f64 / 1e9);
+                    status.clock_steps = state.watch().steps();
                 }
             }
-            Reach::Down(cause) => status.last_error = Some(cause.to_string()),
+            ConnectionState::Down(cause) => status.last_error = Some(cause.to_string()),
         }
         status
     }
@@ -159,7 +161,7 @@ impl Instance for RedisInstance {
 
 impl fmt::Debug for RedisInstance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisInstance").field("address", &self.address()).field("reach", &*self.reach.borrow()).finish()
+        f.debug_struct("RedisInstance").field("address", &self.address()).field("state", &*self.state.borrow()).finish()
     }
 }
 

@@ -7,10 +7,10 @@ use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
-use super::connection::Link;
+use super::connection::InstanceConnection;
 use super::flushes::FlushCount;
-use crate::instance::Hint;
-use crate::protocol::{InstanceId, Remedy};
+use crate::instance::{ChangedKeys, Invalidation};
+use crate::protocol::{AdmissionFollowUp, InstanceId};
 use crate::resource::ADMISSION_KEY;
 
 /// The most keys, and bytes of keys, that are kept apart. What is beyond may have been any key.
@@ -24,14 +24,14 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Pushes that were not passed on yet.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
-    gathered: Mutex<Gathered>,
+    pending: Mutex<PendingInvalidations>,
     came: Notify,
     flushes: FlushCount,
 }
 
 /// What the pushes said so far.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Gathered {
+struct PendingInvalidations {
     /// Keys that changed.
     keys: Vec<Vec<u8>>,
     bytes: usize,
@@ -48,29 +48,29 @@ impl Pushes {
     }
 
     /// Takes one in. Called between two replies, so it does not wait.
-    pub(super) fn take_in(&self, push: PushInfo) {
+    pub(super) fn receive(&self, push: PushInfo) {
         if push.kind != PushKind::Invalidate {
             return;
         }
-        let mut gathered = self.gathered();
+        let mut pending = self.pending();
         match push.data.into_iter().next() {
-            Some(Value::Array(keys)) => gathered.add(keys),
+            Some(Value::Array(keys)) => pending.add(keys),
             _ => {
                 self.flushes.note();
-                gathered.flushed = true;
-                gathered.forget_which();
+                pending.flushed = true;
+                pending.forget_which();
             }
         }
-        drop(gathered);
+        drop(pending);
         self.came.notify_one();
     }
 
-    async fn next(&self) -> Gathered {
+    async fn next(&self) -> PendingInvalidations {
         loop {
             self.came.notified().await;
-            let gathered = std::mem::take(&mut *self.gathered());
-            if gathered != Gathered::default() {
-                return gathered;
+            let pending = std::mem::take(&mut *self.pending());
+            if pending != PendingInvalidations::default() {
+                return pending;
             }
         }
     }
@@ -78,30 +78,35 @@ impl Pushes {
     /// Passes on what comes: to admission what is about the record, and to those who watch keys.
     ///
     /// Those who watch were not told of what changed while nobody was connected: they look first.
-    pub(super) async fn pass_on(&self, link: &Link, instance: InstanceId, hints: &mpsc::Sender<Hint>) {
+    pub(super) async fn forward(
+        &self,
+        connection: &InstanceConnection,
+        instance: InstanceId,
+        invalidations: &mpsc::Sender<Invalidation>,
+    ) {
         // An error means that the client is gone.
-        let _ = hints.send(Hint { instance, keys: None }).await;
+        let _ = invalidations.send(Invalidation { instance, keys: ChangedKeys::Any }).await;
         loop {
-            let gathered = self.next().await;
-            if let Some(guarded) = link.guarded() {
-                if gathered.flushed {
-                    guarded.note_flush();
-                } else if gathered.may_be(ADMISSION_KEY.as_bytes()) {
-                    guarded.ask(Remedy::Readmit);
+            let pending = self.next().await;
+            if let Some(admission) = connection.admission() {
+                if pending.flushed {
+                    admission.note_flush();
+                } else if pending.may_be(ADMISSION_KEY.as_bytes()) {
+                    admission.request_follow_up(AdmissionFollowUp::RereadRecord);
                 }
             }
-            let keys = (!gathered.any).then_some(gathered.keys);
-            let _ = hints.send(Hint { instance, keys }).await;
+            let keys = if pending.any { ChangedKeys::Any } else { ChangedKeys::Among(pending.keys) };
+            let _ = invalidations.send(Invalidation { instance, keys }).await;
             sleep(PAUSE).await;
         }
     }
 
-    fn gathered(&self) -> MutexGuard<'_, Gathered> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingInvalidations> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Gathered {
+impl PendingInvalidations {
     fn add(&mut self, keys: Vec<Value>) {
         for key in keys {
             let Value::BulkString(key) = key else { continue };
@@ -137,34 +142,34 @@ mod tests {
     #[test]
     fn a_few_keys_are_kept_apart_and_a_flood_may_be_about_any() {
         let pushes = Pushes::default();
-        pushes.take_in(push(&[b"a", b"b"]));
-        pushes.take_in(push(&[b"c"]));
-        assert_eq!(pushes.gathered().keys, [b"a", b"b", b"c"]);
-        assert!(pushes.gathered().may_be(b"c") && !pushes.gathered().may_be(ADMISSION_KEY.as_bytes()));
+        pushes.receive(push(&[b"a", b"b"]));
+        pushes.receive(push(&[b"c"]));
+        assert_eq!(pushes.pending().keys, [b"a", b"b", b"c"]);
+        assert!(pushes.pending().may_be(b"c") && !pushes.pending().may_be(ADMISSION_KEY.as_bytes()));
         for _ in 0..100_000 {
-            pushes.take_in(push(&[b"key"]));
+            pushes.receive(push(&[b"key"]));
         }
-        let gathered = std::mem::take(&mut *pushes.gathered());
-        assert_eq!((gathered.keys.len(), gathered.bytes, gathered.any, gathered.flushed), (0, 0, true, false));
-        assert!(gathered.may_be(ADMISSION_KEY.as_bytes()), "the record may have been among them");
-        pushes.take_in(push(&[&vec![0; MAX_BYTES + 1]]));
-        assert!(pushes.gathered().any);
+        let pending = std::mem::take(&mut *pushes.pending());
+        assert_eq!((pending.keys.len(), pending.bytes, pending.any, pending.flushed), (0, 0, true, false));
+        assert!(pending.may_be(ADMISSION_KEY.as_bytes()), "the record may have been among them");
+        pushes.receive(push(&[&vec![0; MAX_BYTES + 1]]));
+        assert!(pushes.pending().any);
         assert_eq!(pushes.flushes.count(), 0);
     }
 
     #[test]
     fn a_flush_is_known_before_the_next_reply() {
         let pushes = Pushes::default();
-        pushes.take_in(PushInfo { kind: PushKind::Invalidate, data: vec![Value::Nil] });
+        pushes.receive(PushInfo { kind: PushKind::Invalidate, data: vec![Value::Nil] });
         assert_eq!(pushes.flushes.count(), 1);
-        let gathered = std::mem::take(&mut *pushes.gathered());
-        assert!(gathered.flushed && gathered.any);
+        let pending = std::mem::take(&mut *pushes.pending());
+        assert!(pending.flushed && pending.any);
     }
 
     #[test]
     fn what_is_no_change_of_a_key_is_left_out() {
         let pushes = Pushes::default();
-        pushes.take_in(PushInfo { kind: PushKind::Message, data: vec![Value::Int(1)] });
-        assert_eq!(*pushes.gathered(), Gathered::default());
+        pushes.receive(PushInfo { kind: PushKind::Message, data: vec![Value::Int(1)] });
+        assert_eq!(*pushes.pending(), PendingInvalidations::default());
     }
 }

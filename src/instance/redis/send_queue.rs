@@ -14,63 +14,63 @@ use crate::protocol::{Cause, Reply};
 
 /// Commands on their way at once. Fewer make larger batches; this many keep latency to one round
 /// trip for as many concurrent requests, and the instance busy while replies are on their way.
-const WINDOW: usize = 4;
+const MAX_IN_FLIGHT: usize = 4;
 
 /// The most requests in one command.
 const MAX_BATCH: usize = 64;
 
 /// How many commands carry one request each after a batch that failed, perhaps by the fault of one of
 /// its requests; twice as many each time that follows, up to the most.
-const SINGLY_LEAST: usize = 64;
-const SINGLY_MOST: usize = 4096;
+const UNBATCHED_LEAST: usize = 64;
+const UNBATCHED_MOST: usize = 4096;
 
 /// A request that waits for its turn.
-pub(super) struct Waiting {
+pub(super) struct QueuedRequest {
     pub(super) request: Request,
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
 /// What to do with a request.
-pub(super) enum Turn {
+pub(super) enum SendDecision {
     /// Send it now; a place is taken.
-    Now(Request),
+    SendNow(Request),
     /// It waits; the reply comes through here.
-    Later(oneshot::Receiver<Reply>),
+    Queued(oneshot::Receiver<Reply>),
     /// It is not sent, and why.
     Refused(Cause),
 }
 
 /// The places of one connection and those who wait for one.
 #[derive(Default)]
-pub(super) struct Lane(Mutex<State>);
+pub(super) struct SendQueue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    on_their_way: usize,
-    waiting: Vec<Waiting>,
+    in_flight: usize,
+    waiting: Vec<QueuedRequest>,
     /// How many commands are still to carry one request each, and how many it was last time.
-    singly: usize,
-    singly_before: usize,
+    unbatched_left: usize,
+    unbatched_before: usize,
     closed: bool,
 }
 
-impl Lane {
+impl SendQueue {
     /// Takes a place if one is free, or queues.
-    pub(super) fn enter(&self, request: Request, most_waiting: usize) -> Turn {
+    pub(super) fn submit(&self, request: Request, most_waiting: usize) -> SendDecision {
         let mut state = self.state();
         if state.closed {
-            return Turn::Refused(closed());
+            return SendDecision::Refused(closed());
         }
-        if state.on_their_way < WINDOW && state.waiting.is_empty() {
-            state.on_their_way += 1;
-            return Turn::Now(request);
+        if state.in_flight < MAX_IN_FLIGHT && state.waiting.is_empty() {
+            state.in_flight += 1;
+            return SendDecision::SendNow(request);
         }
         if state.waiting.len() >= most_waiting {
-            return Turn::Refused(Cause::Overloaded);
+            return SendDecision::Refused(Cause::Overloaded);
         }
         let (reply, receiver) = oneshot::channel();
-        state.waiting.push(Waiting { request, reply });
-        Turn::Later(receiver)
+        state.waiting.push(QueuedRequest { request, reply });
+        SendDecision::Queued(receiver)
     }
 
     /// Gives a place back; whoever waits takes it together and is sent. Requests that nobody waits
@@ -78,18 +78,18 @@ impl Lane {
     ///
     /// P6: nobody enters meanwhile. A release that found the place free again before those that
     /// waited are sent would overtake its own acquire among them.
-    pub(super) fn leave<T>(&self, send: impl FnOnce(&mut [Waiting]) -> T) -> Option<(Vec<Waiting>, T)> {
+    pub(super) fn finish<T>(&self, send: impl FnOnce(&mut [QueuedRequest]) -> T) -> Option<(Vec<QueuedRequest>, T)> {
         let mut state = self.state();
         state.waiting.retain(|waiting| !waiting.reply.is_closed());
         if state.waiting.is_empty() {
-            state.on_their_way = state.on_their_way.saturating_sub(1);
+            state.in_flight = state.in_flight.saturating_sub(1);
             return None;
         }
-        let most = if state.singly > 0 { 1 } else { MAX_BATCH };
-        state.singly = state.singly.saturating_sub(1);
+        let most = if state.unbatched_left > 0 { 1 } else { MAX_BATCH };
+        state.unbatched_left = state.unbatched_left.saturating_sub(1);
         let sizes = state.waiting.iter().map(|waiting| waiting.request.claim().command_size());
         let count = fit_in_command(sizes, most);
-        let mut next: Vec<Waiting> = if state.waiting.len() <= count {
+        let mut next: Vec<QueuedRequest> = if state.waiting.len() <= count {
             std::mem::take(&mut state.waiting)
         } else {
             state.waiting.drain(..count).collect()
@@ -102,13 +102,13 @@ impl Lane {
     /// say): for a while every request has a command of its own, so that it does not fail others.
     pub(super) fn batch_failed(&self) {
         let mut state = self.state();
-        let count = state.singly_before.saturating_mul(2).clamp(SINGLY_LEAST, SINGLY_MOST);
-        (state.singly, state.singly_before) = (count, count);
+        let count = state.unbatched_before.saturating_mul(2).clamp(UNBATCHED_LEAST, UNBATCHED_MOST);
+        (state.unbatched_left, state.unbatched_before) = (count, count);
     }
 
     /// A batch was carried out.
     pub(super) fn batch_answered(&self) {
-        self.state().singly_before = 0;
+        self.state().unbatched_before = 0;
     }
 
     /// The connection was given up: those who wait are told that nothing was sent.
@@ -146,51 +146,51 @@ mod tests {
 
     #[test]
     fn nobody_enters_between_the_end_of_a_wait_and_the_sending() {
-        let lane = Lane::default();
-        for _ in 0..WINDOW {
-            assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+        let queue = SendQueue::default();
+        for _ in 0..MAX_IN_FLIGHT {
+            assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
         }
-        let Turn::Later(_reply) = lane.enter(request(), 1) else { panic!("the window is full") };
-        assert!(matches!(lane.enter(request(), 1), Turn::Refused(Cause::Overloaded)));
-        let left = lane.leave(|waiting| (waiting.len(), lane.0.try_lock().is_err()));
+        let SendDecision::Queued(_reply) = queue.submit(request(), 1) else { panic!("the window is full") };
+        assert!(matches!(queue.submit(request(), 1), SendDecision::Refused(Cause::Overloaded)));
+        let left = queue.finish(|waiting| (waiting.len(), queue.0.try_lock().is_err()));
         assert!(matches!(left, Some((_, (1, true)))));
-        assert!(lane.leave(|_| ()).is_none(), "nobody waits any more, the place is free");
-        assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+        assert!(queue.finish(|_| ()).is_none(), "nobody waits any more, the place is free");
+        assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
     }
 
     /// How many of `count` that wait share the next command.
-    fn next(lane: &Lane, count: usize) -> usize {
-        let replies: Vec<_> = (0..count).map(|_| lane.enter(request(), count)).collect();
-        let next = lane.leave(|_| ()).map_or(0, |(next, ())| next.len());
+    fn next(queue: &SendQueue, count: usize) -> usize {
+        let replies: Vec<_> = (0..count).map(|_| queue.submit(request(), count)).collect();
+        let next = queue.finish(|_| ()).map_or(0, |(next, ())| next.len());
         drop(replies);
         next
     }
 
     #[test]
     fn after_a_batch_that_failed_requests_are_sent_singly_for_a_while() {
-        let lane = Lane::default();
-        for _ in 0..WINDOW {
-            assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+        let queue = SendQueue::default();
+        for _ in 0..MAX_IN_FLIGHT {
+            assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
         }
-        assert_eq!(next(&lane, 10), 10);
-        for often in [SINGLY_LEAST, 2 * SINGLY_LEAST, 4 * SINGLY_LEAST] {
-            lane.batch_failed();
-            assert!((0..often).all(|_| next(&lane, 3) == 1));
-            assert_eq!(next(&lane, 3), 3, "after {often}");
+        assert_eq!(next(&queue, 10), 10);
+        for often in [UNBATCHED_LEAST, 2 * UNBATCHED_LEAST, 4 * UNBATCHED_LEAST] {
+            queue.batch_failed();
+            assert!((0..often).all(|_| next(&queue, 3) == 1));
+            assert_eq!(next(&queue, 3), 3, "after {often}");
         }
-        lane.batch_answered();
-        lane.batch_failed();
-        assert!((0..SINGLY_LEAST).all(|_| next(&lane, 3) == 1));
-        assert_eq!(next(&lane, 3), 3);
+        queue.batch_answered();
+        queue.batch_failed();
+        assert!((0..UNBATCHED_LEAST).all(|_| next(&queue, 3) == 1));
+        assert_eq!(next(&queue, 3), 3);
     }
 
     #[test]
     fn a_request_that_nobody_waits_for_is_not_sent() {
-        let lane = Lane::default();
-        for _ in 0..WINDOW {
-            assert!(matches!(lane.enter(request(), 1), Turn::Now(_)));
+        let queue = SendQueue::default();
+        for _ in 0..MAX_IN_FLIGHT {
+            assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
         }
-        drop(lane.enter(request(), 1));
-        assert!(lane.leave(|_| ()).is_none());
+        drop(queue.submit(request(), 1));
+        assert!(queue.finish(|_| ()).is_none());
     }
 }

@@ -12,13 +12,13 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::admission::follow_up;
-use super::admission::shared::Guarded;
+use super::admission::shared::SharedAdmission;
 use super::classify::clip;
-use super::connect::{ADMISSION_TRIPS, NotConnected, connect, step};
-use super::connection::{Link, heartbeat};
-use super::health::Known;
-use super::log_limit::{Changes, Seldom};
-use super::options::Dial;
+use super::connect::{ADMISSION_TRIPS, ConnectFailure, connect, step};
+use super::connection::{InstanceConnection, probe_interval};
+use super::health::InstanceHealth;
+use super::log_limit::{ConnectionLog, LogLimit};
+use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::send_queue::closed;
 use crate::protocol::{Cause, InstanceId, Instant, reconnect_delay};
@@ -34,20 +34,20 @@ const STEADY: Duration = Duration::from_secs(1);
 
 /// Whether requests can be sent.
 #[derive(Clone, Debug)]
-pub(crate) enum Reach {
+pub(crate) enum ConnectionState {
     /// Not now, and why.
     Down(Cause),
     /// Over this connection.
-    Up(Arc<Link>),
+    Up(Arc<InstanceConnection>),
 }
 
 /// One instance, as its task sees it.
-struct Keeping {
-    dial: Dial,
-    announced: Announced,
-    known: Arc<Known>,
-    changes: Changes,
-    remedies: Seldom,
+struct Supervisor {
+    options: ConnectOptions,
+    announced: AnnouncedState,
+    health: Arc<InstanceHealth>,
+    log: ConnectionLog,
+    follow_ups: LogLimit,
     /// Since when the present connection stands.
     up_since: Option<Instant>,
     /// Whether the last connection broke soon.
@@ -56,28 +56,33 @@ struct Keeping {
 
 /// Where the state of the connection is told. However its task ends (by a panic, or with the
 /// runtime), nobody is left to believe that there is one.
-struct Announced(watch::Sender<Reach>);
+struct AnnouncedState(watch::Sender<ConnectionState>);
 
-impl Drop for Announced {
+impl Drop for AnnouncedState {
     fn drop(&mut self) {
         let cause = "the task of its connection has ended, with the client or its runtime".to_owned();
-        if let Reach::Up(link) = self.0.send_replace(Reach::Down(Cause::NotConnected(cause))) {
-            link.close();
+        if let ConnectionState::Up(connection) = self.0.send_replace(ConnectionState::Down(Cause::NotConnected(cause)))
+        {
+            connection.close();
         }
     }
 }
 
 /// Keeps a connection up and tells of its state until nobody wants to know any more.
-pub(super) async fn keep_up(dial: Dial, reach: watch::Sender<Reach>, known: Arc<Known>) {
-    let (changes, remedies) = (Changes::default(), Seldom::default());
-    let announced = Announced(reach);
-    let mut keeping = Keeping { dial, announced, known, changes, remedies, up_since: None, flaps: false };
+pub(super) async fn supervise(
+    options: ConnectOptions,
+    state: watch::Sender<ConnectionState>,
+    health: Arc<InstanceHealth>,
+) {
+    let (log, follow_ups) = (ConnectionLog::default(), LogLimit::default());
+    let announced = AnnouncedState(state);
+    let mut supervisor = Supervisor { options, announced, health, log, follow_ups, up_since: None, flaps: false };
     let mut attempt = 0;
     let mut pause = Duration::ZERO;
-    while !keeping.announced.0.is_closed() {
+    while !supervisor.announced.0.is_closed() {
         // What the crates below panic at is a cause like any other.
-        let ended = AssertUnwindSafe(keeping.connect_and_serve()).catch_unwind().await;
-        let stood = keeping.end(ended.unwrap_or_else(|panic| NotConnected::Failed(panicked(&*panic))));
+        let ended = AssertUnwindSafe(supervisor.connect_and_serve()).catch_unwind().await;
+        let stood = supervisor.end(ended.unwrap_or_else(|panic| ConnectFailure::Failed(panicked(&*panic))));
         // Otherwise an instance that takes connections and drops them is connected to all the time.
         if stood > pause {
             attempt = 0;
@@ -93,68 +98,68 @@ fn panicked(panic: &(dyn Any + Send)) -> Cause {
     Cause::NotConnected(clip(&format!("a panic: {}", text.unwrap_or("without words"))))
 }
 
-impl Keeping {
+impl Supervisor {
     /// Gives the reason for which it ended.
-    async fn connect_and_serve(&mut self) -> NotConnected {
-        match connect(&self.dial, &self.known).await {
-            Ok((link, pushes)) => NotConnected::Failed(self.serve(link, &pushes).await),
+    async fn connect_and_serve(&mut self) -> ConnectFailure {
+        match connect(&self.options, &self.health).await {
+            Ok((connection, pushes)) => ConnectFailure::Failed(self.serve(connection, &pushes).await),
             Err(reason) => reason,
         }
     }
 
     /// Takes in that there is no connection, or not any more; gives how long it stood.
-    fn end(&mut self, reason: NotConnected) -> Duration {
-        let was_late = matches!(reason, NotConnected::Late(_));
+    fn end(&mut self, reason: ConnectFailure) -> Duration {
+        let was_late = matches!(reason, ConnectFailure::Late(_));
         let cause = reason.cause();
-        let now = self.dial.clock.now();
-        self.announced.0.send_if_modified(|reach| {
+        let now = self.options.clock.now();
+        self.announced.0.send_if_modified(|state| {
             // A silent instance that does not answer a probe either is still best called silent.
-            let is_still_silent = was_late && matches!(reach, Reach::Down(Cause::Silent));
+            let is_still_silent = was_late && matches!(state, ConnectionState::Down(Cause::Silent));
             if !is_still_silent {
-                *reach = Reach::Down(cause.clone());
+                *state = ConnectionState::Down(cause.clone());
             }
             !is_still_silent
         });
-        self.changes.down(self.dial.address.shown(), &cause, now);
-        self.dial.roster.leave(self.dial.index);
-        self.known.get().last_error = Some(cause.to_string());
+        self.log.down(self.options.address.shown(), &cause, now);
+        self.options.processes.unregister(self.options.index);
+        self.health.lock().last_error = Some(cause.to_string());
         let stood = self.up_since.take().map(|since| now.saturating_since(since));
         self.flaps = stood.is_some_and(|stood| stood < STEADY);
         stood.unwrap_or_default()
     }
 
     /// Offers the connection until it is to be given up; gives the reason.
-    async fn serve(&mut self, link: Link, pushes: &Pushes) -> Cause {
-        let link = Arc::new(link);
-        let dial = &self.dial;
-        self.up_since = Some(dial.clock.now());
-        self.announced.0.send_replace(Reach::Up(Arc::clone(&link)));
-        dial.peers.enter(dial.index, &link);
-        let instance = InstanceId::new(dial.index);
-        let mut passing = pin!(pushes.pass_on(&link, instance, &dial.hints));
-        let mut beats = pin!(beat_on(&link, heartbeat(dial.max_ttl), &self.known));
+    async fn serve(&mut self, connection: InstanceConnection, pushes: &Pushes) -> Cause {
+        let connection = Arc::new(connection);
+        let options = &self.options;
+        self.up_since = Some(options.clock.now());
+        self.announced.0.send_replace(ConnectionState::Up(Arc::clone(&connection)));
+        options.peers.add(options.index, &connection);
+        let instance = InstanceId::new(options.index);
+        let mut forwarding = pin!(pushes.forward(&connection, instance, &options.invalidations));
+        let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
         let cause = loop {
             tokio::select! {
                 biased; // what never holds up the others comes first
-                cause = link.given_up() => break cause,
+                cause = connection.given_up() => break cause,
                 () = self.announced.0.closed() => break closed(),
-                () = &mut passing => {}
-                () = &mut beats => {}
+                () = &mut forwarding => {}
+                () = &mut probes => {}
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
-                    self.changes.up(dial.address.shown());
+                    self.log.up(options.address.shown());
                 }
-                guarded = asked(&link) => {
-                    let remedy = follow_up::take(&link, guarded, &dial.peers).await;
-                    let carry_out = follow_up::carry_out(&link, guarded, remedy);
-                    match step(dial, "renewing admission", ADMISSION_TRIPS, carry_out).await {
+                admission = follow_up_requested(&connection) => {
+                    let follow_up = follow_up::take_due(&connection, admission, &options.peers).await;
+                    let carry_out = follow_up::carry_out(&connection, admission, follow_up);
+                    match step(options, "renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
-                        Ok(Some((remedy, about))) => {
-                            self.known.get().about = Some(about);
-                            if let Some(times) = self.remedies.note(dial.clock.now()) {
-                                tracing::warn!(instance = dial.address.shown(), ?remedy, times, "admission was renewed");
+                        Ok(Some((follow_up, info))) => {
+                            self.health.lock().info = Some(info);
+                            if let Some(times) = self.follow_ups.note(options.clock.now()) {
+                                tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed");
                             }
                         }
                         Err(reason) => break reason.cause(),
@@ -163,30 +168,30 @@ impl Keeping {
                 }
             }
         };
-        self.announced.0.send_replace(Reach::Down(cause.clone()));
-        link.close();
-        dial.peers.leave(dial.index);
-        let ahead = dial.peers.own_clock_ahead();
-        link.guarded().into_iter().for_each(|guarded| guarded.leave(ahead));
+        self.announced.0.send_replace(ConnectionState::Down(cause.clone()));
+        connection.close();
+        options.peers.remove(options.index);
+        let ahead = options.peers.own_clock_ahead();
+        connection.admission().into_iter().for_each(|admission| admission.remember_for_next_connection(ahead));
         cause
     }
 }
 
-async fn asked(link: &Link) -> &Guarded {
-    match link.guarded() {
-        Some(guarded) => {
-            guarded.asked().await;
-            guarded
+async fn follow_up_requested(connection: &InstanceConnection) -> &SharedAdmission {
+    match connection.admission() {
+        Some(admission) => {
+            admission.follow_up_requested().await;
+            admission
         }
         None => std::future::pending().await,
     }
 }
 
-async fn beat_on(link: &Link, pause: Duration, known: &Known) {
+async fn keep_probing(connection: &InstanceConnection, pause: Duration, health: &InstanceHealth) {
     loop {
-        let round_trip = link.beat().await;
+        let round_trip = connection.probe().await;
         if round_trip.is_some() {
-            known.get().round_trip = round_trip;
+            health.lock().round_trip = round_trip;
         }
         sleep(pause).await;
     }
@@ -204,8 +209,8 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, CorrectedClock, SystemClock};
     use crate::instance::redis::address::Address;
-    use crate::instance::redis::admission::peers::Peers;
-    use crate::instance::redis::timer_wakeups::Pacer;
+    use crate::instance::redis::admission::peers::PeerConnections;
+    use crate::instance::redis::timer_wakeups::TimerWakeups;
 
     /// Panics at the first reading.
     #[derive(Debug, Default)]
@@ -231,37 +236,37 @@ mod tests {
         }
     }
 
-    async fn dial() -> Dial {
+    async fn options() -> ConnectOptions {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::parse(&format!("redis://{}", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(answering(listener));
         let instance_timeout = Duration::from_secs(5);
         let clock = Arc::new(CorrectedClock::new(Arc::new(SystemClock)));
-        Dial {
+        ConnectOptions {
             index: 0,
             address,
             instance_timeout,
             max_ttl: instance_timeout,
             drift_ppm: 0,
             clock: Arc::new(Broken::default()),
-            roster: Arc::default(),
-            peers: Arc::new(Peers::new(clock, 1, instance_timeout, instance_timeout)),
-            pacer: Arc::new(Pacer::start(instance_timeout)),
+            processes: Arc::default(),
+            peers: Arc::new(PeerConnections::new(clock, 1, instance_timeout, instance_timeout)),
+            wakeups: Arc::new(TimerWakeups::start(instance_timeout)),
             admission: false,
-            hints: mpsc::channel(1).0,
+            invalidations: mpsc::channel(1).0,
         }
     }
 
     #[tokio::test]
     async fn a_panic_is_told_and_the_connection_is_made_again() {
-        let (reach, mut told) = watch::channel(Reach::Down(closed()));
-        let task = tokio::spawn(keep_up(dial().await, reach, Arc::default()));
-        let panicked = |reach: &Reach| format!("{reach:?}").contains("broken clock");
+        let (state, mut told) = watch::channel(ConnectionState::Down(closed()));
+        let task = tokio::spawn(supervise(options().await, state, Arc::default()));
+        let panicked = |state: &ConnectionState| format!("{state:?}").contains("broken clock");
         timeout(Duration::from_secs(5), told.wait_for(panicked)).await.unwrap().unwrap();
-        let is_up = |reach: &Reach| matches!(reach, Reach::Up(_));
+        let is_up = |state: &ConnectionState| matches!(state, ConnectionState::Up(_));
         timeout(Duration::from_secs(5), told.wait_for(is_up)).await.unwrap().unwrap();
         task.abort();
-        let is_down = |reach: &Reach| matches!(reach, Reach::Down(_));
+        let is_down = |state: &ConnectionState| matches!(state, ConnectionState::Down(_));
         timeout(Duration::from_secs(5), told.wait_for(is_down)).await.unwrap().unwrap();
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 /// One for all connections of a client.
 #[derive(Debug)]
-pub(crate) struct Pacer {
+pub(crate) struct TimerWakeups {
     state: Arc<State>,
     task: JoinHandle<()>,
 }
@@ -27,7 +27,7 @@ struct State {
     begun: Notify,
 }
 
-impl Pacer {
+impl TimerWakeups {
     /// Must be called within a tokio runtime.
     pub(crate) fn start(instance_timeout: Duration) -> Self {
         let state = Arc::<State>::default();
@@ -44,7 +44,7 @@ impl Pacer {
     }
 }
 
-impl Drop for Pacer {
+impl Drop for TimerWakeups {
     fn drop(&mut self) {
         self.task.abort();
     }

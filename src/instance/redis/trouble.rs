@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::log_limit::Seldom;
+use super::log_limit::LogLimit;
 use crate::instance::Trouble;
 use crate::protocol::{Cause, Instant, Reply};
 
 /// What stands between an instance and its votes, if anything.
 #[derive(Debug, Default)]
-pub(super) struct Troubles {
+pub(super) struct CurrentTrouble {
     /// Whether there is one: votes are many, and need look no further.
     has_one: AtomicBool,
     state: Mutex<State>,
@@ -19,10 +19,10 @@ pub(super) struct Troubles {
 #[derive(Debug, Default)]
 struct State {
     present: Option<(Cause, Instant)>,
-    warnings: Seldom,
+    warnings: LogLimit,
 }
 
-impl Troubles {
+impl CurrentTrouble {
     /// Takes in a reply to what asks for a vote (`may_vote`), or to a release. Warns when the cause changes.
     pub(super) fn note(&self, instance: &str, reply: &Reply, may_vote: bool, now: Instant) {
         match reply {
@@ -100,16 +100,16 @@ mod tests {
 
     #[test]
     fn a_reason_of_its_own_stays_until_the_instance_votes() {
-        let troubles = Troubles::default();
+        let trouble = CurrentTrouble::default();
         let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
-        let note = |reply, may_vote, seconds| troubles.note("a", &reply, may_vote, at(seconds));
+        let note = |reply, may_vote, seconds| trouble.note("a", &reply, may_vote, at(seconds));
         note(Reply::Unknown(Cause::TimedOut), true, 1);
-        assert_eq!(troubles.present(at(1)), None);
+        assert_eq!(trouble.present(at(1)), None);
         note(Reply::Unknown(Cause::OutOfMemory), true, 2);
         note(Reply::Granted, false, 3); // a full instance still deletes
-        let trouble = Trouble { cause: Cause::OutOfMemory, age: Duration::from_secs(3) };
-        assert_eq!(troubles.present(at(5)), Some(trouble));
+        let expected = Trouble { cause: Cause::OutOfMemory, age: Duration::from_secs(3) };
+        assert_eq!(trouble.present(at(5)), Some(expected));
         note(Reply::Granted, true, 6);
-        assert_eq!(troubles.present(at(6)), None);
+        assert_eq!(trouble.present(at(6)), None);
     }
 }

@@ -73,8 +73,8 @@ impl ClockWatch {
     /// Goes on from a watch of before, over a time in which nothing was sampled: the same clock,
     /// and this watch's only sample.
     #[must_use]
-    pub fn follow_on(&mut self, former: &Self) -> Observation {
-        let mut whole = *former;
+    pub fn continue_from(&mut self, previous: &Self) -> Observation {
+        let mut whole = *previous;
         let observation = whole.take_in(self.at, self.least, self.most, TOLERANCE_NS);
         *self = whole;
         observation
@@ -231,14 +231,14 @@ mod tests {
 
     #[test]
     fn a_step_while_nobody_looked_is_seen_and_a_clock_that_went_on_is_not_one() {
-        let former = watch();
+        let previous = watch();
         let later = |instance_us| {
             ClockWatch::begin(10_000, Instant::from_millis(3_000), Instant::from_millis(3_001), instance_us)
         };
         let mut steady = later(4_000_500);
-        assert_eq!((steady.follow_on(&former), steady.steps()), (Observation::Steady, 0));
+        assert_eq!((steady.continue_from(&previous), steady.steps()), (Observation::Steady, 0));
         let mut stepped = later(14_000_500);
-        assert!(matches!(stepped.follow_on(&former), Observation::SteppedForward(by) if by.as_millis() > 9_900));
+        assert!(matches!(stepped.continue_from(&previous), Observation::SteppedForward(by) if by.as_millis() > 9_900));
         assert_eq!(stepped.steps(), 1);
         assert!((stepped.offset_ns() - 11_000_000_000).abs() < 50_000_000);
     }

@@ -9,11 +9,11 @@ use crate::protocol::admission::clock_watch::{ClockWatch, Jump};
 
 /// What a look at the instances of one client says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhoseClock {
+pub enum JumpedClock {
     /// One's own stood still, for so long at the most.
-    Ours(Duration),
+    Own(Duration),
     /// An instance shows that one's own went on.
-    Theirs,
+    Instances,
     /// Too few have answered.
     Unknown,
 }
@@ -24,24 +24,24 @@ pub enum WhoseClock {
 /// It was one's own if a quorum of at least two instances jumped, all by what can be the same, and none
 /// shows that it did not.
 #[must_use]
-pub fn whose_clock<'a>(watches: impl Iterator<Item = &'a ClockWatch> + Clone, quorum: usize) -> WhoseClock {
+pub fn which_clock_jumped<'a>(watches: impl Iterator<Item = &'a ClockWatch> + Clone, quorum: usize) -> JumpedClock {
     let jumps = || watches.clone().filter_map(ClockWatch::jumped);
     let common = jumps().reduce(|one, other| Jump {
         after: one.after.max(other.after),
         least: one.least.max(other.least),
         most: one.most.min(other.most),
     });
-    let Some(common) = common else { return WhoseClock::Unknown };
+    let Some(common) = common else { return JumpedClock::Unknown };
     let shows_none = |watch: &ClockWatch| watch.jumped().is_none() && !watch.leaves_room_for(common);
     if common.least > common.most || watches.clone().any(shows_none) {
-        return WhoseClock::Theirs;
+        return JumpedClock::Instances;
     }
     if jumps().count() < quorum.max(2) {
-        return WhoseClock::Unknown;
+        return JumpedClock::Unknown;
     }
     // Rather too long: the own leases then end too early.
     let most = jumps().map(|jump| jump.most).max().unwrap_or_default();
-    WhoseClock::Ours(Duration::from_nanos(u64::try_from(most).unwrap_or(0)))
+    JumpedClock::Own(Duration::from_nanos(u64::try_from(most).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -62,12 +62,12 @@ mod tests {
         watch
     }
 
-    fn decide(watches: &[ClockWatch]) -> WhoseClock {
-        whose_clock(watches.iter(), 3)
+    fn decide(watches: &[ClockWatch]) -> JumpedClock {
+        which_clock_jumped(watches.iter(), 3)
     }
 
     fn is_ours(watches: &[ClockWatch], really: u64) -> bool {
-        matches!(decide(watches), WhoseClock::Ours(most) if most.as_millis() >= u128::from(really))
+        matches!(decide(watches), JumpedClock::Own(most) if most.as_millis() >= u128::from(really))
     }
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
             let all = [watch(stood_still, 0, [1, 1]); 5];
             assert!(is_ours(&all, stood_still));
             assert!(is_ours(&all[..3], stood_still), "two did not answer");
-            assert_eq!(decide(&all[..2]), WhoseClock::Unknown);
+            assert_eq!(decide(&all[..2]), JumpedClock::Unknown);
         }
     }
 
@@ -84,14 +84,14 @@ mod tests {
     fn one_instance_that_went_on_with_us_shows_that_ours_went_on() {
         let mut all = [watch(0, 5_000, [1, 1]); 5];
         all[3] = watch(0, 0, [1, 1]);
-        assert_eq!(decide(&all), WhoseClock::Theirs);
-        assert_eq!(decide(&all[2..4]), WhoseClock::Theirs, "whoever else answers");
+        assert_eq!(decide(&all), JumpedClock::Instances);
+        assert_eq!(decide(&all[2..4]), JumpedClock::Instances, "whoever else answers");
     }
 
     #[test]
     fn jumps_that_differ_are_not_ours() {
         let all = [watch(0, 5_000, [1, 1]), watch(0, 4_900, [1, 1]), watch(0, 5_000, [1, 1])];
-        assert_eq!(decide(&all), WhoseClock::Theirs);
+        assert_eq!(decide(&all), JumpedClock::Instances);
     }
 
     /// Its replies take so long that a jump of that size does not show.
@@ -101,7 +101,7 @@ mod tests {
         let far = watch(12, 0, [80, 80]);
         assert_eq!(far.jumped(), None);
         assert!(is_ours(&[near, near, near, far, far], 12));
-        assert_eq!(decide(&[near, near, far, far, far]), WhoseClock::Unknown);
+        assert_eq!(decide(&[near, near, far, far, far]), JumpedClock::Unknown);
     }
 
     /// The first reply after the standstill was slow, and hid it; the next shows it.
@@ -124,12 +124,12 @@ mod tests {
         assert!(is_ours(&[near, near, near, fresh, fresh], 5_000));
         let mut earlier = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 500);
         earlier.observe(Instant::from_millis(560), Instant::from_millis(561), 560_500);
-        assert_eq!(decide(&[near, near, near, fresh, earlier]), WhoseClock::Theirs);
+        assert_eq!(decide(&[near, near, near, fresh, earlier]), JumpedClock::Instances);
     }
 
     #[test]
     fn with_one_instance_nobody_can_tell() {
-        assert_eq!(whose_clock([watch(5_000, 0, [1, 1])].iter(), 1), WhoseClock::Unknown);
+        assert_eq!(which_clock_jumped([watch(5_000, 0, [1, 1])].iter(), 1), JumpedClock::Unknown);
     }
 
     proptest! {
@@ -145,8 +145,8 @@ mod tests {
                 watch
             }).collect();
             let verdict = decide(&watches);
-            prop_assert!(verdict != WhoseClock::Theirs, "{watches:?}");
-            if let WhoseClock::Ours(most) = verdict {
+            prop_assert!(verdict != JumpedClock::Instances, "{watches:?}");
+            if let JumpedClock::Own(most) = verdict {
                 prop_assert!(most.as_millis() >= u128::from(stood_still));
             }
         }

@@ -13,9 +13,9 @@ const MOST_ORDER: u64 = 1 << 52;
 
 /// Which life of which process: the beginnings of `run_id/master_replid`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Identity(String);
+pub struct ProcessIdentity(String);
 
-impl Identity {
+impl ProcessIdentity {
     /// Puts the identity together from what the server says of itself.
     #[must_use]
     pub fn new(run_id: &str, replication_id: &str) -> Self {
@@ -32,7 +32,7 @@ impl Identity {
 
 /// How a record came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum RecordOrigin {
     /// No record was found on a process that had run for long: never used, or flushed.
     Blank,
     /// The quarantine has a known reason.
@@ -41,7 +41,7 @@ pub enum Origin {
     Opened,
 }
 
-impl Origin {
+impl RecordOrigin {
     /// The word in the record.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -55,32 +55,32 @@ impl Origin {
 
 /// The admission record of an instance: `identity vote_from_ms max_ttl_ms origin order`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Record {
+pub struct AdmissionRecord {
     /// Whom it was written for.
-    pub identity: Identity,
+    pub identity: ProcessIdentity,
     /// From when on the process may vote, in milliseconds of the instance's clock.
     pub vote_from_ms: u64,
     /// The longest ttl that any client may ask for, in milliseconds.
     pub max_ttl_ms: u64,
     /// How it came to be.
-    pub origin: Origin,
+    pub origin: RecordOrigin,
     /// Larger than that of every record of this process that its writer knew of, and not less than the
     /// instance's clock in milliseconds: so a writer that knows of none writes no older one either.
     pub order: u64,
 }
 
-impl Record {
+impl AdmissionRecord {
     /// Reads a record; anything else is `None`.
     #[must_use]
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(wire).ok()?.split(' ');
-        let identity = Identity(words.next()?.to_owned());
+        let identity = ProcessIdentity(words.next()?.to_owned());
         let vote_from_ms = words.next()?.parse().ok()?;
         let max_ttl_ms = words.next()?.parse().ok()?;
         let origin = match words.next()? {
-            "blank" => Origin::Blank,
-            "waits" => Origin::Waits,
-            "opened" => Origin::Opened,
+            "blank" => RecordOrigin::Blank,
+            "waits" => RecordOrigin::Waits,
+            "opened" => RecordOrigin::Opened,
             _ => return None,
         };
         let order = words.next()?.parse().ok().filter(|order| *order <= MOST_ORDER)?;
@@ -106,7 +106,7 @@ impl Record {
     /// Whether the instance was blank and has not voted since.
     #[must_use]
     pub fn is_untouched(&self, now_ms: u64) -> bool {
-        self.origin == Origin::Blank && now_ms < self.vote_from_ms
+        self.origin == RecordOrigin::Blank && now_ms < self.vote_from_ms
     }
 }
 
@@ -116,18 +116,18 @@ impl Record {
 /// granted since is missing from it. The instant from which a record lets vote says nothing of its
 /// age, as opening instances that were never used brings it forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    newest: Option<Record>,
+pub struct SeenRecords {
+    newest: Option<AdmissionRecord>,
     /// No record up to this order is believed, although it is the newest.
-    doubted: Option<u64>,
+    suspect_up_to: Option<u64>,
 }
 
-impl Seen {
+impl SeenRecords {
     /// Notes a record that names the process behind the connection.
-    pub fn note(&mut self, record: &Record) {
+    pub fn note(&mut self, record: &AdmissionRecord) {
         let newest = self.of(record).map(|newest| newest.order);
         if newest.is_none() {
-            self.doubted = None;
+            self.suspect_up_to = None;
         }
         if newest.is_none_or(|newest| newest < record.order) {
             self.newest = Some(record.clone());
@@ -136,31 +136,31 @@ impl Seen {
 
     /// Notes that the data that came with a record was replaced, or the clock was stepped: from now on
     /// only one that was written after it is believed.
-    pub fn doubt(&mut self, record: &Record) {
+    pub fn suspect(&mut self, record: &AdmissionRecord) {
         self.note(record);
-        self.doubted = self.doubted.max(Some(record.order));
+        self.suspect_up_to = self.suspect_up_to.max(Some(record.order));
     }
 
     /// Whether a record can be one that was written last.
     #[must_use]
-    pub fn believes(&self, record: &Record) -> bool {
+    pub fn accepts(&self, record: &AdmissionRecord) -> bool {
         let Some(newest) = self.of(record) else { return true };
         // Two of the same order are not ordered: each may have been written by a client that did not
         // know of the other.
         let is_latest = newest.order < record.order || newest == record;
-        is_latest && self.doubted.is_none_or(|doubted| doubted < record.order)
+        is_latest && self.suspect_up_to.is_none_or(|suspect| suspect < record.order)
     }
 
     /// The least order of a record that is written next for this process.
     #[must_use]
-    pub fn next_order(&self, identity: &Identity) -> u64 {
+    pub fn next_order(&self, identity: &ProcessIdentity) -> u64 {
         self.newest
             .as_ref()
             .filter(|newest| newest.identity == *identity)
             .map_or(0, |newest| newest.order.saturating_add(1))
     }
 
-    fn of(&self, record: &Record) -> Option<&Record> {
+    fn of(&self, record: &AdmissionRecord) -> Option<&AdmissionRecord> {
         self.newest.as_ref().filter(|newest| newest.identity == record.identity)
     }
 }
@@ -170,72 +170,72 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn record(run_id: &str, order: u64) -> Record {
-        let identity = Identity::new(run_id, "p");
-        Record { identity, vote_from_ms: 5, max_ttl_ms: 10, origin: Origin::Waits, order }
+    fn record(run_id: &str, order: u64) -> AdmissionRecord {
+        let identity = ProcessIdentity::new(run_id, "p");
+        AdmissionRecord { identity, vote_from_ms: 5, max_ttl_ms: 10, origin: RecordOrigin::Waits, order }
     }
 
     #[test]
     fn a_record_comes_back_as_it_was_written() {
-        for origin in [Origin::Blank, Origin::Waits, Origin::Opened] {
-            let record = Record { origin, ..record("a", 11) };
-            assert_eq!(Record::from_wire(record.to_wire().as_bytes()), Some(record));
+        for origin in [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened] {
+            let record = AdmissionRecord { origin, ..record("a", 11) };
+            assert_eq!(AdmissionRecord::from_wire(record.to_wire().as_bytes()), Some(record));
         }
-        assert_eq!(Record::from_wire(b"a/b 7 9 blank 11 more"), None);
-        assert_eq!(Record::from_wire(b"a/b 7 9 blank"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"a/b 7 9 blank 11 more"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"a/b 7 9 blank"), None);
     }
 
     #[test]
     fn a_record_that_is_written_otherwise_is_none() {
-        assert_eq!(Record::from_wire(b"run1/repl1 01000 10000 waits 7"), None);
-        assert_eq!(Record::from_wire(b"run1/repl1 +1000 10000 waits 7"), None);
-        assert_eq!(Record::from_wire(b"run1/repl1 1000 10000 waits 07"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 01000 10000 waits 7"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 +1000 10000 waits 7"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 07"), None);
     }
 
     /// Or nobody could write one that is believed, and the process would never vote again.
     #[test]
     fn a_record_that_nobody_could_follow_is_none() {
         let largest = format!("a/b 7 9 blank {MOST_ORDER}");
-        assert!(Record::from_wire(largest.as_bytes()).is_some());
-        assert_eq!(Record::from_wire(format!("a/b 7 9 blank {}", MOST_ORDER + 1).as_bytes()), None);
+        assert!(AdmissionRecord::from_wire(largest.as_bytes()).is_some());
+        assert_eq!(AdmissionRecord::from_wire(format!("a/b 7 9 blank {}", MOST_ORDER + 1).as_bytes()), None);
     }
 
     #[test]
     fn of_two_records_of_one_order_only_the_one_that_was_seen_is_believed() {
-        let mut seen = Seen::default();
+        let mut seen = SeenRecords::default();
         seen.note(&record("a", 7));
-        assert!(seen.believes(&record("a", 7)));
-        assert!(!seen.believes(&Record { vote_from_ms: 4, ..record("a", 7) }));
+        assert!(seen.accepts(&record("a", 7)));
+        assert!(!seen.accepts(&AdmissionRecord { vote_from_ms: 4, ..record("a", 7) }));
     }
 
     #[test]
     fn a_record_that_is_doubted_is_believed_no_more_and_a_later_one_is() {
-        let mut seen = Seen::default();
-        seen.doubt(&record("a", 7));
-        assert!(!seen.believes(&record("a", 7)));
-        assert_eq!(seen.next_order(&Identity::new("a", "p")), 8);
-        assert!(seen.believes(&record("a", 8)));
+        let mut seen = SeenRecords::default();
+        seen.suspect(&record("a", 7));
+        assert!(!seen.accepts(&record("a", 7)));
+        assert_eq!(seen.next_order(&ProcessIdentity::new("a", "p")), 8);
+        assert!(seen.accepts(&record("a", 8)));
     }
 
     #[test]
     fn what_was_seen_of_another_process_says_nothing() {
-        let mut seen = Seen::default();
-        seen.doubt(&record("a", 7));
-        assert!(seen.believes(&record("b", 1)));
-        assert_eq!(seen.next_order(&Identity::new("b", "p")), 0);
+        let mut seen = SeenRecords::default();
+        seen.suspect(&record("a", 7));
+        assert!(seen.accepts(&record("b", 1)));
+        assert_eq!(seen.next_order(&ProcessIdentity::new("b", "p")), 0);
         seen.note(&record("b", 1));
-        assert!(seen.believes(&record("b", 1)));
+        assert!(seen.accepts(&record("b", 1)));
     }
 
     proptest! {
         /// Whatever is seen in whatever order: what is believed is never older than anything seen.
         #[test]
         fn nothing_older_than_what_was_seen_is_believed(orders in prop::collection::vec(0u64..9, 1..9), then in 0u64..9) {
-            let mut seen = Seen::default();
+            let mut seen = SeenRecords::default();
             orders.iter().for_each(|order| seen.note(&record("a", *order)));
             let newest = orders.iter().max().copied().unwrap_or(0);
-            prop_assert_eq!(seen.believes(&record("a", then)), then >= newest);
-            prop_assert_eq!(seen.next_order(&Identity::new("a", "p")), newest + 1);
+            prop_assert_eq!(seen.accepts(&record("a", then)), then >= newest);
+            prop_assert_eq!(seen.next_order(&ProcessIdentity::new("a", "p")), newest + 1);
         }
     }
 }

@@ -25,7 +25,7 @@ const MOST: usize = 64;
 
 /// Who had the key of a lease when.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Attendance {
+pub(super) struct KeyPresence {
     /// For each instance, when the latest request was sent to which it had the key.
     had_at: Vec<Instant>,
     /// None as a rule.
@@ -50,14 +50,14 @@ impl Absence {
     }
 }
 
-impl Attendance {
+impl KeyPresence {
     /// Nothing is known yet of any of `instances`.
     pub(super) fn new(instances: usize) -> Self {
         Self { had_at: vec![Instant::ZERO; instances], absences: Vec::new(), most_absent: 0 }
     }
 
     /// The instance had the key when it carried out a request that was sent at `sent`.
-    pub(super) fn note_there(&mut self, id: InstanceId, sent: Instant) {
+    pub(super) fn note_present(&mut self, id: InstanceId, sent: Instant) {
         self.note_back(id, sent, |absence| absence.seen < sent);
     }
 

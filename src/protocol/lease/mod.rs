@@ -5,31 +5,31 @@ pub(super) mod schedule;
 
 use std::time::Duration;
 
-use self::attendance::Attendance;
+use self::attendance::KeyPresence;
 use crate::protocol::fencing::FencingToken;
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::quorum::{Quorum, Verdict};
 use crate::protocol::round::Round;
 use crate::protocol::round::reply::Reply;
-use crate::protocol::terms::Terms;
+use crate::protocol::terms::LeaseTerms;
 use crate::protocol::time::Instant;
 
 /// The right that a won round gives, and how long it lasts by the client's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     token: FencingToken,
-    terms: Terms,
+    terms: LeaseTerms,
     valid_until: Instant,
-    asked: InstanceSet,
+    release_targets: InstanceSet,
     /// When the last round that won was begun.
     won_at: Instant,
     quorum: Quorum,
-    attendance: Attendance,
+    attendance: KeyPresence,
 }
 
 /// Why a lease cannot be extended on the asked terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtendRefused {
+pub enum ExtendRejected {
     /// Its validity has passed: it is lost and stays lost (P9).
     Lost,
     /// The ttl is below the lease's own: instances that granted would drop the key before the
@@ -40,18 +40,18 @@ pub enum ExtendRefused {
 impl Lease {
     /// The lease that an acquire round has won; `None` if it has not.
     #[must_use]
-    pub fn from_won(round: &mut Round, terms: Terms, token: FencingToken, now: Instant) -> Option<Self> {
+    pub fn from_won(round: &mut Round, terms: LeaseTerms, token: FencingToken, now: Instant) -> Option<Self> {
         (round.verdict(now) == Verdict::Won).then(|| {
             let mut lease = Self {
                 token,
                 terms,
                 valid_until: round.valid_until(),
-                asked: round.must_release(),
+                release_targets: round.must_release(),
                 won_at: round.started_at(),
                 quorum: round.quorum(),
-                attendance: Attendance::new(round.quorum().instances()),
+                attendance: KeyPresence::new(round.quorum().instances()),
             };
-            lease.note_answers(round);
+            lease.note_replies(round);
             lease
         })
     }
@@ -64,7 +64,7 @@ impl Lease {
 
     /// The terms of the last round that was begun for it.
     #[must_use]
-    pub const fn terms(&self) -> Terms {
+    pub const fn terms(&self) -> LeaseTerms {
         self.terms
     }
 
@@ -88,14 +88,14 @@ impl Lease {
 
     /// The instances that may hold its key: those that a release must reach (P6, P7).
     #[must_use]
-    pub const fn asked(&self) -> InstanceSet {
-        self.asked
+    pub const fn release_targets(&self) -> InstanceSet {
+        self.release_targets
     }
 
     /// Counts instances as asked that an earlier send of the same value reached (P12).
     #[must_use]
-    pub const fn also_asked(mut self, before: InstanceSet) -> Self {
-        self.asked = self.asked.union(before);
+    pub const fn add_release_targets(mut self, before: InstanceSet) -> Self {
+        self.release_targets = self.release_targets.union(before);
         self
     }
 
@@ -106,50 +106,50 @@ impl Lease {
     ///
     /// # Errors
     /// When the lease is lost, or `terms` are shorter than its own.
-    pub fn begin_extend(&mut self, quorum: Quorum, terms: Terms, now: Instant) -> Result<Round, ExtendRefused> {
+    pub fn begin_extend(&mut self, quorum: Quorum, terms: LeaseTerms, now: Instant) -> Result<Round, ExtendRejected> {
         if !self.is_valid(now) {
-            return Err(ExtendRefused::Lost); // P9: never back to held
+            return Err(ExtendRejected::Lost); // P9: never back to held
         }
         if terms.ttl() < self.terms.ttl() {
-            return Err(ExtendRefused::Shorter);
+            return Err(ExtendRejected::Shorter);
         }
         self.terms = terms;
-        self.asked = InstanceSet::first(quorum.instances());
+        self.release_targets = InstanceSet::first(quorum.instances());
         Ok(Round::extend(quorum, terms, self.valid_until, now))
     }
 
     /// Begins a round that gives the lease a larger token as well, for a guard that needs at least
-    /// `least_left` of validity (P23).
+    /// `min_remaining` of validity (P23).
     ///
     /// # Errors
     /// As for [`begin_extend`](Self::begin_extend).
-    pub fn begin_entry(
+    pub fn begin_reentry(
         &mut self,
         quorum: Quorum,
-        terms: Terms,
-        least_left: Duration,
+        terms: LeaseTerms,
+        min_remaining: Duration,
         now: Instant,
-    ) -> Result<Round, ExtendRefused> {
+    ) -> Result<Round, ExtendRejected> {
         self.begin_extend(quorum, terms, now)?;
         // P2: won later than that, it would be too slow for the guard.
-        let useful_before = terms.valid_until(now).saturating_sub(least_left);
-        Ok(Round::extend(quorum, terms, self.valid_until.min(useful_before), now))
+        let win_deadline = terms.valid_until(now).saturating_sub(min_remaining);
+        Ok(Round::extend(quorum, terms, self.valid_until.min(win_deadline), now))
     }
 
     /// Takes in the answers of a round for the lease so far, its acquire or an extend, whether it was
     /// won or not and also past its verdict. May be called after every answer.
-    pub fn note_answers(&mut self, round: &Round) {
-        for (id, answer) in InstanceId::all(round.answers().len()).zip(round.answers()) {
+    pub fn note_replies(&mut self, round: &Round) {
+        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
             if let Some(answer) = answer {
-                self.note_answer(id, &answer.reply, round.started_at());
+                self.note_reply(id, &answer.reply, round.started_at());
             }
         }
     }
 
     /// Takes in what an instance answered to a request of such a round.
-    pub fn note_answer(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+    pub fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
         match reply {
-            Reply::Granted => self.attendance.note_there(id, sent),
+            Reply::Granted => self.attendance.note_present(id, sent),
             Reply::Repaired => self.attendance.note_repaired(id, sent),
             Reply::Refused(_) => self.attendance.note_missing(id, sent),
             Reply::Stale { .. } | Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => {}
@@ -157,8 +157,8 @@ impl Lease {
     }
 
     /// Takes in that an instance was asked at `sent`, besides any round, and had the key.
-    pub fn note_there(&mut self, id: InstanceId, sent: Instant) {
-        self.attendance.note_there(id, sent);
+    pub fn note_present(&mut self, id: InstanceId, sent: Instant) {
+        self.attendance.note_present(id, sent);
     }
 
     /// Takes in that an instance was asked at `sent`, besides any round, and did not have the key.
@@ -171,7 +171,7 @@ impl Lease {
     ///
     /// That they have it again, as a repair leaves it, does not undo that.
     #[must_use]
-    pub fn is_gone(&self) -> bool {
+    pub fn no_quorum_has_key(&self) -> bool {
         self.quorum.is_out_of_reach(self.attendance.most_absent())
     }
 

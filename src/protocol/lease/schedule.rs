@@ -6,14 +6,14 @@ use crate::protocol::time::Instant;
 
 /// When a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RenewalPlan {
+pub struct RenewalSchedule {
     ttl: Duration,
 }
 
 /// The coarsest grid of renewal times.
 const TICK_MOST: Duration = Duration::from_millis(25);
 
-impl RenewalPlan {
+impl RenewalSchedule {
     /// The plan for leases of this ttl.
     #[must_use]
     pub const fn new(ttl: Duration) -> Self {
@@ -49,12 +49,12 @@ mod tests {
 
     #[test]
     fn leases_that_are_won_together_are_renewed_together_after_about_a_third() {
-        let plan = RenewalPlan::new(1200 * MS);
+        let plan = RenewalSchedule::new(1200 * MS);
         let at = |millis| Instant::ZERO.saturating_add(millis * MS);
         assert_eq!(plan.after_success(at(1000)), at(1400));
         assert_eq!(plan.after_success(at(1024)), at(1400));
         assert_eq!(plan.after_success(at(1025)), at(1425));
         assert_eq!(plan.after_failure(at(1024)), at(1144));
-        assert_eq!(RenewalPlan::new(24 * MS).after_success(at(101)), at(108)); // 109, on a grid of 2 ms
+        assert_eq!(RenewalSchedule::new(24 * MS).after_success(at(101)), at(108)); // 109, on a grid of 2 ms
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::protocol::instance_set::InstanceSet;
 use crate::protocol::round::reply::{Refusal, Reply};
-use crate::protocol::round::{Answer, Round};
+use crate::protocol::round::{Round, TimedReply};
 
 /// The kind of a defeat. "Somebody holds it" and "the instances are down" are never the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Defeat {
+pub enum RoundFailure {
     /// Somebody else holds a resource.
     Contended(Contention),
     /// Several clients hold minorities and nobody has a quorum.
@@ -34,7 +34,7 @@ pub struct Contention {
     pub earliest_expiry: Option<Duration>,
 }
 
-impl Defeat {
+impl RoundFailure {
     /// Says why a round was lost. Of no use for a round that was won or is pending.
     #[must_use]
     pub fn of(round: &Round) -> Self {
@@ -54,7 +54,7 @@ impl Defeat {
         if may_vote.len() < votes {
             return Self::InQuarantine(quarantine(round, votes.saturating_sub(may_vote.len())));
         }
-        let refusals: Vec<&Refusal> = round.answers().iter().flatten().filter_map(refusal).collect();
+        let refusals: Vec<&Refusal> = round.replies().iter().flatten().filter_map(refusal).collect();
         let Some(contention) = contention(round, &refusals) else {
             return Self::Stale;
         };
@@ -69,12 +69,12 @@ impl Defeat {
 }
 
 /// A split needs at least two parties: two values that refuse, or a value and our own grants.
-fn split_or_contended(contention: Contention, round: &Round, named: usize) -> Defeat {
+fn split_or_contended(contention: Contention, round: &Round, named: usize) -> RoundFailure {
     let other_parties = contention.refused_by.len() > named || !round.granted().is_empty();
-    if other_parties { Defeat::Split(contention) } else { Defeat::Contended(contention) }
+    if other_parties { RoundFailure::Split(contention) } else { RoundFailure::Contended(contention) }
 }
 
-const fn refusal(answer: &Answer) -> Option<&Refusal> {
+const fn refusal(answer: &TimedReply) -> Option<&Refusal> {
     match &answer.reply {
         Reply::Refused(refusal) => Some(refusal),
         _ => None,
@@ -97,11 +97,11 @@ fn contention(round: &Round, refusals: &[&Refusal]) -> Option<Contention> {
 
 /// When the `missing`-th instance in quarantine may vote again; `None` if that is not known.
 fn quarantine(round: &Round, missing: usize) -> Option<Duration> {
-    let remaining = |answer: &Answer| match answer.reply {
+    let remaining = |answer: &TimedReply| match answer.reply {
         Reply::NotAdmitted { remaining } => Some(remaining),
         _ => None,
     };
-    let mut known: Vec<Duration> = round.answers().iter().flatten().filter_map(remaining).flatten().collect();
+    let mut known: Vec<Duration> = round.replies().iter().flatten().filter_map(remaining).flatten().collect();
     known.sort_unstable();
     known.get(missing.saturating_sub(1)).copied()
 }

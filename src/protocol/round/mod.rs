@@ -11,21 +11,21 @@ use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::quorum::{Quorum, Verdict};
 use crate::protocol::round::cause::Cause;
 use crate::protocol::round::reply::Reply;
-use crate::protocol::terms::Terms;
+use crate::protocol::terms::LeaseTerms;
 use crate::protocol::time::Instant;
 
 /// What a round asks of the instances, with the instant after which its victory is worthless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
-    Acquire(Terms),
+enum RequestKind {
+    Acquire(LeaseTerms),
     /// The lease's validity before this round: continuity needs the verdict before it (P9).
-    Extend(Terms, Instant),
+    Extend(LeaseTerms, Instant),
     Release,
 }
 
 /// A reply and how long after the start of the round it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct TimedReply {
     /// What the instance said.
     pub reply: Reply,
     /// The time since the round was begun.
@@ -38,10 +38,10 @@ pub struct Answer {
 /// they say what must be released.
 #[derive(Clone, Debug)]
 pub struct Round {
-    aim: Aim,
+    kind: RequestKind,
     quorum: Quorum,
     started_at: Instant,
-    answers: Vec<Option<Answer>>,
+    replies: Vec<Option<TimedReply>>,
     verdict: Verdict,
     too_slow: bool,
     /// The token that an acquire proposes, and the largest that it believes to be stored anywhere.
@@ -51,25 +51,25 @@ pub struct Round {
 impl Round {
     /// Begins an acquire round. `started_at` is read before anything is sent (P2).
     #[must_use]
-    pub fn acquire(quorum: Quorum, terms: Terms, started_at: Instant) -> Self {
-        Self::new(Aim::Acquire(terms), quorum, started_at)
+    pub fn acquire(quorum: Quorum, terms: LeaseTerms, started_at: Instant) -> Self {
+        Self::new(RequestKind::Acquire(terms), quorum, started_at)
     }
 
     /// Begins an extend round for a lease that is valid until `valid_until` (P9).
     #[must_use]
-    pub fn extend(quorum: Quorum, terms: Terms, valid_until: Instant, started_at: Instant) -> Self {
-        Self::new(Aim::Extend(terms, valid_until), quorum, started_at)
+    pub fn extend(quorum: Quorum, terms: LeaseTerms, valid_until: Instant, started_at: Instant) -> Self {
+        Self::new(RequestKind::Extend(terms, valid_until), quorum, started_at)
     }
 
     /// Begins a release round: `Granted` means deleted, `Refused` gone or foreign (P7).
     #[must_use]
     pub fn release(quorum: Quorum, started_at: Instant) -> Self {
-        Self::new(Aim::Release, quorum, started_at)
+        Self::new(RequestKind::Release, quorum, started_at)
     }
 
-    fn new(aim: Aim, quorum: Quorum, started_at: Instant) -> Self {
-        let answers = vec![None; quorum.instances()];
-        Self { aim, quorum, started_at, answers, verdict: Verdict::Pending, too_slow: false, tokens: None }
+    fn new(kind: RequestKind, quorum: Quorum, started_at: Instant) -> Self {
+        let replies = vec![None; quorum.instances()];
+        Self { kind, quorum, started_at, replies, verdict: Verdict::Pending, too_slow: false, tokens: None }
     }
 
     /// P12: what is proposed. An instance that tells of a larger token than `most_believed` is not
@@ -87,16 +87,16 @@ impl Round {
     pub fn on_reply(&mut self, id: InstanceId, reply: Reply, now: Instant) -> Verdict {
         let after = now.saturating_since(self.started_at);
         let reply = self.believed(reply);
-        if let Some(slot) = self.answers.get_mut(id.index()) {
+        if let Some(slot) = self.replies.get_mut(id.index()) {
             let open = match slot {
                 None => true,
-                Some(Answer { reply: Reply::NotSent(_), .. }) => true,
+                Some(TimedReply { reply: Reply::NotSent(_), .. }) => true,
                 // P5: that a later request was not sent says nothing of the one that was.
-                Some(Answer { reply: Reply::Unknown(_), .. }) => !matches!(reply, Reply::NotSent(_)),
+                Some(TimedReply { reply: Reply::Unknown(_), .. }) => !matches!(reply, Reply::NotSent(_)),
                 Some(_) => false,
             };
             if open {
-                *slot = Some(Answer { reply, after });
+                *slot = Some(TimedReply { reply, after });
             }
         }
         self.verdict(now)
@@ -124,7 +124,7 @@ impl Round {
             return self.verdict;
         }
         let granted = self.granted().len();
-        let outstanding = self.answers.iter().filter(|answer| answer.is_none()).count();
+        let outstanding = self.replies.iter().filter(|answer| answer.is_none()).count();
         self.verdict = match self.quorum.tally(granted, outstanding) {
             // P2, P9: counted only if the clock says so when the deciding reply is processed.
             Verdict::Won | Verdict::Pending if self.is_late(now) => {
@@ -137,27 +137,29 @@ impl Round {
     }
 
     fn is_late(&self, now: Instant) -> bool {
-        self.useful_before().is_some_and(|end| now >= end)
+        self.win_deadline().is_some_and(|end| now >= end)
     }
 
     /// From when on a victory would come too late; `None` if it never does.
     #[must_use]
-    pub fn useful_before(&self) -> Option<Instant> {
-        match self.aim {
+    pub fn win_deadline(&self) -> Option<Instant> {
+        match self.kind {
             // P2: with less than the least validity left the lease is given back as too slow.
-            Aim::Acquire(terms) => Some(terms.valid_until(self.started_at).saturating_sub(terms.least_left())),
+            RequestKind::Acquire(terms) => {
+                Some(terms.valid_until(self.started_at).saturating_sub(terms.min_remaining()))
+            }
             // P9: continuity, the former validity must not have passed.
-            Aim::Extend(terms, valid_until) => Some(valid_until.min(terms.valid_until(self.started_at))),
-            Aim::Release => None,
+            RequestKind::Extend(terms, valid_until) => Some(valid_until.min(terms.valid_until(self.started_at))),
+            RequestKind::Release => None,
         }
     }
 
     /// Until when a lease won by this round is valid.
     #[must_use]
     pub fn valid_until(&self) -> Instant {
-        match self.aim {
-            Aim::Acquire(terms) | Aim::Extend(terms, _) => terms.valid_until(self.started_at),
-            Aim::Release => Instant::ZERO,
+        match self.kind {
+            RequestKind::Acquire(terms) | RequestKind::Extend(terms, _) => terms.valid_until(self.started_at),
+            RequestKind::Release => Instant::ZERO,
         }
     }
 
@@ -181,8 +183,8 @@ impl Round {
 
     /// The answers so far, one place for each configured instance.
     #[must_use]
-    pub fn answers(&self) -> &[Option<Answer>] {
-        &self.answers
+    pub fn replies(&self) -> &[Option<TimedReply>] {
+        &self.replies
     }
 
     /// The instances that granted.
@@ -200,19 +202,19 @@ impl Round {
 
     /// The instances whose reply fits; `None` stands for no reply so far.
     fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
-        let replies = self.answers.iter().map(|answer| answer.as_ref().map(|answer| &answer.reply));
-        InstanceId::all(self.answers.len()).zip(replies).filter(|(_, reply)| fits(*reply)).map(|(id, _)| id).collect()
+        let replies = self.replies.iter().map(|answer| answer.as_ref().map(|answer| &answer.reply));
+        InstanceId::all(self.replies.len()).zip(replies).filter(|(_, reply)| fits(*reply)).map(|(id, _)| id).collect()
     }
 
     /// The largest stored token if stale proposals alone kept the round from its quorum (P12): the
     /// round is then worth repeating with a larger token.
     #[must_use]
-    pub fn stale(&self) -> Option<FencingToken> {
-        let stored = |answer: &Option<Answer>| match answer.as_ref().map(|answer| &answer.reply) {
+    pub fn stale_token(&self) -> Option<FencingToken> {
+        let stored = |answer: &Option<TimedReply>| match answer.as_ref().map(|answer| &answer.reply) {
             Some(Reply::Stale { stored }) => Some(*stored),
             _ => None,
         };
-        let highest = self.answers.iter().filter_map(stored).max()?;
+        let highest = self.replies.iter().filter_map(stored).max()?;
         let could_grant =
             self.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. })));
         (self.verdict == Verdict::Lost && !self.too_slow && could_grant.len() >= self.quorum.votes()).then_some(highest)
@@ -227,12 +229,12 @@ impl Round {
         if self.quorum.is_out_of_reach(behind.len()) {
             return None;
         }
-        let seen = |answer: &Answer| match &answer.reply {
+        let seen = |answer: &TimedReply| match &answer.reply {
             Reply::Stale { stored } => Some(*stored),
             Reply::Refused(refusal) => refusal.token,
             _ => None,
         };
         let proposed = self.tokens.map(|(proposed, _)| proposed);
-        self.answers.iter().flatten().filter_map(seen).chain(proposed).max()
+        self.replies.iter().flatten().filter_map(seen).chain(proposed).max()
     }
 }

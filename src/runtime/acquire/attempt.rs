@@ -45,7 +45,7 @@ impl Attempt {
             {
                 return Ok(lease);
             }
-            let worth_repeating = self.in_flight.round.stale().is_some() || self.in_flight.lacks_only_scripts();
+            let worth_repeating = self.in_flight.round.stale_token().is_some() || self.in_flight.lacks_only_scripts();
             // Each repeat goes above a larger token of another instance, so that there are never more.
             if self.repeats >= self.shared.instances.len() || !worth_repeating {
                 self.in_flight.release();
@@ -60,7 +60,7 @@ impl Attempt {
         let now = self.shared.clock.now();
         let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, claim.token, now)?;
         self.in_flight.on_drop = OnDrop::LeaveKeys;
-        let acquired = Acquired { lease: lease.also_asked(self.in_flight.sent_before), claim };
+        let acquired = Acquired { lease: lease.add_release_targets(self.in_flight.sent_before), claim };
         let policy = self.params.renewal_policy(self.shared.clock.now());
         Some(UncollectedLease::new(Arc::clone(&self.shared), Arc::new(HeldLease::new(acquired, policy))))
     }
@@ -79,7 +79,7 @@ impl Attempt {
     pub(super) async fn finish(&mut self, held: Option<Arc<HeldLease>>) {
         let on_replies = |round: &Round| {
             if let Some(held) = &held {
-                held.note_answers(round);
+                held.note_replies(round);
             }
         };
         self.in_flight.finish(on_replies).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{FencingToken, Instant, Terms};
+use crate::protocol::{FencingToken, Instant, LeaseTerms};
 use crate::resource::Resources;
 use crate::runtime::held_lease::RenewalPolicy;
 
@@ -11,7 +11,7 @@ use crate::runtime::held_lease::RenewalPolicy;
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireParams {
     pub(crate) resources: Resources,
-    pub(crate) terms: Terms,
+    pub(crate) terms: LeaseTerms,
     /// The holder's identity; empty if it has none (P23).
     pub(crate) holder: Arc<str>,
     pub(crate) renews: bool,

@@ -37,7 +37,7 @@ pub(super) async fn reenter(
         let verdict = in_flight.verdict().await;
         tracing::debug!(?verdict, granted = ?in_flight.round.granted(), repeats, "re-entry round");
         seen = seen.max(in_flight.round.highest_seen());
-        held.note_answers(&in_flight.round);
+        held.note_replies(&in_flight.round);
         if held.ended(&*shared.clock).is_some() {
             shared.keep_alive.reschedule(held);
             return Ok(Reentry::LeaseEnded); // P20: somebody else was let in, perhaps this holder elsewhere
@@ -48,7 +48,7 @@ pub(super) async fn reenter(
             shared.keep_alive.reschedule(held);
             return Ok(Reentry::Entered(lease, Box::new(in_flight)));
         }
-        let worth_repeating = in_flight.round.stale().is_some() || in_flight.lacks_only_scripts();
+        let worth_repeating = in_flight.round.stale_token().is_some() || in_flight.lacks_only_scripts();
         // Each repeat goes above a larger token of another instance, so that there are never more.
         if repeats >= shared.instances.len() || !worth_repeating {
             return Err(AcquireFailure::RoundLost(Box::new(in_flight.round.clone())));
@@ -71,9 +71,9 @@ fn send(
         return None;
     }
     let terms = state.lease.terms().longer(params.terms); // an extend cannot shorten
-    let round = state.lease.begin_entry(shared.quorum, terms, params.terms.least_left(), now).ok()?;
+    let round = state.lease.begin_reentry(shared.quorum, terms, params.terms.min_remaining(), now).ok()?;
     let round = round.proposing(token, FencingToken::most_believed(wall_us));
     let claim = state.claim_to_reenter(terms.ttl(), token);
     drop(state);
-    Some(RoundInFlight::send(shared, round, Request::Enter(claim), shared.all_instances()))
+    Some(RoundInFlight::send(shared, round, Request::Reenter(claim), shared.all_instances()))
 }

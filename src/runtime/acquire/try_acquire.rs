@@ -95,7 +95,7 @@ impl TryTask {
             slot.put(lease.held());
         }
         drop(only_try);
-        hand_over(self.tracked, attempt, outcome, result).await;
+        next_in_lease(self.tracked, attempt, outcome, result).await;
     }
 
     async fn begin_when_permitted(
@@ -128,11 +128,11 @@ async fn run(
 ) {
     let outcome = attempt.outcome().await;
     drop(permit);
-    hand_over(tracked, attempt, outcome, result).await;
+    next_in_lease(tracked, attempt, outcome, result).await;
 }
 
 /// Sends the outcome to the caller, and takes in the replies that are still outstanding.
-async fn hand_over(
+async fn next_in_lease(
     tracked: TrackedAttempt,
     mut attempt: Box<Attempt>,
     outcome: Outcome,
@@ -162,7 +162,7 @@ fn collect(shared: &Shared, params: &AcquireParams, lease: UncollectedLease) -> 
     if let Some(later) = later.first() {
         held.end_taken_over_by(later);
     }
-    if held.remaining(&*shared.clock) < params.terms.least_left() {
+    if held.remaining(&*shared.clock) < params.terms.min_remaining() {
         return Err(AcquireFailure::NotPolled); // P2, by the time at which it is relied on
     }
     shared.keep_alive.adopt(&held);

@@ -55,7 +55,7 @@ pub(super) fn why_expired(policy: RenewalPolicy, last: Option<&Round>, now: Inst
 }
 
 fn who_did_not_grant(round: &Round) -> String {
-    let said = InstanceId::all(round.answers().len()).zip(round.answers()).filter_map(|(id, answer)| {
+    let said = InstanceId::all(round.replies().len()).zip(round.replies()).filter_map(|(id, answer)| {
         let what = match answer.as_ref().map(|answer| &answer.reply) {
             None | Some(Reply::Granted | Reply::Repaired) => return None,
             Some(Reply::Refused(_)) => "has somebody else's key".to_owned(),

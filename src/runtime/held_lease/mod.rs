@@ -85,7 +85,7 @@ impl HeldLease {
         let claim = Arc::clone(&state.claim);
         // P23: a lease that no caller ever had is a try that was not won.
         let request = if state.is_collected { Request::Release(claim) } else { Request::give_back(claim) };
-        let release = LeaseRelease { request, targets: state.lease.asked() };
+        let release = LeaseRelease { request, targets: state.lease.release_targets() };
         let keeps_keys = state.keeps_keys;
         self.end(state, LeaseEnd::GivenUp);
         (!keeps_keys).then_some(release)
@@ -124,20 +124,20 @@ impl HeldLease {
 /// What instances say of it, and its end.
 impl HeldLease {
     /// Records what instances have answered so far to a round for it (P20), past its verdict too.
-    pub(super) fn note_answers(&self, round: &Round) {
+    pub(super) fn note_replies(&self, round: &Round) {
         let mut state = self.state();
-        for (id, answer) in InstanceId::all(round.answers().len()).zip(round.answers()) {
+        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
             if let Some(answer) = answer {
-                state.note_answer(id, &answer.reply, round.started_at());
+                state.note_reply(id, &answer.reply, round.started_at());
             }
         }
         self.end_if_gone(state);
     }
 
     /// Records what one instance answered to an extend that was sent at `sent` (P20).
-    pub(super) fn note_answer(&self, id: InstanceId, reply: &Reply, sent: Instant) {
+    pub(super) fn note_reply(&self, id: InstanceId, reply: &Reply, sent: Instant) {
         let mut state = self.state();
-        state.note_answer(id, reply, sent);
+        state.note_reply(id, reply, sent);
         self.end_if_gone(state);
     }
 
@@ -167,7 +167,7 @@ impl HeldLease {
     }
 
     fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>) {
-        if !state.has_ended() && state.lease.is_gone() {
+        if !state.has_ended() && state.lease.no_quorum_has_key() {
             let resources = state.claim.resources.display_all();
             tracing::warn!(resources, on = ?state.lease.absent(), "lease lost: no quorum can have kept it");
             let observed = state.observed.take();

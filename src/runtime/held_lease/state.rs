@@ -78,13 +78,13 @@ impl HeldLeaseState {
     }
 
     /// Records what one instance answered to a request for the lease that was sent at `sent` (P20).
-    pub(super) fn note_answer(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+    pub(super) fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
         match reply {
             Reply::Repaired => self.observed.record(id, None),
             Reply::Refused(refusal) => self.observed.record(id, refusal.value.clone()),
             _ => {}
         }
-        self.lease.note_answer(id, reply, sent);
+        self.lease.note_reply(id, reply, sent);
     }
 
     /// Takes in the end of a round at `now`, read after this was locked: the validity that is left, if

@@ -11,8 +11,8 @@ use tokio::sync::mpsc;
 
 use super::held_lease::{HeldLease, HeldLeaseState, LeaseRelease};
 use crate::clock::Clock;
-use crate::instance::{Hint, Instance};
-use crate::protocol::{InstanceSet, Quorum, RenewalPlan};
+use crate::instance::{Instance, Invalidation};
+use crate::protocol::{InstanceSet, Quorum, RenewalSchedule};
 use table::SharedLeaseTable;
 use task::{KeepAliveTask, TaskMessage};
 
@@ -29,7 +29,7 @@ pub(crate) struct KeepAliveParts {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     /// Pushes of the instances.
-    pub(crate) hints: mpsc::Receiver<Hint>,
+    pub(crate) invalidations: mpsc::Receiver<Invalidation>,
     /// The most keys that are watched.
     pub(crate) most_watched: usize,
 }
@@ -39,9 +39,9 @@ impl KeepAlive {
     pub(crate) fn start(parts: KeepAliveParts) -> Self {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
-        let KeepAliveParts { instances, quorum, clock, hints, .. } = parts;
+        let KeepAliveParts { instances, quorum, clock, invalidations, .. } = parts;
         let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table));
-        tokio::spawn(task.run(receiver, hints));
+        tokio::spawn(task.run(receiver, invalidations));
         Self { table, messages }
     }
 
@@ -79,7 +79,7 @@ impl KeepAlive {
         }
         let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
         let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
-        let renewal = RenewalPlan::new(terms.ttl()).after_success(started_at);
+        let renewal = RenewalSchedule::new(terms.ttl()).after_success(started_at);
         let due = if state.policy.renews { renewal } else { valid_until };
         table.schedule(held, &mut state, due);
         let wake = table.needs_wake(due);

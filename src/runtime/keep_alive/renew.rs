@@ -9,8 +9,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
-use crate::instance::{Claim, Instance, Request, split_into_commands};
-use crate::protocol::{InstanceId, Instant, Quorum, RenewalPlan, Reply, Verdict};
+use crate::instance::{Claim, ExtendReply, Instance, Request, split_into_commands};
+use crate::protocol::{InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState};
 
 /// The most leases in one command: an instance does nothing else meanwhile.
@@ -40,7 +40,7 @@ pub(super) struct BatchReplies {
     batch: Arc<RenewalBatch>,
     instance: InstanceId,
     /// By lease of the batch; `None` where a whole extend must ask again.
-    replies: Vec<Option<Reply>>,
+    replies: Vec<ExtendReply>,
 }
 
 /// Leases that one instance has extended, which ended its watch of their keys.
@@ -127,7 +127,7 @@ impl Renewer {
             return NextStep::Wait { next_at: valid_until };
         }
         let terms = state.lease.terms();
-        let next_at = RenewalPlan::new(terms.ttl()).after_failure(now).min(valid_until);
+        let next_at = RenewalSchedule::new(terms.ttl()).after_failure(now).min(valid_until);
         if state.renewal.as_mut().is_some_and(|round| round.verdict(now) == Verdict::Pending) {
             return NextStep::Wait { next_at }; // its answers may still come
         }
@@ -141,7 +141,7 @@ impl Renewer {
         let (leases, claims): (Vec<_>, Vec<_>) = due.iter().cloned().unzip();
         let batch = Arc::new(RenewalBatch { started_at, leases });
         for (id, instance) in InstanceId::all(self.instances.len()).zip(self.instances.iter()) {
-            let (batch, replies) = (Arc::clone(&batch), instance.renew(claims.clone()));
+            let (batch, replies) = (Arc::clone(&batch), instance.extend_many(claims.clone()));
             self.in_flight.push(Box::pin(async move { BatchReplies { batch, instance: id, replies: replies.await } }));
         }
     }
@@ -157,8 +157,9 @@ impl Renewer {
     fn send_extend(&self, _order: &SendOrder<'_>, id: InstanceId, batch: Arc<RenewalBatch>, claim: Arc<Claim>) {
         let Some(instance) = self.instances.get(id.index()) else { return };
         let call = instance.call(Request::Extend(claim));
-        self.in_flight
-            .push(Box::pin(async move { BatchReplies { batch, instance: id, replies: vec![Some(call.await)] } }));
+        self.in_flight.push(Box::pin(async move {
+            BatchReplies { batch, instance: id, replies: vec![ExtendReply::Decided(call.await)] }
+        }));
     }
 
     /// Feeds the replies of one instance to the rounds of its batch.
@@ -167,13 +168,13 @@ impl Renewer {
         let mut confirmed = Vec::new();
         for (held, reply) in batch.leases.iter().zip(replies) {
             match reply {
-                Some(reply) => {
+                ExtendReply::Decided(reply) => {
                     let granted = matches!(reply, Reply::Granted | Reply::Repaired);
                     if self.record_reply(held, batch.started_at, instance, reply) && granted {
                         confirmed.push(Arc::clone(held));
                     }
                 }
-                None => self.ask_again(held, batch.started_at, instance),
+                ExtendReply::ExtendAlone => self.ask_again(held, batch.started_at, instance),
             }
         }
         Confirmed { by: instance, leases: confirmed }
@@ -194,7 +195,7 @@ impl Renewer {
     fn record_reply(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
         let mut table = self.table.lock_send_order();
         // Counts whatever has become of the round (P20).
-        held.note_answer(id, &reply, started_at);
+        held.note_reply(id, &reply, started_at);
         let mut state = held.state();
         if state.has_ended() {
             drop(state);
@@ -205,7 +206,7 @@ impl Renewer {
         let Some(mut round) = state.renewal.take_if(|round| round.started_at() == started_at) else { return true };
         let was_pending = round.verdict(now) == Verdict::Pending;
         round.on_reply(id, reply, now);
-        let plan = RenewalPlan::new(state.lease.terms().ttl());
+        let plan = RenewalSchedule::new(state.lease.terms().ttl());
         match round.verdict(now) {
             Verdict::Won if was_pending && state.settle(&mut round, now).is_some() => {
                 let due = plan.after_success(started_at).min(state.lease.valid_until());
@@ -221,7 +222,7 @@ impl Renewer {
         }
         // Decided, but answers that are still to come may show that it is gone.
         let is_lost = round.verdict(now) == Verdict::Lost;
-        let is_complete = round.answers().iter().all(Option::is_some);
+        let is_complete = round.replies().iter().all(Option::is_some);
         if !is_lost && !is_complete {
             state.renewal = Some(round);
         }
@@ -234,7 +235,7 @@ impl Renewer {
         let mut table = self.table.lock_send_order();
         let mut state = held.state();
         if state.policy.renews && !state.has_ended() {
-            let soonest = RenewalPlan::new(state.lease.terms().ttl()).after_failure(state.renewal_started_at);
+            let soonest = RenewalSchedule::new(state.lease.terms().ttl()).after_failure(state.renewal_started_at);
             let due = soonest.max(now).min(state.lease.valid_until());
             if state.schedule_key.is_none_or(|planned| due < planned.due) {
                 table.schedule(held, &mut state, due);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::instance::ChangedKeys;
 use crate::protocol::Instant;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, ScheduleKey};
 
@@ -112,11 +113,11 @@ impl LeaseTable {
         true
     }
 
-    /// The leases that are watched under these keys, each once; all that are watched for `None`.
-    pub(super) fn watched_under(&self, keys: Option<&[Vec<u8>]>) -> Vec<Arc<HeldLease>> {
+    /// The leases that are watched under these keys, each once.
+    pub(super) fn watched_under(&self, keys: &ChangedKeys) -> Vec<Arc<HeldLease>> {
         let mut leases: Vec<Arc<HeldLease>> = match keys {
-            Some(keys) => keys.iter().filter_map(|key| self.watched.get(key)?.upgrade()).collect(),
-            None => self.watched.values().filter_map(Weak::upgrade).collect(),
+            ChangedKeys::Among(keys) => keys.iter().filter_map(|key| self.watched.get(key)?.upgrade()).collect(),
+            ChangedKeys::Any => self.watched.values().filter_map(Weak::upgrade).collect(),
         };
         let mut seen = HashSet::new();
         leases.retain(|held| seen.insert(Arc::as_ptr(held)));

@@ -10,7 +10,7 @@ use super::renew::Renewer;
 use super::table::SharedLeaseTable;
 use super::watch::KeyWatcher;
 use crate::clock::Clock;
-use crate::instance::{Hint, Instance};
+use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Quorum};
 use crate::runtime::held_lease::HeldLease;
 
@@ -49,7 +49,7 @@ impl KeepAliveTask {
     pub(super) async fn run(
         mut self,
         mut messages: mpsc::UnboundedReceiver<TaskMessage>,
-        mut hints: mpsc::Receiver<Hint>,
+        mut invalidations: mpsc::Receiver<Invalidation>,
     ) {
         loop {
             let next = self.renewer.renew_due();
@@ -71,7 +71,7 @@ impl KeepAliveTask {
                     Some(TaskMessage::Recheck(held, instances)) => self.watcher.check_on(&held, instances),
                     None => return,
                 },
-                Some(hint) = hints.recv() => self.watcher.on_invalidation(&hint),
+                Some(invalidation) = invalidations.recv() => self.watcher.on_invalidation(&invalidation),
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }

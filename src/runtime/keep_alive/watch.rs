@@ -8,7 +8,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::table::SharedLeaseTable;
 use crate::clock::Clock;
-use crate::instance::{Hint, Instance, Sight, split_into_commands};
+use crate::instance::{Instance, Invalidation, KeyState, split_into_commands};
 use crate::protocol::{InstanceId, InstanceSet, Instant};
 use crate::runtime::held_lease::HeldLease;
 
@@ -21,7 +21,7 @@ pub(super) struct CheckedKeys {
     instance: InstanceId,
     sent: Instant,
     /// By lease.
-    keys: Vec<Sight>,
+    keys: Vec<KeyState>,
 }
 
 pub(super) struct KeyWatcher {
@@ -69,9 +69,9 @@ impl KeyWatcher {
     }
 
     /// An instance says that keys changed.
-    pub(super) fn on_invalidation(&self, hint: &Hint) {
-        let leases = self.table.lock_send_order().watched_under(hint.keys.as_deref());
-        self.check_all(&leases, hint.instance);
+    pub(super) fn on_invalidation(&self, invalidation: &Invalidation) {
+        let leases = self.table.lock_send_order().watched_under(&invalidation.keys);
+        self.check_all(&leases, invalidation.instance);
     }
 
     fn check_all(&self, leases: &[Arc<HeldLease>], id: InstanceId) {
@@ -82,7 +82,7 @@ impl KeyWatcher {
     fn check(&self, leases: Vec<Arc<HeldLease>>, id: InstanceId) {
         let Some(instance) = self.instances.get(id.index()) else { return };
         let sent = self.clock.now();
-        let check = instance.look(leases.iter().map(|held| held.claim()).collect());
+        let check = instance.check_keys(leases.iter().map(|held| held.claim()).collect());
         self.checks.push(Box::pin(async move { CheckedKeys { leases, instance: id, sent, keys: check.await } }));
     }
 
@@ -92,12 +92,12 @@ impl KeyWatcher {
         let mut missing = Vec::new();
         for (held, key) in leases.into_iter().zip(keys) {
             let value = match key {
-                Sight::Gone(value) => value,
-                Sight::Own => {
-                    held.state().lease.note_there(instance, sent);
+                KeyState::NotOwn(value) => value,
+                KeyState::Own => {
+                    held.state().lease.note_present(instance, sent);
                     continue;
                 }
-                Sight::Unknown => continue,
+                KeyState::Unknown => continue,
             };
             held.note_missing(instance, value, sent);
             if held.state().has_ended() {

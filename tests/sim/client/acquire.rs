@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use redquorum::protocol::{FencingToken, InstanceSet, Lease, RetryDelay, Round, Terms, Value, Verdict};
+use redquorum::protocol::{FencingToken, InstanceSet, Lease, LeaseTerms, RetryDelay, Round, Value, Verdict};
 use uuid::Uuid;
 
 use super::{HeldLease, Purpose, RoundInFlight, Ticket};
@@ -27,7 +27,7 @@ impl World {
         let ttl_ms = if is_short { self.scenario.ttl_ms / 8 } else { ttl_ms };
         let drift = if self.is(Mutant::NoDrift) { 0 } else { DRIFT_PPM };
         let ttl_ms = if self.is(Mutant::TtlAboveMax) { self.scenario.max_ttl_ms * 2 } else { ttl_ms };
-        let terms = Terms::new(Duration::from_millis(ttl_ms), drift).expect("terms");
+        let terms = LeaseTerms::new(Duration::from_millis(ttl_ms), drift).expect("terms");
         let id = self.fresh_id();
         let value = self.draw_value(c, id);
         let ticket = Ticket {
@@ -60,7 +60,14 @@ impl World {
         fresh
     }
 
-    fn start_acquire(&mut self, c: usize, ticket: Rc<Ticket>, token: FencingToken, terms: Terms, purpose: Purpose) {
+    fn start_acquire(
+        &mut self,
+        c: usize,
+        ticket: Rc<Ticket>,
+        token: FencingToken,
+        terms: LeaseTerms,
+        purpose: Purpose,
+    ) {
         let started_at = self.client_now(c);
         let mut round = Round::acquire(self.scenario.quorum, terms, started_at);
         if !self.is(Mutant::AnyTokenBelieved) {
@@ -80,7 +87,7 @@ impl World {
         let (mut round, decided_at) = self.deciding_round(c, at, in_flight.round.clone(), now);
         debug_assert_eq!(round.verdict(decided_at), Verdict::Won);
         let Some(lease) = Lease::from_won(&mut round, terms, token, decided_at) else { return };
-        let lease = lease.also_asked(before);
+        let lease = lease.add_release_targets(before);
         let until = now.saturating_add(terms.ttl() * u32::try_from(self.rng.below(25)).unwrap_or(0) / 10);
         let renews = self.rng.percent(70);
         // Dangerous: relied on up to the last instant.
@@ -113,7 +120,7 @@ impl World {
         // Each repeat is for an instance that the one before had not heard from when it was decided.
         let most = if self.is(Mutant::OneRepeat) { 1 } else { self.servers.len() };
         let repeats = if let Purpose::Acquire { repeats, .. } = purpose { repeats } else { most };
-        let again = round.stale().filter(|_| repeats < most);
+        let again = round.stale_token().filter(|_| repeats < most);
         let expiry = expiry(round);
         let old_token = in_flight.token;
         self.clients[c].last_token = self.clients[c].last_token.max(seen);
@@ -138,8 +145,8 @@ impl World {
     fn targets_after_loss(&self, round: &Round) -> InstanceSet {
         use redquorum::protocol::{InstanceId, Reply};
         let mut targets = round.must_release();
-        for id in InstanceId::all(round.answers().len()) {
-            let reply = round.answers()[id.index()].as_ref().map(|answer| &answer.reply);
+        for id in InstanceId::all(round.replies().len()) {
+            let reply = round.replies()[id.index()].as_ref().map(|answer| &answer.reply);
             let forget = match self.scenario.mutant {
                 Some(Mutant::UnknownNotReleased) => matches!(reply, Some(Reply::Unknown(_))),
                 Some(Mutant::RefusedNotReleased) => matches!(reply, Some(Reply::Refused(_))),
@@ -179,11 +186,11 @@ impl World {
 
 fn expiry(round: &Round) -> Option<Duration> {
     use redquorum::protocol::Reply;
-    let left = |answer: &redquorum::protocol::Answer| match &answer.reply {
+    let left = |answer: &redquorum::protocol::TimedReply| match &answer.reply {
         Reply::Refused(refusal) => refusal.expires_in,
         _ => None,
     };
-    round.answers().iter().flatten().filter_map(left).max()
+    round.replies().iter().flatten().filter_map(left).max()
 }
 
 fn round_grants(world: &World, c: usize, at: usize) -> InstanceSet {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redquorum::protocol::{
-    ClockWatch, Facts, Instant, Origin, Raw, Record, Remedy, Reply, Seen, Standing, Step, admit, never_used,
+    AdmissionFollowUp, AdmissionRecord, AdmissionState, ClockWatch, Instant, ProcessFacts, RawReply, RecordAction,
+    RecordOrigin, Reply, SeenRecords, decide_record, never_used,
 };
 
 use crate::admission::RecordWrite;
@@ -19,7 +20,7 @@ use crate::world::{Event, Sender, World, tell};
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     id: u32,
-    read: Vec<Option<(Record, u64)>>,
+    read: Vec<Option<(AdmissionRecord, u64)>>,
 }
 
 impl World {
@@ -41,10 +42,14 @@ impl World {
         let link = self.link_mut(c, i);
         let doubts = std::mem::take(&mut link.doubts_again);
         if let Some(standing) = &mut link.standing {
-            standing.begin_remedy(if doubts { Remedy::Quarantine } else { Remedy::Readmit });
+            standing.begin_follow_up(if doubts {
+                AdmissionFollowUp::Quarantine
+            } else {
+                AdmissionFollowUp::RereadRecord
+            });
             if doubts {
                 link.doubted = Some(standing.record().clone());
-                link.seen.doubt(standing.record());
+                link.seen.suspect(standing.record());
             }
         }
         link.asked_at = Some(now);
@@ -60,7 +65,7 @@ impl World {
     /// Any flush: of all clients only those that are told can know of a copy that has come back.
     pub(crate) fn on_flushed(&mut self, c: usize, i: usize) {
         if let Some(standing) = &mut self.link_mut(c, i).standing {
-            standing.doubt();
+            standing.suspend_votes();
         }
         self.begin_admission(c, i, true);
     }
@@ -75,7 +80,7 @@ impl World {
     pub(crate) fn on_setup_answer(&mut self, c: usize, i: usize, sent: Instant, answer: &Answer, server_us: u64) {
         match answer {
             Answer::Facts(facts) => {
-                let mut facts = Facts::clone(facts);
+                let mut facts = ProcessFacts::clone(facts);
                 facts.was_replica &= !self.is(Mutant::ReplicaIsFresh);
                 self.link_mut(c, i).facts = Some(facts);
                 self.read_record(c, i);
@@ -91,7 +96,7 @@ impl World {
     }
 
     /// Applies the rule to the record that was read, and reads again what was written.
-    fn on_record(&mut self, c: usize, i: usize, sent: Instant, found: Option<Arc<Record>>, server_us: u64) {
+    fn on_record(&mut self, c: usize, i: usize, sent: Instant, found: Option<Arc<AdmissionRecord>>, server_us: u64) {
         let Some(facts) = self.link(c, i).facts.clone() else { return };
         let facts = facts.at(server_us / 1000); // as production reads it, with the record
         let max_ttl_ms = match self.scenario.mutant {
@@ -99,7 +104,7 @@ impl World {
             _ => self.scenario.max_ttl_ms,
         };
         let known = found.as_ref().map(|record| {
-            let mut record = Record::clone(record);
+            let mut record = AdmissionRecord::clone(record);
             if self.is(Mutant::AnyIdentity) {
                 record.identity = facts.identity.clone();
             }
@@ -115,9 +120,9 @@ impl World {
             link.seen.note(record);
         }
         let least_order = link.seen.next_order(&facts.identity);
-        let step = match admit(&facts, wire, Duration::from_millis(max_ttl_ms), &seen) {
-            Ok(Step::Keep(_)) => return self.stand(c, i, sent, found, server_us),
-            Ok(Step::Write { vote_from_ms, origin }) => (self.vote_from(vote_from_ms, &facts), origin),
+        let step = match decide_record(&facts, wire, Duration::from_millis(max_ttl_ms), &seen) {
+            Ok(RecordAction::Keep(_)) => return self.stand(c, i, sent, found, server_us),
+            Ok(RecordAction::Write { vote_from_ms, origin }) => (self.vote_from(vote_from_ms, &facts), origin),
             Err(_) => return,
         };
         let (vote_from_ms, origin) = step;
@@ -128,33 +133,33 @@ impl World {
     }
 
     /// What is remembered of the instance's records when this one is found.
-    fn seen(&self, c: usize, i: usize, found: Option<&Record>) -> Seen {
+    fn seen(&self, c: usize, i: usize, found: Option<&AdmissionRecord>) -> SeenRecords {
         let link = self.link(c, i);
         if !self.is(Mutant::OldRecordVotes) {
             return link.seen.clone();
         }
-        let mut seen = Seen::default(); // only that the very record is doubted
-        link.doubted.as_deref().filter(|doubted| found == Some(*doubted)).into_iter().for_each(|one| seen.doubt(one));
+        let mut seen = SeenRecords::default(); // only that the very record is doubted
+        link.doubted.as_deref().filter(|doubted| found == Some(*doubted)).into_iter().for_each(|one| seen.suspect(one));
         seen
     }
 
-    fn vote_from(&self, rule: Option<u64>, facts: &Facts) -> Option<u64> {
+    fn vote_from(&self, rule: Option<u64>, facts: &ProcessFacts) -> Option<u64> {
         let started_ms = facts.now_ms.saturating_sub(facts.uptime_s * 1000);
         if self.is(Mutant::UptimeAlone) { Some(started_ms + self.scenario.max_ttl_ms) } else { rule }
     }
 
-    fn stand(&mut self, c: usize, i: usize, sent: Instant, record: Option<Arc<Record>>, server_us: u64) {
+    fn stand(&mut self, c: usize, i: usize, sent: Instant, record: Option<Arc<AdmissionRecord>>, server_us: u64) {
         let Some(record) = record else { return };
         let (now, true_now) = (self.client_now(c), self.now);
-        let blank = record.origin == Origin::Blank;
+        let blank = record.origin == RecordOrigin::Blank;
         let link = self.link_mut(c, i);
         (link.asked_at, link.facts, link.doubted) = (None, None, None);
         let doubts_again = link.doubts_again;
         match &mut link.standing {
-            Some(standing) => standing.renew(Record::clone(&record)),
+            Some(standing) => standing.replace_record(AdmissionRecord::clone(&record)),
             None => {
                 let watch = ClockWatch::begin(DRIFT_PPM, sent, now, server_us);
-                link.standing = Some(Standing::new(Record::clone(&record), watch));
+                link.standing = Some(AdmissionState::new(AdmissionRecord::clone(&record), watch));
                 link.sampled_at = true_now;
             }
         }
@@ -172,7 +177,7 @@ impl World {
         let instances = self.servers.len();
         let is_blank = |i: &usize| {
             let standing = self.link(c, *i).standing.as_ref();
-            standing.is_some_and(|standing| standing.record().origin == Origin::Blank)
+            standing.is_some_and(|standing| standing.record().origin == RecordOrigin::Blank)
         };
         let blank = (0..instances).filter(is_blank).count();
         let reachable = (0..instances).filter(|i| self.link(c, *i).up).count();
@@ -192,7 +197,7 @@ impl World {
             return;
         }
         let now_ms = if self.is(Mutant::OpenAfterVoting) { 0 } else { server_us / 1000 };
-        self.clients[c].opening.read[i] = Some((Record::clone(record), now_ms));
+        self.clients[c].opening.read[i] = Some((AdmissionRecord::clone(record), now_ms));
         let read: Vec<_> = self.clients[c].opening.read.iter().flatten().cloned().collect();
         let reachable = (0..self.servers.len()).filter(|i| self.link(c, *i).up).count();
         let all = if self.is(Mutant::OpenReachable) { reachable } else { self.servers.len() };
@@ -204,7 +209,7 @@ impl World {
                 let (identity, max_ttl_ms) = (record.identity.clone(), record.max_ttl_ms);
                 let least_order = record.order + 1;
                 let found = Some(Arc::new(record));
-                let (origin, vote_from_ms) = (Origin::Opened, None);
+                let (origin, vote_from_ms) = (RecordOrigin::Opened, None);
                 let note = RecordWrite { found, identity, max_ttl_ms, origin, vote_from_ms, least_order };
                 self.ask(c, i, Sender::Write, Script::Admit, Some(note));
             }
@@ -217,7 +222,7 @@ impl World {
         c: usize,
         i: usize,
         reply: Reply,
-        named: Option<&Arc<Record>>,
+        named: Option<&Arc<AdmissionRecord>>,
         sent: Instant,
         server_us: u64,
     ) -> Reply {
@@ -231,10 +236,10 @@ impl World {
         let unit_us = if server_us.is_multiple_of(1000) { 1000 } else { 1 };
         let link = self.link_mut(c, i);
         let (Some(standing), Some(named)) = (&mut link.standing, named) else { return reply };
-        let (reply, remedy) = standing.judge(Raw { reply, instance_us, unit_us }, named, sent, received);
+        let (reply, remedy) = standing.check_vote(RawReply { reply, instance_us, unit_us }, named, sent, received);
         match remedy {
-            Some(Remedy::Readmit) => self.begin_admission(c, i, false),
-            Some(Remedy::Quarantine) => {
+            Some(AdmissionFollowUp::RereadRecord) => self.begin_admission(c, i, false),
+            Some(AdmissionFollowUp::Quarantine) => {
                 tell!(self, "client {c} sees that the clock of {i} was stepped");
                 self.begin_admission(c, i, true);
             }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use redquorum::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Terms};
+use redquorum::protocol::{FencingToken, InstanceId, InstanceSet, Instant, LeaseTerms};
 
 use super::Ticket;
 use crate::instance::{Request, Script};
@@ -28,7 +28,7 @@ impl World {
         ticket: &Rc<Ticket>,
         token: FencingToken,
         targets: InstanceSet,
-        terms: Terms,
+        terms: LeaseTerms,
     ) {
         self.send_in_background(c, Script::Release, (ticket, token, terms), targets);
     }
@@ -40,7 +40,7 @@ impl World {
         ticket: &Rc<Ticket>,
         token: FencingToken,
         targets: InstanceSet,
-        terms: Terms,
+        terms: LeaseTerms,
     ) {
         let script = if ticket.value.holder_prefix().is_empty() { Script::Release } else { Script::GiveBack };
         self.send_in_background(c, script, (ticket, token, terms), targets);
@@ -50,7 +50,7 @@ impl World {
         &mut self,
         c: usize,
         script: Script,
-        (ticket, token, terms): (&Rc<Ticket>, FencingToken, Terms),
+        (ticket, token, terms): (&Rc<Ticket>, FencingToken, LeaseTerms),
         targets: InstanceSet,
     ) {
         let request = Rc::new(Request {

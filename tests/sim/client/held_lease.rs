@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::protocol::{ExtendRefused, InstanceSet, Instant, Round, Terms};
+use redquorum::protocol::{ExtendRejected, InstanceSet, Instant, LeaseTerms, Round};
 
 use super::{Purpose, RoundInFlight};
 use crate::faults::Trigger;
@@ -72,11 +72,11 @@ impl World {
         let (ticket, token) = (held.ticket.clone(), held.lease.token());
         let mut terms = held.lease.terms();
         if longer {
-            terms = Terms::new(max.max(terms.ttl()), drift).expect("terms");
+            terms = LeaseTerms::new(max.max(terms.ttl()), drift).expect("terms");
         }
         let round = match mutant {
             Some(Mutant::ExtendShortens) => {
-                terms = Terms::new(terms.ttl() / 2, drift).unwrap_or(terms);
+                terms = LeaseTerms::new(terms.ttl() / 2, drift).unwrap_or(terms);
                 Ok(Round::extend(quorum, terms, held.lease.valid_until(), now))
             }
             Some(Mutant::ReviveLost) if !held.lease.is_valid(now) => Ok(Round::extend(quorum, terms, FAR, now)),
@@ -84,7 +84,7 @@ impl World {
         };
         let round = match round {
             Ok(round) => round,
-            Err(ExtendRefused::Lost | ExtendRefused::Shorter) => return,
+            Err(ExtendRejected::Lost | ExtendRejected::Shorter) => return,
         };
         let id = self.fresh_id();
         tell!(self, "client {c} extends round {}", ticket.id);
@@ -130,7 +130,7 @@ impl World {
         let relies = self.is(Mutant::RelyWhileReleasing);
         let Some(mut held) = self.clients[c].held.take() else { return };
         let (ticket, token, terms) = (held.ticket.clone(), held.lease.token(), held.lease.terms());
-        let mut targets = held.lease.asked();
+        let mut targets = held.lease.release_targets();
         if self.is(Mutant::ReleaseSomeOnly) {
             targets = InstanceSet::first(self.scenario.quorum.votes());
         }
@@ -140,7 +140,7 @@ impl World {
         }
         tell!(self, "client {c} releases round {}", ticket.id);
         let open = |in_flight: &RoundInFlight| {
-            in_flight.ticket.id == ticket.id && in_flight.round.answers().iter().any(Option::is_none)
+            in_flight.ticket.id == ticket.id && in_flight.round.replies().iter().any(Option::is_none)
         };
         if self.clients[c].rounds_in_flight.iter().any(open) {
             ticket.late_extend.set(true);

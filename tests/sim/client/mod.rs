@@ -11,8 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use redquorum::protocol::{
-    Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Instant, Lease, Record, Refusal, Reply, Round, Seen,
-    Terms, Value, proposing_clock,
+    AdmissionRecord, Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Refusal,
+    Reply, Round, SeenRecords, Value, proposing_clock,
 };
 
 use crate::clock::Clock;
@@ -54,7 +54,7 @@ pub(crate) struct RoundInFlight {
     pub(crate) purpose: Purpose,
     pub(crate) round: Round,
     pub(crate) started_at: Instant,
-    pub(crate) terms: Terms,
+    pub(crate) terms: LeaseTerms,
     pub(crate) token: FencingToken,
     pub(crate) ticket: Rc<Ticket>,
     pub(crate) decided: bool,
@@ -175,7 +175,7 @@ impl World {
         c: usize,
         id: InstanceId,
         sender: Sender,
-        named: Option<&Arc<Record>>,
+        named: Option<&Arc<AdmissionRecord>>,
         answer: &Answer,
         server_us: u64,
     ) {
@@ -239,7 +239,7 @@ impl World {
         client.generation += 1;
         for i in 0..self.servers.len() {
             let link = self.link_mut(c, i);
-            (link.seen, link.knows_better) = (Seen::default(), false);
+            (link.seen, link.knows_better) = (SeenRecords::default(), false);
         }
         self.schedule(down + 1, Event::Reborn { c });
     }
@@ -280,7 +280,7 @@ impl World {
 
 impl RoundInFlight {
     pub(crate) fn has_stale(&self) -> bool {
-        self.round.answers().iter().flatten().any(|answer| matches!(answer.reply, Reply::Stale { .. }))
+        self.round.replies().iter().flatten().any(|answer| matches!(answer.reply, Reply::Stale { .. }))
     }
 
     fn before(&self) -> InstanceSet {

@@ -38,8 +38,8 @@ impl World {
         let round = &rounds_in_flight[at].round;
         let held = held.as_mut().filter(|held| extends && held.ticket.id == id && !held.leaving);
         let is_gone = held.is_some_and(|held| {
-            held.lease.note_answers(round);
-            held.lease.is_gone()
+            held.lease.note_replies(round);
+            held.lease.no_quorum_has_key()
         });
         if is_gone {
             self.stats.losses += 1;
@@ -54,10 +54,10 @@ impl World {
         let connected = (0..self.servers.len()).filter(|i| self.link(c, *i).up).count();
         let RoundInFlight { round, purpose, .. } = &mut self.clients[c].rounds_in_flight[at];
         let grants = round.granted().len();
-        let open = round.answers().iter().filter(|answer| answer.is_none()).count();
-        let unknown = |answer: &redquorum::protocol::Answer| matches!(answer.reply, Reply::Unknown(_));
-        let unknowns = round.answers().iter().flatten().filter(|answer| unknown(answer)).count();
-        let late = round.useful_before().is_some_and(|end| now >= end);
+        let open = round.replies().iter().filter(|answer| answer.is_none()).count();
+        let unknown = |answer: &redquorum::protocol::TimedReply| matches!(answer.reply, Reply::Unknown(_));
+        let unknowns = round.replies().iter().flatten().filter(|answer| unknown(answer)).count();
+        let late = round.win_deadline().is_some_and(|end| now >= end);
         let forced = match mutant {
             Some(Mutant::HalfQuorum) => !late && grants >= round.quorum().instances() / 2,
             Some(Mutant::CountConnected) => !late && grants > connected / 2 && grants > 0,
@@ -101,7 +101,7 @@ impl World {
         let Some(at) = self.in_flight_index(c, in_flight) else { return };
         let now = self.client_now(c);
         let open: InstanceSet = {
-            let answers = self.clients[c].rounds_in_flight[at].round.answers();
+            let answers = self.clients[c].rounds_in_flight[at].round.replies();
             InstanceId::all(answers.len()).filter(|id| answers[id.index()].is_none()).collect()
         };
         for id in open.iter() {
@@ -122,7 +122,7 @@ impl World {
     /// The connection is gone: nothing more will be answered over it.
     pub(crate) fn lose_answers(&mut self, c: usize, id: InstanceId, cause: &Cause) {
         let now = self.client_now(c);
-        let waiting = |in_flight: &RoundInFlight| in_flight.round.answers()[id.index()].is_none();
+        let waiting = |in_flight: &RoundInFlight| in_flight.round.replies()[id.index()].is_none();
         let rounds_in_flight: Vec<u32> =
             self.clients[c].rounds_in_flight.iter().filter(|f| waiting(f)).map(|f| f.id).collect();
         for in_flight in rounds_in_flight {

@@ -8,7 +8,7 @@ impl World {
     pub(super) fn check_won_in_time(&mut self, c: usize) {
         let Some(held) = &self.clients[c].held else { return };
         let left = held.lease.remaining(self.client_now(c));
-        if left < held.lease.terms().least_left() {
+        if left < held.lease.terms().min_remaining() {
             self.violate("a won lease has the least validity left", format!("client {c} has {left:?}"));
         }
     }

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use redquorum::protocol::{FencingToken, InstanceId, Instant, Record, Value};
+use redquorum::protocol::{AdmissionRecord, FencingToken, InstanceId, Instant, Value};
 use uuid::Uuid;
 
 use crate::client::{Client, Ticket};
@@ -41,9 +41,9 @@ pub(crate) enum Sender {
 pub(crate) struct Call {
     pub(crate) sender: Sender,
     /// The record that the client knows; `None` without admission.
-    pub(crate) known: Option<Arc<Record>>,
+    pub(crate) known: Option<Arc<AdmissionRecord>>,
     /// Whether it leaves the record's instant out, as it knows that it has come.
-    pub(crate) has_served: bool,
+    pub(crate) quarantine_over: bool,
     pub(crate) request: Rc<Request>,
     pub(crate) ticket: Option<Rc<Ticket>>,
 }
@@ -63,7 +63,7 @@ pub(crate) enum Event {
         epoch: u32,
         sender: Sender,
         /// The record that the request named.
-        named: Option<Arc<Record>>,
+        named: Option<Arc<AdmissionRecord>>,
         answer: Answer,
         server_us: u64,
     },

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use redquorum::protocol::{Cause, Facts, InstanceId, Record, Reply, Seen, Standing};
+use redquorum::protocol::{AdmissionRecord, AdmissionState, Cause, InstanceId, ProcessFacts, Reply, SeenRecords};
 
 use super::{Call, Event, Sender, World, tell};
 use crate::client::Ticket;
@@ -29,15 +29,15 @@ pub(crate) struct Link {
     pub(super) cut_to: u64,
     pub(super) cut_from: u64,
     pub(crate) connecting: bool,
-    pub(crate) standing: Option<Standing>,
+    pub(crate) standing: Option<AdmissionState>,
     /// What the instance said of itself in the admission under way, and when that was begun.
-    pub(crate) facts: Option<Facts>,
+    pub(crate) facts: Option<ProcessFacts>,
     pub(crate) asked_at: Option<u64>,
     /// The records of this process that were seen, also over former connections.
-    pub(crate) seen: Seen,
+    pub(crate) seen: SeenRecords,
     /// A record that must not stand, and whether there was reason to doubt since the admission under
     /// way was begun.
-    pub(crate) doubted: Option<Arc<Record>>,
+    pub(crate) doubted: Option<Arc<AdmissionRecord>>,
     pub(crate) doubts_again: bool,
     /// Whether it was seen that what the instance came back with last is old.
     pub(crate) knows_better: bool,
@@ -93,11 +93,17 @@ impl World {
         let known = link.standing.as_ref().map(|standing| standing.record().clone());
         let acquires = request.script == Script::Acquire;
         let now = self.client_now(c);
-        let has_served = acquires && link.standing.as_ref().is_some_and(|standing| standing.named(now).has_served);
+        let quarantine_over =
+            acquires && link.standing.as_ref().is_some_and(|standing| standing.attached_record(now).quarantine_over);
         let net = self.net();
         let event = || {
-            let call =
-                Call { sender, known: known.clone(), has_served, request: request.clone(), ticket: ticket.cloned() };
+            let call = Call {
+                sender,
+                known: known.clone(),
+                quarantine_over,
+                request: request.clone(),
+                ticket: ticket.cloned(),
+            };
             Event::Request { c, i, epoch, incarnation, call }
         };
         if self.rng.permille(net.duplicate_permille) {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use redquorum::protocol::{Facts, FencingToken, Identity, Origin, Record};
+use redquorum::protocol::{AdmissionRecord, FencingToken, ProcessFacts, ProcessIdentity, RecordOrigin};
 
 use super::{Call, Event, START, World, draw_clock, tell};
 use crate::clock::Clock;
@@ -25,7 +25,7 @@ pub(crate) struct Server {
     /// What it had when the run began.
     first: Store,
     /// The process and its replication history.
-    pub(crate) identity: Identity,
+    pub(crate) identity: ProcessIdentity,
     /// When the process was started, by its own clock.
     pub(crate) started_ms: u64,
     pub(crate) was_replica: bool,
@@ -59,10 +59,10 @@ impl Server {
             _ => scenario.max_ttl_ms * 3,
         };
         if scenario.start == Start::Admitted {
-            let origin = rng.pick(&[Origin::Blank, Origin::Waits, Origin::Opened]);
+            let origin = rng.pick(&[RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]);
             let (identity, max_ttl_ms) = (identity.clone(), scenario.max_ttl_ms);
             let (vote_from_ms, order) = (now_ms - 1, now_ms - 1);
-            store.record = Some(Arc::new(Record { identity, vote_from_ms, max_ttl_ms, origin, order }));
+            store.record = Some(Arc::new(AdmissionRecord { identity, vote_from_ms, max_ttl_ms, origin, order }));
         }
         Self {
             up: true,
@@ -85,7 +85,7 @@ impl Server {
 
     /// INFO and TIME: whole seconds, each cut off.
     fn facts(&self, now_ms: u64) -> Answer {
-        Answer::Facts(Rc::new(Facts {
+        Answer::Facts(Rc::new(ProcessFacts {
             identity: self.identity.clone(),
             is_master: true,
             was_replica: self.was_replica,
@@ -117,7 +117,7 @@ impl World {
     }
 
     pub(crate) fn serve(&mut self, c: usize, i: usize, epoch: u32, call: &Call) {
-        let Call { sender, known, has_served, request, ticket } = call;
+        let Call { sender, known, quarantine_over, request, ticket } = call;
         if self.rng.percent(10) {
             self.servers[i].snapshot = self.servers[i].store.clone();
         }
@@ -128,7 +128,7 @@ impl World {
         let answer = match request.script {
             Script::Facts => server.facts(now_ms),
             Script::Acquire if server.lies => Answer::Stale { stored: FencingToken::propose(u64::MAX, None) },
-            _ => server.store.execute(now_us, (known.as_ref(), *has_served), request),
+            _ => server.store.execute(now_us, (known.as_ref(), *quarantine_over), request),
         };
         self.mix(self.now ^ request.token.get() ^ (request.script as u64) << 60 ^ (i as u64) << 52);
         tell!(
@@ -151,7 +151,7 @@ impl World {
             sender: *sender,
             named: known.clone(),
             answer: answer.clone(),
-            server_us: if *has_served { now_ms * 1000 } else { now_us },
+            server_us: if *quarantine_over { now_ms * 1000 } else { now_us },
         };
         self.answer(c, i, epoch, back);
         if matches!(answer, Answer::Granted | Answer::Repaired) && !request.script.is_release() {
@@ -206,7 +206,7 @@ impl World {
         let record = server.store.record.clone();
         for c in 0..self.clients.len() {
             let link = self.link_mut(c, i);
-            link.knows_better = record.as_ref().is_none_or(|record| !link.seen.believes(record));
+            link.knows_better = record.as_ref().is_none_or(|record| !link.seen.accepts(record));
             self.push(c, i);
         }
     }
@@ -238,6 +238,6 @@ impl World {
     }
 }
 
-fn draw_identity(rng: &mut Rng) -> Identity {
-    Identity::new(&rng.next().to_string(), "history")
+fn draw_identity(rng: &mut Rng) -> ProcessIdentity {
+    ProcessIdentity::new(&rng.next().to_string(), "history")
 }

@@ -7,20 +7,23 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, Value};
 
-use super::server_info::{self, About};
+use super::server_info::{self, ServerInfo};
 use crate::clock::Clock;
 use crate::instance::redis::classify::failed;
 use crate::instance::redis::flushes::FlushCount;
-use crate::instance::redis::health::Known;
+use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
-use crate::protocol::{Cause, ClockWatch, Facts, Instant, Origin, Record, Standing, Step, admit};
+use crate::protocol::{
+    AdmissionRecord, AdmissionState, Cause, ClockWatch, Instant, ProcessFacts, RecordAction, RecordOrigin,
+    decide_record,
+};
 use crate::resource::ADMISSION_KEY;
 
 /// Losing the race for the record this often in a row means that something else is wrong.
 const MAX_RACES: usize = 10;
 
 /// What a server says of itself.
-pub(crate) type Told = (Facts, About);
+pub(crate) type Told = (ProcessFacts, ServerInfo);
 
 /// Asks it.
 pub(crate) async fn ask_facts(connection: &mut MultiplexedConnection) -> Result<Told, Cause> {
@@ -29,24 +32,24 @@ pub(crate) async fn ask_facts(connection: &mut MultiplexedConnection) -> Result<
 
 /// What admission needs to know.
 #[derive(Clone, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct AdmissionConfig {
     pub(crate) max_ttl: Duration,
     pub(crate) drift_ppm: u32,
     pub(crate) clock: Arc<dyn Clock>,
     /// What former connections knew.
-    pub(crate) known: Arc<Known>,
+    pub(crate) health: Arc<InstanceHealth>,
 }
 
 /// What admission over a connection gives.
-pub(crate) struct Admitted {
-    pub(crate) standing: Standing,
-    pub(crate) about: About,
+pub(crate) struct HandshakeOutcome {
+    pub(crate) state: AdmissionState,
+    pub(crate) info: ServerInfo,
     /// How many flushes had been told when the record's key was being watched; `None` if it is not.
     pub(crate) watched_since: Option<u32>,
 }
 
 /// The record with a sample of the instance's clock.
-pub(crate) struct Reading {
+pub(crate) struct RecordReading {
     pub(crate) record: Option<Vec<u8>>,
     pub(crate) instance_us: u64,
     pub(crate) sent: Instant,
@@ -65,10 +68,10 @@ pub(crate) enum Watch {
 }
 
 /// One connection, as far as admission is concerned.
-pub(crate) struct Admitting<'a> {
+pub(crate) struct AdmissionHandshake<'a> {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) scripts: &'static Scripts,
-    pub(crate) rules: &'a Rules,
+    pub(crate) config: &'a AdmissionConfig,
     /// Whether changes of the record are pushed to this connection.
     pub(crate) tracking: bool,
     /// Whether this connection has known a record before: what is written now follows on a loss.
@@ -76,10 +79,10 @@ pub(crate) struct Admitting<'a> {
     pub(crate) flushes: &'a FlushCount,
 }
 
-impl Admitting<'_> {
+impl AdmissionHandshake<'_> {
     /// Finds or writes the record for the process behind the connection.
-    pub(crate) async fn admit(&mut self, told: Told) -> Result<Admitted, Cause> {
-        let (facts, about) = told;
+    pub(crate) async fn run(&mut self, told: Told) -> Result<HandshakeOutcome, Cause> {
+        let (facts, info) = told;
         for _ in 0..MAX_RACES {
             let reading = self.read(Watch::Anew).await.map_err(|error| failed(&error))?;
             // What was told until now may have been before the watch.
@@ -87,11 +90,11 @@ impl Admitting<'_> {
             let facts = facts.at(reading.instance_us / 1_000);
             let step = self.decide(&facts, &reading)?;
             let (vote_from_ms, origin) = match step {
-                Step::Keep(record) => {
-                    return Ok(Admitted { standing: self.standing(record, &reading), about, watched_since });
+                RecordAction::Keep(record) => {
+                    return Ok(HandshakeOutcome { state: self.state(record, &reading), info, watched_since });
                 }
-                Step::Write { .. } if self.again => (None, Origin::Waits),
-                Step::Write { vote_from_ms, origin } => (vote_from_ms, origin),
+                RecordAction::Write { .. } if self.again => (None, RecordOrigin::Waits),
+                RecordAction::Write { vote_from_ms, origin } => (vote_from_ms, origin),
             };
             self.write(&facts, reading.record.as_deref(), vote_from_ms, origin)
                 .await
@@ -101,23 +104,25 @@ impl Admitting<'_> {
     }
 
     /// Applies the rule to the record that was found, and remembers it.
-    fn decide(&self, facts: &Facts, reading: &Reading) -> Result<Step, Cause> {
+    fn decide(&self, facts: &ProcessFacts, reading: &RecordReading) -> Result<RecordAction, Cause> {
         let found = reading.record.as_deref();
-        let mut known = self.rules.known.get();
-        let step = admit(facts, found, self.rules.max_ttl, &known.seen).map_err(Cause::NotUsable)?;
-        if let Some(record) = found.and_then(Record::from_wire).filter(|record| record.identity == facts.identity) {
+        let mut known = self.config.health.lock();
+        let step = decide_record(facts, found, self.config.max_ttl, &known.seen).map_err(Cause::NotUsable)?;
+        if let Some(record) =
+            found.and_then(AdmissionRecord::from_wire).filter(|record| record.identity == facts.identity)
+        {
             known.seen.note(&record);
         }
         Ok(step)
     }
 
-    fn standing(&self, record: Record, reading: &Reading) -> Standing {
-        let watch = ClockWatch::begin(self.rules.drift_ppm, reading.sent, reading.received, reading.instance_us);
-        Standing::new(record, watch)
+    fn state(&self, record: AdmissionRecord, reading: &RecordReading) -> AdmissionState {
+        let watch = ClockWatch::begin(self.config.drift_ppm, reading.sent, reading.received, reading.instance_us);
+        AdmissionState::new(record, watch)
     }
 
     /// Reads the record, and asks to be told when it changes.
-    pub(crate) async fn read(&mut self, watch: Watch) -> RedisResult<Reading> {
+    pub(crate) async fn read(&mut self, watch: Watch) -> RedisResult<RecordReading> {
         let mut ask = redis::pipe();
         if watch == Watch::Anew {
             // Without the right to it any flush counts as one of ours.
@@ -127,9 +132,9 @@ impl Admitting<'_> {
             ask.cmd("CLIENT").arg("CACHING").arg("YES");
         }
         ask.cmd("GET").arg(ADMISSION_KEY).cmd("TIME");
-        let sent = self.rules.clock.now();
+        let sent = self.config.clock.now();
         let mut answers = self.connection.send_packed_commands(&ask, 0, ask.len()).await?;
-        let received = self.rules.clock.now();
+        let received = self.config.clock.now();
         let needed = answers.split_off(if watch == Watch::Anew { 2 } else { 0 });
         let watched = !answers.is_empty() && all_well(answers).is_ok();
         let mut needed = all_well(needed)?.into_iter().rev();
@@ -140,37 +145,37 @@ impl Admitting<'_> {
             other => Some(format!("{other:?}").into_bytes()),
         };
         let instance_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
-        Ok(Reading { record, instance_us, sent, received, watched })
+        Ok(RecordReading { record, instance_us, sent, received, watched })
     }
 
     /// Whether the record is the one that was there when the watch began, and has been all the while.
     pub(crate) async fn is_untouched(&mut self) -> bool {
         let ask = redis::cmd("CLIENT").arg("INFO").to_owned();
-        let Ok(about) = ask.query_async::<String>(&mut self.connection).await else { return false };
+        let Ok(info) = ask.query_async::<String>(&mut self.connection).await else { return false };
         // As redis-cli shows it: `.. flags=td ..`; a `d` once a watched key was touched.
-        let flags = about.split_whitespace().find_map(|word| word.strip_prefix("flags="));
+        let flags = info.split_whitespace().find_map(|word| word.strip_prefix("flags="));
         flags.is_some_and(|flags| !flags.contains('d'))
     }
 
     /// Writes a record if `found` is still there.
     async fn write(
         &mut self,
-        facts: &Facts,
+        facts: &ProcessFacts,
         found: Option<&[u8]>,
         vote_from_ms: Option<u64>,
-        origin: Origin,
+        origin: RecordOrigin,
     ) -> RedisResult<()> {
-        let least_order = self.rules.known.get().seen.next_order(&facts.identity);
+        let least_order = self.config.health.lock().seen.next_order(&facts.identity);
         let (found, step) = (found.unwrap_or_default(), (vote_from_ms, origin, least_order));
-        let command = self.scripts.admit(found, &facts.identity, self.rules.max_ttl, step);
+        let command = self.scripts.write_record(found, &facts.identity, self.config.max_ttl, step);
         Value::from_redis_value(self.connection.send_packed_command(&command).await?.extract_error()?)?;
         Ok(())
     }
 
     /// Lets an instance vote at once that nobody has ever used, if its record is still `blank`.
-    pub(crate) async fn open(&mut self, blank: &Record) -> RedisResult<()> {
-        let step = (None, Origin::Opened, blank.order.saturating_add(1));
-        let command = self.scripts.admit(blank.to_wire().as_bytes(), &blank.identity, self.rules.max_ttl, step);
+    pub(crate) async fn allow_votes(&mut self, blank: &AdmissionRecord) -> RedisResult<()> {
+        let step = (None, RecordOrigin::Opened, blank.order.saturating_add(1));
+        let command = self.scripts.write_record(blank.to_wire().as_bytes(), &blank.identity, self.config.max_ttl, step);
         self.connection.send_packed_command(&command).await?.extract_error()?;
         Ok(())
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
-use super::shared::Guarded;
+use super::shared::SharedAdmission;
 use crate::clock::CorrectedClock;
-use crate::instance::redis::connection::{Link, heartbeat};
-use crate::protocol::{ClockWatch, WhoseClock, whose_clock};
+use crate::instance::redis::connection::{InstanceConnection, probe_interval};
+use crate::protocol::{ClockWatch, JumpedClock, which_clock_jumped};
 
 /// How long connections that broke with the own standstill have to come back, at least.
 const LOOK_LEAST: Duration = Duration::from_millis(500);
@@ -19,36 +19,36 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The connections of one client, and the clock that it goes by.
 #[derive(Debug)]
-pub(crate) struct Peers {
+pub(crate) struct PeerConnections {
     /// What the client's rounds and leases go by.
     clock: Arc<CorrectedClock>,
     quorum: usize,
     look: Duration,
     /// How long everybody who is connected takes to notice a step.
     notice: Duration,
-    links: Mutex<Vec<(usize, Weak<Link>)>>,
+    connections: Mutex<Vec<(usize, Weak<InstanceConnection>)>>,
 }
 
-impl Peers {
+impl PeerConnections {
     pub(crate) fn new(
         clock: Arc<CorrectedClock>,
         quorum: usize,
         instance_timeout: Duration,
         max_ttl: Duration,
     ) -> Self {
-        let notice = heartbeat(max_ttl).saturating_add(instance_timeout);
+        let notice = probe_interval(max_ttl).saturating_add(instance_timeout);
         let look = instance_timeout.max(LOOK_LEAST);
-        Self { clock, quorum, look, notice, links: Mutex::default() }
+        Self { clock, quorum, look, notice, connections: Mutex::default() }
     }
 
-    pub(crate) fn enter(&self, index: usize, link: &Arc<Link>) {
-        let mut links = self.links();
-        links.retain(|(other, _)| *other != index);
-        links.push((index, Arc::downgrade(link)));
+    pub(crate) fn add(&self, index: usize, connection: &Arc<InstanceConnection>) {
+        let mut connections = self.connections();
+        connections.retain(|(other, _)| *other != index);
+        connections.push((index, Arc::downgrade(connection)));
     }
 
-    pub(crate) fn leave(&self, index: usize) {
-        self.links().retain(|(other, _)| *other != index);
+    pub(crate) fn remove(&self, index: usize) {
+        self.connections().retain(|(other, _)| *other != index);
     }
 
     /// How far the own clock has been put forward, in all.
@@ -56,60 +56,67 @@ impl Peers {
         self.clock.ahead()
     }
 
-    /// Whether the instance behind `link` seems to have jumped because the own clock stood still. If so
+    /// Whether the instance behind `connection` seems to have jumped because the own clock stood still. If so
     /// the own leases have aged by that, and nothing more needs to be done about any instance.
     ///
     /// Before anything is written: a client that takes itself for the one that went on would put every
     /// instance into quarantine, and end the leases of everybody else.
-    pub(crate) async fn stood_still(&self, link: &Link) -> bool {
+    pub(crate) async fn own_clock_stood_still(&self, connection: &InstanceConnection) -> bool {
         // One instance alone cannot tell. An error means that too few were there in time.
-        self.quorum > 1 && timeout(self.look, self.look_at_all(link)).await.unwrap_or(false)
+        self.quorum > 1 && timeout(self.look, self.look_at_all(connection)).await.unwrap_or(false)
     }
 
-    async fn look_at_all(&self, link: &Link) -> bool {
+    async fn look_at_all(&self, connection: &InstanceConnection) -> bool {
         loop {
-            let peers: Vec<Arc<Link>> = self.links().iter().filter_map(|(_, link)| link.upgrade()).collect();
-            let beat = async |index: usize, link: Arc<Link>| link.beat().await.map(|_| index);
-            let mut beats: FuturesUnordered<_> =
-                peers.iter().enumerate().map(|(index, link)| beat(index, Arc::clone(link))).collect();
-            let mut answered: Vec<&Arc<Link>> = Vec::new();
-            while let Some(beat) = beats.next().await {
-                answered.extend(beat.and_then(|index| peers.get(index)));
+            let peers: Vec<Arc<InstanceConnection>> =
+                self.connections().iter().filter_map(|(_, connection)| connection.upgrade()).collect();
+            let probe =
+                async |index: usize, connection: Arc<InstanceConnection>| connection.probe().await.map(|_| index);
+            let mut probes: FuturesUnordered<_> =
+                peers.iter().enumerate().map(|(index, connection)| probe(index, Arc::clone(connection))).collect();
+            let mut answered: Vec<&Arc<InstanceConnection>> = Vec::new();
+            while let Some(probe) = probes.next().await {
+                answered.extend(probe.and_then(|index| peers.get(index)));
                 let watches = watches(&answered);
-                if whose_clock(watches.iter(), self.quorum) == WhoseClock::Theirs {
+                if which_clock_jumped(watches.iter(), self.quorum) == JumpedClock::Instances {
                     return false;
                 }
             }
-            match self.settle(link, &peers, &answered) {
-                WhoseClock::Ours(_) => return true,
-                WhoseClock::Theirs => return false,
-                WhoseClock::Unknown => sleep(PAUSE).await,
+            match self.settle(connection, &peers, &answered) {
+                JumpedClock::Own(_) => return true,
+                JumpedClock::Instances => return false,
+                JumpedClock::Unknown => sleep(PAUSE).await,
             }
         }
     }
 
     /// Decides, and ages the own leases once, whichever connection finds out first.
-    fn settle(&self, link: &Link, peers: &[Arc<Link>], answered: &[&Arc<Link>]) -> WhoseClock {
-        let _one_at_a_time = self.links();
-        if !link.guarded().is_some_and(Guarded::has_jumped) {
-            return WhoseClock::Ours(Duration::ZERO);
+    fn settle(
+        &self,
+        connection: &InstanceConnection,
+        peers: &[Arc<InstanceConnection>],
+        answered: &[&Arc<InstanceConnection>],
+    ) -> JumpedClock {
+        let _one_at_a_time = self.connections();
+        if !connection.admission().is_some_and(SharedAdmission::has_jumped) {
+            return JumpedClock::Own(Duration::ZERO);
         }
         let watches = watches(answered);
-        let verdict = whose_clock(watches.iter(), self.quorum);
-        if let WhoseClock::Ours(by) = verdict {
+        let verdict = which_clock_jumped(watches.iter(), self.quorum);
+        if let JumpedClock::Own(by) = verdict {
             tracing::warn!(?by, "the clock of this machine stood still: its locks have aged by that");
             self.clock.put_forward(by);
-            let guarded = peers.iter().filter_map(|link| link.guarded());
-            guarded.for_each(|guarded| guarded.own_clock_stood_still(by, self.notice));
+            let admission = peers.iter().filter_map(|connection| connection.admission());
+            admission.for_each(|admission| admission.own_clock_stood_still(by, self.notice));
         }
         verdict
     }
 
-    fn links(&self) -> MutexGuard<'_, Vec<(usize, Weak<Link>)>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, Vec<(usize, Weak<InstanceConnection>)>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn watches(links: &[&Arc<Link>]) -> Vec<ClockWatch> {
-    links.iter().filter_map(|link| Some(*link.guarded()?.snapshot().watch())).collect()
+fn watches(connections: &[&Arc<InstanceConnection>]) -> Vec<ClockWatch> {
+    connections.iter().filter_map(|connection| Some(*connection.admission()?.snapshot().watch())).collect()
 }

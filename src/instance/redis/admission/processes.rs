@@ -6,14 +6,14 @@ use crate::protocol::NotUsable;
 
 /// One client's instances by the process behind them.
 #[derive(Debug, Default)]
-pub(crate) struct Roster(Mutex<Vec<(usize, String, String)>>);
+pub(crate) struct ProcessRegistry(Mutex<Vec<(usize, String, String)>>);
 
-impl Roster {
+impl ProcessRegistry {
     /// Notes that the instance at `index` is this process.
     ///
     /// # Errors
     /// If another instance is the same process: one process has one vote.
-    pub(crate) fn enter(&self, index: usize, address: &str, run_id: &str) -> Result<(), NotUsable> {
+    pub(crate) fn register(&self, index: usize, address: &str, run_id: &str) -> Result<(), NotUsable> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries.retain(|(other, ..)| *other != index);
         if let Some((_, other, _)) = entries.iter().find(|(.., id)| id == run_id) {
@@ -24,7 +24,7 @@ impl Roster {
     }
 
     /// Notes that the instance at `index` is not connected any more.
-    pub(crate) fn leave(&self, index: usize) {
+    pub(crate) fn unregister(&self, index: usize) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, ..)| *other != index);
     }
 }
@@ -35,11 +35,11 @@ mod tests {
 
     #[test]
     fn one_process_has_one_vote() {
-        let roster = Roster::default();
-        assert_eq!(roster.enter(0, "a", "run1"), Ok(()));
-        assert_eq!(roster.enter(1, "b", "run1"), Err(NotUsable::SameProcess("a".to_owned())));
-        assert_eq!(roster.enter(0, "a", "run1"), Ok(()), "the same instance again");
-        roster.leave(0);
-        assert_eq!(roster.enter(1, "b", "run1"), Ok(()));
+        let processes = ProcessRegistry::default();
+        assert_eq!(processes.register(0, "a", "run1"), Ok(()));
+        assert_eq!(processes.register(1, "b", "run1"), Err(NotUsable::SameProcess("a".to_owned())));
+        assert_eq!(processes.register(0, "a", "run1"), Ok(()), "the same instance again");
+        processes.unregister(0);
+        assert_eq!(processes.register(1, "b", "run1"), Ok(()));
     }
 }

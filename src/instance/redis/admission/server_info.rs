@@ -4,14 +4,14 @@ use redis::RedisError;
 use redis::aio::MultiplexedConnection;
 
 use crate::instance::redis::classify::failed;
-use crate::protocol::{Cause, Facts, Identity, NotUsable};
+use crate::protocol::{Cause, NotUsable, ProcessFacts, ProcessIdentity};
 
 /// The longest word of a server: an id has 40 digits.
 const MAX_WORD: usize = 64;
 
 /// What is worth showing of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct About {
+pub(crate) struct ServerInfo {
     pub(crate) run_id: String,
     pub(crate) version: String,
     pub(crate) is_master: bool,
@@ -23,7 +23,7 @@ pub(crate) struct About {
 ///
 /// # Errors
 /// What keeps it from being used, also if it says too little to be known by.
-pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<(Facts, About), Cause> {
+pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<(ProcessFacts, ServerInfo), Cause> {
     let mut ask = redis::pipe();
     for section in ["server", "replication", "memory", "commandstats"] {
         ask.cmd("INFO").arg(section);
@@ -51,7 +51,10 @@ fn untold(server: &str, replication: &str) -> Option<&'static str> {
     missing(server, "run_id").or_else(|| missing(replication, "role"))
 }
 
-fn from_info([server, replication, memory, commands]: [&str; 4], (seconds, micros): (u64, u64)) -> (Facts, About) {
+fn from_info(
+    [server, replication, memory, commands]: [&str; 4],
+    (seconds, micros): (u64, u64),
+) -> (ProcessFacts, ServerInfo) {
     let run_id = word(field(server, "run_id"));
     let is_master = field(replication, "role") == "master";
     let second_id = field(replication, "master_replid2");
@@ -61,8 +64,8 @@ fn from_info([server, replication, memory, commands]: [&str; 4], (seconds, micro
         "" => format!("redis {}", word(field(server, "redis_version"))),
         valkey => format!("valkey {}", word(valkey)),
     };
-    let facts = Facts {
-        identity: Identity::new(&run_id, &word(field(replication, "master_replid"))),
+    let facts = ProcessFacts {
+        identity: ProcessIdentity::new(&run_id, &word(field(replication, "master_replid"))),
         is_master,
         // A promoted replica keeps the id of its former master here.
         was_replica: second_id.bytes().any(|digit| digit != b'0'),
@@ -71,7 +74,7 @@ fn from_info([server, replication, memory, commands]: [&str; 4], (seconds, micro
         now_ms: seconds.saturating_mul(1_000).saturating_add(micros / 1_000),
     };
     let evicts = (bounded && policy != "noeviction").then_some(policy);
-    (facts, About { run_id, version, is_master, evicts })
+    (facts, ServerInfo { run_id, version, is_master, evicts })
 }
 
 /// What a server calls something: stored, shown and logged, so neither long nor anything but letters.
@@ -100,22 +103,22 @@ mod tests {
 
     #[test]
     fn a_plain_master_is_read() {
-        let (facts, about) =
+        let (facts, info) =
             from_info([SERVER, MASTER, "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n", ""], (10, 5_999));
-        assert_eq!(facts.identity, Identity::new("abc", "def"));
+        assert_eq!(facts.identity, ProcessIdentity::new("abc", "def"));
         assert_eq!((facts.uptime_s, facts.now_ms, facts.is_master, facts.was_replica), (7, 10_005, true, false));
-        assert_eq!((about.version.as_str(), about.evicts), ("valkey 9.1.2", None));
+        assert_eq!((info.version.as_str(), info.evicts), ("valkey 9.1.2", None));
     }
 
     #[test]
     fn a_promoted_replica_and_an_evicting_server_are_recognised() {
         let promoted = "role:master\r\nmaster_replid:def\r\nmaster_replid2:0a00\r\n";
-        let (facts, about) = from_info(
+        let (facts, info) = from_info(
             ["redis_version:7.0.15", promoted, "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n", ""],
             (0, 0),
         );
         assert!(facts.was_replica);
-        assert_eq!((about.version.as_str(), about.evicts.as_deref()), ("redis 7.0.15", Some("allkeys-lru")));
+        assert_eq!((info.version.as_str(), info.evicts.as_deref()), ("redis 7.0.15", Some("allkeys-lru")));
         assert!(!from_info(["", "role:slave\r\n", "", ""], (0, 0)).0.is_master);
     }
 
@@ -131,9 +134,9 @@ mod tests {
         let long = "x".repeat(100_000);
         let server = format!("redis_version:{long}\r\nrun_id:\u{1b}[31m\u{202e}{long}\r\n");
         let memory = format!("maxmemory:1\r\nmaxmemory_policy:{long}\r\n");
-        let (_, about) = from_info([&server, MASTER, &memory, ""], (0, 0));
-        assert!(about.run_id.starts_with("?[31m?xx") && about.run_id.len() == MAX_WORD, "{}", about.run_id);
-        assert_eq!((about.version.len(), about.evicts.map(|policy| policy.len())), (6 + MAX_WORD, Some(MAX_WORD)));
+        let (_, info) = from_info([&server, MASTER, &memory, ""], (0, 0));
+        assert!(info.run_id.starts_with("?[31m?xx") && info.run_id.len() == MAX_WORD, "{}", info.run_id);
+        assert_eq!((info.version.len(), info.evicts.map(|policy| policy.len())), (6 + MAX_WORD, Some(MAX_WORD)));
     }
 
     #[test]

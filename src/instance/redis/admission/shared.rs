@@ -1,4 +1,4 @@
-//! The standing of the instance behind one connection, shared between requests and the task that
+//! The state of the instance behind one connection, shared between requests and the task that
 //! keeps the connection up.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,138 +6,138 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::handshake::{Admitted, Rules};
-use crate::instance::redis::flushes::Flushes;
-use crate::protocol::{Instant, Named, Raw, Record, Remedy, Reply, Standing};
+use super::handshake::{AdmissionConfig, HandshakeOutcome};
+use crate::instance::redis::flushes::FlushWatch;
+use crate::protocol::{AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Instant, RawReply, Reply};
 
 /// Admission of one connection.
-pub(crate) struct Guarded {
-    pub(crate) rules: Rules,
-    standing: Mutex<Standing>,
-    pub(crate) flushes: Flushes,
-    remedy: Mutex<Option<Remedy>>,
-    asked: Notify,
+pub(crate) struct SharedAdmission {
+    pub(crate) config: AdmissionConfig,
+    state: Mutex<AdmissionState>,
+    pub(crate) flushes: FlushWatch,
+    follow_up: Mutex<Option<AdmissionFollowUp>>,
+    requested: Notify,
 }
 
-impl Guarded {
-    pub(crate) fn new(rules: Rules, admitted: Admitted, flushes: Flushes) -> Self {
-        flushes.watch_since(admitted.watched_since);
-        let (standing, remedy, asked) = (Mutex::new(admitted.standing), Mutex::new(None), Notify::new());
-        Self { rules, standing, flushes, remedy, asked }
+impl SharedAdmission {
+    pub(crate) fn new(config: AdmissionConfig, outcome: HandshakeOutcome, flushes: FlushWatch) -> Self {
+        flushes.watch_since(outcome.watched_since);
+        let (state, follow_up, requested) = (Mutex::new(outcome.state), Mutex::new(None), Notify::new());
+        Self { config, state, flushes, follow_up, requested }
     }
 
     /// What a request names that is sent at this instant of the own clock.
-    pub(crate) fn named(&self, now: Instant) -> Named {
-        self.standing().named(now)
+    pub(crate) fn attached_record(&self, now: Instant) -> AttachedRecord {
+        self.state().attached_record(now)
     }
 
     /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
     pub(crate) fn wall_us(&self, now: Instant) -> u64 {
-        self.standing().watch().at_least_ms(now).saturating_mul(1000)
+        self.state().watch().at_least_ms(now).saturating_mul(1000)
     }
 
-    /// A copy of the standing.
-    pub(crate) fn snapshot(&self) -> Standing {
-        self.standing().clone()
+    /// A copy of the state.
+    pub(crate) fn snapshot(&self) -> AdmissionState {
+        self.state().clone()
     }
 
     /// Judges a reply to a request that named `record`.
-    pub(crate) fn judge(&self, raw: Raw, record: &Arc<Record>, sent: Instant) -> Reply {
-        let received = self.rules.clock.now();
-        let mut standing = self.standing();
+    pub(crate) fn check_vote(&self, raw: RawReply, record: &Arc<AdmissionRecord>, sent: Instant) -> Reply {
+        let received = self.config.clock.now();
+        let mut state = self.state();
         if self.flushes.unsettled().is_some() {
-            standing.doubt();
+            state.suspend_votes();
         }
-        let (reply, remedy) = standing.judge(raw, record, sent, received);
-        drop(standing);
-        if let Some(remedy) = remedy {
-            self.ask(remedy);
+        let (reply, follow_up) = state.check_vote(raw, record, sent, received);
+        drop(state);
+        if let Some(follow_up) = follow_up {
+            self.request_follow_up(follow_up);
         }
         reply
     }
 
     /// Takes in a sample of the instance's clock.
     pub(crate) fn observe(&self, sent: Instant, received: Instant, instance_us: u64) {
-        if self.standing().observe(sent, received, instance_us) {
-            self.ask(Remedy::Quarantine);
+        if self.state().observe(sent, received, instance_us) {
+            self.request_follow_up(AdmissionFollowUp::Quarantine);
         }
     }
 
-    /// Asks for something to be done about the instance. The stronger remedy wins.
-    pub(crate) fn ask(&self, remedy: Remedy) {
-        let mut asked = self.remedy();
-        if *asked != Some(Remedy::Quarantine) {
-            *asked = Some(remedy);
+    /// Asks for something to be done about the instance. The stronger one wins.
+    pub(crate) fn request_follow_up(&self, follow_up: AdmissionFollowUp) {
+        let mut pending = self.follow_up();
+        if *pending != Some(AdmissionFollowUp::Quarantine) {
+            *pending = Some(follow_up);
         }
-        drop(asked);
-        self.asked.notify_one();
+        drop(pending);
+        self.requested.notify_one();
     }
 
     /// Whether the clock jumped and nothing was done about it yet.
     pub(crate) fn has_jumped(&self) -> bool {
-        self.standing().watch().jumped().is_some()
+        self.state().watch().jumped().is_some()
     }
 
     /// It had not jumped; nothing counts until everybody else would have noticed.
     pub(crate) fn own_clock_stood_still(&self, most: Duration, notice: Duration) {
-        let until = self.rules.clock.now().saturating_add(notice);
-        self.standing().own_clock_stood_still(most, until);
+        let until = self.config.clock.now().saturating_add(notice);
+        self.state().own_clock_stood_still(most, until);
     }
 
     /// Asks for a look at what was flushed.
     pub(crate) fn note_flush(&self) {
-        self.asked.notify_one();
+        self.requested.notify_one();
     }
 
     /// Waits until something must be done.
-    pub(crate) async fn asked(&self) {
-        self.asked.notified().await;
+    pub(crate) async fn follow_up_requested(&self) {
+        self.requested.notified().await;
     }
 
     /// What must be done apart from flushes.
-    pub(crate) fn take_remedy(&self) -> Option<Remedy> {
-        self.remedy().take()
+    pub(crate) fn take_follow_up(&self) -> Option<AdmissionFollowUp> {
+        self.follow_up().take()
     }
 
     /// The flushes up to this one were of other data.
-    pub(crate) fn spare(&self, flush: u32) {
-        let mut standing = self.standing();
+    pub(crate) fn dismiss_flush(&self, flush: u32) {
+        let mut state = self.state();
         self.flushes.settle(flush);
-        standing.spare();
+        state.resume_votes();
     }
 
     /// Begins to set things right, after the flushes up to `flush` too. After a quarantine has begun the
-    /// record is believed no more, and nothing counts until [`renew`](Self::renew).
-    pub(crate) fn begin(&self, remedy: Remedy, flush: Option<u32>) {
-        let mut standing = self.standing();
+    /// record is believed no more, and nothing counts until [`replace_record`](Self::replace_record).
+    pub(crate) fn begin_follow_up(&self, follow_up: AdmissionFollowUp, flush: Option<u32>) {
+        let mut state = self.state();
         flush.into_iter().for_each(|flush| self.flushes.settle(flush));
-        standing.begin_remedy(remedy);
-        if remedy == Remedy::Quarantine {
-            self.rules.known.get().seen.doubt(standing.record());
+        state.begin_follow_up(follow_up);
+        if follow_up == AdmissionFollowUp::Quarantine {
+            self.config.health.lock().seen.suspect(state.record());
         }
     }
 
     /// Notes how the connection leaves the instance, for the next one.
-    pub(crate) fn leave(&self, own_clock_ahead: Duration) {
-        let standing = self.standing();
-        let mut known = self.rules.known.get();
-        if standing.is_doubted() || self.flushes.unsettled().is_some() {
-            known.seen.doubt(standing.record());
+    pub(crate) fn remember_for_next_connection(&self, own_clock_ahead: Duration) {
+        let state = self.state();
+        let mut known = self.config.health.lock();
+        if state.votes_suspended() || self.flushes.unsettled().is_some() {
+            known.seen.suspect(state.record());
         }
-        known.former = Some((standing.clone(), own_clock_ahead));
+        known.previous_admission = Some((state.clone(), own_clock_ahead));
     }
 
     /// Goes by this record from now on.
-    pub(crate) fn renew(&self, admitted: &Admitted) {
-        self.flushes.watch_since(admitted.watched_since);
-        self.standing().renew((**admitted.standing.record()).clone());
+    pub(crate) fn replace_record(&self, outcome: &HandshakeOutcome) {
+        self.flushes.watch_since(outcome.watched_since);
+        self.state().replace_record((**outcome.state.record()).clone());
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, AdmissionState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remedy(&self) -> MutexGuard<'_, Option<Remedy>> {
-        self.remedy.lock().unwrap_or_else(PoisonError::into_inner)
+    fn follow_up(&self) -> MutexGuard<'_, Option<AdmissionFollowUp>> {
+        self.follow_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
-use crate::instance::{Claim, Request, Sight};
-use crate::protocol::{Cause, FencingToken, Raw, Refusal, Reply};
+use crate::instance::{Claim, KeyState, Request};
+use crate::protocol::{Cause, FencingToken, RawReply, Refusal, Reply};
 
 mod cause;
 
@@ -26,7 +26,7 @@ const LEAST_EXPIRY_MS: i64 = 100_000_000_000;
 
 /// Classifies the end of a request. Whatever a server says, only the exact words of the request's
 /// own script count as a grant.
-pub(crate) fn classify(request: &Request, result: Result<Value, RedisError>) -> Raw {
+pub(crate) fn classify(request: &Request, result: Result<Value, RedisError>) -> RawReply {
     let clock = result.as_ref().ok().and_then(|value| clock_of_grant(request, value));
     let (instance_us, unit_us) = (clock.map(|(us, _)| us), clock.map_or(1, |(_, unit_us)| unit_us));
     let reply = match result {
@@ -34,18 +34,18 @@ pub(crate) fn classify(request: &Request, result: Result<Value, RedisError>) -> 
         Ok(value) => parse(request, &value).unwrap_or_else(|| odd(&value)),
         Err(error) => redis_error(&error),
     };
-    Raw { reply, instance_us, unit_us }
+    RawReply { reply, instance_us, unit_us }
 }
 
 /// Classifies the end of a batch: one reply for each request.
-pub(crate) fn classify_batch(requests: &[&Request], result: Result<Value, RedisError>) -> Vec<Raw> {
+pub(crate) fn classify_batch(requests: &[&Request], result: Result<Value, RedisError>) -> Vec<RawReply> {
     match result {
         Ok(Value::Array(values)) if values.len() == requests.len() => {
             requests.iter().zip(values).map(|(request, value)| classify(request, Ok(value))).collect()
         }
         // Not the reply of a batch: it stands for every request in it.
         Ok(value @ Value::Array(_)) => {
-            vec![Raw { reply: odd(&value), instance_us: None, unit_us: 1 }; requests.len()]
+            vec![RawReply { reply: odd(&value), instance_us: None, unit_us: 1 }; requests.len()]
         }
         other => requests.iter().map(|request| classify(request, other.clone())).collect(),
     }
@@ -53,18 +53,18 @@ pub(crate) fn classify_batch(requests: &[&Request], result: Result<Value, RedisE
 
 /// Classifies the end of a renewal of `count` leases: what it means for those that hold their value,
 /// and the places, from 0, of those that do not.
-pub(crate) fn classify_renewal(count: usize, result: Result<Value, RedisError>) -> (Raw, Vec<usize>) {
+pub(crate) fn classify_extend_many(count: usize, result: Result<Value, RedisError>) -> (RawReply, Vec<usize>) {
     let (reply, instance_us, others) = match result {
         Ok(Value::ServerError(error)) => {
             (server_error(error.code(), error.details().unwrap_or_default()), None, Vec::new())
         }
         Err(error) => (redis_error(&error), None, Vec::new()),
-        Ok(value) => match renewed(count, &value) {
-            Some(renewed) => renewed,
+        Ok(value) => match extended_many(count, &value) {
+            Some(extended) => extended,
             None => (odd(&value), None, Vec::new()),
         },
     };
-    (Raw { reply, instance_us, unit_us: 1 }, others)
+    (RawReply { reply, instance_us, unit_us: 1 }, others)
 }
 
 /// What no script of ours says.
@@ -72,7 +72,7 @@ fn odd(value: &Value) -> Reply {
     Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))))
 }
 
-fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize>)> {
+fn extended_many(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize>)> {
     let Value::Array(items) = value else { return None };
     match (bytes(items.first()?)?, items.get(1..)?) {
         (b"renewed", [Value::Int(us), places @ ..]) => {
@@ -92,7 +92,7 @@ fn renewed(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize
 }
 
 /// What a look at all keys of `claims` shows of each; `None` if it is no answer to that.
-pub(crate) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Option<Vec<Sight>> {
+pub(crate) fn classify_key_check(claims: &[Arc<Claim>], value: Option<&Value>) -> Option<Vec<KeyState>> {
     let Some(Value::Array(values)) = value else { return None };
     let keys: usize = claims.iter().map(|claim| claim.resources.len()).sum();
     let are_strings = values.iter().all(|value| *value == Value::Nil || bytes(value).is_some());
@@ -100,14 +100,14 @@ pub(crate) fn classify_look(claims: &[Arc<Claim>], value: Option<&Value>) -> Opt
         return None;
     }
     let mut values = values.iter();
-    let sight = |claim: &Arc<Claim>| {
+    let state = |claim: &Arc<Claim>| {
         let mut of_claim = values.by_ref().take(claim.resources.len()).map(bytes).collect::<Vec<_>>().into_iter();
         match of_claim.find(|value| *value != Some(claim.value.as_bytes())) {
-            None => Sight::Own,
-            Some(other) => Sight::Gone(other.map(kept)),
+            None => KeyState::Own,
+            Some(other) => KeyState::NotOwn(other.map(kept)),
         }
     };
-    Some(claims.iter().map(sight).collect())
+    Some(claims.iter().map(state).collect())
 }
 
 fn parse(request: &Request, value: &Value) -> Option<Reply> {
@@ -120,7 +120,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
         (Request::Acquire(_), value) if keys == 1 && bytes(value) == Some(b"granted") => Some(Reply::Granted),
         (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
             (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
-            (Request::Extend(_) | Request::Enter(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
+            (Request::Extend(_) | Request::Reenter(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
             (_, b"not admitted", [Value::Int(left_ms)]) => {
                 Some(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
             }
@@ -129,7 +129,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
                 Some(Reply::Unknown(Cause::ClockBehind { clock_s, token_s }))
             }
             (_, b"refused", details) => refused(details, keys),
-            (Request::Acquire(_) | Request::Enter(_), b"stale", [stored]) => {
+            (Request::Acquire(_) | Request::Reenter(_), b"stale", [stored]) => {
                 Some(Reply::Stale { stored: FencingToken::from_wire(bytes(stored)?)? })
             }
             _ => None,
@@ -147,7 +147,8 @@ fn clock_of_grant(request: &Request, value: &Value) -> Option<(u64, u64)> {
             let ttl_ms = u64::try_from(claim.ttl.as_millis()).ok()?;
             Some((told(*expires_ms)?.checked_sub(ttl_ms)?.checked_mul(1_000)?, 1_000))
         }
-        (Request::Acquire(_) | Request::Extend(_) | Request::Enter(_), Value::Array(items)) => match items.as_slice() {
+        (Request::Acquire(_) | Request::Extend(_) | Request::Reenter(_), Value::Array(items)) => match items.as_slice()
+        {
             [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => told(*us).map(|us| (us, 1)),
             _ => None,
         },

@@ -11,11 +11,11 @@ use crate::instance::Claim;
 fn requests(resources: usize) -> [Request; 5] {
     let names: Vec<String> = (0..resources).map(|index| index.to_string()).collect();
     let claim = Arc::new(Claim::sample(7, &names));
-    let kinds = [Request::Acquire, Request::Extend, Request::Release, Request::Enter, Request::GiveBack];
+    let kinds = [Request::Acquire, Request::Extend, Request::Release, Request::Reenter, Request::GiveBack];
     kinds.map(|kind| kind(Arc::clone(&claim)))
 }
 
-fn replies(raws: Vec<Raw>) -> Vec<Reply> {
+fn replies(raws: Vec<RawReply>) -> Vec<Reply> {
     raws.into_iter().map(|raw| raw.reply).collect()
 }
 
@@ -150,7 +150,7 @@ proptest! {
         };
         let limit = i64::try_from(count).unwrap();
         let all_fit = |places: &[Value]| places.iter().all(|place| matches!(place, Value::Int(place) if (1..=limit).contains(place)));
-        let (raw, others) = classify_renewal(count, Ok(value.clone()));
+        let (raw, others) = classify_extend_many(count, Ok(value.clone()));
         prop_assert_eq!(raw.reply == Reply::Granted, places.is_some_and(all_fit), "{:?}", value);
         prop_assert!(raw.reply == Reply::Granted || (others.is_empty() && raw.instance_us.is_none()));
         prop_assert!(others.iter().all(|place| *place < count));
@@ -168,7 +168,7 @@ proptest! {
             Value::Array(values) if values.len() == keys && values.iter().all(text) => Some(values),
             _ => None,
         };
-        let sights = classify_look(&claims, Some(&value));
+        let sights = classify_key_check(&claims, Some(&value));
         prop_assert_eq!(sights.is_some(), answer.is_some(), "{:?}", value);
         let mut values = answer.into_iter().flatten();
         for (claim, sight) in claims.iter().zip(sights.into_iter().flatten()) {
@@ -176,7 +176,7 @@ proptest! {
             let other = values.by_ref().take(claim.resources.len()).fold(None, |first, value| {
                 first.or_else(|| (!is_text(value, own)).then(|| bytes(value).map(<[u8]>::to_vec)))
             });
-            prop_assert_eq!(sight, other.map_or(Sight::Own, Sight::Gone));
+            prop_assert_eq!(sight, other.map_or(KeyState::Own, KeyState::NotOwn));
         }
     }
 
@@ -192,9 +192,9 @@ proptest! {
         }
         let value = Parser::new().parse_value(wire.as_bytes());
         for result in [value.clone(), value.and_then(Value::extract_error)] {
-            let (raw, others) = classify_renewal(3, result.clone());
+            let (raw, others) = classify_extend_many(3, result.clone());
             prop_assert!(is_no_vote(&raw.reply) && others.is_empty());
-            prop_assert_eq!(classify_look(&[], result.ok().as_ref()), None);
+            prop_assert_eq!(classify_key_check(&[], result.ok().as_ref()), None);
         }
     }
 }
@@ -238,9 +238,9 @@ fn a_short_grant_of_one_resource_tells_the_clock_by_the_expiry() {
     let wire = |wire: &str| classify(acquire, Ok(redis::parse_redis_value(wire.as_bytes()).unwrap()));
     let ttl_ms = i64::try_from(acquire.claim().ttl.as_millis()).unwrap();
     let grant = wire(&format!(":{}\r\n", 1_700_000_000_123 + ttl_ms));
-    assert_eq!(grant, Raw { reply: Reply::Granted, instance_us: Some(1_700_000_000_123_000), unit_us: 1_000 });
+    assert_eq!(grant, RawReply { reply: Reply::Granted, instance_us: Some(1_700_000_000_123_000), unit_us: 1_000 });
     let off = wire("$7\r\ngranted\r\n");
-    assert_eq!(off, Raw { reply: Reply::Granted, instance_us: None, unit_us: 1 });
+    assert_eq!(off, RawReply { reply: Reply::Granted, instance_us: None, unit_us: 1 });
     for none in [":0\r\n", ":1\r\n", ":-2\r\n", ":99999999999\r\n"] {
         assert!(matches!(wire(none).reply, Reply::Unknown(Cause::OddReply(_))), "{none}");
     }

@@ -5,9 +5,9 @@
 -- empty if it gave no identity. Gives one of
 --   {'granted', clock in us}
 --   {'not admitted', ms left}   see admission.lua
---   {'refused', ..}             see refused.lua
+--   {'refused', ..}             see refusal.lua
 --   {'stale', stored token}     the largest
---   {'ahead', clock in us}      see ahead.lua
+--   {'ahead', clock in us}      see token_limit.lua
 local function acquire(first, count, value, ttl, token, retention, holder)
   if left ~= 0 then
     return {'not admitted', left} -- P14
@@ -20,33 +20,33 @@ local function acquire(first, count, value, ttl, token, retention, holder)
 
   for i = 0, count - 1 do
     local key = KEYS[first + i]
-    local other = claim(key, value, ttl)
+    local other = set_if_free(key, value, ttl)
     if not other then
       taken[#taken + 1] = key
     elseif other == value then
-      prolong(key, ttl) -- P12: the round's own key counts as free; a repeat with a larger token must pass
+      extend_ttl(key, ttl) -- P12: the round's own key counts as free; a repeat with a larger token must pass
     elseif holder ~= '' and type(other) == 'string' and string.sub(other, 1, #holder) == holder then
       -- P23: the same holder comes back, perhaps in another process, and goes on under the new value.
       formers = formers or {}
       formers[key] = other
     else
-      take_back(taken)
-      return refused(first, count, i, other)
+      roll_back(taken)
+      return refusal(first, count, i, other)
     end
   end
 
   for i = 0, count - 1 do
     -- P12: only a larger token. As text: numbers are doubles here and lose the low digits (P13).
     local stored = redis.call('SET', KEYS[fence + i], token, 'PX', retention, 'GET')
-    if stored and stored >= token and counts(stored, now_ms) then
+    if stored and stored >= token and is_valid_token(stored, now_ms) then
       redis.call('SET', KEYS[fence + i], stored, 'PX', retention)
       for j = i + 1, count - 1 do
         local later = redis.call('GET', KEYS[fence + j])
-        if later and later > stored and counts(later, now_ms) then
+        if later and later > stored and is_valid_token(later, now_ms) then
           stored = later
         end
       end
-      take_back(taken)
+      roll_back(taken)
       return {'stale', stored}
     end
   end

@@ -3,7 +3,7 @@
 -- else is put back and left to acquire.lua. `expires` is empty where it must be asked for: that tells
 -- the clock, and is cheaper than to ask for the time.
 local function acquire_one(key, fence, value, ttl, token, retention, expires)
-  if claim(key, value, ttl) then
+  if set_if_free(key, value, ttl) then
     return false
   end
   expires = expires or redis.call('PEXPIRETIME', key)

@@ -5,28 +5,28 @@
 --
 -- KEYS  for each request its lock keys and then its fence keys
 -- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4, 5 the usual ttl and retention;
---       6 a letter for each other request; for each of the first releases: value, closed; for each other
---       request: value, token, and if its letter is no `a`: closed, number of resources, ttl,
+--       6 a letter for each other request; for each of the first releases: value, tombstone; for each other
+--       request: value, token, and if its letter is no `a`: tombstone, number of resources, ttl,
 --       retention, holder
 --
 -- a, A acquire; E extend; N enter; R release, S that of a round that was resent; U, V give back, likewise
 local first, usual_ttl, usual_retention, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local replies, key, arg = {}, 1, 7
 
-local asked, own = {}, {}
+local lock_keys, own = {}, {}
 for i = 1, first do
-  asked[i] = KEYS[2 * i - 1]
+  lock_keys[i] = KEYS[2 * i - 1]
 end
-local found = first > 0 and redis.pcall('MGET', unpack(asked))
+local found = first > 0 and redis.pcall('MGET', unpack(lock_keys))
 for i = 1, first do
-  local value, closed = ARGV[arg], ARGV[arg + 1]
+  local value, tombstone = ARGV[arg], ARGV[arg + 1]
   if found.err then
-    replies[i] = release(key, 1, value, closed, usual_retention, false, nil) -- MGET is denied
+    replies[i] = release(key, 1, value, tombstone, usual_retention, false, nil) -- MGET is denied
   elseif found[i] == value then
     own[#own + 1] = KEYS[key]
     replies[i] = 1
   else
-    mark(KEYS[key + 1], closed, usual_retention)
+    set_tombstone(KEYS[key + 1], tombstone, usual_retention)
     replies[i] = 0
   end
   key, arg = key + 2, arg + 2
@@ -47,20 +47,20 @@ for i = 1, #letters do
     end
     key, arg = key + 2, arg + 2
   else
-    local closed, count, ttl = ARGV[arg + 2], tonumber(ARGV[arg + 3]), ARGV[arg + 4]
+    local tombstone, count, ttl = ARGV[arg + 2], tonumber(ARGV[arg + 3]), ARGV[arg + 4]
     local retention, holder = ARGV[arg + 5], ARGV[arg + 6]
     if letter == 'A' then
       reply = acquire(key, count, value, ttl, token, retention, holder)
     elseif letter == 'E' then
-      reply = extend(key, count, value, ttl, token, closed, retention)
+      reply = extend(key, count, value, ttl, token, tombstone, retention)
     elseif letter == 'N' then
-      reply = enter(key, count, value, ttl, token, closed, retention)
+      reply = reenter(key, count, value, ttl, token, tombstone, retention)
     else
-      local resent, line = letter == 'S' or letter == 'V', nil
+      local resent, taken_over = letter == 'S' or letter == 'V', nil
       if holder ~= '' then
-        line = (letter == 'U' or letter == 'V') and 'give back' or 'forget'
+        taken_over = (letter == 'U' or letter == 'V') and 'give back' or 'forget'
       end
-      reply = release(key, count, value, closed, retention, resent, line)
+      reply = release(key, count, value, tombstone, retention, resent, taken_over)
     end
     key, arg = key + 2 * count, arg + 7
   end

@@ -7,27 +7,27 @@ use super::Scripts;
 pub(crate) enum ScriptKind {
     Acquire,
     Extend,
-    Enter,
+    Reenter,
     Release,
-    Leave,
+    ReleaseHolder,
     Batch,
-    Renew,
-    Admit,
+    ExtendMany,
+    WriteRecord,
 }
 
 impl Scripts {
     /// Every script with its text and the hash by which it is called.
     pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 8] {
-        let Self { acquire, extend, enter, release, leave, batch, renew, admit } = self;
+        let Self { acquire, extend, reenter, release, release_holder, batch, extend_many, write_record } = self;
         [
             (ScriptKind::Acquire, acquire),
             (ScriptKind::Extend, extend),
-            (ScriptKind::Enter, enter),
+            (ScriptKind::Reenter, reenter),
             (ScriptKind::Release, release),
-            (ScriptKind::Leave, leave),
+            (ScriptKind::ReleaseHolder, release_holder),
             (ScriptKind::Batch, batch),
-            (ScriptKind::Renew, renew),
-            (ScriptKind::Admit, admit),
+            (ScriptKind::ExtendMany, extend_many),
+            (ScriptKind::WriteRecord, write_record),
         ]
         .map(|(script, text)| (script, &*text.text, &*text.hash))
     }

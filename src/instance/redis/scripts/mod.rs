@@ -12,50 +12,50 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, Script};
 
 use crate::instance::{Claim, Request};
-use crate::protocol::{Identity, Named, Origin, START_UNCERTAINTY_MS};
+use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
 use crate::resource::ADMISSION_KEY;
 
-const AHEAD: &str = include_str!("ahead.lua");
+const TOKEN_LIMIT: &str = include_str!("token_limit.lua");
 const ADMISSION: &str = include_str!("admission.lua");
-const ADMIT: &str = include_str!("admit.lua");
+const WRITE_RECORD: &str = include_str!("write_record.lua");
 const CLOCK: &str = include_str!("clock.lua");
-const CLAIM: &str = include_str!("claim.lua");
-const CLAIM_6_2: &str = include_str!("claim_6_2.lua");
-const PROLONG: &str = include_str!("prolong.lua");
-const PROLONG_6_2: &str = include_str!("prolong_6_2.lua");
-const REFUSED: &str = include_str!("refused.lua");
-const FORMER: &str = include_str!("former.lua");
+const SET_IF_FREE: &str = include_str!("set_if_free.lua");
+const SET_IF_FREE_6_2: &str = include_str!("set_if_free_6_2.lua");
+const EXTEND_TTL: &str = include_str!("extend_ttl.lua");
+const EXTEND_TTL_6_2: &str = include_str!("extend_ttl_6_2.lua");
+const REFUSAL: &str = include_str!("refusal.lua");
+const FORMER_VALUES: &str = include_str!("former_values.lua");
 const TAKE_OVER: &str = include_str!("take_over.lua");
-const TAKE_BACK: &str = include_str!("take_back.lua");
+const ROLL_BACK: &str = include_str!("roll_back.lua");
 const ACQUIRE: &str = include_str!("acquire.lua");
 const EXTEND: &str = include_str!("extend.lua");
-const ENTER: &str = include_str!("enter.lua");
-const MARK: &str = include_str!("mark.lua");
+const REENTER: &str = include_str!("reenter.lua");
+const TOMBSTONE: &str = include_str!("tombstone.lua");
 const RELEASE: &str = include_str!("release.lua");
 
 const ACQUIRE_ONE: &str = include_str!("acquire_one.lua");
 const ACQUIRE_ALONE: &str = include_str!("acquire_alone.lua");
 const RELEASE_ALONE: &str = include_str!("release_alone.lua");
-const RENEW: &str = include_str!("renew.lua");
+const EXTEND_MANY: &str = include_str!("extend_many.lua");
 const BATCH: &str = include_str!("batch.lua");
 
 const CALL_ACQUIRE: &str = "return acquire(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
 const CALL_EXTEND: &str = "return extend(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
-const CALL_ENTER: &str = "return enter(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
+const CALL_REENTER: &str = "return reenter(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
 const CALL_RELEASE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], nil)";
-const CALL_LEAVE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[4])";
+const CALL_RELEASE_HOLDER: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[4])";
 
 /// The scripts for one generation of servers.
 pub(crate) struct Scripts {
     acquire: Text,
     extend: Text,
-    enter: Text,
+    reenter: Text,
     release: Text,
     /// The release of a holder's round.
-    leave: Text,
+    release_holder: Text,
     batch: Text,
-    renew: Text,
-    admit: Text,
+    extend_many: Text,
+    write_record: Text,
 }
 
 /// A script and the hash by which it is called.
@@ -74,107 +74,108 @@ impl Text {
 
 impl Scripts {
     /// `alone` are the short ways of an acquire and of a release that are alone in their command.
-    fn with([claim, prolong]: [&str; 2], alone: [&[&str]; 2]) -> Self {
+    fn with([set_if_free, extend_ttl]: [&str; 2], alone: [&[&str]; 2]) -> Self {
         let [acquire_alone, release_alone] = alone.map(<[&str]>::concat);
         Self {
             acquire: Text::of(&[
                 ADMISSION,
-                AHEAD,
-                claim,
+                TOKEN_LIMIT,
+                set_if_free,
                 &acquire_alone,
                 CLOCK,
-                prolong,
-                REFUSED,
-                FORMER,
+                extend_ttl,
+                REFUSAL,
+                FORMER_VALUES,
                 TAKE_OVER,
-                TAKE_BACK,
+                ROLL_BACK,
                 ACQUIRE,
                 CALL_ACQUIRE,
             ]),
-            extend: Text::of(&[ADMISSION, CLOCK, AHEAD, prolong, REFUSED, EXTEND, CALL_EXTEND]),
-            enter: Text::of(&[ADMISSION, CLOCK, AHEAD, prolong, REFUSED, EXTEND, ENTER, CALL_ENTER]),
-            release: Text::of(&[&release_alone, AHEAD, MARK, RELEASE, CALL_RELEASE]),
-            leave: Text::of(&[AHEAD, MARK, FORMER, RELEASE, CALL_LEAVE]),
+            extend: Text::of(&[ADMISSION, CLOCK, TOKEN_LIMIT, extend_ttl, REFUSAL, EXTEND, CALL_EXTEND]),
+            reenter: Text::of(&[ADMISSION, CLOCK, TOKEN_LIMIT, extend_ttl, REFUSAL, EXTEND, REENTER, CALL_REENTER]),
+            release: Text::of(&[&release_alone, TOKEN_LIMIT, TOMBSTONE, RELEASE, CALL_RELEASE]),
+            release_holder: Text::of(&[TOKEN_LIMIT, TOMBSTONE, FORMER_VALUES, RELEASE, CALL_RELEASE_HOLDER]),
             batch: Text::of(&[
                 ADMISSION,
                 CLOCK,
-                AHEAD,
-                claim,
+                TOKEN_LIMIT,
+                set_if_free,
                 ACQUIRE_ONE,
-                prolong,
-                REFUSED,
-                FORMER,
+                extend_ttl,
+                REFUSAL,
+                FORMER_VALUES,
                 TAKE_OVER,
-                TAKE_BACK,
+                ROLL_BACK,
                 ACQUIRE,
                 EXTEND,
-                ENTER,
-                MARK,
+                REENTER,
+                TOMBSTONE,
                 RELEASE,
                 BATCH,
             ]),
-            renew: Text::of(&[ADMISSION, CLOCK, prolong, RENEW]),
-            admit: Text::of(&[ADMIT]),
+            extend_many: Text::of(&[ADMISSION, CLOCK, extend_ttl, EXTEND_MANY]),
+            write_record: Text::of(&[WRITE_RECORD]),
         }
     }
 
     /// The scripts for a server, given the version of Redis that it is compatible with.
     pub(crate) fn for_version(major: u32) -> &'static Self {
-        static SINCE_7: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::with([CLAIM, PROLONG], [&[ACQUIRE_ONE, ACQUIRE_ALONE], &[RELEASE_ALONE]]));
+        static SINCE_7: LazyLock<Scripts> = LazyLock::new(|| {
+            Scripts::with([SET_IF_FREE, EXTEND_TTL], [&[ACQUIRE_ONE, ACQUIRE_ALONE], &[RELEASE_ALONE]])
+        });
         static SINCE_6_2: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::with([CLAIM_6_2, PROLONG_6_2], [&[], &[RELEASE_ALONE]]));
+            LazyLock::new(|| Scripts::with([SET_IF_FREE_6_2, EXTEND_TTL_6_2], [&[], &[RELEASE_ALONE]]));
         if major >= 7 { &SINCE_7 } else { &SINCE_6_2 }
     }
 
     /// The scripts without their shortcuts, to be compared with those that have them.
     #[cfg(feature = "testing")]
     pub(crate) fn without_shortcuts() -> &'static Self {
-        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([CLAIM, PROLONG], [&[], &[]]));
+        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([SET_IF_FREE, EXTEND_TTL], [&[], &[]]));
         &PLAIN
     }
 
     /// Loads every script: on each new connection, and again when an instance lost its scripts.
     pub(crate) fn load(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
-        let Self { acquire, extend, enter, release, leave, batch, renew, admit } = self;
-        for script in [acquire, extend, enter, release, leave, batch, renew, admit] {
+        let Self { acquire, extend, reenter, release, release_holder, batch, extend_many, write_record } = self;
+        for script in [acquire, extend, reenter, release, release_holder, batch, extend_many, write_record] {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.text).ignore();
         }
         pipeline
     }
 
     /// The one command that carries out `request` on an instance with this record.
-    pub(crate) fn command(&self, request: &Request, named: Option<&Named>) -> Cmd {
+    pub(crate) fn command(&self, request: &Request, attached: Option<&AttachedRecord>) -> Cmd {
         let claim = request.claim();
         let script = match request {
             Request::Acquire(_) => &self.acquire,
             Request::Extend(_) => &self.extend,
-            Request::Enter(_) => &self.enter,
+            Request::Reenter(_) => &self.reenter,
             Request::Release(claim) if claim.value.holder_prefix().is_empty() => &self.release,
-            Request::Release(_) | Request::GiveBack(_) => &self.leave,
+            Request::Release(_) | Request::GiveBack(_) => &self.release_holder,
         };
         let mut command = Cmd::with_capacity(10 + 2 * claim.resources.len(), 512);
         command.arg("EVALSHA").arg(&script.hash).arg(2 * claim.resources.len());
         add_keys(&mut command, claim);
         let (value, retention) = (claim.value.as_bytes(), millis(claim.fence_retention));
         let token = &claim.token.wire_digits()[..];
-        let closed = &claim.token.closed().wire_digits()[..];
+        let tombstone = &claim.token.tombstone().wire_digits()[..];
         match request {
             Request::Acquire(_) => {
-                add_record(&mut command, named, named.is_some_and(|named| named.has_served));
+                add_record(&mut command, attached, attached.is_some_and(|attached| attached.quarantine_over));
                 command.arg(value).arg(millis(claim.ttl)).arg(token).arg(retention);
                 command.arg(claim.value.holder_prefix())
             }
-            Request::Extend(_) | Request::Enter(_) => {
-                add_record(&mut command, named, false);
-                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(closed).arg(retention)
+            Request::Extend(_) | Request::Reenter(_) => {
+                add_record(&mut command, attached, false);
+                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(tombstone).arg(retention)
             }
             Request::Release(_) if claim.value.holder_prefix().is_empty() => {
-                command.arg(value).arg(closed).arg(retention)
+                command.arg(value).arg(tombstone).arg(retention)
             }
-            Request::Release(_) => command.arg(value).arg(closed).arg(retention).arg("forget"),
-            Request::GiveBack(_) => command.arg(value).arg(closed).arg(retention).arg("give back"),
+            Request::Release(_) => command.arg(value).arg(tombstone).arg(retention).arg("forget"),
+            Request::GiveBack(_) => command.arg(value).arg(tombstone).arg(retention).arg("give back"),
         };
         if matches!(request, Request::Release(_) | Request::GiveBack(_)) && claim.resent {
             command.arg("resent");
@@ -184,7 +185,7 @@ impl Scripts {
 
     /// The one command that carries out all `requests`, in their order, the first `releases` of them all
     /// together: see [`releases_first`].
-    pub(crate) fn batch(&self, requests: &[&Request], releases: usize, named: Option<&Named>) -> Cmd {
+    pub(crate) fn batch(&self, requests: &[&Request], releases: usize, attached: Option<&AttachedRecord>) -> Cmd {
         let (first, others) = requests.split_at(releases.min(requests.len()));
         let claims = || requests.iter().map(|request| request.claim());
         let acquired = others.iter().find(|request| matches!(request, Request::Acquire(_)));
@@ -196,16 +197,19 @@ impl Scripts {
         let mut command = Cmd::with_capacity(9 + keys + 2 * requests.len(), 256 * requests.len());
         command.arg("EVALSHA").arg(&self.batch.hash).arg(keys);
         claims().for_each(|claim| add_keys(&mut command, claim));
-        add_record(&mut command, named, false);
+        add_record(&mut command, attached, false);
         command.arg(first.len()).arg(millis(ttl)).arg(millis(retention)).arg(&letters);
         for release in first {
-            command.arg(release.claim().value.as_bytes()).arg(&release.claim().token.closed().wire_digits()[..]);
+            command.arg(release.claim().value.as_bytes()).arg(&release.claim().token.tombstone().wire_digits()[..]);
         }
         for (request, letter) in others.iter().zip(letters.chars()) {
             let claim = request.claim();
             command.arg(claim.value.as_bytes()).arg(&claim.token.wire_digits()[..]);
             if letter != USUAL_ACQUIRE {
-                command.arg(&claim.token.closed().wire_digits()[..]).arg(claim.resources.len()).arg(millis(claim.ttl));
+                command
+                    .arg(&claim.token.tombstone().wire_digits()[..])
+                    .arg(claim.resources.len())
+                    .arg(millis(claim.ttl));
                 command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
             }
         }
@@ -214,14 +218,14 @@ impl Scripts {
 
     /// The one command that renews leases with one resource each, for the longest of their ttls: should
     /// they differ, no key ends before its own lease (P9), and none lives for more than `max_ttl`.
-    pub(crate) fn renew(&self, claims: &[Arc<Claim>], named: Option<&Named>) -> Cmd {
+    pub(crate) fn extend_many(&self, claims: &[Arc<Claim>], attached: Option<&AttachedRecord>) -> Cmd {
         let longest = claims.iter().map(|claim| claim.ttl).max().unwrap_or_default();
         let mut command = Cmd::with_capacity(6 + 2 * claims.len(), 256 + 160 * claims.len());
-        command.arg("EVALSHA").arg(&self.renew.hash).arg(claims.len());
+        command.arg("EVALSHA").arg(&self.extend_many.hash).arg(claims.len());
         for key in claims.iter().filter_map(|claim| claim.resources.lock_keys().next()) {
             command.arg(key);
         }
-        add_record(&mut command, named, false);
+        add_record(&mut command, attached, false);
         command.arg(millis(longest));
         for claim in claims {
             command.arg(claim.value.as_bytes());
@@ -231,16 +235,16 @@ impl Scripts {
 
     /// The command that writes an admission record if `found` is still there (P15): from when on the
     /// process may vote, how the record comes to be, and the least order of it.
-    pub(crate) fn admit(
+    pub(crate) fn write_record(
         &self,
         found: &[u8],
-        identity: &Identity,
+        identity: &ProcessIdentity,
         max_ttl: Duration,
-        step: (Option<u64>, Origin, u64),
+        step: (Option<u64>, RecordOrigin, u64),
     ) -> Cmd {
         let (vote_from_ms, origin, least_order) = step;
         let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(&self.admit.hash).arg(1).arg(ADMISSION_KEY);
+        command.arg("EVALSHA").arg(&self.write_record.hash).arg(1).arg(ADMISSION_KEY);
         command.arg(found).arg(identity.as_str()).arg(millis(max_ttl)).arg(origin.word());
         command.arg(vote_from_ms.map(|ms| ms.to_string()).unwrap_or_default());
         command.arg(START_UNCERTAINTY_MS).arg(least_order);
@@ -250,10 +254,10 @@ impl Scripts {
 
 /// The record and its instant. A single acquire leaves the instant out once it has surely come; what
 /// prolongs or repairs keys, or does several things at once, has the instance look at its clock (P10).
-fn add_record(command: &mut Cmd, named: Option<&Named>, instant_has_come: bool) {
-    match named {
-        Some(named) if instant_has_come => command.arg(named.wire()).arg(""),
-        Some(named) => command.arg(named.wire()).arg(named.record.vote_from_ms),
+fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>, instant_has_come: bool) {
+    match attached {
+        Some(attached) if instant_has_come => command.arg(attached.wire()).arg(""),
+        Some(attached) => command.arg(attached.wire()).arg(attached.record.vote_from_ms),
         None => command.arg("").arg(""),
     };
 }
@@ -271,7 +275,7 @@ fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> 
             if is_usual { USUAL_ACQUIRE } else { 'A' }
         }
         Request::Extend(_) => 'E',
-        Request::Enter(_) => 'N',
+        Request::Reenter(_) => 'N',
         Request::Release(claim) if claim.resent => 'S',
         Request::Release(_) => 'R',
         Request::GiveBack(claim) if claim.resent => 'V',
@@ -368,7 +372,7 @@ mod tests {
         let with_ttl = |round: u128, seconds: u64| {
             Arc::new(Claim { ttl: Duration::from_secs(seconds), ..Claim::clone(&claim(round, &["a"], true)) })
         };
-        let command = Scripts::for_version(7).renew(&[with_ttl(1, 2), with_ttl(2, 3), with_ttl(3, 1)], None);
+        let command = Scripts::for_version(7).extend_many(&[with_ttl(1, 2), with_ttl(2, 3), with_ttl(3, 1)], None);
         let parts: Vec<_> = command.args_iter().collect();
         // The name, the script, how many keys, these; the record and its instant; then the ttl.
         assert!(matches!(parts.get(3 + 3 + 2), Some(redis::Arg::Simple(b"3000"))));

@@ -1,16 +1,16 @@
 -- Deletes the round's own keys on this instance, and nobody else's (P7).
 --
--- Keys and units as in acquire.lua; `closed` see mark.lua; `resent` is true if the acquire was
--- repeated or an extend was ever sent. For the round of a holder, `line` says what becomes of that
+-- Keys and units as in acquire.lua; `tombstone` see tombstone.lua; `resent` is true if the acquire was
+-- repeated or an extend was ever sent. For the round of a holder, `taken_over` says what becomes of that
 -- which it took over: `forget` it, for the round was won, or `give back` (P23); else it is nil.
 -- Gives how many keys were deleted or given back.
-local function release(first, count, value, closed, retention, resent, line)
+local function release(first, count, value, tombstone, retention, resent, taken_over)
   local released = 0
 
   for i = 0, count - 1 do
     local key, own = KEYS[first + i], nil
-    if line then
-      own = leave_line(key, key, value, line == 'forget')
+    if taken_over then
+      own = leave_chain(key, key, value, taken_over == 'forget')
     else
       own = redis.pcall('GET', key) == value
       if own then
@@ -22,7 +22,7 @@ local function release(first, count, value, closed, retention, resent, line)
     end
     -- P6: where the key was found, the acquire is behind it; only a repeat or an extend may still come.
     if resent or not own then
-      mark(KEYS[first + count + i], closed, retention)
+      set_tombstone(KEYS[first + count + i], tombstone, retention)
     end
   end
 

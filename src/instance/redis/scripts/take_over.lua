@@ -2,11 +2,11 @@
 -- as it would have lived (P23). The key ends no sooner than it would have: what it stood for may
 -- still be valid. What never ends is kept for a ttl.
 local function take_over(key, value, ttl, former)
-  leave_line(behind(key, former), key, value, false) -- an earlier copy that was taken over since
+  leave_chain(former_key(key, former), key, value, false) -- an earlier copy that was taken over since
   local left = redis.call('PTTL', key)
   if left < 0 then
     left = tonumber(ttl)
   end
-  redis.call('SET', behind(key, value), former, 'PX', math.max(left, 1))
+  redis.call('SET', former_key(key, value), former, 'PX', math.max(left, 1))
   redis.call('SET', key, value, 'PX', math.max(left, ttl))
 end

@@ -10,7 +10,9 @@ use crate::instance::memory::scripts::run;
 use crate::instance::memory::store::Store;
 use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::instance::{Claim, Request};
-use crate::protocol::{Cause, FencingToken, Identity, Instant, Named, Origin, Record, Reply, Value};
+use crate::protocol::{
+    AdmissionRecord, AttachedRecord, Cause, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, Value,
+};
 use crate::resource::Resources;
 
 /// Words of a command.
@@ -30,13 +32,15 @@ impl Call<'_> {
         match script {
             ScriptKind::Acquire => self.acquire(store),
             ScriptKind::Extend => self.extend(store, Request::Extend),
-            ScriptKind::Enter => self.extend(store, Request::Enter),
+            ScriptKind::Reenter => self.extend(store, Request::Reenter),
             ScriptKind::Release => self.release(store, Request::Release, 3),
-            ScriptKind::Leave if *self.args.get(3)? == b"give back" => self.release(store, Request::GiveBack, 4),
-            ScriptKind::Leave => self.release(store, Request::Release, 4),
+            ScriptKind::ReleaseHolder if *self.args.get(3)? == b"give back" => {
+                self.release(store, Request::GiveBack, 4)
+            }
+            ScriptKind::ReleaseHolder => self.release(store, Request::Release, 4),
             ScriptKind::Batch => self.batch(store),
-            ScriptKind::Renew => self.renew(store),
-            ScriptKind::Admit => self.admit(store),
+            ScriptKind::ExtendMany => self.extend_many(store),
+            ScriptKind::WriteRecord => self.write_record(store),
         }
     }
 
@@ -44,13 +48,13 @@ impl Call<'_> {
         let [_, instant, value, ttl, token, retention, _holder] = self.args else { return None };
         let claim = claim(self.keys, value, token, ttl, retention)?;
         let is_short = instant.is_empty() && self.keys.len() == 2;
-        Some(self.answer_to(store, Request::Acquire(claim), self.named()?.as_ref(), is_short))
+        Some(self.answer_to(store, Request::Acquire(claim), self.attached()?.as_ref(), is_short))
     }
 
     fn extend(&self, store: &mut Store, kind: fn(Arc<Claim>) -> Request) -> Option<Answer> {
         let [_, _, value, ttl, token, _closed, retention] = self.args else { return None };
         let claim = claim(self.keys, value, token, ttl, retention)?;
-        Some(self.answer_to(store, kind(claim), self.named()?.as_ref(), false))
+        Some(self.answer_to(store, kind(claim), self.attached()?.as_ref(), false))
     }
 
     /// What comes at `resent` says, by being there, that the acquire was sent more than once.
@@ -64,7 +68,7 @@ impl Call<'_> {
     /// As `batch.lua`.
     fn batch(&self, store: &mut Store) -> Option<Answer> {
         let [_, _, first, usual_ttl, usual_retention, letters, rest @ ..] = self.args else { return None };
-        let named = self.named()?;
+        let attached = self.attached()?;
         let (mut keys, mut rest, mut answers) = (self.keys, rest, Vec::new());
         for _ in 0..number(first)? {
             let [value, closed, ..] = rest else { return None };
@@ -83,18 +87,18 @@ impl Call<'_> {
             let mut claim = Claim::clone(&*claim(now, value, token, ttl, retention)?);
             claim.resent = matches!(letter, b'S' | b'V');
             let request = request(*letter, Arc::new(claim))?;
-            answers.push(self.answer_to(store, request, named.as_ref(), *letter == b'a'));
+            answers.push(self.answer_to(store, request, attached.as_ref(), *letter == b'a'));
             (keys, rest) = (later, rest.get(words..)?);
         }
         Some(Answer::List(answers))
     }
 
-    /// As `renew.lua`.
-    fn renew(&self, store: &mut Store) -> Option<Answer> {
+    /// As `extend_many.lua`.
+    fn extend_many(&self, store: &mut Store) -> Option<Answer> {
         let [_, _, ttl, values @ ..] = self.args else { return None };
         let ttl = millis(ttl)?;
         let leases = self.keys.iter().zip(values).map(|(key, value)| (*key, *value, ttl));
-        Some(match bulk::renew(store, leases, self.named()?.as_ref(), (self.now(), self.wall_us)) {
+        Some(match bulk::extend_many(store, leases, self.attached()?.as_ref(), (self.now(), self.wall_us)) {
             Ok(others) => {
                 let head = [Answer::bytes("renewed"), Answer::number(self.wall_us)];
                 let others = others.into_iter().map(|place| Answer::number(place as u64 + 1));
@@ -104,39 +108,45 @@ impl Call<'_> {
         })
     }
 
-    /// As `admit.lua`.
-    fn admit(&self, store: &mut Store) -> Option<Answer> {
+    /// As `write_record.lua`.
+    fn write_record(&self, store: &mut Store) -> Option<Answer> {
         let [found, identity, max_ttl, origin, vote_from, _, least_order] = self.args else { return None };
         let (run_id, replication_id) = std::str::from_utf8(identity).ok()?.split_once('/')?;
         let new = NewRecord {
             found: found.to_vec(),
-            identity: Identity::new(run_id, replication_id),
+            identity: ProcessIdentity::new(run_id, replication_id),
             max_ttl: millis(max_ttl)?,
             vote_from_ms: if vote_from.is_empty() { None } else { Some(number(vote_from)?) },
-            origin: [Origin::Blank, Origin::Waits, Origin::Opened]
+            origin: [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]
                 .into_iter()
                 .find(|known| known.word().as_bytes() == *origin)?,
             least_order: number(least_order)?,
         };
-        let there = bulk::admit(store, new, self.wall_us);
+        let there = bulk::write_record(store, new, self.wall_us);
         let there = there.map_or(Answer::Nothing, Answer::Bytes);
         Some(Answer::List(vec![there, Answer::number(self.wall_us)]))
     }
 
     /// The record that the call names, if admission is on.
-    fn named(&self) -> Option<Option<Named>> {
+    fn attached(&self) -> Option<Option<AttachedRecord>> {
         let [record, instant, ..] = self.args else { return None };
         if record.is_empty() {
             return Some(None);
         }
-        Some(Some(Named::new(Record::from_wire(record)?, instant.is_empty())))
+        Some(Some(AttachedRecord::new(AdmissionRecord::from_wire(record)?, instant.is_empty())))
     }
 
     /// `is_short` where a usual grant is answered with the end of the lock alone.
-    fn answer_to(&self, store: &mut Store, request: Request, named: Option<&Named>, is_short: bool) -> Answer {
+    fn answer_to(
+        &self,
+        store: &mut Store,
+        request: Request,
+        attached: Option<&AttachedRecord>,
+        is_short: bool,
+    ) -> Answer {
         store.expire(self.now());
         let is_usual = is_short && is_usual(store, request.claim());
-        let reply = run(store, &request, named, (self.now(), self.wall_us));
+        let reply = run(store, &request, attached, (self.now(), self.wall_us));
         let keys = request.claim().resources.len() as u64;
         match (&request, &reply) {
             (Request::Release(_) | Request::GiveBack(_), Reply::Granted) => Answer::number(keys),
@@ -189,7 +199,7 @@ fn request(letter: u8, claim: Arc<Claim>) -> Option<Request> {
     Some(match letter {
         b'a' | b'A' => Request::Acquire(claim),
         b'E' => Request::Extend(claim),
-        b'N' => Request::Enter(claim),
+        b'N' => Request::Reenter(claim),
         b'R' | b'S' => Request::Release(claim),
         b'U' | b'V' => Request::GiveBack(claim),
         _ => return None,

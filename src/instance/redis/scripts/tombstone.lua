@@ -3,14 +3,14 @@
 -- that the lease can have; a larger one of somebody else stays. (pcall: an instance that is full
 -- cannot be marked, and the release goes on.) A token that is ahead of the clock was refused here, and
 -- leaves no mark (P12).
-local function mark(fence, closed, retention)
+local function set_tombstone(fence, tombstone, retention)
   local time = redis.call('TIME')
   local now_ms = math.floor(time[1] * 1000 + time[2] / 1000)
-  if is_ahead(closed, now_ms) then
+  if is_ahead(tombstone, now_ms) then
     return
   end
-  local stored = redis.pcall('SET', fence, closed, 'PX', retention, 'GET')
-  if type(stored) == 'string' and stored > closed and counts(stored, now_ms) then
+  local stored = redis.pcall('SET', fence, tombstone, 'PX', retention, 'GET')
+  if type(stored) == 'string' and stored > tombstone and is_valid_token(stored, now_ms) then
     redis.call('SET', fence, stored, 'PX', retention)
   end
 end

@@ -1,4 +1,4 @@
-//! The bytes to and from an instance: opens the way, and bounds what comes over it.
+//! The bytes to and from an instance: connects, and bounds what comes over it.
 
 use std::io;
 use std::pin::Pin;
@@ -9,41 +9,41 @@ use futures_util::future::select_ok;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 
-use super::address::Place;
+use super::address::Endpoint;
 use super::byte_stream::ByteStream;
-use super::frames::{Frames, TooLong};
+use super::reply_limit::{ReplyLimit, ReplyTooLong};
 
 /// A connection that breaks when the other side says something longer than may be kept.
-pub(super) struct Wire {
-    way: Box<dyn ByteStream>,
-    frames: Frames,
-    too_long: Arc<OnceLock<TooLong>>,
+pub(super) struct ServerStream {
+    inner: Box<dyn ByteStream>,
+    limit: ReplyLimit,
+    too_long: Arc<OnceLock<ReplyTooLong>>,
 }
 
-impl Wire {
+impl ServerStream {
     /// Connects: three round trips at most, with TLS.
-    pub(super) async fn open(place: &Place) -> io::Result<Self> {
-        Ok(Self { way: way(place).await?, frames: Frames::default(), too_long: Arc::default() })
+    pub(super) async fn open(endpoint: &Endpoint) -> io::Result<Self> {
+        Ok(Self { inner: inner(endpoint).await?, limit: ReplyLimit::default(), too_long: Arc::default() })
     }
 
     /// Set when it broke for that reason; the redis crate tells it only to whoever awaits an answer.
-    pub(super) fn too_long(&self) -> Arc<OnceLock<TooLong>> {
+    pub(super) fn too_long(&self) -> Arc<OnceLock<ReplyTooLong>> {
         Arc::clone(&self.too_long)
     }
 }
 
-async fn way(place: &Place) -> io::Result<Box<dyn ByteStream>> {
-    match place {
-        Place::Tcp { host, port, tls } => {
+async fn inner(endpoint: &Endpoint) -> io::Result<Box<dyn ByteStream>> {
+    match endpoint {
+        Endpoint::Tcp { host, port, tls } => {
             let tcp = tcp(host, *port).await?;
             if *tls { secured(host, tcp).await } else { Ok(Box::new(tcp)) }
         }
         #[cfg(feature = "testing")]
-        Place::Dialed(dialer) => dialer.open().await,
+        Endpoint::Dialed(dialer) => dialer.open().await,
         #[cfg(unix)]
-        Place::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
+        Endpoint::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
         #[cfg(not(unix))]
-        Place::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        Endpoint::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -69,27 +69,27 @@ async fn secured(_: &str, _: TcpStream) -> io::Result<Box<dyn ByteStream>> {
     Err(io::ErrorKind::Unsupported.into()) // its address is refused when it is read
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for ServerStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.way).poll_read(cx, buf))?;
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
         let came = buf.filled().get(before..).unwrap_or_default();
         Poll::Ready(
-            self.frames.follow(came).map_err(|too_long| io::Error::other(*self.too_long.get_or_init(|| too_long))),
+            self.limit.follow(came).map_err(|too_long| io::Error::other(*self.too_long.get_or_init(|| too_long))),
         )
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for ServerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.way).poll_write(cx, buf)
+        Pin::new(&mut self.inner).poll_write(cx, buf)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.way).poll_flush(cx)
+        Pin::new(&mut self.inner).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.way).poll_shutdown(cx)
+        Pin::new(&mut self.inner).poll_shutdown(cx)
     }
 }

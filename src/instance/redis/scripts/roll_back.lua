@@ -1,5 +1,5 @@
 -- Undoes what an acquire that will not be granted has set so far (P11).
-local function take_back(taken)
+local function roll_back(taken)
   if #taken > 0 then
     redis.call('DEL', unpack(taken))
   end

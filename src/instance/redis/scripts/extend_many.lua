@@ -13,7 +13,7 @@ end
 local reply, ttl = {'renewed', now_us}, ARGV[3]
 for i = 1, #KEYS do
   if redis.pcall('GET', KEYS[i]) == ARGV[i + 3] then
-    prolong(KEYS[i], ttl)
+    extend_ttl(KEYS[i], ttl)
   else
     reply[#reply + 1] = i
   end

@@ -6,6 +6,6 @@ local function is_ahead(token, now_ms)
 end
 
 -- Whether what is stored for a resource counts. Anything else is as if nothing were, and is overwritten.
-local function counts(stored, now_ms)
+local function is_valid_token(stored, now_ms)
   return #stored == 19 and not string.find(stored, '%D') and not is_ahead(stored, now_ms)
 end

@@ -13,19 +13,19 @@ const MAX_ELEMENTS: u64 = 128 * 1024;
 
 /// Something that is longer than any reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+pub(super) struct ReplyTooLong;
 
-impl fmt::Display for TooLong {
+impl fmt::Display for ReplyTooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "it sent a reply longer than {} MiB", MAX_REPLY / 1024 / 1024)
     }
 }
 
-impl std::error::Error for TooLong {}
+impl std::error::Error for ReplyTooLong {}
 
 /// Where in a reply the bytes are that came last.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct ReplyLimit {
     /// The bytes, and the elements, of the present reply so far.
     size: u64,
     elements: u64,
@@ -44,16 +44,16 @@ struct Line {
     is_negative: bool,
 }
 
-impl Frames {
+impl ReplyLimit {
     /// Follows the bytes that came next.
-    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Result<(), ReplyTooLong> {
         while !bytes.is_empty() {
             let step = if self.body > 0 { self.follow_body(bytes) } else { self.follow_line(bytes) };
             self.size += step as u64;
             if self.size.saturating_add(self.body) > MAX_REPLY
                 || self.elements.saturating_add(self.awaited) > MAX_ELEMENTS
             {
-                return Err(TooLong);
+                return Err(ReplyTooLong);
             }
             if self.is_between() {
                 (self.size, self.elements) = (0, 0);
@@ -152,21 +152,21 @@ mod tests {
     fn every_reply_is_followed_to_its_end_however_it_is_cut() {
         for reply in REPLIES {
             for cut in 0..=reply.len() {
-                let mut frames = Frames::default();
+                let mut limit = ReplyLimit::default();
                 let (first, rest) = reply.split_at(cut);
-                frames.follow(first).unwrap();
-                assert_eq!(frames.is_between(), cut == 0 || cut == reply.len(), "{reply:?} after {cut}");
-                frames.follow(rest).unwrap();
-                assert!(frames.is_between() && frames.size == 0, "{reply:?}");
+                limit.follow(first).unwrap();
+                assert_eq!(limit.is_between(), cut == 0 || cut == reply.len(), "{reply:?} after {cut}");
+                limit.follow(rest).unwrap();
+                assert!(limit.is_between() && limit.size == 0, "{reply:?}");
             }
         }
     }
 
     #[test]
     fn a_flood_of_short_replies_is_none_that_is_long() {
-        let mut frames = Frames::default();
+        let mut limit = ReplyLimit::default();
         for _ in 0..1_000_000 {
-            assert_eq!(frames.follow(REPLIES[10]), Ok(()));
+            assert_eq!(limit.follow(REPLIES[10]), Ok(()));
         }
     }
 
@@ -181,21 +181,21 @@ mod tests {
             (b"%99999999999999999999\r\n", b""),
         ];
         for (head, more) in endless {
-            let mut frames = Frames::default();
-            let mut end = frames.follow(head);
+            let mut limit = ReplyLimit::default();
+            let mut end = limit.follow(head);
             let mut kept = head.len() as u64;
             while end.is_ok() && kept < 2 * MAX_REPLY {
-                end = frames.follow(more);
+                end = limit.follow(more);
                 kept += more.len().max(1) as u64;
             }
-            assert_eq!(end, Err(TooLong), "{head:?}");
+            assert_eq!(end, Err(ReplyTooLong), "{head:?}");
         }
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_fail_but_by_their_length(bytes: Vec<u8>, cut in 0_usize..64) {
-            let (mut whole, mut parts) = (Frames::default(), Frames::default());
+            let (mut whole, mut parts) = (ReplyLimit::default(), ReplyLimit::default());
             let end = whole.follow(&bytes);
             let (first, rest) = bytes.split_at(cut.min(bytes.len()));
             let in_parts = parts.follow(first).and_then(|()| parts.follow(rest));

@@ -3,7 +3,7 @@
 -- What is longer than any that this library stores is cut: it may be megabytes of another program.
 -- An error that is not about the key (a full instance, a replica, a denied command) is none, and
 -- the script ends with it.
-local function refused(first, count, index, other)
+local function refusal(first, count, index, other)
   if type(other) == 'table' and not string.find(other.err, 'WRONGTYPE', 1, true) then
     return other
   end
