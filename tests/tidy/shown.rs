@@ -83,10 +83,9 @@ fn idents(tokens: &[TokenTree], in_braces: bool, names: &mut Vec<String>) {
 
 /// Takes tokens apart; an item ends with `end`, or with its body.
 fn items(tokens: &[TokenTree], end: char) -> Vec<Item> {
-    let mut items = vec![Item::default()];
+    let (mut items, mut item) = (Vec::new(), Item::default());
     let mut at = 0;
     while at < tokens.len() {
-        let item = items.last_mut().expect("never empty");
         let attribute = tokens.get(at + 1).and_then(|next| inside(next, Delimiter::Bracket));
         if let (true, Some(attribute)) = (is_punct(&tokens[at], '#'), attribute) {
             let text: String = attribute.iter().map(ToString::to_string).collect();
@@ -99,10 +98,11 @@ fn items(tokens: &[TokenTree], end: char) -> Vec<Item> {
         }
         item.tokens.push(tokens[at].clone());
         if is_punct(&tokens[at], end) || inside(&tokens[at], Delimiter::Brace).is_some() {
-            items.push(Item::default());
+            items.push(std::mem::take(&mut item));
         }
         at += 1;
     }
+    items.push(item);
     items
 }
 
