@@ -32,11 +32,11 @@ fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError
     let held_by = |contention| Box::new(held_by(resources, shared.quorum.instances(), contention));
     match RoundFailure::of(round) {
         RoundFailure::Contended(contention) => AcquireError::Contended(held_by(contention)),
-        RoundFailure::Split(contention) => AcquireError::SplitVote(held_by(contention)),
+        RoundFailure::SplitVote(contention) => AcquireError::SplitVote(held_by(contention)),
         RoundFailure::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
         RoundFailure::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
         RoundFailure::TooSlow => AcquireError::TooSlow { reports: reports() },
-        RoundFailure::Stale => AcquireError::StaleToken,
+        RoundFailure::StaleToken => AcquireError::StaleToken,
     }
 }
 

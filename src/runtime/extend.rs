@@ -111,6 +111,6 @@ fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendF
 fn rejected(rejected: ExtendRejected) -> ExtendFailure {
     match rejected {
         ExtendRejected::Lost => ExtendFailure::LeaseLost(None),
-        ExtendRejected::Shorter => ExtendFailure::WouldShorten,
+        ExtendRejected::WouldShorten => ExtendFailure::WouldShorten,
     }
 }

@@ -32,11 +32,11 @@ fn unknown() -> Reply {
 const fn name(defeat: &RoundFailure) -> &'static str {
     match defeat {
         RoundFailure::Contended(_) => "contended",
-        RoundFailure::Split(_) => "split",
+        RoundFailure::SplitVote(_) => "split",
         RoundFailure::NoQuorum => "no quorum",
         RoundFailure::InQuarantine(_) => "in quarantine",
         RoundFailure::TooSlow => "too slow",
-        RoundFailure::Stale => "stale",
+        RoundFailure::StaleToken => "stale",
     }
 }
 
@@ -87,7 +87,7 @@ fn every_kind_of_defeat_has_its_name() {
 #[test]
 fn contention_names_the_most_agreed_holder_and_the_earliest_expiry() {
     let replies = vec![refused_by("x", 900), refused_by("y", 70), refused_by("x", 800), granted(), granted()];
-    let RoundFailure::Split(contention) = defeat(replies) else { panic!("it is split") };
+    let RoundFailure::SplitVote(contention) = defeat(replies) else { panic!("it is split") };
     assert_eq!(contention.most_named.value.as_deref(), Some(b"x".as_slice()));
     assert_eq!(contention.earliest_expiry, Some(Duration::from_millis(70)));
     assert_eq!(contention.refused_by.len(), 3);
@@ -141,10 +141,10 @@ fn held_is_never_said_of_instances_that_are_down_nor_down_of_a_lock_that_is_held
         let down = count(&[Kind::NotSent, Kind::Unknown]);
         let refused = count(&[Kind::Refused]);
         match RoundFailure::of(&round) {
-            RoundFailure::Contended(_) | RoundFailure::Split(_) => assert!(refused > 0 && down < 3, "{word:?}"),
+            RoundFailure::Contended(_) | RoundFailure::SplitVote(_) => assert!(refused > 0 && down < 3, "{word:?}"),
             RoundFailure::NoQuorum => assert!(refused < 3 && down >= 3, "{word:?}"),
             RoundFailure::InQuarantine(_) => assert!(down + count(&[Kind::NotAdmitted]) >= 3 && down < 3, "{word:?}"),
-            RoundFailure::Stale => assert!(refused == 0 && count(&[Kind::Stale]) > 0, "{word:?}"),
+            RoundFailure::StaleToken => assert!(refused == 0 && count(&[Kind::Stale]) > 0, "{word:?}"),
             RoundFailure::TooSlow => panic!("it was in time: {word:?}"),
         }
     });

@@ -72,13 +72,13 @@ fn a_lost_lease_cannot_be_extended() {
 fn an_extend_never_shortens() {
     let mut lease = lease();
     let shorter = LeaseTerms::new(Duration::from_millis(999), 10_000).unwrap();
-    assert_eq!(lease.begin_extend(quorum(), shorter, at(1)).unwrap_err(), ExtendRejected::Shorter);
+    assert_eq!(lease.begin_extend(quorum(), shorter, at(1)).unwrap_err(), ExtendRejected::WouldShorten);
     let longer = LeaseTerms::new(Duration::from_secs(2), 10_000).unwrap();
     let mut round = lease.begin_extend(quorum(), longer, at(1)).unwrap();
     feed(&mut round, &[Kind::Unknown; 3], at(2));
     assert!(!lease.settle(&mut round, at(2)));
     // Instances may keep the key for two seconds now; one second would end it before.
-    assert_eq!(lease.begin_extend(quorum(), terms(), at(3)).unwrap_err(), ExtendRejected::Shorter);
+    assert_eq!(lease.begin_extend(quorum(), terms(), at(3)).unwrap_err(), ExtendRejected::WouldShorten);
 }
 
 #[test]

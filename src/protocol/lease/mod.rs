@@ -34,7 +34,7 @@ pub enum ExtendRejected {
     Lost,
     /// The ttl is below the lease's own: instances that granted would drop the key before the
     /// validity that the lease still has, should the round fail.
-    Shorter,
+    WouldShorten,
 }
 
 impl Lease {
@@ -111,7 +111,7 @@ impl Lease {
             return Err(ExtendRejected::Lost); // P9: never back to held
         }
         if terms.ttl() < self.terms.ttl() {
-            return Err(ExtendRejected::Shorter);
+            return Err(ExtendRejected::WouldShorten);
         }
         self.terms = terms;
         self.release_targets = InstanceSet::first(quorum.instances());

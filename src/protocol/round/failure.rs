@@ -12,7 +12,7 @@ pub enum RoundFailure {
     /// Somebody else holds a resource.
     Contended(Contention),
     /// Several clients hold minorities and nobody has a quorum.
-    Split(Contention),
+    SplitVote(Contention),
     /// Too few instances answered.
     NoQuorum,
     /// Too few instances may vote; the longest wait until a quorum may, as far as it is known.
@@ -20,7 +20,7 @@ pub enum RoundFailure {
     /// The grants came so late that too little validity would have been left.
     TooSlow,
     /// Token proposals were too low, twice in a row.
-    Stale,
+    StaleToken,
 }
 
 /// What the refusals of a round say together.
@@ -56,7 +56,7 @@ impl RoundFailure {
         }
         let refusals: Vec<&Refusal> = round.replies().iter().flatten().filter_map(refusal).collect();
         let Some(contention) = contention(round, &refusals) else {
-            return Self::Stale;
+            return Self::StaleToken;
         };
         // Those that did not say what stands in the way may have the same holder's key.
         let silent = |reply: Option<&Reply>| {
@@ -71,7 +71,7 @@ impl RoundFailure {
 /// A split needs at least two parties: two values that refuse, or a value and our own grants.
 fn split_or_contended(contention: Contention, round: &Round, named: usize) -> RoundFailure {
     let other_parties = contention.refused_by.len() > named || !round.granted().is_empty();
-    if other_parties { RoundFailure::Split(contention) } else { RoundFailure::Contended(contention) }
+    if other_parties { RoundFailure::SplitVote(contention) } else { RoundFailure::Contended(contention) }
 }
 
 const fn refusal(answer: &TimedReply) -> Option<&Refusal> {

@@ -95,7 +95,7 @@ impl TryTask {
             slot.put(lease.held());
         }
         drop(only_try);
-        next_in_lease(self.tracked, attempt, outcome, result).await;
+        deliver(self.tracked, attempt, outcome, result).await;
     }
 
     async fn begin_when_permitted(
@@ -128,11 +128,11 @@ async fn run(
 ) {
     let outcome = attempt.outcome().await;
     drop(permit);
-    next_in_lease(tracked, attempt, outcome, result).await;
+    deliver(tracked, attempt, outcome, result).await;
 }
 
 /// Sends the outcome to the caller, and takes in the replies that are still outstanding.
-async fn next_in_lease(
+async fn deliver(
     tracked: TrackedAttempt,
     mut attempt: Box<Attempt>,
     outcome: Outcome,

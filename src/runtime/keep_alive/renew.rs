@@ -206,16 +206,16 @@ impl Renewer {
         let Some(mut round) = state.renewal.take_if(|round| round.started_at() == started_at) else { return true };
         let was_pending = round.verdict(now) == Verdict::Pending;
         round.on_reply(id, reply, now);
-        let plan = RenewalSchedule::new(state.lease.terms().ttl());
+        let schedule = RenewalSchedule::new(state.lease.terms().ttl());
         match round.verdict(now) {
             Verdict::Won if was_pending && state.settle(&mut round, now).is_some() => {
-                let due = plan.after_success(started_at).min(state.lease.valid_until());
+                let due = schedule.after_success(started_at).min(state.lease.valid_until());
                 table.schedule(held, &mut state, due);
             }
             Verdict::Lost if was_pending => {
                 tracing::debug!(resources = state.claim.resources.display_all(), "not renewed, will be tried again");
                 state.note_failure(&round);
-                let due = plan.after_failure(started_at).max(now).min(state.lease.valid_until());
+                let due = schedule.after_failure(started_at).max(now).min(state.lease.valid_until());
                 table.schedule(held, &mut state, due);
             }
             _ => {}

@@ -84,7 +84,7 @@ impl World {
         };
         let round = match round {
             Ok(round) => round,
-            Err(ExtendRejected::Lost | ExtendRejected::Shorter) => return,
+            Err(ExtendRejected::Lost | ExtendRejected::WouldShorten) => return,
         };
         let id = self.fresh_id();
         tell!(self, "client {c} extends round {}", ticket.id);
