@@ -11,7 +11,9 @@ use crate::instance::memory::bulk::{self, NewRecord};
 use crate::instance::memory::scripts::run;
 use crate::instance::memory::store::Store;
 use crate::instance::redis::classify::{classify, classify_batch, classify_extend_many};
-use crate::instance::redis::scripts::{Scripts, releases_first};
+use crate::instance::redis::scripts::Scripts;
+use crate::instance::redis::scripts::batch::releases_first;
+use crate::instance::redis::scripts::command::RecordWrite;
 use crate::instance::{Claim, Request};
 use crate::protocol::{
     AdmissionRecord, AttachedRecord, FencingToken, Instant, ProcessIdentity, RawReply, RecordOrigin, Reply, Value,
@@ -159,7 +161,12 @@ impl Dialect {
     #[must_use]
     pub fn admit(self, admission: &Admission) -> Cmd {
         let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission;
-        self.0.write_record(found, identity, *max_ttl, (*vote_from_ms, *origin, *least_order))
+        self.0.write_record(
+            found,
+            identity,
+            *max_ttl,
+            RecordWrite { vote_from_ms: *vote_from_ms, origin: *origin, least_order: *least_order },
+        )
     }
 
     /// The command that renews leases with one resource each, for the longest of their ttls.

@@ -38,7 +38,7 @@ const ROUND: &[&str] = &[
 const LEASE: &[&str] = &[
     "protocol::fencing",
     "protocol::instance_set",
-    "protocol::lease::attendance",
+    "protocol::lease::key_presence",
     "protocol::quorum",
     "protocol::round::*",
     "protocol::terms",
@@ -99,7 +99,7 @@ const RULES: &[Rule] = &[
     rule("protocol/round/reply.rs", &["protocol::fencing", "protocol::round::cause"], &[]),
     rule("protocol/round/mod.rs", ROUND, &[]),
     rule("protocol/round/failure.rs", &["protocol::instance_set", "protocol::round", "protocol::round::reply"], &[]),
-    rule("protocol/lease/attendance.rs", &["protocol::instance_set", "protocol::time"], &[]),
+    rule("protocol/lease/key_presence.rs", &["protocol::instance_set", "protocol::time"], &[]),
     rule("protocol/lease/schedule.rs", &["protocol::time"], &[]),
     rule("protocol/lease/mod.rs", LEASE, &[]),
     rule("protocol/admission/mod.rs", &[], &[]),

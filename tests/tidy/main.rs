@@ -82,6 +82,15 @@ fn no_file_is_longer_than_one_can_take_in() {
 }
 
 #[test]
+fn most_files_of_the_library_are_short() {
+    let files = tree().unwrap();
+    let library: Vec<_> = files.iter().filter(|file| file.is_rust_in("src/")).collect();
+    assert!(!library.is_empty(), "the check looked at no file");
+    let problems = text::check_median(&library);
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[test]
 fn nothing_is_left_undone_and_no_path_is_of_one_machine() {
     all(|_| true, text::check_words);
 }

@@ -12,6 +12,17 @@ pub(crate) fn check_length(file: &File) -> Vec<String> {
     if lines > MOST_LINES { vec![file.problem(lines, &what)] } else { Vec::new() }
 }
 
+/// Half of the files have no more lines than this.
+const MEDIAN_LINES: usize = 125;
+
+pub(crate) fn check_median(files: &[&File]) -> Vec<String> {
+    let mut lines: Vec<usize> = files.iter().map(|file| file.text.lines().count()).collect();
+    lines.sort_unstable();
+    let median = lines.get(lines.len() / 2).copied().unwrap_or_default();
+    let what = format!("half of the files have more than {median} lines, that is more than {MEDIAN_LINES}");
+    if median > MEDIAN_LINES { vec![what] } else { Vec::new() }
+}
+
 pub(crate) fn check_panics(file: &File) -> Vec<String> {
     let mut problems = Vec::new();
     match file.shipped_tokens() {
@@ -110,6 +121,14 @@ mod tests {
     fn a_long_file_is_found() {
         assert_eq!(count(check_length, &"\n".repeat(400)), 0);
         assert_eq!(count(check_length, &"\n".repeat(401)), 1);
+    }
+
+    #[test]
+    fn files_that_are_long_on_the_whole_are_found() {
+        let file = |lines| File::new("src/a.rs", &"\n".repeat(lines));
+        let median = |lines: [usize; 3]| check_median(&lines.map(file).iter().collect::<Vec<_>>()).len();
+        assert_eq!(median([400, 125, 1]), 0);
+        assert_eq!(median([400, 126, 1]), 1);
     }
 
     #[test]

@@ -11,22 +11,24 @@ use redis::{AsyncConnectionConfig, PushInfo, RedisError};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
-use super::admission::handshake::{AdmissionConfig, AdmissionHandshake, Told, ask_facts};
+use super::admission::handshake::{AdmissionConfig, AdmissionHandshake};
+use super::admission::peers::PeerConnections;
+use super::admission::server_info::{self, ServerInfo, ServerReport};
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
 use super::connection::{ConnectionParts, InstanceConnection, MAX_WAITING};
 use super::driver::{Driver, poll_once};
 use super::flushes::FlushWatch;
-use super::health::InstanceHealth;
+use super::health::{InstanceHealth, PreviousAdmission};
 use super::hello::major_version;
 use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::scripts::Scripts;
 use super::stream::ServerStream;
-use crate::protocol::{AdmissionFollowUp, Cause, Instant};
+use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, Instant};
 
-/// What a step may take at least, however short the instance timeout.
-const STEP_LEAST: Duration = Duration::from_millis(500);
+/// The shortest deadline of a step, however short the instance timeout.
+const MIN_STEP: Duration = Duration::from_millis(500);
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
 /// what it writes there.
@@ -34,7 +36,7 @@ pub(super) const ADMISSION_TRIPS: u32 = 6;
 
 /// Why there is no connection.
 pub(super) enum ConnectFailure {
-    /// It did not answer in time; when.
+    /// It did not answer in time, in this step.
     Late(&'static str),
     /// It could not be reached, or answered something else.
     Failed(Cause),
@@ -49,14 +51,14 @@ impl ConnectFailure {
     }
 }
 
-/// Does what takes so many round trips, in time.
-pub(super) async fn step<T>(
+/// Does `work`, which takes so many round trips, within a deadline for that.
+pub(super) async fn within_trips<T>(
     options: &ConnectOptions,
     step: &'static str,
     trips: u32,
     work: impl Future<Output = Result<T, Cause>>,
 ) -> Result<T, ConnectFailure> {
-    let limit = options.instance_timeout.saturating_mul(trips).max(STEP_LEAST);
+    let limit = options.instance_timeout.saturating_mul(trips).max(MIN_STEP);
     match timeout(limit, work).await {
         Ok(done) => done.map_err(ConnectFailure::Failed),
         Err(_) => Err(ConnectFailure::Late(step)),
@@ -72,7 +74,7 @@ pub(super) async fn connect(
     let open = async {
         ServerStream::open(options.address.endpoint()).await.map_err(|error| failed(&RedisError::from(error)))
     };
-    let stream = step(options, "opening the connection", 4, open).await?;
+    let stream = within_trips(options, "opening the connection", 4, open).await?;
     let too_long = stream.too_long();
     let sender = Arc::clone(&pushes);
     let config = AsyncConnectionConfig::new()
@@ -86,7 +88,7 @@ pub(super) async fn connect(
         let login = MultiplexedConnection::new_with_config(options.address.login(), stream, config).await;
         login.map_err(|error| failed(&error))
     };
-    let (mut connection, driver) = step(options, "logging in", 2, login).await?;
+    let (mut connection, driver) = within_trips(options, "logging in", 2, login).await?;
     let broken = Arc::<Notify>::default();
     let driver = Driver::start(driver, Arc::clone(&broken));
 
@@ -94,28 +96,28 @@ pub(super) async fn connect(
     let ask = async {
         let version = poll_once(major_version(connection.clone()));
         let tracking = poll_once(track(connection.clone()));
-        let told = match options.admission {
-            true => Some(ask_facts(&mut connection).await),
+        let report = match options.admission {
+            true => Some(server_info::read(&mut connection).await),
             false => None,
         };
         let version = version.await?; // first: it says best what cannot be used
-        Ok((version, tracking.await, told.transpose()?))
+        Ok((version, tracking.await, report.transpose()?))
     };
-    let (version, tracking, told) = step(options, "asking what it is", 2, ask).await?;
-    // Said once, not at each reconnect.
+    let (version, tracking, report) = within_trips(options, "asking what it is", 2, ask).await?;
+    // Once, not at each reconnect.
     if health.lock().tracking.replace(tracking) != Some(tracking) && !tracking {
         tracing::warn!(instance = options.address.shown(), "CLIENT TRACKING is denied: replaced data may go unnoticed");
     }
     let scripts = Scripts::for_version(version);
     let loaded = load(scripts, connection.clone());
-    let admission = match told {
-        Some(told) => {
-            let outcome = admit(options, connection.clone(), scripts, tracking, told, &pushes, health);
+    let admission = match report {
+        Some(report) => {
+            let outcome = admit(options, connection.clone(), scripts, tracking, report, &pushes, health);
             let both = try_join(loaded, outcome);
-            Some(step(options, "agreeing on admission", ADMISSION_TRIPS, both).await?.1)
+            Some(within_trips(options, "agreeing on admission", ADMISSION_TRIPS, both).await?.1)
         }
         None => {
-            step(options, "loading the scripts", 2, loaded).await?;
+            within_trips(options, "loading the scripts", 2, loaded).await?;
             None
         }
     };
@@ -143,7 +145,7 @@ async fn load(scripts: &'static Scripts, mut connection: MultiplexedConnection) 
     scripts.load().query_async::<()>(&mut connection).await.map_err(|error| failed(&error))
 }
 
-/// Asks to be told of flushes, and of keys that it will look at. Without it a flush is still noticed
+/// Asks for pushes of flushes, and of changes of the keys that this connection reads. Without it a flush is still noticed
 /// by the next request, data that was replaced by an old copy of itself is not, and a lease that was
 /// deleted is missed by its next renewal.
 async fn track(mut connection: MultiplexedConnection) -> bool {
@@ -151,12 +153,13 @@ async fn track(mut connection: MultiplexedConnection) -> bool {
     ask.query_async::<()>(&mut connection).await.is_ok()
 }
 
+/// Has the instance admitted, as the server's report and its record allow.
 async fn admit(
     options: &ConnectOptions,
     connection: MultiplexedConnection,
     scripts: &'static Scripts,
     tracking: bool,
-    told: Told,
+    report: ServerReport,
     pushes: &Pushes,
     health: &Arc<InstanceHealth>,
 ) -> Result<SharedAdmission, Cause> {
@@ -164,33 +167,37 @@ async fn admit(
     let config = AdmissionConfig { max_ttl, drift_ppm, clock, health: Arc::clone(health) };
     let flushes = pushes.flushes().clone();
     let mut handshake =
-        AdmissionHandshake { connection, scripts, config: &config, tracking, again: false, flushes: &flushes };
-    let mut outcome = handshake.run(told).await?;
-    let info = outcome.info.clone();
-    options.processes.register(options.index, options.address.shown(), &info.run_id).map_err(Cause::NotUsable)?;
-    let former = health.lock().previous_admission.clone();
-    let stepped = former.is_some_and(|(mut former, ahead)| {
-        let stood_still = options.peers.own_clock_ahead().saturating_sub(ahead);
-        if !stood_still.is_zero() {
-            former.own_clock_stood_still(stood_still, Instant::ZERO);
-        }
-        outcome.state.continue_from(&former)
-    });
-    let former = health.lock().info.replace(info.clone());
-    if let Some(policy) = &info.evicts
-        && former.and_then(|former| former.evicts).as_ref() != Some(policy)
-    {
-        tracing::warn!(
-            instance = options.address.shown(),
-            policy,
-            "it is set to evict keys and may throw locks away; use noeviction"
-        );
-    }
+        AdmissionHandshake { connection, scripts, config: &config, tracking, was_admitted: false, flushes: &flushes };
+    let mut outcome = handshake.run(report).await?;
+    let shown = options.address.shown();
+    options.processes.register(options.index, shown, &outcome.info.run_id).map_err(Cause::NotUsable)?;
+    let previous = health.lock().previous_admission.clone();
+    let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut outcome.state, &options.peers));
+    let previous = health.lock().info.replace(outcome.info.clone());
+    warn_of_eviction(shown, &outcome.info, previous);
     let admission = SharedAdmission::new(config, outcome, FlushWatch::new(flushes));
     if stepped {
-        // Nothing counts until it has been served, and it is noted with all that comes of it.
-        tracing::warn!(instance = options.address.shown(), "its clock jumped forward while it was not connected");
+        // Nothing counts until it has been quarantined.
+        tracing::warn!(instance = shown, "its clock jumped forward while it was not connected");
         admission.request_follow_up(AdmissionFollowUp::Quarantine);
     }
     Ok(admission)
+}
+
+fn clock_stepped_since(previous: PreviousAdmission, state: &mut AdmissionState, peers: &PeerConnections) -> bool {
+    let PreviousAdmission { state: mut previous, own_clock_ahead } = previous;
+    let stood_still = peers.own_clock_ahead().saturating_sub(own_clock_ahead);
+    if !stood_still.is_zero() {
+        previous.own_clock_stood_still(stood_still, Instant::ZERO);
+    }
+    state.continue_from(&previous)
+}
+
+/// Once, not at each reconnect.
+fn warn_of_eviction(instance: &str, info: &ServerInfo, previous: Option<ServerInfo>) {
+    if let Some(policy) = &info.evicts
+        && previous.and_then(|previous| previous.evicts).as_ref() != Some(policy)
+    {
+        tracing::warn!(instance, policy, "it is set to evict keys and may throw locks away; use noeviction");
+    }
 }

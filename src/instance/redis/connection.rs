@@ -1,4 +1,4 @@
-//! One connection: sends requests over it, each under its deadline.
+//! One connection: sends requests, each under its deadline.
 
 use std::fmt;
 use std::future::ready;
@@ -18,7 +18,8 @@ use super::classify::{classify, classify_batch, is_of_the_instance};
 use super::driver::{BoxFuture, Driver, poll_once};
 use super::health::InstanceHealth;
 use super::reply_limit::ReplyTooLong;
-use super::scripts::{Scripts, releases_first};
+use super::scripts::Scripts;
+use super::scripts::batch::releases_first;
 use super::send_queue::{QueuedRequest, SendDecision, SendQueue, closed};
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::Clock;
@@ -43,7 +44,7 @@ pub(super) struct ConnectionParts {
     /// The task behind the connection: it ends when nobody awaits anything of the connection any more.
     #[expect(dead_code, reason = "it is kept for its end")]
     pub(super) driver: Driver,
-    /// Told when that task ended before.
+    /// Notified when that task ended before.
     pub(super) broken: Arc<Notify>,
     /// Set if it ended because of what the instance sent.
     pub(super) too_long: Arc<OnceLock<ReplyTooLong>>,
@@ -69,7 +70,7 @@ pub(crate) struct InstanceConnection {
     loading_scripts: AtomicBool,
 }
 
-/// A command that was sent: when, with what record, and its result on the way.
+/// A command in flight: when it was sent, with what record, and its result.
 pub(super) struct SentCommand {
     pub(super) at: Instant,
     pub(super) attached: Option<AttachedRecord>,
@@ -92,7 +93,7 @@ impl InstanceConnection {
         self.parts.admission.as_ref()
     }
 
-    /// Ends when the connection should be given up.
+    /// Resolves when the connection should be given up, to the reason.
     pub(super) async fn given_up(&self) -> Cause {
         self.parts.broken.notified().await;
         match self.parts.too_long.get() {
@@ -102,7 +103,7 @@ impl InstanceConnection {
         }
     }
 
-    /// Tells those who wait for their turn that it will not come.
+    /// Ends the requests that wait to be sent: they are `NotSent`.
     pub(super) fn close(&self) {
         self.send_queue.close();
     }
@@ -132,7 +133,7 @@ impl InstanceConnection {
         self.unanswered.load(Ordering::Relaxed) >= SILENT_AFTER
     }
 
-    /// Queues a request: on its way when this returns, or in line behind those made before.
+    /// Queues a request: in flight when this returns, or behind those that wait to be sent.
     pub(super) fn call(self: &Arc<Self>, request: Request) -> ReplyFuture {
         if self.is_silent() {
             return Box::pin(ready(Reply::NotSent(Cause::Silent)));
@@ -149,7 +150,7 @@ impl InstanceConnection {
                 Box::pin(async move {
                     match timeout(deadline, reply).await {
                         Ok(Ok(reply)) => reply,
-                        // Whoever sent it is gone, with the runtime.
+                        // The task that sent it is gone, with the runtime.
                         Ok(Err(_)) => Reply::Unknown(closed()),
                         Err(_) => Reply::Unknown(Cause::TimedOut), // P5
                     }
@@ -203,7 +204,7 @@ impl InstanceConnection {
         }
     }
 
-    /// Tells each of those that were sent together its reply.
+    /// Delivers the replies to requests that were sent together.
     fn deliver_replies(self: &Arc<Self>, permit: SendPermit, waiting: Vec<QueuedRequest>, sent: SentCommand) {
         let connection = Arc::clone(self);
         let permit = TaskPermit(Some(permit));
@@ -238,8 +239,8 @@ impl InstanceConnection {
         requests.iter().zip(raws).map(check).collect()
     }
 
-    /// Asks for the instance's clock; gives how long the answer took. Also a sign of life: without
-    /// requests nobody would notice that it fell silent.
+    /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
+    /// notices that an instance fell silent.
     pub(super) async fn probe(&self) -> Option<Duration> {
         let mut connection = self.parts.multiplexed.clone();
         let sent = self.parts.clock.now();
@@ -253,7 +254,7 @@ impl InstanceConnection {
                 }
                 Some(received.saturating_since(sent))
             }
-            Ok(Err(_)) => None, // its driver tells when the connection was closed
+            Ok(Err(_)) => None, // its driver notices when the connection was closed
             Err(_) => {
                 self.note_silence();
                 None
@@ -265,7 +266,7 @@ impl InstanceConnection {
     pub(super) fn handshake<'a>(&self, admission: &'a SharedAdmission) -> AdmissionHandshake<'a> {
         let (connection, scripts, tracking) = (self.parts.multiplexed.clone(), self.parts.scripts, self.parts.tracking);
         let (config, flushes) = (&admission.config, admission.flushes.count());
-        AdmissionHandshake { connection, scripts, config, tracking, again: true, flushes }
+        AdmissionHandshake { connection, scripts, config, tracking, was_admitted: true, flushes }
     }
 
     pub(super) fn note_silence(&self) {

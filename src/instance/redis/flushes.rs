@@ -1,13 +1,13 @@
 //! Flushes that an instance reports, and whether they were of the data with the locks.
 //!
-//! Any flush is told, that of another database too. Whether ours was flushed the server itself knows:
+//! Every flush is pushed, that of another database too. Whether ours was flushed the server itself knows:
 //! the connection watches the record's key (`WATCH`), and the server marks the connection once the key
 //! was touched, by whatever means. A copy of the data that comes back does not take the mark away.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Counts the flushes that one connection was told of.
+/// Counts the flushes that were pushed over one connection.
 ///
 /// Counted the moment a push arrives: pushes arrive in order with replies, so that no reply of after
 /// the event is judged before it is counted.

@@ -1,4 +1,4 @@
-//! What is known of an instance beyond its present connection.
+//! What outlives a connection: what the client last learnt about the instance.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::admission::server_info::ServerInfo;
 use super::trouble::CurrentTrouble;
 use crate::protocol::{AdmissionState, SeenRecords};
 
-/// Shared by its connections, one after the other, and those who look at it.
+/// Shared by the connections of an instance, one after the other, and by those who ask for its status.
 #[derive(Debug, Default)]
 pub(super) struct InstanceHealth {
     last: Mutex<LastKnown>,
@@ -19,13 +19,19 @@ pub(super) struct LastKnown {
     pub(super) info: Option<ServerInfo>,
     pub(super) round_trip: Option<Duration>,
     pub(super) last_error: Option<String>,
-    /// Whether it let the former connection be told of changes.
+    /// Whether changes of keys were pushed over the previous connection.
     pub(super) tracking: Option<bool>,
     /// The records of the process that was connected last.
     pub(super) seen: SeenRecords,
-    /// How the former connection left the instance: its clock may step while nobody is connected.
-    /// With how far the own clock had been put forward.
-    pub(super) previous_admission: Option<(AdmissionState, Duration)>,
+    pub(super) previous_admission: Option<PreviousAdmission>,
+}
+
+/// How the previous connection left the instance: its clock may step while nobody is connected.
+#[derive(Clone, Debug)]
+pub(super) struct PreviousAdmission {
+    pub(super) state: AdmissionState,
+    /// How far the own clock had been put forward by then.
+    pub(super) own_clock_ahead: Duration,
 }
 
 impl InstanceHealth {

@@ -1,50 +1,50 @@
-//! Keeps the log short where the same thing happens again and again.
+//! Keeps the log short where the same event happens again and again.
 
 use std::time::Duration;
 
 use crate::protocol::{Cause, Instant};
 
-/// How long something that was said is not said again.
+/// How long an event that was logged is not logged again.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Says the same thing at once and then seldom, with how often it happened meanwhile.
+/// Limits the lines about one event: the first at once, then one in ten seconds with the count since.
 #[derive(Debug, Default)]
 pub(super) struct LogLimit {
-    said_at: Option<Instant>,
-    unsaid: u64,
+    logged_at: Option<Instant>,
+    not_logged: u64,
 }
 
 impl LogLimit {
-    /// It happened: how often by now, if it is to be said.
+    /// Counts the event. Returns the count since the last line if there is to be one now.
     pub(super) fn note(&mut self, now: Instant) -> Option<u64> {
-        self.unsaid += 1;
-        if self.said_at.is_some_and(|said_at| now.saturating_since(said_at) < PAUSE) {
+        self.not_logged += 1;
+        if self.logged_at.is_some_and(|logged_at| now.saturating_since(logged_at) < PAUSE) {
             return None;
         }
-        self.said_at = Some(now);
-        Some(std::mem::take(&mut self.unsaid))
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.not_logged))
     }
 }
 
-/// What the log says of a connection: that it is there or not, and seldom that it still is not.
+/// The lines about one connection: connected, disconnected, and now and then that it still is not connected.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionLog {
-    said_up: bool,
+    logged_up: bool,
     failures: LogLimit,
 }
 
 impl ConnectionLog {
-    /// It is there, and is going to stay.
+    /// It is up, and seems to last.
     pub(super) fn up(&mut self, instance: &str) {
-        if !self.said_up {
+        if !self.logged_up {
             tracing::info!(instance, "connected");
         }
-        *self = Self { said_up: true, failures: LogLimit::default() };
+        *self = Self { logged_up: true, failures: LogLimit::default() };
     }
 
-    /// It is not there, or not any more.
+    /// It is down.
     pub(super) fn down(&mut self, instance: &str, cause: &Cause, now: Instant) {
-        let was_up = std::mem::take(&mut self.said_up);
+        let was_up = std::mem::take(&mut self.logged_up);
         match self.failures.note(now) {
             Some(_) if was_up => tracing::warn!(instance, %cause, "disconnected"),
             Some(times) => tracing::warn!(instance, %cause, times, "not connected"),

@@ -1,4 +1,4 @@
-//! A real instance: one connection, kept up by one task.
+//! One Redis or Valkey master: a connection that is kept up by one task, and what is sent over it.
 
 mod address;
 mod admission;

@@ -11,7 +11,7 @@ const MAX_REPLY: u64 = 4 * 1024 * 1024;
 /// The most elements in a reply: decoded, each takes ten times what the shortest takes on the way.
 const MAX_ELEMENTS: u64 = 128 * 1024;
 
-/// Something that is longer than any reply.
+/// A reply was longer than any that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReplyTooLong;
 

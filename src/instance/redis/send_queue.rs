@@ -24,23 +24,25 @@ const MAX_BATCH: usize = 64;
 const UNBATCHED_LEAST: usize = 64;
 const UNBATCHED_MOST: usize = 4096;
 
-/// A request that waits for its turn.
+/// A request that waits to be sent.
 pub(super) struct QueuedRequest {
     pub(super) request: Request,
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
-/// What to do with a request.
+/// What becomes of a request.
 pub(super) enum SendDecision {
-    /// Send it now; a place is taken.
+    /// It is sent now, and counts as in flight until [`SendQueue::finish`].
     SendNow(Request),
-    /// It waits; the reply comes through here.
+    /// It waits; the reply comes through this channel.
     Queued(oneshot::Receiver<Reply>),
     /// It is not sent, and why.
     Refused(Cause),
 }
 
-/// The places of one connection and those who wait for one.
+/// What is in flight on one connection, and what waits.
+///
+/// The mutex also orders sends: requests are sent while it is held, so that none can overtake another (P6).
 #[derive(Default)]
 pub(super) struct SendQueue(Mutex<State>);
 
@@ -55,7 +57,7 @@ struct State {
 }
 
 impl SendQueue {
-    /// Takes a place if one is free, or queues.
+    /// Sends a request if few enough are in flight, or queues it.
     pub(super) fn submit(&self, request: Request, most_waiting: usize) -> SendDecision {
         let mut state = self.state();
         if state.closed {
@@ -73,11 +75,11 @@ impl SendQueue {
         SendDecision::Queued(receiver)
     }
 
-    /// Gives a place back; whoever waits takes it together and is sent. Requests that nobody waits
-    /// for any more are left out: they were never sent.
+    /// One command less is in flight; those that wait are sent together. Requests whose reply nobody awaits
+    /// any more are left out: they were never sent.
     ///
-    /// P6: nobody enters meanwhile. A release that found the place free again before those that
-    /// waited are sent would overtake its own acquire among them.
+    /// P6: nothing is submitted meanwhile. A release that could be sent before those that waited would overtake
+    /// its own acquire among them.
     pub(super) fn finish<T>(&self, send: impl FnOnce(&mut [QueuedRequest]) -> T) -> Option<(Vec<QueuedRequest>, T)> {
         let mut state = self.state();
         state.waiting.retain(|waiting| !waiting.reply.is_closed());
@@ -111,7 +113,7 @@ impl SendQueue {
         self.state().unbatched_before = 0;
     }
 
-    /// The connection was given up: those who wait are told that nothing was sent.
+    /// The connection was given up: what waits is answered as not sent.
     pub(super) fn close(&self) {
         let waiting = {
             let mut state = self.state();
@@ -128,7 +130,7 @@ impl SendQueue {
     }
 }
 
-/// What happened to a connection that is not there any more.
+/// The cause where a connection is gone.
 pub(super) fn closed() -> Cause {
     Cause::NotConnected("the connection was closed".to_owned())
 }

@@ -1,5 +1,11 @@
-//! The task that keeps one connection up: connect, admit, serve until it breaks or falls silent,
-//! again.
+//! The task that keeps one connection up. The life of a connection:
+//!
+//! - It is opened, logged in and admitted ([`connect()`]), each step within a deadline.
+//! - It is [`ConnectionState::Up`]: requests are sent over it. Meanwhile this task forwards pushes, probes the
+//!   instance, and does what replies or flushes require about its admission ([`follow_up`]).
+//! - It ends when it breaks, when the instance has left several requests unanswered, or when its admission cannot
+//!   be settled. Then it is [`ConnectionState::Down`] with the cause, and requests that wait are `NotSent`.
+//! - After a pause, longer with each failure, the next one is opened.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -14,7 +20,7 @@ use tokio::time::sleep;
 use super::admission::follow_up;
 use super::admission::shared::SharedAdmission;
 use super::classify::clip;
-use super::connect::{ADMISSION_TRIPS, ConnectFailure, connect, step};
+use super::connect::{ADMISSION_TRIPS, ConnectFailure, connect, within_trips};
 use super::connection::{InstanceConnection, probe_interval};
 use super::health::InstanceHealth;
 use super::log_limit::{ConnectionLog, LogLimit};
@@ -28,8 +34,8 @@ use crate::random;
 const RECONNECT_LEAST: Duration = Duration::from_millis(20);
 const RECONNECT_MOST: Duration = Duration::from_secs(1);
 
-/// A connection that follows on one that broke sooner than this is not called one until it has stood
-/// for so long.
+/// After a connection that broke sooner than this, the next is logged as connected only once it has lasted as
+/// long.
 const STEADY: Duration = Duration::from_secs(1);
 
 /// Whether requests can be sent.
@@ -41,21 +47,21 @@ pub(crate) enum ConnectionState {
     Up(Arc<InstanceConnection>),
 }
 
-/// One instance, as its task sees it.
+/// The supervisor of the connection to one instance.
 struct Supervisor {
     options: ConnectOptions,
     announced: AnnouncedState,
     health: Arc<InstanceHealth>,
     log: ConnectionLog,
     follow_ups: LogLimit,
-    /// Since when the present connection stands.
+    /// When the present connection was opened.
     up_since: Option<Instant>,
-    /// Whether the last connection broke soon.
+    /// Whether the last connection broke sooner than [`STEADY`].
     flaps: bool,
 }
 
-/// Where the state of the connection is told. However its task ends (by a panic, or with the
-/// runtime), nobody is left to believe that there is one.
+/// The state of the connection, for others. However the task ends (by a panic, or with the runtime), the state
+/// is down then.
 struct AnnouncedState(watch::Sender<ConnectionState>);
 
 impl Drop for AnnouncedState {
@@ -68,7 +74,7 @@ impl Drop for AnnouncedState {
     }
 }
 
-/// Keeps a connection up and tells of its state until nobody wants to know any more.
+/// Keeps a connection up until nobody reads its state any more.
 pub(super) async fn supervise(
     options: ConnectOptions,
     state: watch::Sender<ConnectionState>,
@@ -82,9 +88,9 @@ pub(super) async fn supervise(
     while !supervisor.announced.0.is_closed() {
         // What the crates below panic at is a cause like any other.
         let ended = AssertUnwindSafe(supervisor.connect_and_serve()).catch_unwind().await;
-        let stood = supervisor.end(ended.unwrap_or_else(|panic| ConnectFailure::Failed(panicked(&*panic))));
+        let lasted = supervisor.end(ended.unwrap_or_else(|panic| ConnectFailure::Failed(panicked(&*panic))));
         // Otherwise an instance that takes connections and drops them is connected to all the time.
-        if stood > pause {
+        if lasted > pause {
             attempt = 0;
         }
         pause = reconnect_delay(attempt, RECONNECT_LEAST, RECONNECT_MOST, random::spread());
@@ -99,7 +105,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Cause {
 }
 
 impl Supervisor {
-    /// Gives the reason for which it ended.
+    /// Returns why it ended.
     async fn connect_and_serve(&mut self) -> ConnectFailure {
         match connect(&self.options, &self.health).await {
             Ok((connection, pushes)) => ConnectFailure::Failed(self.serve(connection, &pushes).await),
@@ -107,7 +113,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes in that there is no connection, or not any more; gives how long it stood.
+    /// Records that there is no connection, or not any more; returns how long it lasted.
     fn end(&mut self, reason: ConnectFailure) -> Duration {
         let was_late = matches!(reason, ConnectFailure::Late(_));
         let cause = reason.cause();
@@ -123,12 +129,12 @@ impl Supervisor {
         self.log.down(self.options.address.shown(), &cause, now);
         self.options.processes.unregister(self.options.index);
         self.health.lock().last_error = Some(cause.to_string());
-        let stood = self.up_since.take().map(|since| now.saturating_since(since));
-        self.flaps = stood.is_some_and(|stood| stood < STEADY);
-        stood.unwrap_or_default()
+        let lasted = self.up_since.take().map(|since| now.saturating_since(since));
+        self.flaps = lasted.is_some_and(|lasted| lasted < STEADY);
+        lasted.unwrap_or_default()
     }
 
-    /// Offers the connection until it is to be given up; gives the reason.
+    /// Offers the connection until it is to be given up; returns the reason.
     async fn serve(&mut self, connection: InstanceConnection, pushes: &Pushes) -> Cause {
         let connection = Arc::new(connection);
         let options = &self.options;
@@ -154,7 +160,7 @@ impl Supervisor {
                 admission = follow_up_requested(&connection) => {
                     let follow_up = follow_up::take_due(&connection, admission, &options.peers).await;
                     let carry_out = follow_up::carry_out(&connection, admission, follow_up);
-                    match step(options, "renewing admission", ADMISSION_TRIPS, carry_out).await {
+                    match within_trips(options, "renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
                         Ok(Some((follow_up, info))) => {
                             self.health.lock().info = Some(info);
@@ -258,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_told_and_the_connection_is_made_again() {
+    async fn a_panic_is_a_cause_and_the_connection_is_opened_again() {
         let (state, mut told) = watch::channel(ConnectionState::Down(closed()));
         let task = tokio::spawn(supervise(options().await, state, Arc::default()));
         let panicked = |state: &ConnectionState| format!("{state:?}").contains("broken clock");

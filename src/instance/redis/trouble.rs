@@ -1,5 +1,4 @@
-//! What an instance refuses for a reason of its own, kept until it votes: it is connected and
-//! admitted, and still of no use.
+//! The cause of an instance that is connected and admitted and still refuses, kept until it votes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +7,7 @@ use super::log_limit::LogLimit;
 use crate::instance::Trouble;
 use crate::protocol::{Cause, Instant, Reply};
 
-/// What stands between an instance and its votes, if anything.
+/// Why an instance refuses to vote at present, if it does.
 #[derive(Debug, Default)]
 pub(super) struct CurrentTrouble {
     /// Whether there is one: votes are many, and need look no further.
@@ -23,7 +22,7 @@ struct State {
 }
 
 impl CurrentTrouble {
-    /// Takes in a reply to what asks for a vote (`may_vote`), or to a release. Warns when the cause changes.
+    /// Records a reply to what asks for a vote (`may_vote`), or to a release. Warns when the cause changes.
     pub(super) fn note(&self, instance: &str, reply: &Reply, may_vote: bool, now: Instant) {
         match reply {
             Reply::Unknown(cause) if is_its_own(cause) => self.begin(instance, cause, now),

@@ -1,11 +1,11 @@
 //! What a won round gives (P2, P8, P9).
 
-mod attendance;
+mod key_presence;
 pub(super) mod schedule;
 
 use std::time::Duration;
 
-use self::attendance::KeyPresence;
+use self::key_presence::KeyPresence;
 use crate::protocol::fencing::FencingToken;
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::quorum::{Quorum, Verdict};
@@ -24,7 +24,7 @@ pub struct Lease {
     /// When the last round that won was begun.
     won_at: Instant,
     quorum: Quorum,
-    attendance: KeyPresence,
+    presence: KeyPresence,
 }
 
 /// Why a lease cannot be extended on the asked terms.
@@ -49,7 +49,7 @@ impl Lease {
                 release_targets: round.must_release(),
                 won_at: round.started_at(),
                 quorum: round.quorum(),
-                attendance: KeyPresence::new(round.quorum().instances()),
+                presence: KeyPresence::new(round.quorum().instances()),
             };
             lease.note_replies(round);
             lease
@@ -149,21 +149,21 @@ impl Lease {
     /// Takes in what an instance answered to a request of such a round.
     pub fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
         match reply {
-            Reply::Granted => self.attendance.note_present(id, sent),
-            Reply::Repaired => self.attendance.note_repaired(id, sent),
-            Reply::Refused(_) => self.attendance.note_missing(id, sent),
+            Reply::Granted => self.presence.note_present(id, sent),
+            Reply::Repaired => self.presence.note_repaired(id, sent),
+            Reply::Refused(_) => self.presence.note_missing(id, sent),
             Reply::Stale { .. } | Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => {}
         }
     }
 
     /// Takes in that an instance was asked at `sent`, besides any round, and had the key.
     pub fn note_present(&mut self, id: InstanceId, sent: Instant) {
-        self.attendance.note_present(id, sent);
+        self.presence.note_present(id, sent);
     }
 
     /// Takes in that an instance was asked at `sent`, besides any round, and did not have the key.
     pub fn note_missing(&mut self, id: InstanceId, sent: Instant) {
-        self.attendance.note_missing(id, sent);
+        self.presence.note_missing(id, sent);
     }
 
     /// Whether what instances said shows that no quorum can have kept the lease (P20): at one moment so many
@@ -172,20 +172,20 @@ impl Lease {
     /// That they have it again, as a repair leaves it, does not undo that.
     #[must_use]
     pub fn no_quorum_has_key(&self) -> bool {
-        self.quorum.is_out_of_reach(self.attendance.most_absent())
+        self.quorum.is_out_of_reach(self.presence.most_absent())
     }
 
     /// The instances that were found without its key at a time that still counts.
     #[must_use]
     pub fn absent(&self) -> InstanceSet {
-        self.attendance.absent()
+        self.presence.absent()
     }
 
     /// The instances that the lease rests on: those that granted the last round that won, or later, and
     /// that have not been found without its key since.
     #[must_use]
     pub fn rests_on(&self) -> InstanceSet {
-        self.attendance.present(self.won_at)
+        self.presence.present(self.won_at)
     }
 
     /// Takes in the end of an extend round: only a victory moves the validity, only forward, and only

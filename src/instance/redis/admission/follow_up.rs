@@ -1,14 +1,13 @@
 //! What is done about an instance that was admitted, and may have forgotten locks since (P15, P17).
 
-use super::handshake::ask_facts;
 use super::peers::PeerConnections;
-use super::server_info::ServerInfo;
+use super::server_info::{self, ServerInfo};
 use super::shared::SharedAdmission;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::protocol::{AdmissionFollowUp, Cause};
 
-/// What must be done apart from flushes. That its clock jumped may be settled by now, or turn out to
-/// be no fault of it.
+/// Takes what is to be done apart from flushes. A jump of its clock may be settled by now, or turn out to have
+/// been one of the own clock: then the record is only read again.
 pub(crate) async fn take_due(
     connection: &InstanceConnection,
     admission: &SharedAdmission,
@@ -24,8 +23,7 @@ pub(crate) async fn take_due(
     }
 }
 
-/// Sets the state of the instance right again, by what was asked for and after a flush: says what
-/// was done, and what the instance says of itself.
+/// Does what was requested, and what a flush requires. Returns what was done, and the server's report.
 pub(crate) async fn carry_out(
     connection: &InstanceConnection,
     admission: &SharedAdmission,
@@ -41,8 +39,8 @@ pub(crate) async fn carry_out(
     }
     let Some(follow_up) = follow_up else { return Ok(None) };
     admission.begin_follow_up(follow_up, flush);
-    let told = ask_facts(&mut handshake.connection).await?;
-    let outcome = handshake.run(told).await?;
+    let report = server_info::read(&mut handshake.connection).await?;
+    let outcome = handshake.run(report).await?;
     admission.replace_record(&outcome);
     Ok(Some((follow_up, outcome.info)))
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, Value};
 
-use super::server_info::{self, ServerInfo};
+use super::server_info::{ServerInfo, ServerReport};
 use crate::clock::Clock;
 use crate::instance::redis::classify::failed;
 use crate::instance::redis::flushes::FlushCount;
 use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
+use crate::instance::redis::scripts::command::RecordWrite;
 use crate::protocol::{
     AdmissionRecord, AdmissionState, Cause, ClockWatch, Instant, ProcessFacts, RecordAction, RecordOrigin,
     decide_record,
@@ -22,29 +23,21 @@ use crate::resource::ADMISSION_KEY;
 /// Losing the race for the record this often in a row means that something else is wrong.
 const MAX_RACES: usize = 10;
 
-/// What a server says of itself.
-pub(crate) type Told = (ProcessFacts, ServerInfo);
-
-/// Asks it.
-pub(crate) async fn ask_facts(connection: &mut MultiplexedConnection) -> Result<Told, Cause> {
-    server_info::read(connection).await
-}
-
-/// What admission needs to know.
+/// What admission goes by.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionConfig {
     pub(crate) max_ttl: Duration,
     pub(crate) drift_ppm: u32,
     pub(crate) clock: Arc<dyn Clock>,
-    /// What former connections knew.
+    /// What previous connections left behind.
     pub(crate) health: Arc<InstanceHealth>,
 }
 
-/// What admission over a connection gives.
+/// The result of admission over a connection.
 pub(crate) struct HandshakeOutcome {
     pub(crate) state: AdmissionState,
     pub(crate) info: ServerInfo,
-    /// How many flushes had been told when the record's key was being watched; `None` if it is not.
+    /// How many flushes had been reported when the record's key was being watched; `None` if it is not.
     pub(crate) watched_since: Option<u32>,
 }
 
@@ -72,28 +65,27 @@ pub(crate) struct AdmissionHandshake<'a> {
     pub(crate) connection: MultiplexedConnection,
     pub(crate) scripts: &'static Scripts,
     pub(crate) config: &'a AdmissionConfig,
-    /// Whether changes of the record are pushed to this connection.
+    /// Whether changes of the record are pushed over this connection.
     pub(crate) tracking: bool,
-    /// Whether this connection has known a record before: what is written now follows on a loss.
-    pub(crate) again: bool,
+    /// Whether the connection was admitted before: a record that is written now follows on a loss.
+    pub(crate) was_admitted: bool,
     pub(crate) flushes: &'a FlushCount,
 }
 
 impl AdmissionHandshake<'_> {
     /// Finds or writes the record for the process behind the connection.
-    pub(crate) async fn run(&mut self, told: Told) -> Result<HandshakeOutcome, Cause> {
-        let (facts, info) = told;
+    pub(crate) async fn run(&mut self, report: ServerReport) -> Result<HandshakeOutcome, Cause> {
+        let ServerReport { facts, info } = report;
         for _ in 0..MAX_RACES {
             let reading = self.read(Watch::Anew).await.map_err(|error| failed(&error))?;
-            // What was told until now may have been before the watch.
+            // Those reported until now may have been before the watch.
             let watched_since = reading.watched.then(|| self.flushes.count());
             let facts = facts.at(reading.instance_us / 1_000);
-            let step = self.decide(&facts, &reading)?;
-            let (vote_from_ms, origin) = match step {
+            let (vote_from_ms, origin) = match self.decide(&facts, &reading)? {
                 RecordAction::Keep(record) => {
                     return Ok(HandshakeOutcome { state: self.state(record, &reading), info, watched_since });
                 }
-                RecordAction::Write { .. } if self.again => (None, RecordOrigin::Waits),
+                RecordAction::Write { .. } if self.was_admitted => (None, RecordOrigin::Waits),
                 RecordAction::Write { vote_from_ms, origin } => (vote_from_ms, origin),
             };
             self.write(&facts, reading.record.as_deref(), vote_from_ms, origin)
@@ -106,14 +98,14 @@ impl AdmissionHandshake<'_> {
     /// Applies the rule to the record that was found, and remembers it.
     fn decide(&self, facts: &ProcessFacts, reading: &RecordReading) -> Result<RecordAction, Cause> {
         let found = reading.record.as_deref();
-        let mut known = self.config.health.lock();
-        let step = decide_record(facts, found, self.config.max_ttl, &known.seen).map_err(Cause::NotUsable)?;
+        let mut last = self.config.health.lock();
+        let action = decide_record(facts, found, self.config.max_ttl, &last.seen).map_err(Cause::NotUsable)?;
         if let Some(record) =
             found.and_then(AdmissionRecord::from_wire).filter(|record| record.identity == facts.identity)
         {
-            known.seen.note(&record);
+            last.seen.note(&record);
         }
-        Ok(step)
+        Ok(action)
     }
 
     fn state(&self, record: AdmissionRecord, reading: &RecordReading) -> AdmissionState {
@@ -121,7 +113,7 @@ impl AdmissionHandshake<'_> {
         AdmissionState::new(record, watch)
     }
 
-    /// Reads the record, and asks to be told when it changes.
+    /// Reads the record, and asks for a push when it changes.
     pub(crate) async fn read(&mut self, watch: Watch) -> RedisResult<RecordReading> {
         let mut ask = redis::pipe();
         if watch == Watch::Anew {
@@ -166,16 +158,21 @@ impl AdmissionHandshake<'_> {
         origin: RecordOrigin,
     ) -> RedisResult<()> {
         let least_order = self.config.health.lock().seen.next_order(&facts.identity);
-        let (found, step) = (found.unwrap_or_default(), (vote_from_ms, origin, least_order));
-        let command = self.scripts.write_record(found, &facts.identity, self.config.max_ttl, step);
+        let write = RecordWrite { vote_from_ms, origin, least_order };
+        let command = self.scripts.write_record(found.unwrap_or_default(), &facts.identity, self.config.max_ttl, write);
         Value::from_redis_value(self.connection.send_packed_command(&command).await?.extract_error()?)?;
         Ok(())
     }
 
     /// Lets an instance vote at once that nobody has ever used, if its record is still `blank`.
     pub(crate) async fn allow_votes(&mut self, blank: &AdmissionRecord) -> RedisResult<()> {
-        let step = (None, RecordOrigin::Opened, blank.order.saturating_add(1));
-        let command = self.scripts.write_record(blank.to_wire().as_bytes(), &blank.identity, self.config.max_ttl, step);
+        let write = RecordWrite {
+            vote_from_ms: None,
+            origin: RecordOrigin::Opened,
+            least_order: blank.order.saturating_add(1),
+        };
+        let command =
+            self.scripts.write_record(blank.to_wire().as_bytes(), &blank.identity, self.config.max_ttl, write);
         self.connection.send_packed_command(&command).await?.extract_error()?;
         Ok(())
     }

@@ -1,5 +1,7 @@
-//! What the connections of one client find out together: whose clock it was that jumped (P17).
+//! Whether it was an instance's clock that jumped, or the own one that stood still: one connection cannot tell
+//! them apart, all connections of a client together can (P17).
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -12,10 +14,13 @@ use crate::instance::redis::connection::{InstanceConnection, probe_interval};
 use crate::protocol::{ClockWatch, JumpedClock, which_clock_jumped};
 
 /// How long connections that broke with the own standstill have to come back, at least.
-const LOOK_LEAST: Duration = Duration::from_millis(500);
+const MIN_COMPARISON: Duration = Duration::from_millis(500);
 
-/// The pause between two looks at instances too few of which have answered.
+/// The pause between two comparisons, where too few instances have answered.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// By the position of the instance in the configuration.
+type ByIndex = BTreeMap<usize, Weak<InstanceConnection>>;
 
 /// The connections of one client, and the clock that it goes by.
 #[derive(Debug)]
@@ -23,10 +28,10 @@ pub(crate) struct PeerConnections {
     /// What the client's rounds and leases go by.
     clock: Arc<CorrectedClock>,
     quorum: usize,
-    look: Duration,
+    comparison_limit: Duration,
     /// How long everybody who is connected takes to notice a step.
     notice: Duration,
-    connections: Mutex<Vec<(usize, Weak<InstanceConnection>)>>,
+    connections: Mutex<ByIndex>,
 }
 
 impl PeerConnections {
@@ -37,18 +42,16 @@ impl PeerConnections {
         max_ttl: Duration,
     ) -> Self {
         let notice = probe_interval(max_ttl).saturating_add(instance_timeout);
-        let look = instance_timeout.max(LOOK_LEAST);
-        Self { clock, quorum, look, notice, connections: Mutex::default() }
+        let comparison_limit = instance_timeout.max(MIN_COMPARISON);
+        Self { clock, quorum, comparison_limit, notice, connections: Mutex::default() }
     }
 
     pub(crate) fn add(&self, index: usize, connection: &Arc<InstanceConnection>) {
-        let mut connections = self.connections();
-        connections.retain(|(other, _)| *other != index);
-        connections.push((index, Arc::downgrade(connection)));
+        self.connections().insert(index, Arc::downgrade(connection));
     }
 
     pub(crate) fn remove(&self, index: usize) {
-        self.connections().retain(|(other, _)| *other != index);
+        self.connections().remove(&index);
     }
 
     /// How far the own clock has been put forward, in all.
@@ -63,13 +66,12 @@ impl PeerConnections {
     /// instance into quarantine, and end the leases of everybody else.
     pub(crate) async fn own_clock_stood_still(&self, connection: &InstanceConnection) -> bool {
         // One instance alone cannot tell. An error means that too few were there in time.
-        self.quorum > 1 && timeout(self.look, self.look_at_all(connection)).await.unwrap_or(false)
+        self.quorum > 1 && timeout(self.comparison_limit, self.compare_clocks(connection)).await.unwrap_or(false)
     }
 
-    async fn look_at_all(&self, connection: &InstanceConnection) -> bool {
+    async fn compare_clocks(&self, connection: &InstanceConnection) -> bool {
         loop {
-            let peers: Vec<Arc<InstanceConnection>> =
-                self.connections().iter().filter_map(|(_, connection)| connection.upgrade()).collect();
+            let peers: Vec<Arc<InstanceConnection>> = self.connections().values().filter_map(Weak::upgrade).collect();
             let probe =
                 async |index: usize, connection: Arc<InstanceConnection>| connection.probe().await.map(|_| index);
             let mut probes: FuturesUnordered<_> =
@@ -112,7 +114,7 @@ impl PeerConnections {
         verdict
     }
 
-    fn connections(&self) -> MutexGuard<'_, Vec<(usize, Weak<InstanceConnection>)>> {
+    fn connections(&self) -> MutexGuard<'_, ByIndex> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,12 +1,20 @@
 //! Which server process each of a client's connections leads to (P16).
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::protocol::NotUsable;
 
-/// One client's instances by the process behind them.
+/// The processes behind the connected instances of one client, by the position of the instance in the
+/// configuration.
 #[derive(Debug, Default)]
-pub(crate) struct ProcessRegistry(Mutex<Vec<(usize, String, String)>>);
+pub(crate) struct ProcessRegistry(Mutex<BTreeMap<usize, Process>>);
+
+#[derive(Debug)]
+struct Process {
+    address: String,
+    run_id: String,
+}
 
 impl ProcessRegistry {
     /// Notes that the instance at `index` is this process.
@@ -14,18 +22,18 @@ impl ProcessRegistry {
     /// # Errors
     /// If another instance is the same process: one process has one vote.
     pub(crate) fn register(&self, index: usize, address: &str, run_id: &str) -> Result<(), NotUsable> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|(other, ..)| *other != index);
-        if let Some((_, other, _)) = entries.iter().find(|(.., id)| id == run_id) {
-            return Err(NotUsable::SameProcess(other.clone()));
+        let mut processes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        processes.remove(&index);
+        if let Some(other) = processes.values().find(|process| process.run_id == run_id) {
+            return Err(NotUsable::SameProcess(other.address.clone()));
         }
-        entries.push((index, address.to_owned(), run_id.to_owned()));
+        processes.insert(index, Process { address: address.to_owned(), run_id: run_id.to_owned() });
         Ok(())
     }
 
     /// Notes that the instance at `index` is not connected any more.
     pub(crate) fn unregister(&self, index: usize) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(other, ..)| *other != index);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
     }
 }
 

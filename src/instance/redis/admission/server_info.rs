@@ -1,4 +1,4 @@
-//! What a server says of itself (P15, P16).
+//! What a server reports about itself in `INFO` (P15, P16).
 
 use redis::RedisError;
 use redis::aio::MultiplexedConnection;
@@ -9,7 +9,7 @@ use crate::protocol::{Cause, NotUsable, ProcessFacts, ProcessIdentity};
 /// The longest word of a server: an id has 40 digits.
 const MAX_WORD: usize = 64;
 
-/// What is worth showing of a server.
+/// What a client shows of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
     pub(crate) run_id: String,
@@ -19,11 +19,17 @@ pub(crate) struct ServerInfo {
     pub(crate) evicts: Option<String>,
 }
 
-/// Asks a server for its facts.
+/// What `INFO` and `TIME` report: what decides about votes, and what is shown.
+pub(crate) struct ServerReport {
+    pub(crate) facts: ProcessFacts,
+    pub(crate) info: ServerInfo,
+}
+
+/// Asks a server for its report.
 ///
 /// # Errors
 /// What keeps it from being used, also if it says too little to be known by.
-pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<(ProcessFacts, ServerInfo), Cause> {
+pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<ServerReport, Cause> {
     let mut ask = redis::pipe();
     for section in ["server", "replication", "memory", "commandstats"] {
         ask.cmd("INFO").arg(section);
@@ -31,10 +37,11 @@ pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<(Proc
     ask.cmd("TIME");
     let (server, replication, memory, commands, time): (String, String, String, String, (u64, u64)) =
         ask.query_async(connection).await.map_err(|error| no_info(&error))?;
-    if let Some(field) = untold(&server, &replication) {
+    if let Some(field) = missing_field(&server, &replication) {
         return Err(Cause::NotUsable(NotUsable::Untold(field)));
     }
-    Ok(from_info([&server, &replication, &memory, &commands], time))
+    let (facts, info) = from_info([&server, &replication, &memory, &commands], time);
+    Ok(ServerReport { facts, info })
 }
 
 fn no_info(error: &RedisError) -> Cause {
@@ -46,7 +53,7 @@ fn no_info(error: &RedisError) -> Cause {
 
 /// The field that is missing and without which a server is not told from a replica, or from itself
 /// at another address (P16).
-fn untold(server: &str, replication: &str) -> Option<&'static str> {
+fn missing_field(server: &str, replication: &str) -> Option<&'static str> {
     let missing = |info, name| field(info, name).is_empty().then_some(name);
     missing(server, "run_id").or_else(|| missing(replication, "role"))
 }
@@ -124,9 +131,9 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_say_what_it_is_is_neither_a_replica_nor_the_same_process() {
-        assert_eq!(untold(SERVER, MASTER), None);
-        assert_eq!(untold(SERVER, "connected_slaves:0\r\n"), Some("role"));
-        assert_eq!(untold("redis_version:7.0.15\r\n", MASTER), Some("run_id"));
+        assert_eq!(missing_field(SERVER, MASTER), None);
+        assert_eq!(missing_field(SERVER, "connected_slaves:0\r\n"), Some("role"));
+        assert_eq!(missing_field("redis_version:7.0.15\r\n", MASTER), Some("run_id"));
     }
 
     #[test]

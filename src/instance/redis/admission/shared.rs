@@ -1,5 +1,4 @@
-//! The state of the instance behind one connection, shared between requests and the task that
-//! keeps the connection up.
+//! An instance's right to vote over one connection, shared between requests and the connection's supervisor.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,6 +7,7 @@ use tokio::sync::Notify;
 
 use super::handshake::{AdmissionConfig, HandshakeOutcome};
 use crate::instance::redis::flushes::FlushWatch;
+use crate::instance::redis::health::PreviousAdmission;
 use crate::protocol::{AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Instant, RawReply, Reply};
 
 /// Admission of one connection.
@@ -26,7 +26,7 @@ impl SharedAdmission {
         Self { config, state, flushes, follow_up, requested }
     }
 
-    /// What a request names that is sent at this instant of the own clock.
+    /// The record for a request that is sent at this instant of the own clock.
     pub(crate) fn attached_record(&self, now: Instant) -> AttachedRecord {
         self.state().attached_record(now)
     }
@@ -41,7 +41,7 @@ impl SharedAdmission {
         self.state().clone()
     }
 
-    /// Judges a reply to a request that named `record`.
+    /// What a reply to a request with `record` counts for.
     pub(crate) fn check_vote(&self, raw: RawReply, record: &Arc<AdmissionRecord>, sent: Instant) -> Reply {
         let received = self.config.clock.now();
         let mut state = self.state();
@@ -56,14 +56,14 @@ impl SharedAdmission {
         reply
     }
 
-    /// Takes in a sample of the instance's clock.
+    /// Records a sample of the instance's clock.
     pub(crate) fn observe(&self, sent: Instant, received: Instant, instance_us: u64) {
         if self.state().observe(sent, received, instance_us) {
             self.request_follow_up(AdmissionFollowUp::Quarantine);
         }
     }
 
-    /// Asks for something to be done about the instance. The stronger one wins.
+    /// Leaves something to be done to the connection's supervisor. A quarantine replaces a mere reading.
     pub(crate) fn request_follow_up(&self, follow_up: AdmissionFollowUp) {
         let mut pending = self.follow_up();
         if *pending != Some(AdmissionFollowUp::Quarantine) {
@@ -84,7 +84,7 @@ impl SharedAdmission {
         self.state().own_clock_stood_still(most, until);
     }
 
-    /// Asks for a look at what was flushed.
+    /// Has the supervisor find out what was flushed.
     pub(crate) fn note_flush(&self) {
         self.requested.notify_one();
     }
@@ -106,8 +106,8 @@ impl SharedAdmission {
         state.resume_votes();
     }
 
-    /// Begins to set things right, after the flushes up to `flush` too. After a quarantine has begun the
-    /// record is believed no more, and nothing counts until [`replace_record`](Self::replace_record).
+    /// Begins a follow-up, which covers the flushes up to `flush`. Once a quarantine has begun the record is
+    /// accepted no more, and nothing counts until [`replace_record`](Self::replace_record).
     pub(crate) fn begin_follow_up(&self, follow_up: AdmissionFollowUp, flush: Option<u32>) {
         let mut state = self.state();
         flush.into_iter().for_each(|flush| self.flushes.settle(flush));
@@ -120,11 +120,11 @@ impl SharedAdmission {
     /// Notes how the connection leaves the instance, for the next one.
     pub(crate) fn remember_for_next_connection(&self, own_clock_ahead: Duration) {
         let state = self.state();
-        let mut known = self.config.health.lock();
+        let mut last = self.config.health.lock();
         if state.votes_suspended() || self.flushes.unsettled().is_some() {
-            known.seen.suspect(state.record());
+            last.seen.suspect(state.record());
         }
-        known.previous_admission = Some((state.clone(), own_clock_ahead));
+        last.previous_admission = Some(PreviousAdmission { state: state.clone(), own_clock_ahead });
     }
 
     /// Goes by this record from now on.

@@ -3,7 +3,7 @@
 --
 -- ARGV  1 the record, empty if admission is off
 --       2 the instant of its record, in ms; empty if admission is off, and where the client knows
---         that it has come: it looks at the clock of the grant itself (see Standing::judge)
+--         that it has come: it looks at the clock of the grant itself (see AdmissionState::check_vote)
 --
 -- left  0 if it may vote, else how many ms it must still sit out, -1 if that is not known
 local left = 0

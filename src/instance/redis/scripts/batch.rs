@@ -1,0 +1,156 @@
+//! The command that carries out several requests at once.
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::Scripts;
+use super::command::{add_keys, add_record, millis};
+use crate::instance::Request;
+use crate::protocol::AttachedRecord;
+
+impl Scripts {
+    /// The one command that carries out all `requests`, in their order, the first `releases` of them all
+    /// together: see [`releases_first`].
+    pub(crate) fn batch(&self, requests: &[&Request], releases: usize, attached: Option<&AttachedRecord>) -> Cmd {
+        let (first, others) = requests.split_at(releases.min(requests.len()));
+        let claims = || requests.iter().map(|request| request.claim());
+        let acquired = others.iter().find(|request| matches!(request, Request::Acquire(_)));
+        let ttl = acquired.map_or(Duration::ZERO, |request| request.claim().ttl);
+        let retention = claims().next().map_or(Duration::ZERO, |claim| claim.fence_retention);
+        let letters: String = others.iter().map(|request| letter(request, ttl, retention)).collect();
+
+        let keys: usize = claims().map(|claim| 2 * claim.resources.len()).sum();
+        let mut command = Cmd::with_capacity(9 + keys + 2 * requests.len(), 256 * requests.len());
+        command.arg("EVALSHA").arg(&self.batch.hash).arg(keys);
+        claims().for_each(|claim| add_keys(&mut command, claim));
+        add_record(&mut command, attached, false);
+        command.arg(first.len()).arg(millis(ttl)).arg(millis(retention)).arg(&letters);
+        for release in first {
+            command.arg(release.claim().value.as_bytes()).arg(&release.claim().token.tombstone().wire_digits()[..]);
+        }
+        for (request, letter) in others.iter().zip(letters.chars()) {
+            let claim = request.claim();
+            command.arg(claim.value.as_bytes()).arg(&claim.token.wire_digits()[..]);
+            if letter != USUAL_ACQUIRE {
+                command
+                    .arg(&claim.token.tombstone().wire_digits()[..])
+                    .arg(claim.resources.len())
+                    .arg(millis(claim.ttl));
+                command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
+            }
+        }
+        command
+    }
+}
+
+/// The letter of an acquire of one resource without a holder, with the usual ttl and retention.
+const USUAL_ACQUIRE: char = 'a';
+
+/// What batch.lua calls a request by.
+fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> char {
+    match request {
+        Request::Acquire(claim) => {
+            let is_usual = claim.resources.len() == 1
+                && claim.value.holder_prefix().is_empty()
+                && (claim.ttl, claim.fence_retention) == (usual_ttl, usual_retention);
+            if is_usual { USUAL_ACQUIRE } else { 'A' }
+        }
+        Request::Extend(_) => 'E',
+        Request::Reenter(_) => 'N',
+        Request::Release(claim) if claim.resent => 'S',
+        Request::Release(_) => 'R',
+        Request::GiveBack(claim) if claim.resent => 'V',
+        Request::GiveBack(_) => 'U',
+    }
+}
+
+/// Puts the releases first that a batch can carry out all together, and gives how many they are: those
+/// of one resource without a holder, for which nothing was sent twice, and which stand behind nothing
+/// else of their own round (P6). They may pass others by: no answer had reached those who made them.
+pub(crate) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Request) -> usize {
+    let usual_retention = batch.first().map(|first| request(first).claim().fence_retention);
+    let mut first = 0;
+    for at in 0..batch.len() {
+        let (before, rest) = batch.split_at_mut(at);
+        let Some(Request::Release(claim)) = rest.first().map(&request) else { continue };
+        let can_lead = !claim.resent
+            && claim.resources.len() == 1
+            && claim.value.holder_prefix().is_empty()
+            && Some(claim.fence_retention) == usual_retention
+            // Those that lead already too: of two releases of a round both would find the key.
+            && !before.iter().any(|before| request(before).claim().value == claim.value);
+        if can_lead && let Some(passed) = batch.get_mut(first..=at) {
+            passed.rotate_right(1);
+            first += 1;
+        }
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::instance::Claim;
+    use crate::protocol::Value;
+
+    const ACQUIRE: fn(Arc<Claim>) -> Request = Request::Acquire;
+    const EXTEND: fn(Arc<Claim>) -> Request = Request::Extend;
+    const RELEASE: fn(Arc<Claim>) -> Request = Request::Release;
+
+    /// Of the round with this number.
+    fn claim(round: u128, names: &[&str], resent: bool) -> Arc<Claim> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        Arc::new(Claim { resent, ..Claim::sample(round, &names) })
+    }
+
+    fn one(kind: fn(Arc<Claim>) -> Request, round: u128) -> Request {
+        kind(claim(round, &["a"], false))
+    }
+
+    /// What a batch makes of `requests`: how many releases come first, and where each was before.
+    fn ordered(requests: Vec<Request>) -> (usize, Vec<usize>) {
+        let mut batch: Vec<(usize, Request)> = requests.into_iter().enumerate().collect();
+        let first = releases_first(&mut batch, |(_, request)| request);
+        (first, batch.into_iter().map(|(at, _)| at).collect())
+    }
+
+    #[test]
+    fn releases_pass_by_what_is_not_of_their_own_round() {
+        let batch = vec![one(ACQUIRE, 1), one(RELEASE, 2), one(EXTEND, 3), one(RELEASE, 4)];
+        assert_eq!(ordered(batch), (2, vec![1, 3, 0, 2]));
+    }
+
+    /// Otherwise the key would be set after it was deleted, and stay (P6).
+    #[test]
+    fn a_release_stays_behind_what_is_of_its_own_round() {
+        for earlier in [ACQUIRE, EXTEND] {
+            let batch = vec![one(RELEASE, 1), one(earlier, 2), one(RELEASE, 2), one(RELEASE, 3)];
+            assert_eq!(ordered(batch), (2, vec![0, 3, 1, 2]));
+        }
+    }
+
+    /// Otherwise both would find the key.
+    #[test]
+    fn of_two_releases_of_a_round_one_comes_first() {
+        let batch = vec![one(RELEASE, 1), one(RELEASE, 1), one(RELEASE, 2)];
+        assert_eq!(ordered(batch), (2, vec![0, 2, 1]));
+    }
+
+    #[test]
+    fn releases_that_need_more_than_a_comparison_do_not_come_first() {
+        let resent = RELEASE(claim(1, &["a"], true));
+        let several = RELEASE(claim(2, &["a", "b"], false));
+        let other_retention =
+            Claim { fence_retention: Duration::from_secs(1), ..Claim::clone(&claim(3, &["a"], false)) };
+        let of_holder =
+            Claim { value: Value::new("me", Uuid::from_u128(5), ""), ..Claim::clone(&claim(5, &["a"], false)) };
+        let others = [RELEASE(Arc::new(other_retention)), RELEASE(Arc::new(of_holder))];
+        let batch = [resent, several].into_iter().chain(others).chain([one(RELEASE, 4)]).collect();
+        assert_eq!(ordered(batch), (1, vec![4, 0, 1, 2, 3]));
+    }
+}

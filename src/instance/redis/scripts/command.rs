@@ -1,0 +1,131 @@
+//! The commands that run one script each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Cmd;
+
+use super::Scripts;
+use crate::instance::{Claim, Request};
+use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
+use crate::resource::ADMISSION_KEY;
+
+/// What is written into an admission record besides whom it is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordWrite {
+    /// From when on the process may vote; `None` for `max_ttl` from now.
+    pub(crate) vote_from_ms: Option<u64>,
+    pub(crate) origin: RecordOrigin,
+    pub(crate) least_order: u64,
+}
+
+impl Scripts {
+    /// The one command that carries out `request` on an instance with this record.
+    pub(crate) fn command(&self, request: &Request, attached: Option<&AttachedRecord>) -> Cmd {
+        let claim = request.claim();
+        let script = match request {
+            Request::Acquire(_) => &self.acquire,
+            Request::Extend(_) => &self.extend,
+            Request::Reenter(_) => &self.reenter,
+            Request::Release(claim) if claim.value.holder_prefix().is_empty() => &self.release,
+            Request::Release(_) | Request::GiveBack(_) => &self.release_holder,
+        };
+        let mut command = Cmd::with_capacity(10 + 2 * claim.resources.len(), 512);
+        command.arg("EVALSHA").arg(&script.hash).arg(2 * claim.resources.len());
+        add_keys(&mut command, claim);
+        let (value, retention) = (claim.value.as_bytes(), millis(claim.fence_retention));
+        let token = &claim.token.wire_digits()[..];
+        let tombstone = &claim.token.tombstone().wire_digits()[..];
+        match request {
+            Request::Acquire(_) => {
+                add_record(&mut command, attached, attached.is_some_and(|attached| attached.quarantine_over));
+                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(retention);
+                command.arg(claim.value.holder_prefix())
+            }
+            Request::Extend(_) | Request::Reenter(_) => {
+                add_record(&mut command, attached, false);
+                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(tombstone).arg(retention)
+            }
+            Request::Release(_) if claim.value.holder_prefix().is_empty() => {
+                command.arg(value).arg(tombstone).arg(retention)
+            }
+            Request::Release(_) => command.arg(value).arg(tombstone).arg(retention).arg("forget"),
+            Request::GiveBack(_) => command.arg(value).arg(tombstone).arg(retention).arg("give back"),
+        };
+        if matches!(request, Request::Release(_) | Request::GiveBack(_)) && claim.resent {
+            command.arg("resent");
+        }
+        command
+    }
+
+    /// The one command that renews leases with one resource each, for the longest of their ttls: should
+    /// they differ, no key ends before its own lease (P9), and none lives for more than `max_ttl`.
+    pub(crate) fn extend_many(&self, claims: &[Arc<Claim>], attached: Option<&AttachedRecord>) -> Cmd {
+        let longest = claims.iter().map(|claim| claim.ttl).max().unwrap_or_default();
+        let mut command = Cmd::with_capacity(6 + 2 * claims.len(), 256 + 160 * claims.len());
+        command.arg("EVALSHA").arg(&self.extend_many.hash).arg(claims.len());
+        for key in claims.iter().filter_map(|claim| claim.resources.lock_keys().next()) {
+            command.arg(key);
+        }
+        add_record(&mut command, attached, false);
+        command.arg(millis(longest));
+        for claim in claims {
+            command.arg(claim.value.as_bytes());
+        }
+        command
+    }
+
+    /// The command that writes an admission record if `found` is still there (P15).
+    pub(crate) fn write_record(
+        &self,
+        found: &[u8],
+        identity: &ProcessIdentity,
+        max_ttl: Duration,
+        write: RecordWrite,
+    ) -> Cmd {
+        let RecordWrite { vote_from_ms, origin, least_order } = write;
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&self.write_record.hash).arg(1).arg(ADMISSION_KEY);
+        command.arg(found).arg(identity.as_str()).arg(millis(max_ttl)).arg(origin.word());
+        command.arg(vote_from_ms.map(|ms| ms.to_string()).unwrap_or_default());
+        command.arg(START_UNCERTAINTY_MS).arg(least_order);
+        command
+    }
+}
+
+/// The record and its instant. A single acquire leaves the instant out once it has surely come; what
+/// prolongs or repairs keys, or does several things at once, has the instance look at its clock (P10).
+pub(super) fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>, instant_has_come: bool) {
+    match attached {
+        Some(attached) if instant_has_come => command.arg(attached.wire()).arg(""),
+        Some(attached) => command.arg(attached.wire()).arg(attached.record.vote_from_ms),
+        None => command.arg("").arg(""),
+    };
+}
+
+pub(super) fn add_keys(command: &mut Cmd, claim: &Claim) {
+    for key in claim.resources.lock_keys().chain(claim.resources.fence_keys()) {
+        command.arg(key);
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise the key of the longest would end before its lease.
+    #[test]
+    fn leases_that_are_renewed_together_get_the_longest_of_their_ttls() {
+        let with_ttl = |round: u128, seconds: u64| {
+            Arc::new(Claim { ttl: Duration::from_secs(seconds), ..Claim::sample(round, &["a".to_owned()]) })
+        };
+        let command = Scripts::for_version(7).extend_many(&[with_ttl(1, 2), with_ttl(2, 3), with_ttl(3, 1)], None);
+        let parts: Vec<_> = command.args_iter().collect();
+        // The name, the script, how many keys, these; the record and its instant; then the ttl.
+        assert!(matches!(parts.get(3 + 3 + 2), Some(redis::Arg::Simple(b"3000"))));
+    }
+}
