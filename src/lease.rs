@@ -70,7 +70,7 @@ impl LeaseView {
         Redundancy { held_on: self.held.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
     }
 
-    /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its guards have let go.
+    /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its last guard is gone.
     ///
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.

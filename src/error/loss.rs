@@ -41,7 +41,7 @@ pub enum Loss {
         /// The addresses of the instances that have it for the other one.
         instances: Vec<String>,
     },
-    /// Its guards let go.
+    /// Its last guard was dropped or released.
     #[error("the lease was given up by its guards")]
     GivenUp,
 }

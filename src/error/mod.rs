@@ -87,7 +87,7 @@ pub enum AcquireError {
     #[error("other tries of this client for the same lock were under way all the time")]
     QueueTimeout,
     /// The lock was won, but its future was not polled until too little of the ttl was left; it was
-    /// given back.
+    /// released.
     #[error(
         "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
     )]
