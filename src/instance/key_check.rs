@@ -1,4 +1,4 @@
-//! Looking at the keys of leases, and being told of their changes.
+//! Checks of the keys of leases, and pushes of their changes.
 
 use crate::protocol::InstanceId;
 

@@ -55,13 +55,13 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     /// Queues extends of leases with one resource each, as few commands as possible.
     ///
     /// Every key lives for its claim's ttl from then on. Where the ttls differ it may live longer, up
-    /// to the longest of them: whoever asks puts leases of one ttl together.
+    /// to the longest of them: callers put leases of one ttl together.
     fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture {
         let calls: Vec<ReplyFuture> = claims.into_iter().map(|claim| self.call(Request::Extend(claim))).collect();
         Box::pin(async move { join_all(calls).await.into_iter().map(ExtendReply::Decided).collect() })
     }
 
-    /// Looks at leases, and asks to be told once of the next change of their keys.
+    /// Checks the keys of leases, and asks for one push at the next change of them.
     fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
         Box::pin(std::future::ready(vec![KeyState::Unknown; claims.len()]))
     }

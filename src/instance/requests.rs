@@ -78,7 +78,7 @@ impl Request {
     }
 }
 
-/// What an instance says to one of many extends.
+/// What an instance answers to one of many extends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExtendReply {
     /// As if it had been asked about this lease alone.

@@ -5,7 +5,7 @@ use std::fmt;
 /// The most instances that one client may have: sets of instances are held in one word.
 pub const MAX_INSTANCES: usize = 64;
 
-/// What a tally of votes says.
+/// The result of a tally of votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The outstanding votes still decide.

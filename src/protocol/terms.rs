@@ -73,7 +73,7 @@ impl LeaseTerms {
         Ok(Self { ttl, drift })
     }
 
-    /// The ttl that instances are asked for, in whole milliseconds.
+    /// The ttl of the keys, in whole milliseconds.
     #[must_use]
     pub const fn ttl(self) -> Duration {
         self.ttl

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// A reading of one process's clock, in nanoseconds from an arbitrary start.
 ///
 /// Readings of different processes must not be compared. In production it is a reading of the
-/// clock that counts suspended time (P3); in tests it is whatever the test says.
+/// clock that counts suspended time (P3); in tests it is set by the test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 

@@ -52,7 +52,7 @@ impl fmt::Debug for Value {
 /// write the key may have put anything there.
 const MAX_SHOWN: usize = 200;
 
-/// Who holds a lock, as far as the stored value tells: the parts of a value of this library that
+/// Who holds a lock, as far as the stored value shows: the parts of a value of this library that
 /// are not secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CurrentHolder {

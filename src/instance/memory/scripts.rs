@@ -8,7 +8,7 @@ use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, Cause, FencingToken, Instant, Refusal, Reply};
 use crate::resource::{ADMISSION_KEY, former_key};
 
-/// How much of a value that stands in the way is told (`refusal.lua`).
+/// How much of a value that stands in the way is reported (`refusal.lua`).
 const MOST_OF_A_VALUE: usize = 2048;
 
 /// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `attached` is the

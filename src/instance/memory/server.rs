@@ -168,7 +168,7 @@ impl Server {
     }
 }
 
-/// The reply for a cause, as `classify` and the connection would give it.
+/// The reply for a cause, as `classify` and the connection would have it.
 fn refusal(cause: Cause) -> Reply {
     match cause {
         Cause::NotConnected(_) | Cause::Silent | Cause::Overloaded | Cause::ScriptMissing => Reply::NotSent(cause),

@@ -1,5 +1,5 @@
 //! The steps to a connection that serves. Each has a deadline by the round trips that it takes, so
-//! that an instance which answers requests in time can also be connected, and says which was late.
+//! that an instance which answers requests in time can also be connected, and the error names the step that was late.
 
 use std::future::Future;
 use std::sync::Arc;

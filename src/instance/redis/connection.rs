@@ -41,7 +41,7 @@ pub(super) fn probe_interval(max_ttl: Duration) -> Duration {
 /// What a connection is made from.
 pub(super) struct ConnectionParts {
     pub(super) multiplexed: MultiplexedConnection,
-    /// The task behind the connection: it ends when nobody awaits anything of the connection any more.
+    /// The task behind the connection; it ends with the connection.
     #[expect(dead_code, reason = "it is kept for its end")]
     pub(super) driver: Driver,
     /// Notified when that task ended before.
@@ -176,7 +176,7 @@ impl InstanceConnection {
         self.check_vote(classify(request, result), request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
     }
 
-    /// What a reply counts for (P14, P17), and what it says of the connection.
+    /// What a reply counts for (P14, P17), and what it shows about the connection.
     pub(super) fn check_vote(
         self: &Arc<Self>,
         raw: RawReply,

@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, unconstrained};
 
 pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// The task that writes and reads. It ends with whoever has this, and tells when it ended before.
+/// The task that writes and reads. It is aborted when this is dropped, and notifies when it ended before.
 pub(super) struct Driver(AbortHandle);
 
 impl Driver {
@@ -39,8 +39,8 @@ impl Drop for Ended {
     }
 }
 
-/// Puts a command into the connection's queue now, by polling its future once; whoever awaits the
-/// result polls again.
+/// Puts a command into the connection's queue now, by polling its future once; awaiting the
+/// result polls it again.
 ///
 /// Unconstrained, because a task that used up its cooperative budget would not queue the command on
 /// the first poll, and a later release could overtake it (P6).

@@ -29,7 +29,7 @@ impl FlushCount {
 pub(super) struct FlushWatch {
     told: FlushCount,
     settled: AtomicU32,
-    /// How many had been told when the watch was certainly on; `None` without a watch.
+    /// How many had been pushed when the watch was certainly on; `None` without a watch.
     watched_since: Mutex<Option<u32>>,
 }
 
@@ -53,12 +53,12 @@ impl FlushWatch {
         self.settled.store(flush, Ordering::Release);
     }
 
-    /// The watch was put on again when so many had been told; `None` if the server has no watch.
+    /// The watch was put on again when so many had been pushed; `None` if the server has no watch.
     pub(super) fn watch_since(&self, told: Option<u32>) {
         *self.since() = told;
     }
 
-    /// Whether the watch was on during all the flushes that are not settled. One that was told while it
+    /// Whether the watch was on during all the flushes that are not settled. One that was pushed while it
     /// was being put on may have been before.
     pub(super) fn were_watched(&self) -> bool {
         self.since().is_some_and(|since| since <= self.settled.load(Ordering::Acquire))
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_that_was_told_while_the_watch_was_put_on_was_not_watched() {
+    fn a_flush_that_was_pushed_while_the_watch_was_put_on_was_not_watched() {
         let flushes = FlushWatch::new(FlushCount::default());
         assert!(!flushes.were_watched(), "no watch");
         flushes.watch_since(Some(0));

@@ -1,4 +1,4 @@
-//! What a server says first (`HELLO`), which every user may ask.
+//! What a server answers to `HELLO`, which every user may ask.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use super::classify::failed;
 use crate::protocol::{Cause, NotUsable};
 
-/// The major version of Redis that the server is compatible with, zero if it does not tell.
+/// The major version of Redis that the server is compatible with, zero if it names none.
 ///
 /// # Errors
 /// What keeps it from being used, also if that is what it is for.

@@ -29,7 +29,7 @@ pub(super) struct Pushes {
     flushes: FlushCount,
 }
 
-/// What the pushes said so far.
+/// What was pushed so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PendingInvalidations {
     /// Keys that changed.
@@ -77,7 +77,7 @@ impl Pushes {
 
     /// Passes on what comes: to admission what is about the record, and to those who watch keys.
     ///
-    /// Those who watch were not told of what changed while nobody was connected: they look first.
+    /// What changed while there was no connection was not pushed: watched keys are checked first.
     pub(super) async fn forward(
         &self,
         connection: &InstanceConnection,

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// The longest reply, or push, in bytes. The longest that a script gives names a few values of a
-/// kilobyte; a look at many keys gives some hundred, and what other programs keep under the keys of
+/// kilobyte; a check of many keys returns some hundred, and what other programs keep under the keys of
 /// locks may be longer.
 const MAX_REPLY: u64 = 4 * 1024 * 1024;
 
@@ -99,7 +99,7 @@ impl ReplyLimit {
             Some(b'$' | b'=' | b'!') if !is_negative => self.body = number.saturating_add(2),
             Some(b'*' | b'~' | b'>') if !is_negative => self.end_element(number),
             Some(b'%') => self.end_element(number.saturating_mul(2)),
-            // What is told about an element that follows.
+            // Attributes of an element that follows.
             Some(b'|') => self.end_element(number.saturating_mul(2).saturating_add(1)),
             _ => self.end_element(0),
         }

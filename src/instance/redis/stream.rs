@@ -13,7 +13,7 @@ use super::address::Endpoint;
 use super::byte_stream::ByteStream;
 use super::reply_limit::{ReplyLimit, ReplyTooLong};
 
-/// A connection that breaks when the other side says something longer than may be kept.
+/// A connection that breaks when the other side sends a longer reply than may be kept.
 pub(super) struct ServerStream {
     inner: Box<dyn ByteStream>,
     limit: ReplyLimit,
@@ -26,7 +26,7 @@ impl ServerStream {
         Ok(Self { inner: inner(endpoint).await?, limit: ReplyLimit::default(), too_long: Arc::default() })
     }
 
-    /// Set when it broke for that reason; the redis crate tells it only to whoever awaits an answer.
+    /// Set when it broke for that reason; the redis crate reports it only to those who await an answer.
     pub(super) fn too_long(&self) -> Arc<OnceLock<ReplyTooLong>> {
         Arc::clone(&self.too_long)
     }

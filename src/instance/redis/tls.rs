@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::net::TcpStream;
 
-/// Shakes hands over `tcp`: two round trips at most.
+/// The TLS handshake over `tcp`: two round trips at most.
 #[cfg(feature = "tls-rustls")]
 pub(super) async fn secured(host: &str, tcp: TcpStream) -> io::Result<tokio_rustls::client::TlsStream<TcpStream>> {
     use rustls::pki_types::ServerName;
@@ -32,7 +32,7 @@ fn config() -> io::Result<std::sync::Arc<rustls::ClientConfig>> {
     Ok(std::sync::Arc::new(config))
 }
 
-/// Shakes hands over `tcp`: two round trips at most.
+/// The TLS handshake over `tcp`: two round trips at most.
 #[cfg(all(feature = "tls-native-tls", not(feature = "tls-rustls")))]
 pub(super) async fn secured(host: &str, tcp: TcpStream) -> io::Result<tokio_native_tls::TlsStream<TcpStream>> {
     let connector = tokio_native_tls::native_tls::TlsConnector::new().map_err(io::Error::other)?;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::protocol::time::Instant;
 
-/// A step of less than this is not told from the resolution of the measurement.
+/// A step of less than this cannot be distinguished from the resolution of the measurement.
 const TOLERANCE_NS: i128 = 1_000_000;
 
-/// What a sample of an instance's clock says.
+/// What a sample of an instance's clock shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
     /// It went on as it may.

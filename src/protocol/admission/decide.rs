@@ -17,16 +17,16 @@ use crate::protocol::round::cause::NotUsable;
 /// `vote_from_ms`, by the instance's clock at the time of the writing.
 pub const START_UNCERTAINTY_MS: u64 = 2_000;
 
-/// What a server says of itself when a client connects.
+/// What a server reports about itself when a client connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessFacts {
     /// Which life of which process.
     pub identity: ProcessIdentity,
     /// Whether it is a master now.
     pub is_master: bool,
-    /// Whether it has been a replica in this life, as far as it tells.
+    /// Whether it has been a replica in this life, as far as it reports.
     pub was_replica: bool,
-    /// Whether any of its data was flushed in this life, as far as it tells.
+    /// Whether any of its data was flushed in this life, as far as it reports.
     pub was_flushed: bool,
     /// How long it has been up, in whole seconds as it counts them.
     pub uptime_s: u64,
@@ -93,7 +93,7 @@ pub fn decide_record(
 }
 
 fn without_record(facts: &ProcessFacts, max_ttl_ms: u64) -> RecordAction {
-    // The start is told in whole seconds, cut off: it may have been up to a second later. What was
+    // The start is reported in whole seconds, cut off: it may have been up to a second later. What was
     // granted before it has expired `max_ttl` after it.
     let started_ms = (facts.now_ms / 1000).saturating_sub(facts.uptime_s).saturating_add(1).saturating_mul(1000);
     let started_ms = started_ms.min(facts.now_ms);

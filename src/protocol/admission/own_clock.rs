@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::protocol::admission::clock_watch::{ClockWatch, Jump};
 
-/// What a look at the instances of one client says.
+/// What comparing the clocks of a client's instances shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JumpedClock {
     /// One's own stood still, for so long at the most.

@@ -16,7 +16,7 @@ const MOST_ORDER: u64 = 1 << 52;
 pub struct ProcessIdentity(String);
 
 impl ProcessIdentity {
-    /// Puts the identity together from what the server says of itself.
+    /// The identity, from what the server reports about itself.
     #[must_use]
     pub fn new(run_id: &str, replication_id: &str) -> Self {
         let beginning = |id: &str| id.get(..ID_DIGITS).unwrap_or(id).to_owned();
@@ -113,7 +113,7 @@ impl AdmissionRecord {
 /// What a client remembers of the records of the process that it saw last, across its connections.
 ///
 /// A record that is older than one that was seen came back with an old copy of the data: what was
-/// granted since is missing from it. The instant from which a record lets vote says nothing of its
+/// granted since is missing from it. The instant from which a record lets vote says nothing about its
 /// age, as opening instances that were never used brings it forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenRecords {

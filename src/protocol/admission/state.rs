@@ -13,7 +13,7 @@ use crate::protocol::time::Instant;
 pub struct RawReply {
     /// The reply.
     pub reply: Reply,
-    /// Microseconds since the Unix epoch by the instance's clock, if it told.
+    /// Microseconds since the Unix epoch by the instance's clock, if the reply carried it.
     pub instance_us: Option<u64>,
     /// To how many whole microseconds that was cut off.
     pub unit_us: u64,
@@ -131,7 +131,7 @@ impl AdmissionState {
         self.suspended || self.watch.jumped().is_some()
     }
 
-    /// Counts nothing more until the record is renewed: the instance said that its data was
+    /// Counts nothing more until the record is replaced: the instance reported that its data was
     /// replaced, and the record may have come back with an old copy of it.
     pub const fn suspend_votes(&mut self) {
         self.suspended = true;

@@ -1,10 +1,10 @@
-//! What instances have said of a lease over its life: which had its key, and which did not (P20).
+//! Which instances had the key of a lease over its life, and which did not (P20).
 //!
 //! Somebody else can have held the lock only if at one moment so many instances were without the key
 //! that no quorum was left. Of an instance that had the key when it was asked at one time, and did not when
 //! it was asked later, it is known only that the key went away in between. So an absence reaches from
 //! the last time at which the instance was known to have the key until it has it again, and what
-//! counts is how many absences may have fallen together, whatever said so: an extend, a renewal, a look,
+//! counts is how many absences may have fallen together, whatever showed them: an extend, a renewal, a key check,
 //! before or after the verdict.
 //!
 //! ```text
@@ -20,7 +20,7 @@
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::time::Instant;
 
-/// So many absences are told apart. They are forgotten soon, unless another instance is silent for long.
+/// So many absences are kept apart. They are forgotten soon, unless another instance is silent for long.
 const MOST: usize = 64;
 
 /// Who had the key of a lease when.
@@ -64,7 +64,7 @@ impl KeyPresence {
     /// The instance did not have the key when it carried out a request that was sent at `sent`.
     pub(super) fn note_missing(&mut self, id: InstanceId, sent: Instant) {
         let Some(had_at) = self.had_at.get(id.index()).copied().filter(|had_at| *had_at <= sent) else {
-            return; // told late: it has had the key since
+            return; // a late reply: it has had the key since
         };
         let is_full = self.absences.len() >= MOST;
         // Where there are too many, twice absent counts as absent in between, on the safe side.

@@ -1,4 +1,4 @@
-//! What a won round gives (P2, P8, P9).
+//! The lease that a won round leads to (P2, P8, P9).
 
 mod key_presence;
 pub(super) mod schedule;
@@ -14,7 +14,7 @@ use crate::protocol::round::reply::Reply;
 use crate::protocol::terms::LeaseTerms;
 use crate::protocol::time::Instant;
 
-/// The right that a won round gives, and how long it lasts by the client's own clock.
+/// The right to rely on a lock after a won round, and how long it lasts by the client's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     token: FencingToken,
@@ -118,7 +118,7 @@ impl Lease {
         Ok(Round::extend(quorum, terms, self.valid_until, now))
     }
 
-    /// Begins a round that gives the lease a larger token as well, for a guard that needs at least
+    /// Begins a round that also takes a larger token, for a guard that needs at least
     /// `min_remaining` of validity (P23).
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl Lease {
         self.presence.note_missing(id, sent);
     }
 
-    /// Whether what instances said shows that no quorum can have kept the lease (P20): at one moment so many
+    /// Whether the replies show that no quorum can have kept the lease (P20): at one moment so many
     /// may have been without its key that another client may have held the lock.
     ///
     /// That they have it again, as a repair leaves it, does not undo that.

@@ -1,4 +1,4 @@
-//! Why an instance gave no vote, in words that tell what to do.
+//! Why an instance gave no vote, in words that say what to do.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ pub enum Cause {
     NoPermission(String),
     /// The connection's user may not use a key that is needed.
     KeyForbidden(String),
-    /// Admission needs to know what the instance says of itself, and that is denied.
+    /// Admission needs the instance's `INFO`, which is denied.
     NoInfo(String),
     /// The instance is part of a Redis Cluster and does not serve the key.
     ClusterMode(String),
@@ -53,7 +53,7 @@ pub enum Cause {
     Server(String),
     /// The instance must not be used at all. Nothing was sent.
     NotUsable(NotUsable),
-    /// An answer that no script of this library gives.
+    /// An answer that no script of this library returns.
     OddReply(String),
     /// The instance's clock is more than a day behind the proposed fencing token. Nothing was done.
     ClockBehind {
@@ -129,7 +129,7 @@ pub enum NotUsable {
     Replica,
     /// It is a Sentinel, which keeps no data.
     Sentinel,
-    /// Its `INFO` lacks this field: it cannot be told what it is, or whether it is the same process.
+    /// Its `INFO` lacks this field: what it is, or whether it is the same process, is not known.
     Untold(&'static str),
     /// Its record has another `max_ttl` than this client, both in milliseconds.
     OtherMaxTtl {

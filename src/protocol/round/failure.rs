@@ -1,4 +1,4 @@
-//! Why a round was lost: what a caller must be able to tell apart.
+//! Why a round was lost: what a caller must be able to distinguish.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ pub enum RoundFailure {
     StaleToken,
 }
 
-/// What the refusals of a round say together.
+/// The refusals of a round, summed up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contention {
     /// The instances that refused.
     pub refused_by: InstanceSet,
     /// The refusal that most instances agree on.
     pub most_named: Refusal,
-    /// The earliest expiry that a refusal told: before it, trying again is of little use.
+    /// The earliest expiry that a refusal named: before it, trying again is of little use.
     pub earliest_expiry: Option<Duration>,
 }
 

@@ -26,7 +26,7 @@ enum RequestKind {
 /// A reply and how long after the start of the round it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedReply {
-    /// What the instance said.
+    /// The reply.
     pub reply: Reply,
     /// The time since the round was begun.
     pub after: Duration,
@@ -72,7 +72,7 @@ impl Round {
         Self { kind, quorum, started_at, replies, verdict: Verdict::Pending, too_slow: false, tokens: None }
     }
 
-    /// P12: what is proposed. An instance that tells of a larger token than `most_believed` is not
+    /// P12: what is proposed. An instance that reports a larger token than `most_believed` is not
     /// believed, and its vote is lost.
     #[must_use]
     pub fn proposing(mut self, token: FencingToken, most_believed: FencingToken) -> Self {
@@ -80,7 +80,7 @@ impl Round {
         self
     }
 
-    /// Takes a reply in and gives the verdict as of `now`.
+    /// Records a reply and returns the verdict as of `now`.
     ///
     /// An instance has one vote: a second definite reply of the same instance is a duplicate and
     /// changes nothing; a definite reply replaces an unknown one.
@@ -91,7 +91,7 @@ impl Round {
             let open = match slot {
                 None => true,
                 Some(TimedReply { reply: Reply::NotSent(_), .. }) => true,
-                // P5: that a later request was not sent says nothing of the one that was.
+                // P5: that a later request was not sent says nothing about the one that was.
                 Some(TimedReply { reply: Reply::Unknown(_), .. }) => !matches!(reply, Reply::NotSent(_)),
                 Some(_) => false,
             };
@@ -220,8 +220,8 @@ impl Round {
         (self.verdict == Verdict::Lost && !self.too_slow && could_grant.len() >= self.quorum.votes()).then_some(highest)
     }
 
-    /// The largest token that any instance said it had stored, or will have by the mark of this round's
-    /// own release; the next proposal goes above it. None if a quorum refused this proposal as ahead of
+    /// The largest token that any instance has stored, as far as replies show, or will have as the tombstone
+    /// of this round's own release; the next proposal goes above it. None if a quorum refused this proposal as ahead of
     /// its clocks: whatever led there is not followed again (P12).
     #[must_use]
     pub fn highest_seen(&self) -> Option<FencingToken> {

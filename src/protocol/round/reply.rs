@@ -41,14 +41,14 @@ impl Reply {
     }
 }
 
-/// What a refusing instance says of the key that stands in the way.
+/// What a refusing instance reports about the key that stands in the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// Which of the round's resources, in key order.
     pub resource: usize,
     /// The value of the key; `None` if it is gone (release) or no string.
     pub value: Option<Vec<u8>>,
-    /// When the key expires, as far as the instance told; `None` if never or not told.
+    /// When the key expires; `None` if never or not reported.
     pub expires_in: Option<Duration>,
     /// The fencing token that the instance stored for the resource.
     pub token: Option<FencingToken>,

@@ -1,4 +1,4 @@
-//! Admission over one connection: read what the instance says, apply the rule, write the record if
+//! Admission over one connection: read the instance's record, apply the rule, write the record if
 //! the rule asks for it (P15).
 
 use std::sync::Arc;

@@ -28,7 +28,7 @@ pub(crate) struct ServerReport {
 /// Asks a server for its report.
 ///
 /// # Errors
-/// What keeps it from being used, also if it says too little to be known by.
+/// What keeps it from being used, also if its report names too little.
 pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<ServerReport, Cause> {
     let mut ask = redis::pipe();
     for section in ["server", "replication", "memory", "commandstats"] {
@@ -51,7 +51,7 @@ fn no_info(error: &RedisError) -> Cause {
     }
 }
 
-/// The field that is missing and without which a server is not told from a replica, or from itself
+/// The field that is missing and without which a master cannot be distinguished from a replica, or a server from itself
 /// at another address (P16).
 fn missing_field(server: &str, replication: &str) -> Option<&'static str> {
     let missing = |info, name| field(info, name).is_empty().then_some(name);

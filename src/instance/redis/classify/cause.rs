@@ -64,7 +64,7 @@ fn wrapped(text: &str) -> Option<Cause> {
 
 /// What keeps an instance from being used, by the error that ended connecting or admission.
 pub(crate) fn failed(error: &RedisError) -> Cause {
-    // Several commands in one message may fail together; the first tells.
+    // Several commands in one message may fail together; the first one says why.
     if let Some((_, first)) = error.clone().into_server_errors().and_then(|errors| errors.first().cloned()) {
         return server_cause(first.code(), first.details().unwrap_or_default());
     }

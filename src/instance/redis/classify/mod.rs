@@ -1,4 +1,4 @@
-//! From what a server said to a [`Reply`]: the only place that knows the redis crate's errors.
+//! From a server's answer to a [`Reply`]: the only place that knows the redis crate's errors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,7 +196,7 @@ fn server_error(code: &str, details: &str) -> Reply {
     }
 }
 
-/// Whether an error says how the instance is, whatever was asked. Any other may be the fault of one of
+/// Whether an error is about the instance, whatever the request was. Any other may be the fault of one of
 /// several requests.
 pub(crate) fn is_of_the_instance(error: &ServerError) -> bool {
     let cause = || server_cause(error.code(), error.details().unwrap_or_default());

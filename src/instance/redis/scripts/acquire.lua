@@ -2,7 +2,7 @@
 --
 -- The lock keys are KEYS[first] and the next count - 1, the fence keys follow in the same order.
 -- Durations are in ms, the token has 19 digits; `holder` is how the values of the same holder begin,
--- empty if it gave no identity. Gives one of
+-- empty if it gave no identity. Returns one of
 --   {'granted', clock in us}
 --   {'not admitted', ms left}   see admission.lua
 --   {'refused', ..}             see refusal.lua

@@ -1,6 +1,6 @@
 -- The usual acquire, alone in its command, on an instance that is known to be past its quarantine.
 --
--- Gives when the lock expires, in ms of the instance's clock, which with the ttl tells its clock (P17).
+-- Returns when the lock expires, in ms of the instance's clock: less the ttl, that is its clock (P17).
 if left == 0 and ARGV[2] == '' and #KEYS == 2 then
   local expires = acquire_one(KEYS[1], KEYS[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
   if expires then

@@ -1,7 +1,7 @@
--- Carries out several requests and gives their replies, in their order.
+-- Carries out several requests and returns their replies, in their order.
 --
 -- The usual ones are short: the releases that come first are compared and deleted all together, and
--- an acquire that is granted gives when its lock expires, as in acquire_alone.lua.
+-- an acquire that is granted returns when its lock expires, as in acquire_alone.lua.
 --
 -- KEYS  for each request its lock keys and then its fence keys
 -- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4, 5 the usual ttl and retention;

@@ -65,7 +65,7 @@ fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> 
     }
 }
 
-/// Puts the releases first that a batch can carry out all together, and gives how many they are: those
+/// Puts the releases first that a batch can carry out all together, and returns their number: those
 /// of one resource without a holder, for which nothing was sent twice, and which stand behind nothing
 /// else of their own round (P6). They may pass others by: no answer had reached those who made them.
 pub(crate) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Request) -> usize {

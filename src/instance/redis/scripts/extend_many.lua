@@ -3,7 +3,7 @@
 -- KEYS  the lock keys
 -- ARGV  1, 2 see admission.lua; 3 ttl in ms; then the value of each lease
 --
--- Gives one of
+-- Returns one of
 --   {'renewed', clock in us, ..}   then the places, from 1, of those that do not hold their value;
 --                                  they are left as they are, extend.lua sees to them
 --   {'not admitted', ms left}      see admission.lua

@@ -1,4 +1,4 @@
-//! The scripts one by one, for whoever is to recognise them.
+//! The scripts one by one, for a server in the process that must recognise them.
 
 use super::Scripts;
 

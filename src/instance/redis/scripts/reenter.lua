@@ -1,5 +1,5 @@
 -- Lets a holder into the lease that it has (P23): an extend that also takes a larger token, for
--- every resource or for none. So the lease is held anew, after whoever was granted meanwhile.
+-- every resource or for none. So the lease counts as granted after all that were granted meanwhile.
 --
 -- Keys, units and replies as in extend.lua, and also
 --   {'stale', stored token}     the largest; nothing is changed

@@ -3,7 +3,7 @@
 -- Keys and units as in acquire.lua; `tombstone` see tombstone.lua; `resent` is true if the acquire was
 -- repeated or an extend was ever sent. For the round of a holder, `taken_over` says what becomes of that
 -- which it took over: `forget` it, for the round was won, or `give back` (P23); else it is nil.
--- Gives how many keys were deleted or given back.
+-- Returns how many keys were deleted or given back.
 local function release(first, count, value, tombstone, retention, resent, taken_over)
   local released = 0
 
