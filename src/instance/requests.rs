@@ -20,7 +20,7 @@ pub(crate) struct Claim {
     /// How long the instance keeps the token (P13).
     pub(crate) fence_retention: Duration,
     /// Whether anything that sets keys was sent for it more than once, a repeat of the acquire or an
-    /// extend: then its release leaves a mark even where it deletes the key, for the other may
+    /// extend: then its release leaves a tombstone even where it deletes the key, for the other may
     /// still arrive (P6).
     pub(crate) resent: bool,
 }

@@ -95,19 +95,19 @@ impl<'a> Script<'a> {
             } else if let Some(former) = self.former(key) {
                 formers.push((key, former)); // P23
             } else {
-                self.take_back(&taken); // P11
+                self.roll_back(&taken); // P11
                 return Ok(self.refused(index));
             }
         }
         for (index, (_, fence)) in self.keys().enumerate() {
             match self.stored(fence)? {
-                Some(stored) if stored >= self.token() && self.counts(&stored) => {
+                Some(stored) if stored >= self.token() && self.is_valid_token(&stored) => {
                     self.keep_token(fence, &stored);
                     let later: Result<Vec<_>, WrongType> =
                         self.keys().skip(index + 1).map(|(_, fence)| self.stored(fence)).collect();
-                    let later = later?.into_iter().flatten().filter(|later| self.counts(later));
+                    let later = later?.into_iter().flatten().filter(|later| self.is_valid_token(later));
                     let highest = later.fold(stored, Ord::max);
-                    self.take_back(&taken);
+                    self.roll_back(&taken);
                     return Ok(stale(&highest)); // P12
                 }
                 _ => self.keep_token(fence, &self.token()),
@@ -133,7 +133,7 @@ impl<'a> Script<'a> {
         let expires_at = self.now.saturating_add(self.claim.ttl);
         let missing: Vec<_> = self.keys().filter(|(key, _)| !self.store.contains(key)).collect();
         for (index, (key, fence)) in self.keys().enumerate() {
-            if !self.store.contains(key) && self.stored(fence)?.is_some_and(|stored| stored == self.closed()) {
+            if !self.store.contains(key) && self.stored(fence)?.is_some_and(|stored| stored == self.tombstone()) {
                 return Ok(self.refused(index)); // P6: released, this extend is late
             }
         }
@@ -143,7 +143,7 @@ impl<'a> Script<'a> {
         let reply = if missing.is_empty() { Reply::Granted } else { Reply::Repaired };
         for (key, fence) in missing {
             self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10
-            if self.stored(fence)?.is_none_or(|stored| stored < self.token() || !self.counts(&stored)) {
+            if self.stored(fence)?.is_none_or(|stored| stored < self.token() || !self.is_valid_token(&stored)) {
                 self.keep_token(fence, &self.token());
             }
         }
@@ -162,7 +162,7 @@ impl<'a> Script<'a> {
             return Ok(refused.clone()); // P14
         }
         let stored: Result<Vec<_>, WrongType> = self.keys().map(|(_, fence)| self.stored(fence)).collect();
-        let is_larger = |stored: &Vec<u8>| *stored >= self.token() && self.counts(stored);
+        let is_larger = |stored: &Vec<u8>| *stored >= self.token() && self.is_valid_token(stored);
         let largest = stored?.into_iter().flatten().filter(is_larger).max();
         if let Some(largest) = largest {
             return Ok(stale(&largest)); // P12
@@ -182,11 +182,11 @@ impl<'a> Script<'a> {
             let own = if self.claim.value.holder_prefix().is_empty() {
                 self.is_own(key) && self.store.remove(key)
             } else {
-                self.leave_line(key.to_vec(), key, forgets)
+                self.leave_chain(key.to_vec(), key, forgets)
             };
             deleted += usize::from(own);
             if self.claim.resent || !own {
-                self.mark(fence); // P6
+                self.set_tombstone(fence); // P6
             }
         }
         let all = deleted == self.claim.resources.len();
@@ -204,7 +204,7 @@ impl<'a> Script<'a> {
         same_holder.then(|| (value.to_vec(), self.store.ttl(key, self.now).map(|left| self.now.saturating_add(left))))
     }
 
-    fn take_back(&mut self, taken: &[&[u8]]) {
+    fn roll_back(&mut self, taken: &[&[u8]]) {
         for key in taken {
             self.store.remove(key);
         }
@@ -214,14 +214,14 @@ impl<'a> Script<'a> {
     fn take_over(&mut self, key: &[u8], (former, end): &Former) {
         let expires_at = self.now.saturating_add(self.claim.ttl);
         let end = end.unwrap_or(expires_at);
-        self.leave_line(former_key(key, former), key, false);
+        self.leave_chain(former_key(key, former), key, false);
         let value = self.claim.value.as_bytes();
         self.store.set(&former_key(key, value), former, Some(end));
         self.store.set(key, value, Some(expires_at.max(end)));
     }
 
     /// As in `former_values.lua`.
-    fn leave_line(&mut self, mut place: Vec<u8>, key: &[u8], forgets: bool) -> bool {
+    fn leave_chain(&mut self, mut place: Vec<u8>, key: &[u8], forgets: bool) -> bool {
         let mut found_at = None;
         for step in 0..LONGEST_LINE {
             let Some(here) = self.store.get(&place).map(<[u8]>::to_vec) else { break };
@@ -261,7 +261,7 @@ impl<'a> Script<'a> {
         self.claim.token.wire_digits().to_vec()
     }
 
-    fn closed(&self) -> Vec<u8> {
+    fn tombstone(&self) -> Vec<u8> {
         self.claim.token.tombstone().wire_digits().to_vec()
     }
 
@@ -274,7 +274,7 @@ impl<'a> Script<'a> {
     }
 
     /// As in `token_limit.lua`: whether what is stored is a token that a clock can have made (P12).
-    fn counts(&self, stored: &[u8]) -> bool {
+    fn is_valid_token(&self, stored: &[u8]) -> bool {
         FencingToken::from_wire(stored).is_some_and(|stored| !stored.is_ahead_of(self.wall_us))
     }
 
@@ -288,13 +288,13 @@ impl<'a> Script<'a> {
     }
 
     /// As `tombstone.lua`.
-    fn mark(&mut self, fence: &[u8]) {
+    fn set_tombstone(&mut self, fence: &[u8]) {
         if let Ok(stored) = self.stored(fence)
             && !self.claim.token.tombstone().is_ahead_of(self.wall_us)
         {
-            let closed = self.closed();
-            let larger = stored.filter(|stored| *stored > closed && self.counts(stored));
-            self.keep_token(fence, &larger.unwrap_or(closed));
+            let tombstone = self.tombstone();
+            let larger = stored.filter(|stored| *stored > tombstone && self.is_valid_token(stored));
+            self.keep_token(fence, &larger.unwrap_or(tombstone));
         }
     }
 }

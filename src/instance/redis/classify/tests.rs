@@ -168,15 +168,15 @@ proptest! {
             Value::Array(values) if values.len() == keys && values.iter().all(text) => Some(values),
             _ => None,
         };
-        let sights = classify_key_check(&claims, Some(&value));
-        prop_assert_eq!(sights.is_some(), answer.is_some(), "{:?}", value);
+        let states = classify_key_check(&claims, Some(&value));
+        prop_assert_eq!(states.is_some(), answer.is_some(), "{:?}", value);
         let mut values = answer.into_iter().flatten();
-        for (claim, sight) in claims.iter().zip(sights.into_iter().flatten()) {
+        for (claim, state) in claims.iter().zip(states.into_iter().flatten()) {
             let own = claim.value.as_bytes();
             let other = values.by_ref().take(claim.resources.len()).fold(None, |first, value| {
                 first.or_else(|| (!is_text(value, own)).then(|| bytes(value).map(<[u8]>::to_vec)))
             });
-            prop_assert_eq!(sight, other.map_or(KeyState::Own, KeyState::NotOwn));
+            prop_assert_eq!(state, other.map_or(KeyState::Own, KeyState::NotOwn));
         }
     }
 

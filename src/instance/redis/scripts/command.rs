@@ -94,7 +94,7 @@ impl Scripts {
 }
 
 /// The record and its instant. A single acquire leaves the instant out once it has surely come; what
-/// prolongs or repairs keys, or does several things at once, has the instance look at its clock (P10).
+/// extends or repairs keys, or does several things at once, has the instance look at its clock (P10).
 pub(super) fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>, instant_has_come: bool) {
     match attached {
         Some(attached) if instant_has_come => command.arg(attached.wire()).arg(""),

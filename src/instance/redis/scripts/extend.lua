@@ -1,6 +1,6 @@
 -- Extends every resource of a lease on this instance and repairs what is missing (P8, P10, P11).
 --
--- Keys and units as in acquire.lua; `tombstone` is the mark of this lease's release, see tombstone.lua. Returns
+-- Keys and units as in acquire.lua; `tombstone` is what this lease's release leaves, see tombstone.lua. Returns
 -- one of
 --   {'granted', clock in us}
 --   {'repaired', clock in us}   a key was missing until now
