@@ -168,6 +168,13 @@ impl ClockWatch {
         u64::try_from((i128::from(now.as_nanos()) + least) / 1_000_000).unwrap_or(0)
     }
 
+    /// What it shows at most, likewise.
+    #[must_use]
+    pub fn at_most_ms(&self, now: Instant) -> u64 {
+        let most = self.most + drift(self.drift_ppm, now.saturating_since(self.at));
+        u64::try_from((i128::from(now.as_nanos()) + most) / 1_000_000).unwrap_or(0)
+    }
+
     /// How many steps were seen.
     #[must_use]
     pub const fn steps(&self) -> u32 {

@@ -134,11 +134,12 @@ impl SeenRecords {
         }
     }
 
-    /// Notes that the data that came with a record was replaced, or the clock was stepped: from now on
-    /// only one that was written after it is believed.
-    pub fn suspect(&mut self, record: &AdmissionRecord) {
+    /// Notes that the data that came with a record was replaced, or the clock was stepped, by `latest_ms` of the
+    /// instance's clock: from now on only a record that was written after that is believed. What came back may
+    /// be one that this client had not seen yet.
+    pub fn suspect(&mut self, record: &AdmissionRecord, latest_ms: u64) {
         self.note(record);
-        self.suspect_up_to = self.suspect_up_to.max(Some(record.order));
+        self.suspect_up_to = self.suspect_up_to.max(Some(record.order.max(latest_ms)));
     }
 
     /// Whether a record can be one that was written last.
@@ -154,10 +155,8 @@ impl SeenRecords {
     /// The least order of a record that is written next for this process.
     #[must_use]
     pub fn next_order(&self, identity: &ProcessIdentity) -> u64 {
-        self.newest
-            .as_ref()
-            .filter(|newest| newest.identity == *identity)
-            .map_or(0, |newest| newest.order.saturating_add(1))
+        let newest = self.newest.as_ref().filter(|newest| newest.identity == *identity);
+        newest.map_or(0, |newest| newest.order.max(self.suspect_up_to.unwrap_or(0)).saturating_add(1))
     }
 
     fn of(&self, record: &AdmissionRecord) -> Option<&AdmissionRecord> {
@@ -211,16 +210,25 @@ mod tests {
     #[test]
     fn a_record_that_is_doubted_is_believed_no_more_and_a_later_one_is() {
         let mut seen = SeenRecords::default();
-        seen.suspect(&record("a", 7));
+        seen.suspect(&record("a", 7), 0);
         assert!(!seen.accepts(&record("a", 7)));
         assert_eq!(seen.next_order(&ProcessIdentity::new("a", "p")), 8);
         assert!(seen.accepts(&record("a", 8)));
     }
 
     #[test]
+    fn a_record_that_was_not_seen_but_is_older_than_the_doubt_is_not_accepted() {
+        let mut seen = SeenRecords::default();
+        seen.suspect(&record("a", 7), 20);
+        assert!(!seen.accepts(&record("a", 8)) && !seen.accepts(&record("a", 20)));
+        assert_eq!(seen.next_order(&ProcessIdentity::new("a", "p")), 21);
+        assert!(seen.accepts(&record("a", 21)));
+    }
+
+    #[test]
     fn what_was_seen_of_another_process_says_nothing() {
         let mut seen = SeenRecords::default();
-        seen.suspect(&record("a", 7));
+        seen.suspect(&record("a", 7), 0);
         assert!(seen.accepts(&record("b", 1)));
         assert_eq!(seen.next_order(&ProcessIdentity::new("b", "p")), 0);
         seen.note(&record("b", 1));

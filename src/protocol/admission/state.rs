@@ -142,6 +142,15 @@ impl AdmissionState {
         self.suspended = false;
     }
 
+    /// When at the latest, by the instance's clock, that happened which puts its record in doubt: by `now` if the
+    /// data was replaced; where the clock jumped, by what it would show without that.
+    #[must_use]
+    pub fn doubtful_by_ms(&self, now: Instant) -> u64 {
+        let jumped = self.watch.jumped().filter(|_| !self.suspended);
+        let jumped_ms = jumped.map_or(0, |jump| u64::try_from(jump.least / 1_000_000).unwrap_or(0));
+        self.watch.at_most_ms(now).saturating_sub(jumped_ms)
+    }
+
     /// How long the instance must still sit out, as far as this connection knows.
     #[must_use]
     pub fn quarantine_left(&self, now: Instant) -> Duration {

@@ -39,9 +39,11 @@ impl World {
         if busy || !self.scenario.admission() {
             return;
         }
+        let own_now = self.client_now(c);
         let link = self.link_mut(c, i);
         let doubts = std::mem::take(&mut link.doubts_again);
         if let Some(standing) = &mut link.standing {
+            let doubtful_by_ms = standing.doubtful_by_ms(own_now);
             standing.begin_follow_up(if doubts {
                 AdmissionFollowUp::Quarantine
             } else {
@@ -49,7 +51,7 @@ impl World {
             });
             if doubts {
                 link.doubted = Some(standing.record().clone());
-                link.seen.suspect(standing.record());
+                link.seen.suspect(standing.record(), doubtful_by_ms);
             }
         }
         link.asked_at = Some(now);
@@ -139,7 +141,11 @@ impl World {
             return link.seen.clone();
         }
         let mut seen = SeenRecords::default(); // only that the very record is doubted
-        link.doubted.as_deref().filter(|doubted| found == Some(*doubted)).into_iter().for_each(|one| seen.suspect(one));
+        link.doubted
+            .as_deref()
+            .filter(|doubted| found == Some(*doubted))
+            .into_iter()
+            .for_each(|one| seen.suspect(one, 0));
         seen
     }
 

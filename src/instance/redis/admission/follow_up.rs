@@ -38,7 +38,7 @@ pub(crate) async fn carry_out(
         admission.dismiss_flush(flush);
     }
     let Some(follow_up) = follow_up else { return Ok(None) };
-    admission.begin_follow_up(follow_up, flush);
+    admission.begin_follow_up(follow_up, flush.filter(|_| !is_dismissed));
     let report = server_info::read(&mut handshake.connection).await?;
     let outcome = handshake.run(report).await?;
     admission.replace_record(&outcome);

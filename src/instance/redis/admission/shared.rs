@@ -110,19 +110,26 @@ impl SharedAdmission {
     /// accepted no more, and nothing counts until [`replace_record`](Self::replace_record).
     pub(crate) fn begin_follow_up(&self, follow_up: AdmissionFollowUp, flush: Option<u32>) {
         let mut state = self.state();
-        flush.into_iter().for_each(|flush| self.flushes.settle(flush));
+        if let Some(flush) = flush {
+            self.flushes.settle(flush);
+            state.suspend_votes();
+        }
+        let doubtful_by_ms = state.doubtful_by_ms(self.config.clock.now());
         state.begin_follow_up(follow_up);
         if follow_up == AdmissionFollowUp::Quarantine {
-            self.config.health.lock().seen.suspect(state.record());
+            self.config.health.lock().seen.suspect(state.record(), doubtful_by_ms);
         }
     }
 
     /// Notes how the connection leaves the instance, for the next one.
     pub(crate) fn remember_for_next_connection(&self, own_clock_ahead: Duration) {
-        let state = self.state();
+        let mut state = self.state();
         let mut last = self.config.health.lock();
-        if state.votes_suspended() || self.flushes.unsettled().is_some() {
-            last.seen.suspect(state.record());
+        if self.flushes.unsettled().is_some() {
+            state.suspend_votes();
+        }
+        if state.votes_suspended() {
+            last.seen.suspect(state.record(), state.doubtful_by_ms(self.config.clock.now()));
         }
         last.previous_admission = Some(PreviousAdmission { state: state.clone(), own_clock_ahead });
     }
