@@ -54,7 +54,9 @@ struct Supervisor {
     health: Arc<InstanceHealth>,
     log: ConnectionLog,
     follow_ups: LogLimit,
-    /// When the present connection was opened.
+    /// The present connection.
+    serving: Option<Arc<InstanceConnection>>,
+    /// When it was opened.
     up_since: Option<Instant>,
     /// Whether the last connection broke sooner than [`STEADY`].
     flaps: bool,
@@ -82,7 +84,8 @@ pub(super) async fn supervise(
 ) {
     let (log, follow_ups) = (ConnectionLog::default(), LogLimit::default());
     let announced = AnnouncedState(state);
-    let mut supervisor = Supervisor { options, announced, health, log, follow_ups, up_since: None, flaps: false };
+    let mut supervisor =
+        Supervisor { options, announced, health, log, follow_ups, serving: None, up_since: None, flaps: false };
     let mut attempt = 0;
     let mut pause = Duration::ZERO;
     while !supervisor.announced.0.is_closed() {
@@ -126,6 +129,9 @@ impl Supervisor {
             }
             !is_still_silent
         });
+        if let Some(connection) = self.serving.take() {
+            self.retire(&connection);
+        }
         self.log.down(self.options.address.shown(), &cause, now);
         self.options.processes.unregister(self.options.index);
         self.health.lock().last_error = Some(cause.to_string());
@@ -137,6 +143,7 @@ impl Supervisor {
     /// Offers the connection until it is to be given up; returns the reason.
     async fn serve(&mut self, connection: InstanceConnection, pushes: &Pushes) -> Cause {
         let connection = Arc::new(connection);
+        self.serving = Some(Arc::clone(&connection));
         let options = &self.options;
         self.up_since = Some(options.clock.now());
         self.announced.0.send_replace(ConnectionState::Up(Arc::clone(&connection)));
@@ -146,11 +153,11 @@ impl Supervisor {
         let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
-        let cause = loop {
+        loop {
             tokio::select! {
                 biased; // what never holds up the others comes first
-                cause = connection.given_up() => break cause,
-                () = self.announced.0.closed() => break closed(),
+                cause = connection.given_up() => return cause,
+                () = self.announced.0.closed() => return closed(),
                 () = &mut forwarding => {}
                 () = &mut probes => {}
                 () = &mut steady, if !is_steady => {
@@ -168,18 +175,22 @@ impl Supervisor {
                                 tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed");
                             }
                         }
-                        Err(reason) => break reason.cause(),
+                        Err(reason) => return reason.cause(),
                     }
                     self.announced.0.send_modify(|_| {}); // whoever waits for the record looks again
                 }
             }
-        };
-        self.announced.0.send_replace(ConnectionState::Down(cause.clone()));
+        }
+    }
+
+    /// Ends a connection that is not used any more, however its service ended: requests that wait are answered,
+    /// and what is in doubt about the instance stays so for the next connection.
+    fn retire(&self, connection: &InstanceConnection) {
         connection.close();
-        options.peers.remove(options.index);
-        let ahead = options.peers.own_clock_ahead();
+        let peers = &self.options.peers;
+        peers.remove(self.options.index);
+        let ahead = peers.own_clock_ahead();
         connection.admission().into_iter().for_each(|admission| admission.remember_for_next_connection(ahead));
-        cause
     }
 }
 
@@ -217,14 +228,16 @@ mod tests {
     use crate::instance::redis::address::Address;
     use crate::instance::redis::admission::peers::PeerConnections;
     use crate::instance::redis::timer_wakeups::TimerWakeups;
+    use crate::instance::{Claim, Request};
+    use crate::protocol::Reply;
 
-    /// Panics at the first reading.
-    #[derive(Debug, Default)]
-    struct Broken(AtomicBool);
+    /// Panics once when it has been broken.
+    #[derive(Clone, Debug, Default)]
+    struct Breakable(Arc<AtomicBool>);
 
-    impl Clock for Broken {
+    impl Clock for Breakable {
         fn now(&self) -> Instant {
-            assert!(self.0.swap(true, Ordering::Relaxed), "broken clock");
+            assert!(!self.0.swap(false, Ordering::Relaxed), "broken clock");
             SystemClock.now()
         }
     }
@@ -242,21 +255,21 @@ mod tests {
         }
     }
 
-    async fn options() -> ConnectOptions {
+    async fn options(clock: &Breakable) -> ConnectOptions {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::parse(&format!("redis://{}", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(answering(listener));
         let instance_timeout = Duration::from_secs(5);
-        let clock = Arc::new(CorrectedClock::new(Arc::new(SystemClock)));
+        let corrected = Arc::new(CorrectedClock::new(Arc::new(SystemClock)));
         ConnectOptions {
             index: 0,
             address,
             instance_timeout,
             max_ttl: instance_timeout,
             drift_ppm: 0,
-            clock: Arc::new(Broken::default()),
+            clock: Arc::new(clock.clone()),
             processes: Arc::default(),
-            peers: Arc::new(PeerConnections::new(clock, 1, instance_timeout, instance_timeout)),
+            peers: Arc::new(PeerConnections::new(corrected, 1, instance_timeout, instance_timeout)),
             wakeups: Arc::new(TimerWakeups::start(instance_timeout)),
             admission: false,
             invalidations: mpsc::channel(1).0,
@@ -264,15 +277,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_is_a_cause_and_the_connection_is_opened_again() {
-        let (state, mut told) = watch::channel(ConnectionState::Down(closed()));
-        let task = tokio::spawn(supervise(options().await, state, Arc::default()));
-        let panicked = |state: &ConnectionState| format!("{state:?}").contains("broken clock");
-        timeout(Duration::from_secs(5), told.wait_for(panicked)).await.unwrap().unwrap();
+    async fn a_panic_ends_a_connection_like_any_other_cause_and_the_next_is_opened() {
+        let (state, mut seen) = watch::channel(ConnectionState::Down(closed()));
+        let clock = Breakable::default();
+        let task = tokio::spawn(supervise(options(&clock).await, state, Arc::default()));
+        let mut next = async |fits: fn(&ConnectionState) -> bool| {
+            timeout(Duration::from_secs(5), seen.wait_for(fits)).await.unwrap().unwrap().clone()
+        };
         let is_up = |state: &ConnectionState| matches!(state, ConnectionState::Up(_));
-        timeout(Duration::from_secs(5), told.wait_for(is_up)).await.unwrap().unwrap();
+        let ConnectionState::Up(former) = next(is_up).await else { unreachable!() };
+        clock.0.store(true, Ordering::Relaxed);
+        next(|state| format!("{state:?}").contains("broken clock")).await;
+        let reply = former.call(Request::Acquire(Arc::new(Claim::sample(1, &["a".to_owned()])))).await;
+        assert_eq!(reply, Reply::NotSent(closed()), "it was closed");
+        next(is_up).await;
         task.abort();
-        let is_down = |state: &ConnectionState| matches!(state, ConnectionState::Down(_));
-        timeout(Duration::from_secs(5), told.wait_for(is_down)).await.unwrap().unwrap();
+        next(|state| matches!(state, ConnectionState::Down(_))).await;
     }
 }
