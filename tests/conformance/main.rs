@@ -67,7 +67,8 @@ fn run(program: &Program, seed: u64) {
     let mut real = Real::start(Server::start(program).unwrap());
     let (mut at_once, mut waits, mut repeats) = (AT_ONCE, 0, 0);
     let (mut sequences, mut commands, mut seen) = (0, 0, Seen::default());
-    while sequences < SEQUENCES {
+    // Longer if chance would have it that a case is rare.
+    while sequences < SEQUENCES || (seen.least() < OFTEN && sequences < 4 * SEQUENCES) {
         match round(&mut real, &mut rng, at_once, sequences >= waits * SEQUENCES / WAITS) {
             Ok((sent, there)) => {
                 sequences += at_once;

@@ -18,15 +18,17 @@ pub(super) struct CurrentTrouble {
 #[derive(Debug, Default)]
 struct State {
     present: Option<(Cause, Instant)>,
+    /// When the vote was sent for that ended the last one. What was sent before may be answered after it.
+    voted: Option<Instant>,
     warnings: LogLimit,
 }
 
 impl CurrentTrouble {
     /// Records a reply to what asks for a vote (`may_vote`), or to a release. Warns when the cause changes.
-    pub(super) fn note(&self, instance: &str, reply: &Reply, may_vote: bool, now: Instant) {
+    pub(super) fn note(&self, instance: &str, reply: &Reply, may_vote: bool, sent: Instant) {
         match reply {
-            Reply::Unknown(cause) if is_its_own(cause) => self.begin(instance, cause, now),
-            Reply::Granted | Reply::Repaired if may_vote && self.has_one.load(Ordering::Relaxed) => self.end(),
+            Reply::Unknown(cause) if is_its_own(cause) => self.begin(instance, cause, sent),
+            Reply::Granted | Reply::Repaired if may_vote && self.has_one.load(Ordering::Relaxed) => self.end(sent),
             _ => {}
         }
     }
@@ -37,21 +39,25 @@ impl CurrentTrouble {
         present.map(|(cause, at)| Trouble { cause, age: now.saturating_since(at) })
     }
 
-    fn begin(&self, instance: &str, cause: &Cause, now: Instant) {
+    fn begin(&self, instance: &str, cause: &Cause, sent: Instant) {
         let mut state = self.state();
-        let was = state.present.replace((cause.clone(), now));
+        if state.voted.is_some_and(|voted| sent <= voted) {
+            return;
+        }
+        let was = state.present.replace((cause.clone(), sent));
         self.has_one.store(true, Ordering::Relaxed);
         if was.is_none_or(|(was, _)| was != *cause)
-            && let Some(times) = state.warnings.note(now)
+            && let Some(times) = state.warnings.note(sent)
         {
             drop(state);
             tracing::warn!(instance, %cause, times, "it refuses requests for a reason of its own");
         }
     }
 
-    fn end(&self) {
+    fn end(&self, sent: Instant) {
         let mut state = self.state();
         state.present = None;
+        state.voted = Some(sent);
         self.has_one.store(false, Ordering::Relaxed);
     }
 
@@ -98,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_of_its_own_stays_until_the_instance_votes() {
+    fn a_reason_of_its_own_stays_until_the_instance_votes_on_what_was_sent_later() {
         let trouble = CurrentTrouble::default();
         let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
         let note = |reply, may_vote, seconds| trouble.note("a", &reply, may_vote, at(seconds));
@@ -110,5 +116,9 @@ mod tests {
         assert_eq!(trouble.present(at(5)), Some(expected));
         note(Reply::Granted, true, 6);
         assert_eq!(trouble.present(at(6)), None);
+        note(Reply::Unknown(Cause::OutOfMemory), false, 4); // answered late
+        assert_eq!(trouble.present(at(7)), None);
+        note(Reply::Unknown(Cause::OutOfMemory), false, 7);
+        assert!(trouble.present(at(7)).is_some());
     }
 }
