@@ -3,9 +3,9 @@
 //! A script is put together from functions, one in each `.lua` file beside this, and one line that calls
 //! one of them on the whole of `KEYS` and `ARGV`.
 
-#[cfg(feature = "testing")]
 pub(crate) mod batch;
 pub(crate) mod command;
+#[cfg(feature = "testing")]
 pub(crate) mod kinds;
 
 use std::sync::LazyLock;
