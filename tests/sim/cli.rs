@@ -5,16 +5,13 @@
 //! - `--replay SEED[/FAULTS[/MUTANT]]`: one run, told line by line
 //! - `--mutants [N] [--only NAME]`: the table of planted bugs, with at most N seeds for each
 
-use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
+use crate::batch::{Violation, cores, print_batch, run_shown};
 use crate::faults::Fault;
-use crate::invariants::Violation;
 use crate::mirror;
 use crate::mutants::Mutant;
-use crate::runner::{Batch, replay_name, run, run_batch};
+use crate::runner::{replay_name, run, run_batch};
 use crate::shrink;
 
 /// Seeds of the fixed set.
@@ -40,10 +37,6 @@ pub(crate) fn main() -> ExitCode {
         fixed_set(jobs)
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn fixed_set(jobs: usize) -> bool {
@@ -99,22 +92,9 @@ fn proptest_schedules() -> bool {
 
 /// Runs seeds with a progress bar and says what happened.
 fn seeds(start: u64, count: u64, jobs: usize) -> bool {
-    let progress = AtomicU64::new(0);
-    let done = AtomicBool::new(false);
-    #[expect(clippy::disallowed_methods, reason = "how fast the simulator runs, in real time")]
-    let began = std::time::Instant::now();
-    let batch: Batch = std::thread::scope(|scope| {
-        scope.spawn(|| show_progress(&progress, &done, count));
-        let batch = run_batch(start, count, jobs, None, &progress);
-        done.store(true, Ordering::Relaxed);
-        batch
-    });
-    let seconds = began.elapsed().as_secs_f64();
+    let (batch, seconds) = run_shown((start, count), jobs, |seed| run(seed, None, None, false));
     batch.stats.print();
-    #[expect(clippy::cast_precision_loss, reason = "for people")]
-    let rate = batch.stats.runs as f64 / seconds;
-    println!("{seconds:.1} s on {jobs} thread(s): {rate:.0} seeds a second; hash of all traces {:016x}", batch.hash);
-    println!("violations: {}", u8::from(batch.failed.is_some()));
+    print_batch(&batch, batch.stats.runs, seconds, jobs);
     if let Some((seed, violation)) = &batch.failed {
         report(*seed, violation);
     }
@@ -125,22 +105,6 @@ fn report(seed: u64, violation: &Violation) {
     println!("seed {seed} breaks \"{}\": {}", violation.invariant, violation.what);
     let shrunk = shrink::shrink_seed(seed, None);
     println!("{} fault(s) are enough; replay with\n  make sim REPLAY={}", shrunk.plan.len(), shrunk.replay);
-}
-
-fn show_progress(progress: &AtomicU64, done: &AtomicBool, count: u64) {
-    let shown = std::io::stderr().is_terminal();
-    while !done.load(Ordering::Relaxed) {
-        let now = progress.load(Ordering::Relaxed);
-        if shown {
-            let part = usize::try_from(now * 40 / count.max(1)).unwrap_or(0).min(40);
-            eprint!("\r[{}{}] {now} of {count}", "#".repeat(part), " ".repeat(40 - part));
-            let _ = std::io::stderr().flush();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    if shown {
-        eprintln!();
-    }
 }
 
 fn replay(name: &str) -> bool {
@@ -168,7 +132,7 @@ fn mutant_table(most: u64, jobs: usize, only: Option<&str>) -> bool {
     let mut all_caught = true;
     let named = |mutant: &Mutant| only.is_none_or(|name| format!("{mutant:?}") == name);
     for mutant in Mutant::ALL.iter().copied().filter(named) {
-        let batch = run_batch(0, most, jobs, Some(mutant), &AtomicU64::new(0));
+        let batch = run_batch(0, most, jobs, Some(mutant));
         let (count, by, replay) = match &batch.failed {
             Some((seed, violation)) => {
                 let replay = replay_name(*seed, None, Some(mutant));

@@ -4,6 +4,8 @@
 #![expect(clippy::expect_used, reason = "test code")]
 
 mod admission;
+#[path = "../shared/batch.rs"]
+mod batch;
 mod cli;
 mod client;
 mod clock;
@@ -13,6 +15,7 @@ mod invariants;
 mod line;
 mod mirror;
 mod mutants;
+#[path = "../shared/rng.rs"]
 mod rng;
 mod runner;
 mod scenario;

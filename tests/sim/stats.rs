@@ -1,5 +1,6 @@
 //! Counts of what happened, so that a run without violations can be told from one without events.
 
+use crate::batch::Totals;
 use crate::faults::FaultKind;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,8 +23,8 @@ pub(crate) struct Stats {
     pub(crate) uncovered: u64,
 }
 
-impl Stats {
-    pub(crate) fn add(&mut self, other: &Self) {
+impl Totals for Stats {
+    fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.events += other.events;
         self.rounds += other.rounds;
@@ -42,7 +43,9 @@ impl Stats {
             *mine += theirs;
         }
     }
+}
 
+impl Stats {
     pub(crate) fn print(&self) {
         println!("runs {}, events {}", self.runs, self.events);
         println!(

@@ -15,12 +15,6 @@ use crate::client::Ticket;
 use crate::instance::{Answer, RESOURCES, Request};
 use crate::world::World;
 
-#[derive(Clone, Debug)]
-pub(crate) struct Violation {
-    pub(crate) invariant: &'static str,
-    pub(crate) what: String,
-}
-
 /// What the invariants remember of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use redquorum::protocol::{AdmissionRecord, FencingToken, InstanceId, Instant, Value};
 use uuid::Uuid;
 
+use crate::batch::Violation;
 use crate::client::{Client, Ticket};
 use crate::clock::{Clock, most_rate};
 use crate::instance::{Answer, Request, Script};
-use crate::invariants::{History, Violation};
+use crate::invariants::History;
 use crate::mutants::Mutant;
 use crate::rng::Rng;
 use crate::scenario::{DRIFT_PPM, MS, Scenario};
