@@ -14,6 +14,7 @@ mod known;
 mod model;
 mod seen;
 mod server;
+mod simulated;
 
 use std::time::{Duration, Instant};
 use std::vec::IntoIter;

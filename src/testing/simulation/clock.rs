@@ -1,13 +1,15 @@
 //! Clocks of machines of their own, in the time of a runtime that a test has paused.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::protocol::Instant;
 
 /// What every machine's clock showed when its runtime's clock began: no machine's clock shows its start.
 const UP_SINCE_NS: i128 = 3_600_000_000_000;
+
+/// They do not stand still.
+const GOES: u64 = u64::MAX;
 
 /// The clocks of one machine. They run at a rate of their own; the wall clock can be stepped too.
 #[derive(Debug)]
@@ -19,6 +21,8 @@ pub struct MachineClock {
     stepped_us: AtomicI64,
     /// How much of the time both clocks have not counted.
     missed_ns: AtomicU64,
+    /// Since when they stand still, in ns of true time; `u64::MAX` if they go.
+    stopped_at_ns: AtomicU64,
 }
 
 impl MachineClock {
@@ -27,7 +31,7 @@ impl MachineClock {
     #[must_use]
     pub const fn new(start: tokio::time::Instant, wall_us: u64, rate_ppm: i64) -> Self {
         let (stepped_us, missed_ns) = (AtomicI64::new(0), AtomicU64::new(0));
-        Self { start, rate_ppm, wall_us_at_start: wall_us, stepped_us, missed_ns }
+        Self { start, rate_ppm, wall_us_at_start: wall_us, stepped_us, missed_ns, stopped_at_ns: AtomicU64::new(GOES) }
     }
 
     /// Sets the wall clock forward, or back.
@@ -35,15 +39,28 @@ impl MachineClock {
         self.stepped_us.fetch_add(by, Ordering::AcqRel);
     }
 
-    /// Neither clock counts so much of the time that has passed, as if the machine had been paused.
-    pub fn miss(&self, time: Duration) {
-        self.missed_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::AcqRel);
+    /// Both clocks stand still, as if the machine were paused and nobody told it.
+    pub fn stop(&self) {
+        let _ = self.stopped_at_ns.compare_exchange(GOES, self.true_ns(), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// They go on from where they stood.
+    pub fn go_on(&self) {
+        let stopped_at = self.stopped_at_ns.swap(GOES, Ordering::AcqRel);
+        if stopped_at != GOES {
+            self.missed_ns.fetch_add(self.true_ns().saturating_sub(stopped_at), Ordering::AcqRel);
+        }
+    }
+
+    fn true_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(GOES - 1)
     }
 
     /// How much time its clocks have counted, in nanoseconds.
     fn counted_ns(&self) -> i128 {
-        let passed = i128::try_from(self.start.elapsed().as_nanos()).unwrap_or(i128::MAX);
-        passed + passed * i128::from(self.rate_ppm) / 1_000_000 - i128::from(self.missed_ns.load(Ordering::Acquire))
+        let until = self.true_ns().min(self.stopped_at_ns.load(Ordering::Acquire));
+        let passed = i128::from(until.saturating_sub(self.missed_ns.load(Ordering::Acquire)));
+        passed + passed * i128::from(self.rate_ppm) / 1_000_000
     }
 }
 

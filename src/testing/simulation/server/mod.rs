@@ -65,11 +65,11 @@ struct State {
 }
 
 impl Server {
-    /// A process without data; `seed` decides its ids.
+    /// A process without data that has run for long; `seed` decides its ids.
     #[must_use]
     pub fn new(seed: u64, clock: Arc<MachineClock>) -> Self {
         let mut ids = Ids(seed);
-        let process = Process::begin(&mut ids, clock.wall_us());
+        let process = Process::begin(&mut ids, 0);
         let mut store = Store::default();
         store.note_changes();
         let state = State {
@@ -173,6 +173,13 @@ impl Server {
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.state().is_up
+    }
+
+    /// Whether there is a process that does not stand still.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        let state = self.state();
+        state.is_up && !state.is_hung
     }
 
     /// How many commands it has carried out.

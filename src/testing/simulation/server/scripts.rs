@@ -146,11 +146,12 @@ impl Call<'_> {
     ) -> Answer {
         store.expire(self.now());
         let is_usual = is_short && is_usual(store, request.claim());
+        let claim = request.claim();
+        let own =
+            claim.resources.lock_keys().filter(|key| store.get(key) == Some(claim.value.as_bytes())).count() as u64;
         let reply = run(store, &request, attached, (self.now(), self.wall_us));
-        let keys = request.claim().resources.len() as u64;
         match (&request, &reply) {
-            (Request::Release(_) | Request::GiveBack(_), Reply::Granted) => Answer::number(keys),
-            (Request::Release(_) | Request::GiveBack(_), Reply::Refused(_)) => Answer::number(0),
+            (Request::Release(_) | Request::GiveBack(_), Reply::Granted | Reply::Refused(_)) => Answer::number(own),
             (_, Reply::Granted) if is_usual => {
                 let ttl_ms = u64::try_from(request.claim().ttl.as_millis()).unwrap_or(u64::MAX);
                 Answer::number(self.wall_us / 1_000 + ttl_ms)
@@ -174,7 +175,8 @@ impl Call<'_> {
             Reply::Refused(refusal) => vec![
                 Answer::bytes("refused"),
                 Answer::number(refusal.resource as u64),
-                refusal.expires_in.as_ref().map_or(Answer::Number(-1), ms),
+                // As PTTL: a key that is not there, or one without an end.
+                refusal.expires_in.as_ref().map_or(Answer::Number(if refusal.value.is_none() { -2 } else { -1 }), ms),
                 some(refusal.value.as_deref()),
                 some(refusal.token.map(FencingToken::to_wire).as_ref().map(String::as_bytes)),
             ],
