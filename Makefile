@@ -2,6 +2,7 @@
 
 CARGO ?= cargo
 SIM = $(CARGO) test --release --test sim
+WORLD = $(CARGO) test --release --test world
 FEATURES = $$(scripts/features.sh flags)
 
 .DEFAULT_GOAL := help
@@ -29,14 +30,18 @@ fix: ## format, and apply what the lints propose
 	$(CARGO) clippy --workspace --all-targets $(FEATURES) --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
-sim: ## simulate: fixed seeds, every planted bug, the model (SEEDS=n [START=s], or REPLAY=...)
+sim: ## simulate: fixed seeds, every planted bug, the model, the whole library (SEEDS=n [START=s], REPLAY=.. or WORLD_REPLAY=..)
 ifdef REPLAY
 	$(SIM) -- --replay '$(REPLAY)'
+else ifdef WORLD_REPLAY
+	$(WORLD) -- --replay '$(WORLD_REPLAY)'
 else ifdef SEEDS
 	$(SIM) -- --seeds $(SEEDS) $(if $(START),--start $(START))
+	$(WORLD) -- --seeds $(or $(WORLD_SEEDS),$(SEEDS)) $(if $(START),--start $(START))
 else
 	$(SIM)
 	$(CARGO) test --release --test model
+	$(WORLD)
 endif
 
 bench: servers ## compare with the least that a lock costs, and with another crate (BENCH_ROUNDS=N)

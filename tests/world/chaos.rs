@@ -1,0 +1,122 @@
+//! Carries out the planned faults.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redquorum::testing::simulation::Data;
+use tokio::time::{sleep, timeout};
+
+use crate::faults::{Fault, FaultKind, Trigger};
+use crate::history::Mark;
+use crate::net::Way;
+use crate::world::World;
+
+/// The most that a clock is stepped by.
+pub(crate) const LONGEST_STEP: Duration = Duration::from_millis(1_000);
+
+/// One planned fault, from its trigger to its end.
+pub(crate) async fn carry_out(world: Arc<World>, fault: Fault) {
+    if !wait_for(&world, fault).await || world.is_calm() {
+        return;
+    }
+    let server = usize::from(fault.target) % world.servers.len();
+    let client = usize::from(fault.target / 8) % world.machines.len();
+    note(&world, fault, server, client);
+    strike(&world, fault, server, client).await;
+}
+
+/// Waits for the trigger; false if it does not come.
+async fn wait_for(world: &World, fault: Fault) -> bool {
+    if fault.trigger == Trigger::At {
+        sleep(world.scenario.chaos * u32::from(fault.nth) / 256).await;
+        return true;
+    }
+    let given = world.lock_given(usize::from(fault.nth));
+    // Faults end with the chaos, given or not.
+    let Ok(left) = timeout(world.scenario.chaos, given).await else { return false };
+    let brief = Duration::from_millis(u64::from(fault.amount % 8));
+    sleep(if fault.trigger == Trigger::Expiry { left.saturating_sub(brief) } else { brief }).await;
+    true
+}
+
+fn note(world: &World, fault: Fault, server: usize, client: usize) {
+    let connected = |client: usize| u8::from(world.links[client][server].is_connected()) << client;
+    let witnesses = (0..world.machines.len()).map(connected).sum();
+    let at = world.at();
+    let mut history = world.history();
+    let kind = FaultKind::ALL.iter().position(|kind| *kind == fault.what).unwrap_or(0);
+    history.stats.faults[kind] += 1;
+    history.marks.push(Mark { at, what: fault.what, client, witnesses });
+    let what = || format!("{:?} at server {server} or client {client}, amount {}", fault.what, fault.amount);
+    history.note(at, "fault", [kind as u64, u64::from(fault.target)], what);
+}
+
+async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
+    let (server, link) = (&world.servers[index], &world.links[client][index]);
+    let machine = &world.machines[client];
+    let amount = u64::from(fault.amount);
+    // Up to one and a half ttl.
+    let time = world.scenario.ttl * u32::from(fault.amount) / 170;
+    let step_us = i64::try_from(LONGEST_STEP.as_micros()).unwrap_or(0) * i64::from(fault.amount) / 255;
+    let bytes = 1 + usize::from(fault.amount) * 7;
+    let running = server.is_running();
+    match fault.what {
+        FaultKind::RestartEmpty => restart(world, index, Data::Nothing, amount).await,
+        FaultKind::RestartOld => restart(world, index, Data::Saved, amount).await,
+        FaultKind::Kill => restart(world, index, Data::Present, amount * 8).await,
+        FaultKind::Flush if running => server.flush(),
+        FaultKind::FailOver => server.fail_over(if amount % 2 == 0 { Data::Present } else { Data::Saved }),
+        FaultKind::Resynchronise if running => server.resynchronise(Data::Saved),
+        FaultKind::Restore if running => server.restore(Data::Saved),
+        FaultKind::StepForward => server.clock().step_us(step_us),
+        FaultKind::StepBack => server.clock().step_us(-step_us),
+        FaultKind::Hang if running => {
+            server.hang();
+            sleep(time).await;
+            server.go_on();
+        }
+        FaultKind::Break => link.break_after(Way::Up, 0, time),
+        FaultKind::BreakCommand => link.break_after(Way::Up, bytes, time),
+        FaultKind::BreakReply => link.break_after(Way::Down, bytes, time),
+        FaultKind::HoldUpCommands => link.hold_up(Way::Up, time),
+        FaultKind::HoldUpReplies => link.hold_up(Way::Down, time),
+        FaultKind::HoldUpBoth => [Way::Up, Way::Down].into_iter().for_each(|way| link.hold_up(way, time)),
+        FaultKind::Suspend | FaultKind::StandStill => {
+            if fault.what == FaultKind::StandStill {
+                machine.clock.stop();
+            }
+            machine.suspend(time);
+            world.links[client].iter().for_each(|link| {
+                link.hold_up(Way::Up, time);
+                link.hold_up(Way::Down, time);
+            });
+            sleep(time).await;
+            machine.clock.go_on();
+        }
+        FaultKind::Block => {
+            world.machines.iter().for_each(|machine| machine.suspend(time));
+            tokio::time::advance(time).await;
+        }
+        // A process that is not there, or stands still, does nothing.
+        FaultKind::Flush | FaultKind::Resynchronise | FaultKind::Restore | FaultKind::Hang => {}
+    }
+}
+
+/// The process ends, and another begins after so many ms.
+async fn restart(world: &World, index: usize, data: Data, after_ms: u64) {
+    let server = &world.servers[index];
+    server.stop();
+    sleep(Duration::from_millis(after_ms)).await;
+    if !server.is_up() {
+        server.start(data);
+    }
+}
+
+/// Keeps copies of the data from time to time, as servers do that write it to disk.
+pub(crate) async fn save(world: Arc<World>) {
+    let pause = world.scenario.ttl * 3 / 4;
+    while !world.is_calm() {
+        sleep(pause).await;
+        world.servers.iter().for_each(redquorum::testing::simulation::Server::save);
+    }
+}

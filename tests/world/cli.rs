@@ -1,0 +1,83 @@
+//! What can be asked of the simulated world, as of `tests/sim`.
+//!
+//! - nothing: the fixed set (what `cargo test` runs)
+//! - `--seeds N [--start S] [--jobs J]`: many seeds on all cores, with a progress bar
+//! - `--replay SEED[/FAULTS]`: one run, told line by line
+//! - `--hash N`: the hash of so many runs and nothing else
+
+use std::process::{Command, ExitCode};
+
+use crate::batch::{cores, print_batch, run_shown};
+use crate::faults::Fault;
+use crate::runner::run;
+use crate::shrink::{replay_name, shrink};
+
+/// Seeds of the fixed set.
+const FIXED: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
+/// Seeds whose runs are compared between processes.
+const COMPARED: u64 = 20;
+
+pub(crate) fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned();
+    let number = |name: &str| value(name).and_then(|text| text.replace('_', "").parse::<u64>().ok());
+    let jobs = number("--jobs").map_or_else(cores, |jobs| usize::try_from(jobs).unwrap_or(1));
+    let ok = if let Some(name) = value("--replay") {
+        replay(&name)
+    } else if let Some(count) = number("--hash") {
+        println!("{:016x}", hash(count));
+        true
+    } else if let Some(count) = number("--seeds") {
+        seeds(number("--start").unwrap_or(0), count, jobs)
+    } else {
+        let same = is_deterministic();
+        println!("the same seeds give the same runs in two processes: {}", if same { "yes" } else { "NO" });
+        same && seeds(0, FIXED, jobs)
+    };
+    if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn hash(count: u64) -> u64 {
+    (0..count).fold(0, |hash: u64, seed| hash.rotate_left(1) ^ run(seed, None, false).hash)
+}
+
+/// In another process addresses, and the order of what is hashed by chance, are others.
+fn is_deterministic() -> bool {
+    let other =
+        std::env::current_exe().and_then(|this| Command::new(this).args(["--hash", &COMPARED.to_string()]).output());
+    let here = format!("{:016x}\n", hash(COMPARED));
+    other.is_ok_and(|other| other.stdout == here.as_bytes())
+}
+
+fn seeds(start: u64, count: u64, jobs: usize) -> bool {
+    let (batch, seconds) = run_shown((start, count), jobs, |seed| run(seed, None, false));
+    batch.stats.print();
+    print_batch(&batch, batch.stats.runs, seconds, jobs);
+    if let Some((seed, violation)) = &batch.failed {
+        println!("seed {seed} breaks \"{}\": {}", violation.invariant, violation.what);
+        let plan = shrink(*seed);
+        println!(
+            "{} fault(s) are enough; replay with\n  make sim WORLD_REPLAY={}",
+            plan.len(),
+            replay_name(*seed, &plan)
+        );
+    }
+    batch.failed.is_none()
+}
+
+fn replay(name: &str) -> bool {
+    let mut parts = name.split('/');
+    let Some(seed) = parts.next().and_then(|seed| seed.parse().ok()) else {
+        println!("REPLAY is SEED or SEED/FAULTS, not {name:?}");
+        return false;
+    };
+    let plan = parts.next().map(|plan| Fault::parse_plan(plan).expect("a plan"));
+    let outcome = run(seed, plan.as_deref(), true);
+    outcome.log.iter().for_each(|line| println!("{line}"));
+    println!("trace hash {:016x}", outcome.hash);
+    match outcome.violation {
+        Some(violation) => println!("violated: {} ({})", violation.invariant, violation.what),
+        None => return true,
+    }
+    false
+}

@@ -1,0 +1,76 @@
+//! What has happened: counted, hashed, and told line by line if somebody wants to know.
+
+use std::time::Duration;
+
+use redquorum::{FencingToken, LeaseView};
+
+use crate::batch::Violation;
+use crate::faults::FaultKind;
+use crate::stats::Stats;
+
+/// A lock that was given to somebody.
+pub(crate) struct Hold {
+    pub(crate) client: usize,
+    /// One bit for each resource.
+    pub(crate) resources: u8,
+    /// Whether it has the identity that several users share.
+    pub(crate) has_holder: bool,
+    pub(crate) token: FencingToken,
+    /// Until it is let go: a view of a lease keeps its client.
+    pub(crate) lease: Option<LeaseView>,
+    /// The same holder may have been let in elsewhere: this is an earlier lease of it (P23).
+    pub(crate) is_succeeded: bool,
+    /// It was seen to be over.
+    pub(crate) was_over: bool,
+}
+
+/// What somebody must answer for after a fault: when it was, in true time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) at: Duration,
+    pub(crate) what: FaultKind,
+    pub(crate) client: usize,
+    /// Clients that were connected to the server, one bit for each.
+    pub(crate) witnesses: u8,
+}
+
+impl Hold {
+    pub(crate) fn is_valid(&self) -> bool {
+        self.lease.as_ref().is_some_and(LeaseView::is_valid)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) hash: u64,
+    pub(crate) stats: Stats,
+    pub(crate) violation: Option<Violation>,
+    pub(crate) log: Option<Vec<String>>,
+    pub(crate) holds: Vec<Hold>,
+    pub(crate) marks: Vec<Mark>,
+    /// The largest token that was given for each resource, and to the shared holder.
+    pub(crate) highest: [Option<FencingToken>; 3],
+    pub(crate) highest_of_holder: [Option<FencingToken>; 3],
+    /// Since when no fault begins any more.
+    pub(crate) calm_since: Option<Duration>,
+}
+
+impl History {
+    /// Notes an event; the numbers are hashed, what they mean is only told.
+    pub(crate) fn note(&mut self, at: Duration, kind: &'static str, numbers: [u64; 2], what: impl FnOnce() -> String) {
+        self.stats.events += 1;
+        let at_us = u64::try_from(at.as_micros()).unwrap_or(u64::MAX);
+        let letters = kind.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        for number in [at_us, letters, numbers[0], numbers[1]] {
+            self.hash = (self.hash ^ number).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
+        }
+        if let Some(log) = &mut self.log {
+            log.push(format!("{:>10.3} ms  {kind}: {}", at.as_secs_f64() * 1e3, what()));
+        }
+    }
+
+    pub(crate) fn violate(&mut self, at: Duration, invariant: &'static str, what: String) {
+        self.note(at, "VIOLATION", [0; 2], || format!("{invariant}: {what}"));
+        self.violation.get_or_insert(Violation { invariant, what });
+    }
+}

@@ -1,0 +1,50 @@
+//! Every operation that is polled ends in its bound, whoever else does not poll.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::net::now;
+use crate::world::World;
+
+/// What timers and tasks may take beside the network.
+const SLACK: Duration = Duration::from_millis(60);
+
+/// The time that one operation takes.
+pub(crate) struct Watch<'a> {
+    world: &'a World,
+    client: usize,
+    begun: Instant,
+}
+
+impl<'a> Watch<'a> {
+    pub(crate) const fn begin_at(world: &'a World, client: usize, begun: Instant) -> Self {
+        Self { world, client, begun }
+    }
+
+    pub(crate) fn begin(world: &'a World, client: usize) -> Self {
+        Self::begin_at(world, client, now())
+    }
+
+    /// One round, repeated once.
+    pub(crate) fn round(&self, invariant: &'static str) {
+        self.check(invariant, self.world.scenario.instance_timeout * 2 + SLACK);
+    }
+
+    /// An acquire: its first try may wait for its turn, and have its token repeated.
+    pub(crate) fn acquire(&self, limit: Duration) {
+        self.check("an acquire ends in time", limit + self.world.scenario.instance_timeout * 6 + SLACK);
+    }
+
+    pub(crate) fn shutdown(&self, limit: Duration) {
+        self.check("a shutdown ends in time", limit + SLACK);
+    }
+
+    fn check(&self, invariant: &'static str, most: Duration) {
+        let took = self.begun.elapsed();
+        // By the client's clock, which may be slower by the drift.
+        if took > most + most / 50 && !self.world.machines[self.client].was_disturbed_since(self.begun) {
+            self.world.violate(invariant, format!("client {}: {took:?} instead of {most:?}", self.client));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! What must hold in every run, one file each.
+
+pub(crate) mod bounds;
+mod exclusion;
+mod leftovers;
+mod loss;
+mod order;
+mod progress;
+mod validity;
+
+use crate::world::World;
+
+impl World {
+    /// After each lock that was given.
+    pub(crate) fn check_given(&self, number: usize) {
+        self.check_order(number);
+        self.check_exclusion(number);
+    }
+}

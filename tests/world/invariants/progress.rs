@@ -1,0 +1,59 @@
+//! After faults end, everybody who waits gets in; and a client that is shut down leaves nothing behind.
+
+use std::time::Duration;
+
+use redquorum::Redlock;
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use crate::net::now;
+use crate::world::World;
+
+/// The longest pause before a connection is made again, and what a step of it may take, twice.
+const RECONNECT: Duration = Duration::from_secs(3);
+
+impl World {
+    /// A quarantine, a connection, and then one user after the other, each of whom may find a lock that
+    /// was left to run out.
+    pub(crate) fn time_to_get_in(&self) -> Duration {
+        let quarantine = self.scenario.max_ttl * 2 + self.set_back();
+        RECONNECT + quarantine + (self.scenario.max_ttl * 2 + RECONNECT / 3) * self.turns()
+    }
+
+    fn turns(&self) -> u32 {
+        u32::try_from(self.scenario.users).unwrap_or(u32::MAX)
+    }
+
+    /// Ends the clients that are left.
+    pub(crate) async fn check_shutdown(&self) {
+        for index in 0..self.machines.len() {
+            let Some(client) = self.end_client(index) else { continue };
+            self.check_connected(index, &client).await;
+            if let Err(error) = client.shutdown(Duration::from_secs(2)).await {
+                self.violate("a shutdown ends when all is well", format!("client {index}: {error}"));
+            }
+        }
+    }
+
+    async fn check_connected(&self, index: usize, client: &Redlock) {
+        let begun = now();
+        while !client.instances().iter().all(|instance| instance.connected) {
+            if begun.elapsed() > RECONNECT {
+                return self.violate("a client connects again", format!("client {index}: {:?}", client.instances()));
+            }
+            sleep(RECONNECT / 100).await;
+        }
+    }
+
+    /// When all clients and guards are gone.
+    pub(crate) fn check_tasks(&self) {
+        let left = Handle::current().metrics().num_alive_tasks();
+        if left > 0 {
+            self.violate("no task outlives its client", format!("{left} are left"));
+        }
+        let odd: Vec<String> = self.servers.iter().flat_map(|server| server.odd_commands()).collect();
+        if let Some(command) = odd.first() {
+            self.violate("the simulated servers know every command", command.clone());
+        }
+    }
+}

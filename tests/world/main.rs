@@ -1,0 +1,29 @@
+//! The whole library in a simulated world: real clients, with their connections, queues and tasks, on
+//! machines with clocks of their own, a network that delays and breaks, and servers that fail.
+//!
+//! `cargo test --test world` runs the fixed set; see `cli` for more.
+#![expect(clippy::expect_used, reason = "test code")]
+
+#[path = "../shared/batch.rs"]
+mod batch;
+mod chaos;
+mod cli;
+mod faults;
+mod history;
+mod invariants;
+mod net;
+#[path = "../shared/rng.rs"]
+mod rng;
+mod runner;
+mod scenario;
+mod schedule;
+mod shrink;
+mod stats;
+mod users;
+mod world;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

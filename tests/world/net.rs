@@ -1,0 +1,293 @@
+//! The network between clients and servers: streams whose bytes take time, are held up in one direction,
+//! and break off anywhere.
+
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+
+use crate::rng::Rng;
+use crate::scenario::Delays;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// From a client to a server.
+    Up,
+    /// Back.
+    Down,
+}
+
+/// Everything between one client and one server. Cheap to clone; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Link(Arc<Mutex<State>>);
+
+struct State {
+    rng: Rng,
+    delays: Delays,
+    /// Until when nothing comes through, upwards and downwards.
+    held_up: [Instant; 2],
+    /// How long after a connection broke arrives what was on its way over it.
+    late: Duration,
+    /// The newest connection.
+    newest: Option<Connection>,
+}
+
+type Connection = Arc<Mutex<[Pipe; 2]>>;
+
+/// One direction of one connection.
+struct Pipe {
+    on_the_way: VecDeque<(Instant, Vec<u8>)>,
+    last_arrival: Instant,
+    /// Nothing more comes after what is on its way.
+    is_ended: bool,
+    /// Whoever reads is told of an error instead of an end.
+    is_reset: bool,
+    /// How many bytes still go through before the connection breaks.
+    breaks_after: Option<usize>,
+    reader: Option<Waker>,
+}
+
+impl Link {
+    pub(crate) fn new(rng: Rng, delays: Delays, now: Instant) -> Self {
+        let (held_up, late) = ([now; 2], Duration::ZERO);
+        Self(Arc::new(Mutex::new(State { rng, delays, held_up, late, newest: None })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Both ends of a new connection, once a request for it has come through and back.
+    pub(crate) async fn connect(&self, server_is_up: impl Fn() -> bool) -> io::Result<(End, End)> {
+        for way in [Way::Up, Way::Down] {
+            loop {
+                let (delay, until) = {
+                    let mut state = self.lock();
+                    (state.delay(), state.held_up[way as usize])
+                };
+                if until <= now() {
+                    sleep(delay).await;
+                    break;
+                }
+                sleep_until(until).await;
+            }
+            if !server_is_up() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+        }
+        let connection: Connection = Arc::new(Mutex::new([Pipe::new(now()), Pipe::new(now())]));
+        let mut state = self.lock();
+        // A new connection is another one than that which a planned break is about.
+        state.newest = Some(Arc::clone(&connection));
+        let end =
+            |reads, writes| End { link: self.clone(), connection: Arc::clone(&connection), reads, writes, timer: None };
+        Ok((end(Way::Down, Way::Up), end(Way::Up, Way::Down)))
+    }
+
+    /// Nothing comes through one way for so long; nothing is lost.
+    pub(crate) fn hold_up(&self, way: Way, time: Duration) {
+        let until = now() + time;
+        let held_up = &mut self.lock().held_up[way as usize];
+        *held_up = until.max(*held_up);
+    }
+
+    /// The present connection breaks after so many bytes more in one direction. A part of what is on its
+    /// way upwards still arrives, and late.
+    pub(crate) fn break_after(&self, way: Way, bytes: usize, late: Duration) {
+        let mut state = self.lock();
+        state.late = late;
+        let Some(connection) = state.newest.clone() else { return };
+        drop(state);
+        if bytes == 0 {
+            self.break_now(&mut lock(&connection));
+        } else {
+            lock(&connection)[way as usize].breaks_after = Some(bytes);
+        }
+    }
+
+    /// Whether there is a connection.
+    pub(crate) fn is_connected(&self) -> bool {
+        let state = self.lock();
+        state.newest.as_ref().is_some_and(|connection| lock(connection).iter().all(|pipe| !pipe.is_ended))
+    }
+
+    /// From now on it is as good as a network can be.
+    pub(crate) fn heal(&self) {
+        let mut state = self.lock();
+        (state.held_up, state.late, state.delays) = ([now(); 2], Duration::ZERO, Delays::CALM);
+        if let Some(connection) = &state.newest {
+            lock(connection).iter_mut().for_each(|pipe| pipe.breaks_after = None);
+        }
+    }
+
+    fn break_now(&self, [up, down]: &mut [Pipe; 2]) {
+        let mut state = self.lock();
+        up.cut(&mut state.rng);
+        let late = state.late;
+        up.on_the_way.iter_mut().for_each(|(arrives, _)| *arrives += late);
+        down.on_the_way.clear();
+        for pipe in [up, down] {
+            pipe.is_ended = true;
+            pipe.is_reset = true;
+            pipe.wake();
+        }
+    }
+}
+
+impl State {
+    fn delay(&mut self) -> Duration {
+        let Delays { least, most, slow_permille, slow } = self.delays;
+        let slow = if self.rng.permille(slow_permille) { self.rng.below(slow) } else { 0 };
+        Duration::from_millis(self.rng.between(least, most) + slow)
+    }
+}
+
+impl Pipe {
+    const fn new(now: Instant) -> Self {
+        Self {
+            on_the_way: VecDeque::new(),
+            last_arrival: now,
+            is_ended: false,
+            is_reset: false,
+            breaks_after: None,
+            reader: None,
+        }
+    }
+
+    /// Loses all that is on its way from some byte on.
+    fn cut(&mut self, rng: &mut Rng) {
+        let total: usize = self.on_the_way.iter().map(|(_, bytes)| bytes.len()).sum();
+        let mut left = rng.index(total + 1);
+        for (_, bytes) in &mut self.on_the_way {
+            bytes.truncate(left);
+            left -= bytes.len();
+        }
+        self.on_the_way.retain(|(_, bytes)| !bytes.is_empty());
+    }
+
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+/// One end of a connection.
+pub(crate) struct End {
+    link: Link,
+    connection: Connection,
+    reads: Way,
+    writes: Way,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl End {
+    /// Wakes the reader at this instant, or says that it has come.
+    fn wait(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        if until <= now() {
+            return Poll::Ready(());
+        }
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if timer.deadline() != until {
+            timer.as_mut().reset(until);
+        }
+        timer.as_mut().poll(cx)
+    }
+}
+
+impl AsyncRead for End {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let held_up = self.link.lock().held_up[self.reads as usize];
+            let arrives = {
+                let pipe = &mut lock(&self.connection)[self.reads as usize];
+                // Its own side broke it: what is on its way to the other is of no concern here.
+                if pipe.is_reset && self.reads == Way::Down {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                pipe.reader = Some(cx.waker().clone());
+                match pipe.on_the_way.front() {
+                    Some((arrives, _)) => *arrives,
+                    None if pipe.is_ended => return Poll::Ready(Ok(())),
+                    None => return Poll::Pending,
+                }
+            };
+            ready!(self.wait(arrives.max(held_up), cx));
+            let pipe = &mut lock(&self.connection)[self.reads as usize];
+            let Some((_, bytes)) = pipe.on_the_way.front_mut() else { continue };
+            let count = bytes.len().min(buf.remaining());
+            buf.put_slice(&bytes[..count]);
+            if count == bytes.len() {
+                pipe.on_the_way.pop_front();
+            } else {
+                bytes.drain(..count);
+            }
+            return Poll::Ready(Ok(()));
+        }
+    }
+}
+
+impl AsyncWrite for End {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let delay = self.link.lock().delay();
+        let mut pipes = lock(&self.connection);
+        let pipe = &mut pipes[self.writes as usize];
+        if pipe.is_ended {
+            // A server learns late that nobody reads its answers: what came before is carried out.
+            let is_told = self.writes == Way::Up;
+            return Poll::Ready(if is_told { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) });
+        }
+        let most = pipe.breaks_after.unwrap_or(bytes.len()).min(bytes.len());
+        let arrives = pipe.last_arrival.max(now() + delay);
+        pipe.last_arrival = arrives;
+        pipe.on_the_way.push_back((arrives, bytes[..most].to_vec()));
+        pipe.wake();
+        if let Some(left) = &mut pipe.breaks_after {
+            *left -= most;
+            if *left == 0 {
+                self.link.break_now(&mut pipes);
+            }
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for End {
+    /// Closed: what was written still arrives, perhaps late; what would be read is gone.
+    fn drop(&mut self) {
+        let late = self.link.lock().late;
+        let mut pipes = lock(&self.connection);
+        let written = &mut pipes[self.writes as usize];
+        if !written.is_ended && self.writes == Way::Up {
+            written.on_the_way.iter_mut().for_each(|(arrives, _)| *arrives += late);
+        }
+        for way in [self.writes, self.reads] {
+            pipes[way as usize].is_ended = true;
+            pipes[way as usize].wake();
+        }
+        pipes[self.reads as usize].on_the_way.clear();
+    }
+}
+
+fn lock(connection: &Connection) -> MutexGuard<'_, [Pipe; 2]> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the true time of the simulated world")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
