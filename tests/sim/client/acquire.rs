@@ -96,9 +96,9 @@ impl World {
             if self.scenario.drill { (now.saturating_add(terms.ttl() * 3), true) } else { (until, renews) };
         let renew_at = now.saturating_add(terms.ttl() / 3);
         tell!(self, "client {c} WON {:03b}, round {}, token {token}", ticket.keys, ticket.id);
-        let is_covered = self.is_covered(c);
+        let (leaving, is_succeeded, is_covered) = (false, false, true);
         self.clients[c].held =
-            Some(HeldLease { lease, ticket, until, renew_at, renews, leaving: false, is_succeeded: false, is_covered });
+            Some(HeldLease { lease, ticket, until, renew_at, renews, leaving, is_succeeded, is_covered });
         self.stats.wins += 1;
         self.history.probe_won |= self.probing == Some(c);
         self.check_win(c);

@@ -73,7 +73,7 @@ pub(crate) struct HeldLease {
     leaving: bool,
     /// Its holder has been let in elsewhere since (P23).
     pub(crate) is_succeeded: bool,
-    /// It was won where P15 and P17 promise that nobody else has the lock.
+    /// P15 and P17 promise that nobody else has the lock.
     pub(crate) is_covered: bool,
 }
 

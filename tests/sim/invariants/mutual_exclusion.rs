@@ -12,6 +12,7 @@ use crate::world::World;
 
 impl World {
     pub(super) fn check_mutual_exclusion(&mut self, c: usize) {
+        self.note_coverage(c);
         let Some(keys) = self.relied_on(c) else { return };
         let holder = self.scenario.holder_of(c);
         for other in (0..self.clients.len()).filter(|other| *other != c) {
@@ -19,8 +20,8 @@ impl World {
                 continue; // P23: two leases of one holder, ordered by their tokens
             }
             let shared = self.relied_on(other).unwrap_or(0) & keys;
-            let others = self.clients[other].held.as_ref();
-            if shared != 0 && !(self.is_covered(c) && others.is_some_and(|held| held.is_covered)) {
+            let is_covered = |c: usize| self.clients[c].held.as_ref().is_some_and(|held| held.is_covered);
+            if shared != 0 && !(is_covered(c) && is_covered(other)) {
                 self.stats.uncovered += 1;
             } else if shared != 0 {
                 self.violate("mutual exclusion", format!("clients {c} and {other} both rely on {shared:03b}"));
@@ -51,9 +52,12 @@ impl World {
         }
     }
 
-    /// Whether what this client wins now is promised to it alone.
-    pub(crate) fn is_covered(&self, c: usize) -> bool {
-        self.steps_were_watched(c) && self.restores_were_noticed(c)
+    /// A lease is promised to its client alone as long as that was so whenever it won a round.
+    fn note_coverage(&mut self, c: usize) {
+        let is_covered = self.steps_were_watched(c) && self.restores_were_noticed(c);
+        if let Some(held) = &mut self.clients[c].held {
+            held.is_covered &= is_covered;
+        }
     }
 
     fn restores_were_noticed(&self, c: usize) -> bool {
