@@ -269,11 +269,13 @@ impl Builder {
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let instances = self.start(addresses, quorum, &own_clock, invalidation);
+        let clock_moved = own_clock.moved();
         let clock: Arc<dyn Clock> = own_clock;
         let keep_alive = KeepAlive::start(KeepAliveParts {
             instances: Arc::clone(&instances),
             quorum,
             clock: Arc::clone(&clock),
+            clock_moved,
             invalidations,
             most_watched: self.max_watched,
         });

@@ -7,7 +7,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::held_lease::{HeldLease, HeldLeaseState, LeaseRelease};
 use crate::clock::Clock;
@@ -28,6 +28,8 @@ pub(crate) struct KeepAliveParts {
     pub(crate) instances: Arc<[Arc<dyn Instance>]>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Told when the clock was put forward.
+    pub(crate) clock_moved: Arc<Notify>,
     /// Pushes of the instances.
     pub(crate) invalidations: mpsc::Receiver<Invalidation>,
     /// The most keys that are watched.
@@ -39,9 +41,9 @@ impl KeepAlive {
     pub(crate) fn start(parts: KeepAliveParts) -> Self {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
-        let KeepAliveParts { instances, quorum, clock, invalidations, .. } = parts;
+        let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
         let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table));
-        tokio::spawn(task.run(receiver, invalidations));
+        tokio::spawn(task.run(receiver, invalidations, clock_moved));
         Self { table, messages }
     }
 

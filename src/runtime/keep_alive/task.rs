@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
 use super::renew::Renewer;
@@ -50,6 +50,7 @@ impl KeepAliveTask {
         mut self,
         mut messages: mpsc::UnboundedReceiver<TaskMessage>,
         mut invalidations: mpsc::Receiver<Invalidation>,
+        clock_moved: Arc<Notify>,
     ) {
         loop {
             let next = self.renewer.renew_due();
@@ -72,6 +73,7 @@ impl KeepAliveTask {
                     None => return,
                 },
                 Some(invalidation) = invalidations.recv() => self.watcher.on_invalidation(&invalidation),
+                () = clock_moved.notified() => {} // P17: what has ended by that is told at once
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }
