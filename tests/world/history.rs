@@ -10,7 +10,9 @@ use crate::stats::Stats;
 
 /// A lock that was given to somebody.
 pub(crate) struct Hold {
+    /// The machine, and which of its clients, one after the other.
     pub(crate) client: usize,
+    pub(crate) life: u64,
     /// One bit for each resource.
     pub(crate) resources: u8,
     /// Whether it has the identity that several users share.

@@ -80,13 +80,13 @@ impl User {
     /// Asks, and does something with what it gets.
     async fn lock(&mut self) {
         let demand = self.demand();
-        if let Some(guard) = self.ask(&demand).await {
-            self.hold(guard, &demand).await;
+        if let Some((guard, life)) = self.ask(&demand).await {
+            self.hold(guard, life, &demand).await;
         }
     }
 
-    async fn ask(&mut self, demand: &Demand) -> Option<Guard> {
-        let client = self.world.client(self.client)?;
+    async fn ask(&mut self, demand: &Demand) -> Option<(Guard, u64)> {
+        let (client, life) = self.world.client(self.client)?;
         let mut schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8);
         if demand.way == Way::Wait && schedule == Schedule::Steadily && self.rng.percent(30) {
             schedule = Schedule::Dropped(1_000, self.some_time(1) * 3); // somebody has lost patience
@@ -103,13 +103,13 @@ impl User {
         let watch = Watch::begin(&self.world, self.client);
         let result = schedule.carry_out(acquire(client, demand.clone())).await;
         if demand.has_holder && !matches!(&result, Some(Err(error)) if is_clean(error)) {
-            self.world.may_have_succeeded(self.client, demand.resources);
+            self.world.may_have_succeeded((self.client, life), demand.resources);
         }
         if let (Schedule::Steadily, Some(limit)) = (schedule, limit) {
             watch.acquire(limit);
         }
         match result {
-            Some(Ok(guard)) => return Some(guard),
+            Some(Ok(guard)) => return Some((guard, life)),
             Some(Err(error)) => self.world.note("refused", [self.client as u64, number], || error.to_string()),
             None => self.world.history().stats.abandoned += 1,
         }
@@ -117,8 +117,8 @@ impl User {
     }
 
     /// Holds a lock for a while and lets it go in one way or another.
-    async fn hold(&mut self, mut guard: Guard, demand: &Demand) {
-        let number = self.world.given(self.client, demand.resources, demand.has_holder, &guard.lease());
+    async fn hold(&mut self, mut guard: Guard, life: u64, demand: &Demand) {
+        let number = self.world.given((self.client, life), demand.resources, demand.has_holder, &guard.lease());
         self.look_after(number, guard.lease());
         let mut rounds = self.rng.below(4);
         while rounds > 0 && guard.is_valid() {
@@ -178,13 +178,13 @@ impl User {
     /// Work under a lock.
     async fn run(&mut self) {
         let demand = Demand { has_holder: false, ..self.demand() };
-        let Some(client) = self.world.client(self.client) else { return };
+        let Some((client, life)) = self.world.client(self.client) else { return };
         let (world, index, resources, time) =
             (Arc::clone(&self.world), self.client, demand.resources, self.some_time(1) * 2);
         let limit = self.some_time(1) * 2;
         self.world.note("runs", [index as u64, u64::from(resources)], || format!("client {index}: {demand:?}"));
         let work = move |lease: LeaseView| async move {
-            let number = world.given(index, resources, false, &lease);
+            let number = world.given((index, life), resources, false, &lease);
             let _over = Over(Arc::clone(&world), number);
             sleep(time).await;
             if !lease.is_valid() {
@@ -234,20 +234,20 @@ impl User {
     async fn get_in(&mut self) {
         let limit = self.world.time_to_get_in();
         let resources = self.rng.pick(&[1, 2, 4, 7]);
-        let Some(client) = self.world.client(self.client) else { return };
+        let Some((client, life)) = self.world.client(self.client) else { return };
         let demand = Demand { resources, has_holder: false, way: Way::Wait };
         let begun = now();
         match timeout(limit, acquire(client, demand.clone())).await {
             // By somebody who had begun to do so before; another has taken its place.
             Ok(Err(AcquireError::ShutDown)) => Box::pin(self.get_in()).await,
             Ok(Ok(guard)) => {
-                let number = self.world.given(self.client, resources, false, &guard.lease());
+                let number = self.world.given((self.client, life), resources, false, &guard.lease());
                 sleep(Duration::from_millis(5)).await;
                 self.world.let_go(number);
             }
             Ok(Err(error)) => self.world.violate("everybody gets in after the faults", error.to_string()),
             Err(_) => {
-                let status = self.world.client(self.client).map(|client| client.instances());
+                let status = self.world.client(self.client).map(|(client, _)| client.instances());
                 let what = format!("client {} waits since {:?}: {status:?}", self.client, begun.elapsed());
                 self.world.violate("everybody gets in after the faults", what);
             }

@@ -33,6 +33,8 @@ pub(crate) struct Machine {
 
 struct MachineState {
     client: Option<Redlock>,
+    /// How many clients it has had.
+    life: u64,
     suspended_until: Instant,
     /// When it was suspended last.
     disturbed_at: Instant,
@@ -54,7 +56,7 @@ impl World {
         let links =
             (0..scenario.clients).map(|client| (0..scenario.servers).map(|server| link(client, server)).collect());
         let machine = |client: usize| {
-            let state = MachineState { client: None, suspended_until: began, disturbed_at: began };
+            let state = MachineState { client: None, life: 0, suspended_until: began, disturbed_at: began };
             Machine { clock: clock(scenario.servers + client), state: Mutex::new(state) }
         };
         let machines = (0..scenario.clients).map(machine).collect();
@@ -112,7 +114,11 @@ impl World {
             .build();
         self.history().stats.clients += 1;
         match built {
-            Ok(built) => self.machines[client].state().client.replace(built),
+            Ok(built) => {
+                let mut state = self.machines[client].state();
+                state.life += 1;
+                state.client.replace(built)
+            }
             Err(error) => {
                 self.violate("a client can be built", error.to_string());
                 None
@@ -120,8 +126,10 @@ impl World {
         }
     }
 
-    pub(crate) fn client(&self, client: usize) -> Option<Redlock> {
-        self.machines[client].state().client.clone()
+    /// The present client of a machine, and which it is.
+    pub(crate) fn client(&self, client: usize) -> Option<(Redlock, u64)> {
+        let state = self.machines[client].state();
+        state.client.clone().map(|client| (client, state.life))
     }
 
     pub(crate) fn end_client(&self, client: usize) -> Option<Redlock> {
@@ -161,7 +169,13 @@ impl Machine {
 /// Locks that are given and let go.
 impl World {
     /// Somebody was given a lock: gives its number. All that must be true then is checked.
-    pub(crate) fn given(&self, client: usize, resources: u8, has_holder: bool, lease: &LeaseView) -> usize {
+    pub(crate) fn given(
+        &self,
+        (client, life): (usize, u64),
+        resources: u8,
+        has_holder: bool,
+        lease: &LeaseView,
+    ) -> usize {
         let mut history = self.history();
         let number = history.holds.len();
         history.stats.given += 1;
@@ -169,6 +183,7 @@ impl World {
         history.note(self.at(), "given", [client as u64, lease.fencing_token().get()], what);
         let hold = Hold {
             client,
+            life,
             resources,
             has_holder,
             token: lease.fencing_token(),
@@ -202,9 +217,9 @@ impl World {
 
     /// Another user has asked in the name of the shared holder, and may have got it: every earlier lease
     /// of the holder elsewhere may be over without knowing (P23).
-    pub(crate) fn may_have_succeeded(&self, client: usize, resources: u8) {
+    pub(crate) fn may_have_succeeded(&self, by: (usize, u64), resources: u8) {
         for hold in &mut self.history().holds {
-            if hold.has_holder && hold.resources & resources != 0 && hold.client != client {
+            if hold.has_holder && hold.resources & resources != 0 && (hold.client, hold.life) != by {
                 hold.is_succeeded = true;
             }
         }

@@ -23,7 +23,7 @@ impl World {
                 continue;
             }
             if old.has_holder && new.has_holder {
-                old.is_succeeded |= old.client != new.client;
+                old.is_succeeded |= (old.client, old.life) != (new.client, new.life);
             } else if old.is_valid() {
                 overlaps.push(other);
             } else {

@@ -12,6 +12,9 @@ use crate::world::World;
 /// The longest pause before a connection is made again, and what a step of it may take, twice.
 const RECONNECT: Duration = Duration::from_secs(3);
 
+/// Longer than bytes are on their way that were sent before all was well.
+const LATEST: Duration = Duration::from_millis(500);
+
 impl World {
     /// A quarantine, a connection, and then one user after the other, each of whom may find a lock that
     /// was left to run out.
@@ -26,6 +29,7 @@ impl World {
 
     /// Ends the clients that are left.
     pub(crate) async fn check_shutdown(&self) {
+        sleep(LATEST).await;
         for index in 0..self.machines.len() {
             let Some(client) = self.end_client(index) else { continue };
             self.check_connected(index, &client).await;
