@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redquorum::testing::simulation::{Data, MachineClock, Server, builder};
 use redquorum::{LeaseView, Redlock};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::faults::FaultKind;
@@ -21,8 +21,8 @@ pub(crate) struct World {
     /// By client, then by server.
     pub(crate) links: Vec<Vec<Link>>,
     history: Mutex<History>,
-    /// How many locks were given.
-    given: watch::Sender<usize>,
+    /// Told of each lock that was given. It wakes those who wait in their order, as a `watch` does not.
+    given: Notify,
 }
 
 /// A machine with a client on it.
@@ -61,7 +61,7 @@ impl World {
         };
         let machines = (0..scenario.clients).map(machine).collect();
         let history = Mutex::new(History { log: told.then(Vec::new), ..History::default() });
-        let given = watch::Sender::new(0);
+        let given = Notify::new();
         let world = Self { links: links.collect(), machines, servers, began, history, given, scenario };
         let world = Arc::new(world);
         (0..world.machines.len()).for_each(|client| drop(world.begin_client(client)));
@@ -194,15 +194,19 @@ impl World {
         history.holds.push(hold);
         drop(history);
         self.check_given(number);
-        self.given.send_replace(number + 1);
+        self.given.notify_waiters();
         number
     }
 
     /// Waits until this lock is given; for how long it is valid then.
     pub(crate) async fn lock_given(&self, number: usize) -> Duration {
-        let mut given = self.given.subscribe();
-        // The sender lives as long as the world: an error cannot be.
-        let _ = given.wait_for(|given| *given > number).await;
+        loop {
+            let given = self.given.notified();
+            if self.history().holds.len() > number {
+                break;
+            }
+            given.await;
+        }
         let history = self.history();
         let lease = history.holds.get(number).and_then(|hold| hold.lease.as_ref());
         lease.map_or(Duration::ZERO, LeaseView::remaining)
