@@ -125,10 +125,14 @@ impl World {
         let waiting = |in_flight: &RoundInFlight| in_flight.round.replies()[id.index()].is_none();
         let rounds_in_flight: Vec<u32> =
             self.clients[c].rounds_in_flight.iter().filter(|f| waiting(f)).map(|f| f.id).collect();
-        for in_flight in rounds_in_flight {
-            if let Some(at) = self.in_flight_index(c, in_flight) {
-                self.clients[c].rounds_in_flight[at].round.on_reply(id, Reply::Unknown(cause.clone()), now);
-                self.decide(c, in_flight);
+        for id_in_flight in rounds_in_flight {
+            if let Some(at) = self.in_flight_index(c, id_in_flight) {
+                let in_flight = &mut self.clients[c].rounds_in_flight[at];
+                if in_flight.purpose == Purpose::Extend {
+                    in_flight.ticket.late_extend.set(true); // what was sent may still arrive
+                }
+                in_flight.round.on_reply(id, Reply::Unknown(cause.clone()), now);
+                self.decide(c, id_in_flight);
             }
         }
     }
