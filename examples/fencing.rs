@@ -32,8 +32,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = Cluster::new(3);
     let ttl = Duration::from_millis(300);
     // A process that stands still renews nothing.
-    let alice = cluster.builder().ttl(ttl).renew(Renewal::Off).label("alice").build()?;
-    let bob = cluster.builder().ttl(ttl).label("bob").build()?;
+    let alice = cluster.builder().ttl(ttl).renew(Renewal::Off).label("alice").connect().await?;
+    let bob = cluster.builder().ttl(ttl).label("bob").connect().await?;
     let mut account = Account::default();
 
     let late = alice.lock("account:7").acquire().await?;

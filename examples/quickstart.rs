@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use redquorum::testing::{Cluster, Hang};
+use redquorum::testing::{Cluster, Data, Hang};
 use redquorum::{AdmissionStatus, Builder, InstanceStatus, Redlock};
 use redquorum_testkit::{Error, Fleet, Program};
 
@@ -145,7 +145,7 @@ impl Place {
                 fleet[HUNG].resume()?;
             }
             Self::Process(cluster) => {
-                cluster.instance(DEAD).start_empty();
+                cluster.instance(DEAD).start(Data::Nothing);
                 cluster.instance(HUNG).resume();
             }
         }

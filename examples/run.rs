@@ -34,7 +34,7 @@ impl Drop for Said {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cluster = Cluster::new(5);
-    let redlock = cluster.builder().ttl(TTL).max_ttl(TTL).build()?;
+    let redlock = cluster.builder().ttl(TTL).max_ttl(TTL).connect().await?;
 
     println!("A job of six steps under a lock with a ttl of {TTL:?}:");
     let run = redlock.lock("job:nightly").run(|lease| job(6, lease)).await?;
@@ -57,7 +57,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("A request is locked, and its worker is gone without a release. The retry, elsewhere:");
     let request = || Holder::from("request-8f3c");
     let first = redlock.lock("order:42").holder(request()).acquire().await?;
-    let (token, elsewhere) = (first.fencing_token(), cluster.builder().ttl(TTL).max_ttl(TTL).build()?);
+    let (token, elsewhere) = (first.fencing_token(), cluster.builder().ttl(TTL).max_ttl(TTL).connect().await?);
     let second = elsewhere.lock("order:42").holder(request()).try_acquire().await?;
     println!("  goes on at once; is its token larger? {}", second.fencing_token() > token);
     println!("  and if the first still lives, it is told: {}", first.lost().await);

@@ -47,6 +47,11 @@ impl Redlock {
         Builder::default()
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>) -> Self {
         Self { shared, settings }
     }

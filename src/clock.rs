@@ -116,11 +116,17 @@ impl RuntimeClock {
         Self { wall_us_at_start, ..self.clone() }
     }
 
-    fn elapsed(&self) -> Duration {
+    /// What its wall clock showed when it began.
+    pub(crate) const fn wall_us_at_start(&self) -> u64 {
+        self.wall_us_at_start
+    }
+
+    /// How much time has passed since it began.
+    pub(crate) fn elapsed(&self) -> Duration {
         use tokio::runtime::Handle;
         // A paused clock can be read only within its runtime; a thread that is ending has none.
-        let ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-        let _within = self.runtime.as_ref().filter(|_| !ending).map(Handle::enter);
+        let ending = || Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
+        let _within = self.runtime.as_ref().filter(|_| !ending()).map(Handle::enter);
         self.start.elapsed()
     }
 }

@@ -10,7 +10,7 @@ use crate::lease::{LeaseView, Redundancy};
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::extend::extend;
-use crate::runtime::held_lease::HeldLease;
+use crate::runtime::held_lease::Tenure;
 use crate::runtime::release::{ReleaseOutcome, release};
 
 /// A lock that is held, for as long as [`remaining`](Self::remaining) says.
@@ -36,8 +36,8 @@ pub struct Released {
 }
 
 impl Guard {
-    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, held: Arc<HeldLease>) -> Self {
-        Self { lease: LeaseView::new(shared, held), settings, has_left: false }
+    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, tenure: Tenure) -> Self {
+        Self { lease: LeaseView::new(shared, tenure), settings, has_left: false }
     }
 
     /// The number to store with what the lock protects; larger for every later holder.
@@ -123,7 +123,7 @@ impl Guard {
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
     /// quorum answered in time, which may be tried again.
     pub async fn extend(&mut self) -> Result<Duration, ExtendError> {
-        let ttl = self.lease.held.claim().ttl;
+        let ttl = self.lease.tenure.claim().ttl;
         self.extend_with(Some(ttl)).await
     }
 
@@ -140,11 +140,14 @@ impl Guard {
 
     async fn extend_with(&mut self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
         let terms = self.settings.terms(ttl)?;
-        let LeaseView { shared, held } = &self.lease;
-        extend(shared, held, terms).await.map_err(|failure| extend_error(shared, failure))
+        let LeaseView { shared, tenure } = &self.lease;
+        extend(shared, tenure.held(), terms).await.map_err(|failure| extend_error(shared, failure))
     }
 
     /// Releases the lock and waits until a quorum of instances has answered.
+    ///
+    /// If somebody else of this client waits for it, the lock passes on at once instead, and no instance is asked:
+    /// then [`was_still_held`](Released::was_still_held) is what this client knows.
     ///
     /// # Guarantees
     /// Only keys that still hold this lock's own value are deleted. From the moment of the call the lock
@@ -158,12 +161,12 @@ impl Guard {
     /// background, and the keys expire with their ttl at the latest; there is nothing to repeat.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.has_left = true;
-        let LeaseView { shared, held } = &self.lease;
-        let (is_valid, is_gone) = (self.is_valid(), held.is_gone());
-        let Some(to_release) = shared.keep_alive.drop_guard(held) else {
-            return Ok(Released { was_still_held: is_valid }); // other guards of its holder hold it
+        let LeaseView { shared, tenure } = &self.lease;
+        let (is_valid, is_gone) = (self.is_valid(), tenure.held().is_gone());
+        let Some(due) = shared.begin_to_let_go(tenure.held()) else {
+            return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
         };
-        match release(shared, to_release).await {
+        match release(shared, due).await {
             ReleaseOutcome::WasHeld => Ok(Released { was_still_held: !is_gone }),
             ReleaseOutcome::WasNotHeld => Ok(Released { was_still_held: false }),
             ReleaseOutcome::Unconfirmed(round) => Err(release_error(shared, &round)),
@@ -179,9 +182,9 @@ impl Guard {
     pub fn keep_until_expiry(mut self) -> Duration {
         let remaining = self.remaining();
         self.has_left = true;
-        let LeaseView { shared, held } = &self.lease;
-        held.keep_keys();
-        let _ = shared.keep_alive.drop_guard(held); // nothing is to be released
+        let LeaseView { shared, tenure } = &self.lease;
+        tenure.held().keep_keys();
+        shared.let_go(tenure.held()); // nothing is to be released
         remaining
     }
 }
@@ -189,7 +192,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.has_left {
-            self.lease.shared.drop_guard(&self.lease.held); // P22
+            self.lease.shared.let_go(self.lease.tenure.held()); // P22
         }
     }
 }

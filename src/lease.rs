@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{Loss, loss};
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
-use crate::runtime::held_lease::HeldLease;
+use crate::runtime::held_lease::Tenure;
 
 /// A read-only view of a lease: it neither extends nor releases it. Cheap to clone.
 ///
@@ -15,7 +15,7 @@ use crate::runtime::held_lease::HeldLease;
 #[derive(Clone)]
 pub struct LeaseView {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) held: Arc<HeldLease>,
+    pub(crate) tenure: Tenure,
 }
 
 /// How many instances store the keys of a lease.
@@ -41,14 +41,14 @@ impl Redundancy {
 }
 
 impl LeaseView {
-    pub(crate) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
-        Self { shared, held }
+    pub(crate) const fn new(shared: Arc<Shared>, tenure: Tenure) -> Self {
+        Self { shared, tenure }
     }
 
     /// As [`Guard::fencing_token`](crate::Guard::fencing_token).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.held.token()
+        self.tenure.token()
     }
 
     /// As [`Guard::is_valid`](crate::Guard::is_valid).
@@ -60,14 +60,14 @@ impl LeaseView {
     /// As [`Guard::remaining`](crate::Guard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.held.remaining(&*self.shared.clock)
+        self.tenure.remaining(&*self.shared.clock)
     }
 
     /// As [`Guard::redundancy`](crate::Guard::redundancy).
     #[must_use]
     pub fn redundancy(&self) -> Redundancy {
         let quorum = self.shared.quorum;
-        Redundancy { held_on: self.held.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
+        Redundancy { held_on: self.tenure.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
     }
 
     /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its last guard is gone.
@@ -75,15 +75,15 @@ impl LeaseView {
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
-        self.shared.keep_alive.watch(&self.held);
-        let end = self.held.wait_for_end(&*self.shared.clock).await;
-        loss(&self.shared, &self.held.claim(), end)
+        self.shared.keep_alive.watch(self.tenure.held());
+        let end = self.tenure.wait_for_end(&*self.shared.clock).await;
+        loss(&self.shared, &self.tenure.claim(), end)
     }
 
     /// Shows the lease under the name of what holds this view.
     pub(crate) fn show_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
-            .field("resources", &self.held.claim().resources)
+            .field("resources", &self.tenure.claim().resources)
             .field("fencing_token", &self.fencing_token().get())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

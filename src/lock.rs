@@ -14,7 +14,7 @@ use crate::lease::LeaseView;
 use crate::resource::{ResourceNames, Resources, display_name};
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
-use crate::runtime::held_lease::HeldLease;
+use crate::runtime::held_lease::Tenure;
 
 /// Resources to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
 #[derive(Clone)]
@@ -98,6 +98,11 @@ impl<'a> Lock<'a> {
     /// Goes on while somebody else holds it, and while too few instances answer, until the limit
     /// of [`wait_at_most`](Self::wait_at_most) or without end.
     ///
+    /// Those of one client who wait for the same resources stand in line, first come first served, and a lock that
+    /// one of them lets go passes to the next without a request, under a larger fencing token; see
+    /// [`local_hand_overs`](crate::Builder::local_hand_overs). Who waits as a [`holder`](Self::holder) does not stand in
+    /// line. Between clients there is no order.
+    ///
     /// # Guarantees
     /// When it returns a guard, a quorum of instances has granted every resource, and until the
     /// guard's validity has passed no other client can get one, within the limits that the crate's
@@ -107,8 +112,9 @@ impl<'a> Lock<'a> {
     /// Safe. Keys that the unfinished acquire may have set are deleted in the background: at once on
     /// reachable instances, on reconnect elsewhere, by the ttl at the latest.
     ///
-    /// A future that is kept but not polled blocks nobody: its round goes on in a task of the client.
-    /// If that round wins, the lock is not renewed until the future is polled, and expires otherwise.
+    /// A future that is kept but not polled blocks nobody: whoever is next in line does not wait for it longer than
+    /// for an instance timeout. Is nobody else there, a lock that was won for it is not renewed until the future is
+    /// polled, and expires otherwise.
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
@@ -126,7 +132,9 @@ impl<'a> Lock<'a> {
     /// clock turned out to be behind, or instances had lost their scripts: usually once, and never more
     /// often than there are instances.
     ///
-    /// While other attempts of this client for the same lock, or one of the same holder, are under way,
+    /// It fails at once, and nothing is sent, while somebody of this client holds the lock or waits for it: as
+    /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
+    /// While other single tries of this client for the same lock, or one of the same holder, are under way,
     /// it waits for its turn, for one instance timeout at most; then it fails with
     /// [`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout).
     ///
@@ -138,7 +146,7 @@ impl<'a> Lock<'a> {
     pub async fn try_acquire(self) -> Result<Guard, AcquireError> {
         let params = self.params()?;
         let span = tracing::debug_span!("try_acquire", resources = params.resources.display_all());
-        let result = try_acquire(self.shared, &params, Some(self.shared.instance_timeout)).instrument(span).await;
+        let result = try_acquire(self.shared, &params, None, Some(self.shared.instance_timeout)).instrument(span).await;
         self.guard(&params, result)
     }
 
@@ -182,29 +190,24 @@ impl<'a> Lock<'a> {
         Ok(RunOutput { output, released: guard.release().await })
     }
 
-    fn params(&self) -> Result<AcquireParams, AcquireError> {
+    fn params(&self) -> Result<Arc<AcquireParams>, AcquireError> {
         let checked = Resources::new(&self.settings.namespace, self.names.clone()).map_err(Into::into);
         let params = checked.and_then(|resources| {
             self.holder.as_ref().map_or(Ok(()), Holder::check)?;
-            Ok(AcquireParams {
+            Ok(Arc::new(AcquireParams {
                 resources,
                 terms: self.settings.terms(self.ttl)?,
                 holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
                 renews: self.renewal == Renewal::Auto,
                 max_hold: self.max_hold,
-                seen: None,
-            })
+            }))
         });
         params.map_err(AcquireError::BadRequest)
     }
 
-    fn guard(
-        &self,
-        params: &AcquireParams,
-        result: Result<Arc<HeldLease>, AcquireFailure>,
-    ) -> Result<Guard, AcquireError> {
+    fn guard(&self, params: &AcquireParams, result: Result<Tenure, AcquireFailure>) -> Result<Guard, AcquireError> {
         match result {
-            Ok(held) => Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), held)),
+            Ok(tenure) => Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), tenure)),
             Err(failure) => {
                 let error = acquire_error(self.shared, &params.resources, failure);
                 tracing::debug!(resources = params.resources.display_all(), %error, "not acquired");

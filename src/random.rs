@@ -8,16 +8,27 @@ use uuid::{Builder, Uuid};
 ///
 /// `Uuid::new_v4` would panic where the operating system has no random bytes.
 pub(crate) fn uuid() -> io::Result<Uuid> {
-    let mut bytes = [0; 16];
-    fill(&mut bytes)?;
+    Ok(Builder::from_random_bytes(bytes()?).into_uuid())
+}
+
+/// As [`uuid`], with the first bytes given: what is left is 74 random bits.
+pub(crate) fn uuid_beginning_with<const N: usize>(first: [u8; N]) -> io::Result<Uuid> {
+    let mut bytes = bytes::<16>()?;
+    bytes.iter_mut().zip(first).for_each(|(byte, first)| *byte = first);
     Ok(Builder::from_random_bytes(bytes).into_uuid())
+}
+
+/// Random bytes.
+pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    fill(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What spreads pauses, so that clients do not try in step: evenly from all of `u32`. Nothing else
 /// depends on it, so without random bytes it is the middle.
 pub(crate) fn spread() -> u32 {
-    let mut bytes = [0; 4];
-    fill(&mut bytes).map_or(u32::MAX / 2, |()| u32::from_ne_bytes(bytes))
+    bytes().map_or(u32::MAX / 2, u32::from_ne_bytes)
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
@@ -86,5 +97,14 @@ mod tests {
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1), drawn(2));
         assert_ne!(drawn(1).0, drawn(1).1);
+        assert_ne!(drawn(1).2, drawn(2).2, "clients that pause alike try in step");
+    }
+
+    #[cfg(feature = "testing")]
+    #[test]
+    fn a_seed_gives_the_numbers_of_splitmix64() {
+        let mut state = 0;
+        let drawn = [(); 3].map(|()| seeded::draw(&mut state));
+        assert_eq!(drawn, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
     }
 }

@@ -3,24 +3,31 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::protocol::{FencingToken, Value};
+use crate::protocol::{CLIENT_ID_BYTES, ClientId, FencingToken, Value};
 use crate::random;
 
 /// Draws values and proposes tokens for one client.
 #[derive(Debug)]
 pub(crate) struct TokenSource {
     label: String,
+    client: [u8; CLIENT_ID_BYTES],
     last: AtomicU64,
 }
 
 impl TokenSource {
     pub(crate) fn new(label: String) -> Self {
-        Self { label, last: AtomicU64::new(0) }
+        // Without random bytes no value is drawn either.
+        Self { label, client: random::bytes().unwrap_or_default(), last: AtomicU64::new(0) }
+    }
+
+    /// What all values of this client have in common (P25).
+    pub(crate) fn client(&self) -> ClientId {
+        ClientId::new(self.client)
     }
 
     /// A value for one round (P1).
     pub(crate) fn draw_value(&self, holder: &str) -> io::Result<Value> {
-        Ok(Value::new(holder, random::uuid()?, &self.label))
+        Ok(Value::new(holder, random::uuid_beginning_with(self.client)?, &self.label))
     }
 
     /// A proposal above all that this client has proposed, and above what this acquire has `seen` (P12).
@@ -59,6 +66,10 @@ mod tests {
     #[test]
     fn values_are_drawn_anew() {
         let source = TokenSource::new("host/1".to_owned());
-        assert_ne!(source.draw_value("").unwrap(), source.draw_value("").unwrap());
+        let (one, other) = (source.draw_value("").unwrap(), source.draw_value("me").unwrap());
+        assert_ne!(one, source.draw_value("").unwrap());
+        assert_eq!(ClientId::of_value(one.as_bytes()), Some(source.client()));
+        assert_eq!(ClientId::of_value(other.as_bytes()), Some(source.client()));
+        assert_ne!(source.client(), TokenSource::new(String::new()).client());
     }
 }

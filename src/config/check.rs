@@ -44,7 +44,7 @@ impl Settings {
 
 impl Builder {
     pub(super) fn check(&self) -> Result<(Settings, Vec<Address>, Quorum), BuildError> {
-        let count = self.urls.len() + self.instance_factories.len() + self.dialed.len();
+        let count = self.urls.len() + self.dialed.len();
         let quorum = match self.quorum {
             Some(votes) => Quorum::new(count, votes)?,
             None => Quorum::majority(count)?,

@@ -13,20 +13,22 @@ use crate::client::Redlock;
 use crate::clock::{Clock, CorrectedClock, SystemClock};
 use crate::error::{BuildError, ConnectError};
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
-use crate::instance::{Instance, Invalidation};
+use crate::instance::{Instance, Invalidation, Listener};
 use crate::protocol::{DEFAULT_DRIFT_PPM, Quorum, RetryDelay};
 use crate::resource::display_name;
 use crate::runtime::Shared;
+use crate::runtime::acquire::line::lines::Lines;
 use crate::runtime::acquire::reentry_table::ReentryTable;
 use crate::runtime::background_release::BackgroundReleaser;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
+use crate::runtime::succession::Succession;
 use crate::token::TokenSource;
 
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
 const MAX_INVALIDATIONS: usize = 64;
 
-/// Connects to an instance that needs no address, with the instance timeout.
-type InstanceFactory = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
+/// The most messages of other clients that wait to be taken in; more are dropped.
+const MAX_MESSAGES: usize = 1024;
 
 /// Sets up a [`Redlock`]. Every setting has a default except the instances.
 ///
@@ -44,8 +46,7 @@ type InstanceFactory = Arc<dyn Fn(Duration) -> Arc<dyn Instance> + Send + Sync>;
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     urls: Vec<String>,
-    instance_factories: Vec<InstanceFactory>,
-    /// Instances that a test connects to.
+    /// Instances that a test connects to by itself.
     dialed: Vec<Address>,
     namespace: Vec<u8>,
     ttl: Duration,
@@ -61,6 +62,8 @@ pub struct Builder {
     renewal: Renewal,
     max_hold: Option<Duration>,
     max_watched: usize,
+    order_between_clients: bool,
+    local_hand_overs: u32,
     clock: Arc<dyn Clock>,
 }
 
@@ -92,7 +95,6 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             urls: Vec::new(),
-            instance_factories: Vec::new(),
             dialed: Vec::new(),
             namespace: Vec::new(),
             ttl: Duration::from_secs(10),
@@ -108,6 +110,8 @@ impl Default for Builder {
             renewal: Renewal::Auto,
             max_hold: None,
             max_watched: 4096,
+            order_between_clients: false,
+            local_hand_overs: 16,
             clock: Arc::new(SystemClock),
         }
     }
@@ -117,8 +121,8 @@ impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Not the URLs as they are: they may hold passwords.
         let shown = |url: &String| Address::parse(url).map_or("not an address".to_owned(), |it| it.shown().to_owned());
-        let in_process = self.instance_factories.iter().map(|_| "in this process".to_owned());
-        let instances: Vec<String> = in_process.chain(self.urls.iter().map(shown)).collect();
+        let dialed = self.dialed.iter().map(|address| address.shown().to_owned());
+        let instances: Vec<String> = dialed.chain(self.urls.iter().map(shown)).collect();
         f.debug_struct("Builder")
             .field("instances", &instances)
             .field("namespace", &display_name(&self.namespace))
@@ -242,16 +246,35 @@ impl Builder {
         self
     }
 
-    #[cfg(feature = "testing")]
-    pub(crate) fn instance_factories(mut self, instances: Vec<InstanceFactory>, clock: Arc<dyn Clock>) -> Self {
-        self.instance_factories = instances;
-        self.clock = clock;
+    /// Whether clients that wait for the same lock get it in the order in which they came, and are woken when it is
+    /// their turn, instead of asking again and again. Default: false.
+    ///
+    /// A waiting client publishes to the one that stands in its way, which keeps the lock for it, for one
+    /// [`instance_timeout`](Self::instance_timeout), when it releases it. That takes `SUBSCRIBE` and `PUBLISH` on channels
+    /// that begin with `redquorum:wake:`. Where it is not set, the rights are missing or a message gets lost, a client
+    /// asks as it would without it. Locks on several resources, and releases of locks with a
+    /// [holder](crate::Lock::holder), do not take part. Clients with and without it exclude each other.
+    pub fn order_between_clients(mut self, in_order: bool) -> Self {
+        self.order_between_clients = in_order;
+        self
+    }
+
+    /// How often in a row a lock is handed over between guards of this client, without asking the instances.
+    /// Default: 16; zero turns it off. Then it is released, and the client pauses for the least `retry_delay`.
+    pub fn local_hand_overs(mut self, most: u32) -> Self {
+        self.local_hand_overs = most;
         self
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn dialed(mut self, instances: Vec<Address>, clock: Arc<dyn Clock>) -> Self {
-        (self.dialed, self.clock) = (instances, clock);
+    pub(crate) fn dialed(mut self, instances: Vec<Address>) -> Self {
+        self.dialed = instances;
+        self
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
         self
     }
 
@@ -268,9 +291,16 @@ impl Builder {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
-        let instances = self.start(addresses, quorum, &own_clock, invalidation);
+        let tokens = TokenSource::new(self.label.clone().unwrap_or_else(default_label));
+        let (message, messages) = mpsc::channel(MAX_MESSAGES);
+        let listener = self.order_between_clients.then(|| Listener { client: tokens.client(), messages: message });
+        let instances = self.start(addresses, quorum, &own_clock, invalidation, listener);
         let clock_moved = own_clock.moved();
         let clock: Arc<dyn Clock> = own_clock;
+        let succession = self.order_between_clients.then(|| {
+            let (instances, clock) = (Arc::clone(&instances), Arc::clone(&clock));
+            Succession::start(tokens.client(), instances, clock, self.instance_timeout, messages)
+        });
         let keep_alive = KeepAlive::start(KeepAliveParts {
             instances: Arc::clone(&instances),
             quorum,
@@ -286,7 +316,7 @@ impl Builder {
             instances,
             quorum,
             clock,
-            tokens: TokenSource::new(self.label.unwrap_or_else(default_label)),
+            tokens,
             instance_timeout: self.instance_timeout,
             retry: RetryDelay::new(self.retry_delay.0, self.retry_delay.1),
             fence_retention: self.fence_retention,
@@ -294,6 +324,8 @@ impl Builder {
             runtime,
             attempts: Arc::default(),
             limiter: Arc::default(),
+            succession,
+            lines: Arc::new(Lines::new(self.local_hand_overs)),
         };
         Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }
@@ -304,6 +336,7 @@ impl Builder {
         quorum: Quorum,
         own_clock: &Arc<CorrectedClock>,
         invalidations: mpsc::Sender<Invalidation>,
+        listener: Option<Listener>,
     ) -> Arc<[Arc<dyn Instance>]> {
         let options = ClientOptions {
             instance_timeout: self.instance_timeout,
@@ -314,12 +347,10 @@ impl Builder {
             machine_clock: Arc::clone(&self.clock),
             own_clock: Arc::clone(own_clock),
             invalidations,
+            listener,
         };
-        let instances = self.instance_factories.iter().map(|connect| connect(self.instance_timeout));
-        let redis = RedisInstance::start_all(addresses, options)
-            .into_iter()
-            .map(|instance| Arc::new(instance) as Arc<dyn Instance>);
-        instances.chain(redis).collect()
+        let instances = RedisInstance::start_all(addresses, options).into_iter();
+        instances.map(|instance| Arc::new(instance) as Arc<dyn Instance>).collect()
     }
 
     /// Builds the client and waits until a quorum of instances is connected.

@@ -1,7 +1,10 @@
 //! Turns what the protocol and the runtime found into the errors of the API.
 
+use std::time::Duration;
+
 use super::report::{of_obstacles, of_release, of_round};
 use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, ShutdownError};
+use crate::instance::Claim;
 use crate::protocol::{ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
 use crate::resource::Resources;
 use crate::runtime::Shared;
@@ -20,6 +23,7 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Acq
         AcquireFailure::ClocksApart(ClocksApart { own_us, instances_us }) => {
             AcquireError::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }
         }
+        AcquireFailure::HeldHere { by, expires_in } => held_here(shared, resources, by.as_deref(), expires_in),
         AcquireFailure::RoundLost(round) => defeat(shared, resources, &round),
         AcquireFailure::DeadlinePassed { waited, last } => {
             AcquireError::DeadlinePassed { waited, last: Box::new(acquire_error(shared, resources, *last)) }
@@ -27,9 +31,22 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Acq
     }
 }
 
+fn held_here(shared: &Shared, resources: &Resources, by: Option<&Claim>, expires_in: Option<Duration>) -> AcquireError {
+    let value = by.map(|claim| claim.value.as_bytes()).unwrap_or_default();
+    AcquireError::Contended(Box::new(HeldBy {
+        resource: resources.display(0),
+        by: CurrentHolder::from_value(value),
+        refused_by: 0,
+        instances: shared.quorum.instances(),
+        earliest_expiry: expires_in,
+        in_this_client: true,
+        waiting_here: shared.lines.waiting(resources),
+    }))
+}
+
 fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError {
     let reports = || of_round(shared, round);
-    let held_by = |contention| Box::new(held_by(resources, shared.quorum.instances(), contention));
+    let held_by = |contention| Box::new(held_by(shared, resources, contention));
     match RoundFailure::of(round) {
         RoundFailure::Contended(contention) => AcquireError::Contended(held_by(contention)),
         RoundFailure::SplitVote(contention) => AcquireError::SplitVote(held_by(contention)),
@@ -40,13 +57,15 @@ fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError
     }
 }
 
-fn held_by(resources: &Resources, instances: usize, contention: Contention) -> HeldBy {
+fn held_by(shared: &Shared, resources: &Resources, contention: Contention) -> HeldBy {
     HeldBy {
         resource: resources.display(contention.most_named.resource),
         by: CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default()),
         refused_by: contention.refused_by.len(),
-        instances,
+        instances: shared.quorum.instances(),
         earliest_expiry: contention.earliest_expiry,
+        in_this_client: false,
+        waiting_here: shared.lines.waiting(resources),
     }
 }
 

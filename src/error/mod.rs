@@ -28,17 +28,27 @@ pub struct HeldBy {
     pub resource: String,
     /// Who has it, as far as the stored value tells.
     pub by: CurrentHolder,
-    /// How many instances refused.
+    /// How many instances refused; none was asked if it is held in this client.
     pub refused_by: usize,
     /// How many instances there are.
     pub instances: usize,
     /// When the first of the keys in the way expires, unless it is renewed or released before.
     pub earliest_expiry: Option<Duration>,
+    /// Whether somebody of this very client has the resource, or waits for it.
+    pub in_this_client: bool,
+    /// How many of this client wait for exactly these resources, in the order in which they came.
+    pub waiting_here: usize,
 }
 
 impl fmt::Display for HeldBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, by, refused_by, instances, .. } = self;
+        if self.in_this_client {
+            return match self.earliest_expiry {
+                Some(left) => write!(f, "{resource:?} is held in this client, by {by} (valid for {left:.1?})"),
+                None => write!(f, "{resource:?} is waited for in this client"),
+            };
+        }
         write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
         match self.earliest_expiry {
             Some(expiry) => write!(f, ", the earliest key expires in {expiry:.1?})"),
@@ -334,5 +344,34 @@ impl fmt::Display for Unreleased<'_> {
             write!(f, "{}{address} has {count} pending", if index == 0 { "" } else { ", " })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_succeed_later_is_retryable() {
+        let reports = Vec::new;
+        let later = [
+            AcquireError::StaleToken,
+            AcquireError::NotPolled,
+            AcquireError::QueueTimeout,
+            AcquireError::TooSlow { reports: reports() },
+            AcquireError::InQuarantine { remaining: None, reports: reports() },
+        ];
+        let never = [AcquireError::ShutDown, AcquireError::RuntimeEnded, AcquireError::Forked];
+        for (errors, retryable) in [(Vec::from(later), true), (Vec::from(never), false)] {
+            for error in errors {
+                assert_eq!(error.is_retryable(), retryable, "{error}");
+                assert_eq!(RunError::from(error).is_retryable(), retryable);
+            }
+        }
+        assert!(RunError::Lost(Loss::GivenUp).is_retryable());
+        assert!(ExtendError::Unconfirmed { remaining: Duration::ZERO, reports: reports() }.is_retryable());
+        assert!(!ExtendError::Lost { reports: reports() }.is_retryable());
+        assert!(!ExtendError::WouldShorten.is_retryable());
+        assert!(!ReleaseError::Unconfirmed { reports: reports() }.is_retryable());
     }
 }

@@ -68,4 +68,15 @@ mod tests {
         assert_eq!(counts(&[(2 * MAX_NAMES, 1), (1, 1), (2 * MAX_NAMES, 1), (1, 2 * MAX_BYTES)]), [1, 1, 1, 1]);
         assert_eq!(counts(&[(1, 1), (MAX_NAMES, 1), (1, 1)]), [1, 1, 1]);
     }
+
+    #[test]
+    fn a_claim_adds_its_keys_and_its_value_to_a_command() {
+        let one = Claim::sample(1, &["a".to_owned()]);
+        let two = Claim::sample(1, &["a".to_owned(), "b".to_owned()]);
+        let of_keys = |claim: &Claim| claim.resources.lock_keys().chain(claim.resources.fence_keys()).flatten().count();
+        for (claim, names) in [(one, 1), (two, 2)] {
+            let size = claim.command_size();
+            assert_eq!((size.names, size.bytes), (names, of_keys(&claim) + claim.value.as_bytes().len()));
+        }
+    }
 }

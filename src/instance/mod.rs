@@ -2,23 +2,21 @@
 
 mod command_size;
 mod key_check;
-#[cfg(feature = "testing")]
-pub(crate) mod memory;
 pub(crate) mod redis;
+mod relay;
 mod requests;
 mod status;
 
 pub(crate) use command_size::{fit_in_command, split_into_commands};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
-pub(crate) use requests::{Claim, ExtendReply, Request};
+pub(crate) use relay::{Listener, ReceivedMessage, Relay, RelayFuture};
+pub(crate) use requests::{Claim, ExtendReply, Request, Successors};
 pub use status::{AdmissionStatus, InstanceStatus, Trouble};
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-
-use futures_util::future::join_all;
 
 use crate::protocol::{Cause, Instant, Reply};
 
@@ -56,15 +54,16 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     ///
     /// Every key lives for its claim's ttl from then on. Where the ttls differ it may live longer, up
     /// to the longest of them: callers put leases of one ttl together.
-    fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture {
-        let calls: Vec<ReplyFuture> = claims.into_iter().map(|claim| self.call(Request::Extend(claim))).collect();
-        Box::pin(async move { join_all(calls).await.into_iter().map(ExtendReply::Decided).collect() })
-    }
+    fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture;
 
     /// Checks the keys of leases, and asks for one push at the next change of them.
-    fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
-        Box::pin(std::future::ready(vec![KeyState::Unknown; claims.len()]))
-    }
+    fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture;
+
+    /// Whether messages to this client come over it (P25).
+    fn hears(&self) -> bool;
+
+    /// Queues something for another client.
+    fn relay(&self, relay: Relay) -> RelayFuture;
 
     /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
     /// `None` if that is not known.

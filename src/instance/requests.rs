@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{FencingToken, Reply, Value};
+use crate::protocol::{ClientId, FencingToken, Message, Reply, Value, Waiter};
 use crate::resource::Resources;
 
 /// What a round asks of every instance.
@@ -28,7 +28,7 @@ pub(crate) struct Claim {
 #[cfg(test)]
 impl Claim {
     /// What a test asks for, of the round with this number.
-    pub(super) fn sample(round: u128, names: &[String]) -> Self {
+    pub(crate) fn sample(round: u128, names: &[String]) -> Self {
         Self {
             resources: Resources::new(b"", names.to_vec().into()).unwrap(),
             value: Value::new("", uuid::Uuid::from_u128(round), "host/1"),
@@ -53,6 +53,19 @@ pub(crate) enum Request {
     Release(Arc<Claim>),
     /// As `Release`, but for a try of a holder that was not won: what it took over comes back (P23).
     GiveBack(Arc<Claim>),
+    /// As `Release`, but the key is kept for a successor (P26). Only of one resource, without a holder.
+    PassOn(Arc<Claim>, Arc<Successors>),
+}
+
+/// Who gets a key that is given up (P26).
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Successors {
+    /// The first of them that hears it.
+    pub(crate) clients: Vec<ClientId>,
+    /// What is published to it.
+    pub(crate) message: Vec<u8>,
+    /// For how long the key is kept, in whole milliseconds.
+    pub(crate) grace: Duration,
 }
 
 impl Request {
@@ -63,7 +76,8 @@ impl Request {
             | Self::Extend(claim)
             | Self::Reenter(claim)
             | Self::Release(claim)
-            | Self::GiveBack(claim) => claim,
+            | Self::GiveBack(claim)
+            | Self::PassOn(claim, _) => claim,
         }
     }
 
@@ -72,9 +86,41 @@ impl Request {
         if claim.value.holder_prefix().is_empty() { Self::Release(claim) } else { Self::GiveBack(claim) }
     }
 
+    /// Whether it ends a try or a lease.
+    pub(crate) const fn is_release(&self) -> bool {
+        !self.asks_for_a_vote()
+    }
+
+    /// The same for a later time: whoever was to be its successor may not wait any more.
+    pub(crate) fn without_successor(self) -> Self {
+        match self {
+            Self::PassOn(claim, _) => Self::Release(claim),
+            request => request,
+        }
+    }
+
     /// Whether it asks for a vote, and does not end a try or a lease.
     pub(crate) const fn asks_for_a_vote(&self) -> bool {
         matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Reenter(_))
+    }
+}
+
+/// How many are tried for one that hears.
+const MAX_SUCCESSORS: usize = 4;
+
+impl Successors {
+    /// For a key for which these wait, in order; `None` if none does, or the key is too long for a message.
+    pub(crate) fn new(key: &[u8], waiters: &[Waiter], grace: Duration) -> Option<Self> {
+        let clients: Vec<ClientId> = waiters.iter().take(MAX_SUCCESSORS).map(|waiter| waiter.client).collect();
+        let then = waiters.get(1..)?.to_vec();
+        let message = Message::Next { then, key: key.to_vec() }.to_wire()?;
+        Some(Self { clients, message, grace: grace.max(Duration::from_millis(1)) })
+    }
+
+    /// The clients as scripts take them.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<String> = self.clients.iter().map(ClientId::to_string).collect();
+        names.join(" ")
     }
 }
 

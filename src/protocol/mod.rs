@@ -27,28 +27,35 @@
 //! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_replies`], [`Lease::no_quorum_has_key`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
 //! | P23 | re-entry: the same holder enters its lease again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
+//! | P24 | who waits in one client stands in line, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::line`, `crate::runtime::held_lease` |
+//! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `pass_on.lua`, `reservation.lua`, `crate::runtime::succession` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua`, `token_limit.lua` |
 
 mod admission;
+mod client_id;
 mod fencing;
 mod instance_set;
 mod lease;
+mod message;
 mod quorum;
 mod retry;
 mod round;
 mod terms;
 mod time;
 mod value;
+mod waiters;
 
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
 pub use admission::decide::{ProcessFacts, RecordAction, START_UNCERTAINTY_MS, decide_record, never_used};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
 pub use admission::record::{AdmissionRecord, ProcessIdentity, RecordOrigin, SeenRecords};
 pub use admission::state::{AdmissionFollowUp, AdmissionState, AttachedRecord, RawReply};
+pub use client_id::{CLIENT_ID_BYTES, ClientId};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, proposing_clock};
 pub use instance_set::{InstanceId, InstanceSet};
 pub use lease::schedule::RenewalSchedule;
 pub use lease::{ExtendRejected, Lease};
+pub use message::{MAX_MESSAGE, MAX_MESSAGE_KEY, Message};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use retry::{RetryDelay, reconnect_delay};
 pub use round::cause::{Cause, NotUsable};
@@ -58,3 +65,4 @@ pub use round::{Round, TimedReply};
 pub use terms::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, LeaseTerms, TtlError};
 pub use time::Instant;
 pub use value::{CurrentHolder, Value};
+pub use waiters::{Announcement, MAX_WAITERS, Waiter, Waiters};

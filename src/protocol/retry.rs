@@ -25,6 +25,12 @@ impl RetryDelay {
         Self { least: least.min(most), most: least.max(most) }
     }
 
+    /// The shortest pause.
+    #[must_use]
+    pub const fn least(self) -> Duration {
+        self.least
+    }
+
     /// The pause after so many failures before the last; `random` as for [`next`](Self::next).
     #[must_use]
     pub fn after(self, failures: u32, random: u32) -> Duration {

@@ -4,10 +4,13 @@ use std::fmt;
 
 use uuid::Uuid;
 
+use crate::protocol::client_id::ClientId;
+
 /// The value of one round: `holder:id:label`.
 ///
 /// The id is what makes it unique: a UUID from the operating system's random source, in 32 hexadecimal
-/// digits. It is never used again, so that a late release of an old try cannot delete a new lock. The holder is
+/// digits. It is never used again, so that a late release of an old try cannot delete a new lock. Its first digits
+/// are the [`ClientId`], the same in all values of a client (P25). The holder is
 /// the caller's identity, empty if none was given; the label (`host/pid`) is for people.
 /// Whoever knows a value can delete the lock: it is never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -60,6 +63,8 @@ pub struct CurrentHolder {
     pub holder: Option<String>,
     /// The label for people, usually `host/pid`; `None` for a client of another library.
     pub label: Option<String>,
+    /// Whether the lock was released and is kept, for a moment, for the client that has waited longest.
+    pub is_reserved: bool,
 }
 
 impl CurrentHolder {
@@ -75,7 +80,8 @@ impl CurrentHolder {
         });
         let (holder, label) = parts.unwrap_or_default();
         let given = |text: String| (!text.is_empty()).then(|| text.chars().take(MAX_SHOWN).collect());
-        Self { holder: given(holder), label: given(label) }
+        let is_reserved = ClientId::of_reservation(value).is_some();
+        Self { holder: given(holder), label: given(label), is_reserved }
     }
 }
 
@@ -85,6 +91,7 @@ impl fmt::Display for CurrentHolder {
             (Some(holder), Some(label)) => write!(f, "holder {holder:?} on {}", label.escape_debug()),
             (Some(holder), None) => write!(f, "holder {holder:?}"),
             (None, Some(label)) => write!(f, "a client on {}", label.escape_debug()),
+            (None, None) if self.is_reserved => write!(f, "nobody; it is kept for the client that waited longest"),
             (None, None) => write!(f, "a client of another kind"),
         }
     }

@@ -37,7 +37,7 @@ impl PendingRelease {
     pub(super) fn new(request: Request, now: Instant) -> Self {
         // Twice the ttl: no clock is off by that much.
         let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
-        Self { request, expires_at }
+        Self { request: request.without_successor(), expires_at }
     }
 }
 

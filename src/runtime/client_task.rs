@@ -4,10 +4,13 @@
 //! for it takes room in the queues of the instances, and perhaps the mutex of a holder, so a task
 //! of the client carries it out. Only the result waits for the caller.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::thread::{self, ThreadId};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -41,27 +44,79 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let (sender, result) = oneshot::channel();
-    let work = Arc::new(SharedWork(Mutex::new(Some(Box::pin(work(sender)) as BoxFuture))));
-    let task = runtime.spawn(WorkTask(Arc::clone(&work)));
-    let mut abort_on_drop = AbortOnDrop(Some((work, task)));
+    let task = AbortableTask::spawn(runtime, work(sender));
     let result = result.await.map_err(|_| RuntimeEnded);
-    abort_on_drop.0 = None;
+    task.detach();
     result
 }
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Work that its caller and its task share; `None` once it has ended.
-struct SharedWork(Mutex<Option<BoxFuture>>);
+struct SharedWork {
+    work: Mutex<Option<BoxFuture>>,
+    /// The thread that polls it now.
+    polled_by: Mutex<Option<ThreadId>>,
+    aborted: AtomicBool,
+}
 
 impl SharedWork {
+    fn new(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        let work: BoxFuture = Box::pin(work);
+        Self { work: Mutex::new(Some(work)), polled_by: Mutex::new(None), aborted: AtomicBool::new(false) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<BoxFuture>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn polled_by(&self) -> MutexGuard<'_, Option<ThreadId>> {
+        self.polled_by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        if *self.polled_by() == Some(thread::current().id()) {
+            return; // a waker that it has woken drops the caller: the work is dropped after the poll
+        }
         let work = self.lock().take();
         drop(work); // not under the lock
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut work = self.lock();
+        let poll = {
+            let _polled = Polled::begin(self);
+            work.as_mut().map(|work| work.as_mut().poll(cx))
+        };
+        let aborted = if self.aborted.load(Ordering::Acquire) { work.take() } else { None };
+        drop(work);
+        match poll {
+            Some(Poll::Pending) if aborted.is_none() => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+}
+
+/// Says which thread polls a work, also if that panics.
+struct Polled<'a>(&'a SharedWork);
+
+impl<'a> Polled<'a> {
+    fn begin(work: &'a SharedWork) -> Self {
+        *work.polled_by() = Some(thread::current().id());
+        Self(work)
+    }
+}
+
+impl Drop for Polled<'_> {
+    fn drop(&mut self) {
+        *self.0.polled_by() = None;
+    }
+}
+
+impl fmt::Debug for SharedWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedWork")
     }
 }
 
@@ -72,11 +127,7 @@ impl Future for WorkTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut work = self.0.lock();
-        match work.as_mut().map(|work| work.as_mut().poll(cx)) {
-            Some(Poll::Pending) => Poll::Pending,
-            Some(Poll::Ready(())) | None => Poll::Ready(()),
-        }
+        self.0.poll(cx)
     }
 }
 
@@ -87,10 +138,24 @@ impl Drop for WorkTask {
     }
 }
 
-/// The caller's side, until it has the result.
-struct AbortOnDrop(Option<(Arc<SharedWork>, JoinHandle<()>)>);
+/// Work in a task of the client that is dropped with this, at once.
+#[derive(Debug)]
+pub(crate) struct AbortableTask(Option<(Arc<SharedWork>, JoinHandle<()>)>);
 
-impl Drop for AbortOnDrop {
+impl AbortableTask {
+    pub(super) fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        let work = Arc::new(SharedWork::new(work));
+        let task = runtime.spawn(WorkTask(Arc::clone(&work)));
+        Self(Some((work, task)))
+    }
+
+    /// Lets the work go on by itself.
+    pub(super) fn detach(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for AbortableTask {
     fn drop(&mut self) {
         if let Some((work, task)) = self.0.take() {
             work.abort();

@@ -55,7 +55,7 @@ impl RoundInFlight {
         let on_drop = match request {
             Request::Acquire(_) => OnDrop::ReleaseKeys,
             Request::Extend(_) | Request::Reenter(_) => OnDrop::LeaveKeys,
-            Request::Release(_) | Request::GiveBack(_) => OnDrop::FinishRelease,
+            Request::Release(_) | Request::GiveBack(_) | Request::PassOn(..) => OnDrop::FinishRelease,
         };
         Self { shared: Arc::clone(shared), round, request, calls, sent_before: InstanceSet::default(), on_drop }
     }

@@ -10,5 +10,8 @@ mod in_flight;
 pub(crate) mod keep_alive;
 pub(crate) mod release;
 mod shared;
+pub(crate) mod succession;
+#[cfg(feature = "testing")]
+mod table_sizes;
 
 pub(crate) use shared::Shared;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::client_task::{RuntimeEnded, run_detached};
 use super::held_lease::LeaseRelease;
 use super::in_flight::{OnDrop, RoundInFlight};
-use super::shared::Shared;
+use super::shared::{DueRelease, Shared};
 use crate::protocol::{Reply, Round, Verdict};
 
 /// What a release found.
@@ -23,8 +23,11 @@ pub(crate) enum ReleaseOutcome {
 /// Deletes the keys on every instance that may have them, in one round that is repeated once if only
 /// the scripts were missing. Whatever the outcome, and also if the future is dropped, the release goes on
 /// in the background wherever the keys are not known to be gone (P6).
-pub(crate) async fn release(shared: &Arc<Shared>, release: LeaseRelease) -> ReleaseOutcome {
+pub(crate) async fn release(shared: &Arc<Shared>, due: DueRelease) -> ReleaseOutcome {
+    let DueRelease { mut release, left } = due;
+    release.request = shared.name_successor(release.request);
     let in_flight = send(shared, &release);
+    drop(left); // it is queued: what is asked next stands behind it
     let client = Arc::clone(shared);
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, in_flight, release, result)).await;
     outcome.unwrap_or_else(|RuntimeEnded| {

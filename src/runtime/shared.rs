@@ -7,11 +7,13 @@ use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use super::acquire::limiter::AttemptLimiter;
+use super::acquire::line::lines::{LeftLine, Lines};
 use super::acquire::reentry_table::ReentryTable;
 use super::acquire::tracker::AttemptTracker;
 use super::background_release::BackgroundReleaser;
-use super::held_lease::HeldLease;
+use super::held_lease::{HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
+use super::succession::Succession;
 use crate::clock::Clock;
 use crate::instance::{Instance, Request};
 use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
@@ -19,6 +21,12 @@ use crate::token::TokenSource;
 
 /// How often a shutdown checks which instances have pending releases.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A release that is to be queued; after that the line of the lease goes on.
+pub(crate) struct DueRelease {
+    pub(crate) release: LeaseRelease,
+    pub(super) left: LeftLine,
+}
 
 /// What the operations of one client share.
 #[derive(Debug)]
@@ -39,6 +47,9 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
     pub(crate) attempts: Arc<AttemptTracker>,
     pub(crate) limiter: Arc<AttemptLimiter>,
+    /// `None` if waiting clients do not keep an order among themselves.
+    pub(crate) succession: Option<Succession>,
+    pub(crate) lines: Arc<Lines>,
 }
 
 impl Shared {
@@ -51,6 +62,14 @@ impl Shared {
 
     pub(super) fn all_instances(&self) -> InstanceSet {
         InstanceSet::first(self.instances.len())
+    }
+
+    /// The release of a lease, which goes to the client that has waited longest, as far as that is known (P26).
+    pub(super) fn name_successor(&self, release: Request) -> Request {
+        match &self.succession {
+            Some(succession) => succession.name_successor(release),
+            None => release,
+        }
     }
 
     /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.
@@ -83,12 +102,30 @@ impl Shared {
         self.releaser.has_ended()
     }
 
-    /// Drops one guard of a lease; after the last one the keys are released in the background (P22).
-    pub(crate) fn drop_guard(&self, held: &HeldLease) {
-        if let Some(release) = self.keep_alive.drop_guard(held)
-            && !self.is_forked()
-        {
-            self.release_in_background(&release.request, release.targets);
+    /// Drops one guard of a lease. After the last one it is handed over to whoever of this client is next in line
+    /// (P24), or to be released (P22).
+    pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>) -> Option<DueRelease> {
+        let left = self.lines.leave(held);
+        if self.is_forked() {
+            let _ = self.keep_alive.drop_guard(held);
+            return None;
+        }
+        if !self.attempts.is_closed() && self.lines.hand_over(&left, &*self.clock) {
+            left.stay();
+            return None;
+        }
+        let release = self.keep_alive.drop_guard(held);
+        if held.has_guards() {
+            left.stay();
+            return None;
+        }
+        release.map(|release| DueRelease { release, left })
+    }
+
+    /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
+    pub(crate) fn let_go(&self, held: &Arc<HeldLease>) {
+        if let Some(due) = self.begin_to_let_go(held) {
+            self.release_in_background(&self.name_successor(due.release.request), due.release.targets);
         }
     }
 

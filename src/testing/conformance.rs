@@ -7,18 +7,19 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, Value as Wire};
 use uuid::Uuid;
 
-use crate::instance::memory::bulk::{self, NewRecord};
-use crate::instance::memory::scripts::run;
-use crate::instance::memory::store::Store;
 use crate::instance::redis::classify::{classify, classify_batch, classify_extend_many};
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::batch::releases_first;
 use crate::instance::redis::scripts::command::RecordWrite;
-use crate::instance::{Claim, Request};
+use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{
-    AdmissionRecord, AttachedRecord, FencingToken, Instant, ProcessIdentity, RawReply, RecordOrigin, Reply, Value,
+    AdmissionRecord, AttachedRecord, ClientId, FencingToken, Instant, ProcessIdentity, RawReply, RecordOrigin, Reply,
+    Value,
 };
 use crate::resource::{Resources, fence_key, former_key};
+use crate::testing::mirror::bulk::{self, NewRecord};
+use crate::testing::mirror::scripts::run;
+use crate::testing::mirror::store::Store;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,39 @@ pub enum Kind {
     Release,
     /// To undo a try: to delete them, or to put back what it took over.
     GiveBack,
+    /// To keep them for one of the next two clients, where it can be asked so: for one resource without a holder.
+    PassOn,
+}
+
+/// How many clients there are.
+const CLIENTS: u128 = 6;
+
+/// Those that listen, if the test has them do so.
+const LISTENERS: [u128; 2] = [1, 2];
+
+/// For how long a key is kept for a successor.
+pub const GRACE: Duration = Duration::from_secs(40);
+
+/// The id of the value with this nonce: one of a few clients.
+#[must_use]
+pub const fn id_of(nonce: u128) -> Uuid {
+    Uuid::from_u128((nonce % CLIENTS) << 80 | nonce)
+}
+
+fn client_of(nonce: u128) -> Option<ClientId> {
+    ClientId::of_value(Value::new("", id_of(nonce % CLIENTS), "").as_bytes())
+}
+
+/// The channels that somebody must listen to, for servers to do as the mirror.
+#[must_use]
+pub fn channels() -> Vec<String> {
+    LISTENERS.into_iter().filter_map(client_of).map(ClientId::channel).collect()
+}
+
+/// What keeps a key for the client of the value with this nonce.
+#[must_use]
+pub fn reservation_of(nonce: u128) -> String {
+    client_of(nonce).map(|client| String::from_utf8_lossy(&client.reservation()).into_owned()).unwrap_or_default()
 }
 
 /// A request, before its names have keys.
@@ -62,7 +96,7 @@ impl Ask {
     /// What it stores under its keys.
     #[must_use]
     pub fn value(&self) -> Value {
-        Value::new(&self.holder, Uuid::from_u128(self.nonce), "")
+        Value::new(&self.holder, id_of(self.nonce), "")
     }
 
     /// The resources in the order in which scripts see to them.
@@ -89,7 +123,17 @@ impl Ask {
             Kind::Reenter => Request::Reenter(claim),
             Kind::Release => Request::Release(claim),
             Kind::GiveBack => Request::give_back(claim),
+            Kind::PassOn if self.holder.is_empty() && self.names.len() == 1 => {
+                Request::PassOn(claim, self.successors()?)
+            }
+            Kind::PassOn => Request::Release(claim),
         })
+    }
+
+    /// The clients after its own.
+    fn successors(&self) -> Option<Arc<Successors>> {
+        let clients: Option<Vec<ClientId>> = [1, 2].into_iter().map(|after| client_of(self.nonce + after)).collect();
+        Some(Arc::new(Successors { clients: clients?, message: b"next".to_vec(), grace: GRACE }))
     }
 }
 
@@ -210,8 +254,16 @@ pub fn renewal(count: usize, answer: Result<Wire, RedisError>) -> (RawReply, Vec
 
 /// The data of an in-process instance, and the scripts as they are mirrored there. Every operation
 /// takes the instant at which it is carried out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Mirror(Store);
+
+impl Default for Mirror {
+    fn default() -> Self {
+        let mut store = Store::default();
+        store.set_channels(channels().into_iter().map(String::into_bytes).collect());
+        Self(store)
+    }
+}
 
 /// What is under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -228,7 +280,9 @@ impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
     pub fn run(&mut self, ask: &Ask, record: Option<&AdmissionRecord>, now: Instant, wall_us: u64) -> Option<Reply> {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), ask.quarantine_over));
-        Some(run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us)))
+        let reply = run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us));
+        let _ = self.0.take_published(); // to nobody in particular
+        Some(reply)
     }
 
     /// What a renewal must be: the keys of each lease that holds its value live on, and nothing to the

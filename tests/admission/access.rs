@@ -36,13 +36,13 @@ fn with_rights(program: &Program, rule: &[String]) -> Outcome<Server> {
 fn client(server: &Server, admission: Admission) -> Outcome<Redlock> {
     let address = server.address().replace("redis://", "redis://locks:secret@");
     let builder = Redlock::builder().instances([address]).ttl(SHORT).max_ttl(SHORT).admission(admission);
-    Ok(builder.instance_timeout(ms(1_000)).connect_timeout(ms(1_500)).build()?)
+    Ok(builder.instance_timeout(ms(1_000)).connect_timeout(ms(5_000)).build()?)
 }
 
 /// Everything that a client does to a lock; what it says if it may not.
 async fn everything(server: &Server, admission: Admission) -> Result<(), String> {
     let redlock = client(server, admission).map_err(|error| error.to_string())?;
-    redlock.wait_connected(ms(1_500)).await.map_err(|error| error.to_string())?;
+    redlock.wait_connected(ms(5_000)).await.map_err(|error| error.to_string())?;
     let mut guard = redlock
         .lock(LOCK)
         .renew(Renewal::Off)
@@ -50,7 +50,10 @@ async fn everything(server: &Server, admission: Admission) -> Result<(), String>
         .acquire()
         .await
         .map_err(|error| error.to_string())?;
-    match redlock.lock(LOCK).try_acquire().await {
+    // Asked by another client: within one nobody has to ask for what it holds itself.
+    let other = client(server, admission).map_err(|error| error.to_string())?;
+    other.wait_connected(ms(5_000)).await.map_err(|error| error.to_string())?;
+    match other.lock(LOCK).try_acquire().await {
         Err(AcquireError::Contended(_)) => {}
         Err(error) => return Err(error.to_string()),
         Ok(_) => return Err("a second holder".to_owned()),
@@ -110,10 +113,59 @@ fn without_info_the_error_says_what_to_grant_or_to_turn_off_and_off_works() -> O
     })
 }
 
+/// What the page adds for clients that wait in order.
+fn rights_for_order() -> Outcome<Vec<String>> {
+    let line =
+        PAGE.lines().find_map(|line| line.strip_prefix("ACL SETUSER locks ")).ok_or("no such line on the page")?;
+    Ok(line.split_whitespace().map(str::to_owned).collect())
+}
+
+/// A pause that tells whoever was woken from whoever asked again.
+const LONG_PAUSE: Duration = ms(6_000);
+
+/// How long after the release a waiting client has the lock.
+async fn until_the_next_has_it(server: &Server) -> Outcome<Duration> {
+    let address = server.address().replace("redis://", "redis://locks:secret@");
+    let builder = Redlock::builder().instances([address]).admission(Admission::Off).instance_timeout(ms(1_000));
+    let builder = builder.order_between_clients(true).retry_delay(LONG_PAUSE, LONG_PAUSE);
+    let (one, other) = (builder.clone().connect().await?, builder.connect().await?);
+    let guard = one.lock(LOCK).try_acquire().await?;
+    let waits = tokio::spawn(async move { other.lock(LOCK).acquire().await.map(drop) });
+    tokio::time::sleep(ms(50)).await;
+    guard.release().await?;
+    let (ended, took) = timed(waits).await;
+    ended??;
+    Ok(took)
+}
+
+#[test]
+fn with_the_rights_for_order_a_waiting_client_is_woken_and_without_any_of_them_it_asks_again() -> Outcome {
+    on_every_kind(|program| async move {
+        let (rule, more) = (rule()?, rights_for_order()?);
+        let all = [&rule[..], &more[..]].concat();
+        let mut tries = tokio::task::JoinSet::new();
+        for right in more.iter().filter(|word| *word != "resetchannels").map(Some).chain([None]) {
+            let less: Vec<String> = all.iter().filter(|word| Some(*word) != right).cloned().collect();
+            let (right, program) = (right.cloned(), program.clone());
+            tries.spawn(async move {
+                let server = with_rights(&program, &less).map_err(|error| error.to_string())?;
+                let took = until_the_next_has_it(&server).await.map_err(|error| error.to_string())?;
+                Ok::<_, String>((right, took))
+            });
+        }
+        while let Some(tried) = tries.join_next().await {
+            let (without, took) = tried??;
+            println!("{program} without {without:?}: {took:?}");
+            assert_eq!(took < LONG_PAUSE / 2, without.is_none(), "without {without:?} it took {took:?}");
+        }
+        Ok(())
+    })
+}
+
 /// How long a lock that was kept for a while and then deleted is not known to be lost.
 async fn until_a_loss_is_known(server: &Server) -> Outcome<Duration> {
     let redlock = client(server, Admission::On)?;
-    redlock.wait_connected(ms(1_500)).await?;
+    redlock.wait_connected(ms(5_000)).await?;
     let guard = redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?;
     let kept = tokio::time::timeout(2 * SHORT, guard.lost()).await;
     assert!(kept.is_err() && guard.is_valid(), "not kept by renewals: {kept:?}");

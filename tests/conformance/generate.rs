@@ -6,8 +6,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
 use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Value};
-use redquorum::testing::conformance::{Ask, Kind, fence_of, former_of, in_batch_order};
-use uuid::Uuid;
+use redquorum::testing::conformance::{Ask, Kind, fence_of, former_of, id_of, in_batch_order, reservation_of};
 
 use crate::model::wall_us;
 
@@ -47,7 +46,7 @@ impl Key {
             Self::Lock(name) => format!("{namespace}{name}"),
             Self::Fence(name) => fence_of(&format!("{namespace}{name}")),
             Self::Former(name, holder, nonce) => {
-                former_of(&format!("{namespace}{name}"), &Value::new(holder, Uuid::from_u128(nonce), ""))
+                former_of(&format!("{namespace}{name}"), &Value::new(holder, id_of(nonce), ""))
             }
         }
     }
@@ -102,7 +101,7 @@ pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> AdmissionRecord {
 }
 
 pub(crate) fn value(holder: &str, nonce: u128) -> String {
-    String::from_utf8_lossy(Value::new(holder, Uuid::from_u128(nonce), "").as_bytes()).into_owned()
+    String::from_utf8_lossy(Value::new(holder, id_of(nonce), "").as_bytes()).into_owned()
 }
 
 pub(crate) fn token(number: u64) -> FencingToken {
@@ -153,7 +152,8 @@ impl Generator<'_> {
 
     /// For a key: a lock's value, own or foreign, or a token, usual or odd.
     fn text(&mut self) -> String {
-        match self.rng.random_range(0..11) {
+        match self.rng.random_range(0..12) {
+            11 => reservation_of(self.rng.random_range(0..6)),
             9 => self.token_of_a_clock_ahead().to_wire(),
             0 => "foreign".to_owned(),
             1 => String::new(),
@@ -197,7 +197,8 @@ impl Generator<'_> {
             let index = self.rng.random_range(0..names.len());
             names.swap_remove(index);
         }
-        let kind = match self.rng.random_range(0..12) {
+        let kind = match self.rng.random_range(0..15) {
+            12.. => Kind::PassOn,
             0..6 => Kind::Acquire,
             6..8 => Kind::Extend,
             8 => Kind::Reenter,

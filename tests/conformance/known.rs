@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redquorum::FencingToken;
 use redquorum::protocol::{Cause, Reply};
-use redquorum::testing::conformance::{Ask, Content, Kind};
+use redquorum::testing::conformance::{Ask, Content, Kind, reservation_of};
 use redquorum_testkit::{Program, Server};
 
 use crate::generate::{Key, Step, token, value};
@@ -259,4 +259,86 @@ fn a_renewal_prolongs_those_that_hold_their_value_and_no_others() {
     assert_eq!(contents[0], text(&value("", 1), Some(2 * TTL)));
     assert_eq!(contents[2], text("foreign", Some(TTL)));
     assert_eq!(contents[4], Content::Nothing);
+}
+
+/// A release that names its successors, of the client with this number.
+fn pass_on(nonce: u128, number: u64, resent: bool) -> Ask {
+    Ask { nonce, ..ask(Kind::PassOn, &["a"], number, resent) }
+}
+
+fn acquire_by(nonce: u128, number: u64) -> Ask {
+    Ask { nonce, ..ask(Kind::Acquire, &["a"], number, false) }
+}
+
+/// Clients 1 and 2 listen: each names the two after it.
+#[test]
+fn a_key_that_is_passed_on_is_free_for_its_successor_and_for_nobody_else() {
+    let passed_on = [acquire_by(0, 4096), pass_on(0, 4096, false)];
+    let mut model = on_every_server(&[asks(&passed_on), asks(&[acquire_by(2, 8192), acquire_by(7, 8192)])]);
+    let replies = replies(&model);
+    let reservation = reservation_of(1).into_bytes();
+    assert!(
+        matches!(&replies[2], Reply::Refused(refusal) if refusal.value.as_ref() == Some(&reservation)),
+        "{replies:?}"
+    );
+    assert_eq!((&replies[1], &replies[3]), (&Reply::Granted, &Reply::Granted));
+    assert_eq!(model.contents()[0], text(&value("", 7), Some(TTL)), "another value of client 1");
+
+    let mut kept = on_every_server(&[asks(&passed_on)]);
+    assert_eq!(kept.contents()[0], text(&reservation_of(1), Some(Duration::from_secs(40))));
+}
+
+#[test]
+fn a_key_whose_successors_hear_nothing_is_deleted() {
+    for nonce in [2, 3, 4] {
+        let mut model = on_every_server(&[asks(&[acquire_by(nonce, 4096), pass_on(nonce, 4096, false)])]);
+        assert_eq!(model.contents()[0], Content::Nothing);
+    }
+    let mut second = on_every_server(&[asks(&[acquire_by(5, 4096), pass_on(5, 4096, false)])]);
+    assert_eq!(second.contents()[0], text(&reservation_of(1), Some(Duration::from_secs(40))), "the next that hears");
+}
+
+#[test]
+fn only_the_holder_of_a_key_passes_it_on() {
+    let foreign = Step::SetIfAbsent(Key::Lock("a"), "foreign".to_owned(), TTL);
+    let mut model = on_every_server(&[foreign, asks(&[pass_on(0, 4096, false)])]);
+    assert_eq!(model.contents()[0], text("foreign", Some(TTL)));
+    let twice = [acquire_by(0, 4096), pass_on(0, 4096, false), acquire_by(1, 8192), pass_on(0, 4096, true)];
+    let mut model = on_every_server(&[asks(&twice)]);
+    assert_eq!(model.contents()[0], text(&value("", 1), Some(TTL)), "late");
+}
+
+/// The successor's token decides, and what is kept for it stays.
+#[test]
+fn a_successor_needs_a_larger_token() {
+    let passed_on = [acquire_by(0, 8192), pass_on(0, 8192, false)];
+    let mut model = on_every_server(&[asks(&passed_on), asks(&[acquire_by(1, 4096)])]);
+    assert_eq!(replies(&model)[2], Reply::Stale { stored: token(8192) });
+    assert_eq!(model.contents()[0], text(&reservation_of(1), Some(Duration::from_secs(40))));
+}
+
+/// What came of the lease over a connection that broke neither sets the key again nor takes it back.
+#[test]
+fn nothing_of_a_lease_that_was_passed_on_comes_back() {
+    let passed_on = [acquire_by(0, 4096), pass_on(0, 4096, true)];
+    let late = [acquire_by(0, 4096), Ask { nonce: 0, ..ask(Kind::Extend, &["a"], 4096, true) }];
+    let mut model = on_every_server(&[asks(&passed_on), asks(&late)]);
+    assert!(replies(&model)[2..].iter().all(|reply| matches!(reply, Reply::Refused(_))), "{:?}", replies(&model));
+    assert_eq!(model.contents()[0], text(&reservation_of(1), Some(Duration::from_secs(40))));
+    let free = Step::Delete(Key::Lock("a"));
+    let mut model = on_every_server(&[asks(&passed_on), free, asks(&late)]);
+    assert_eq!(replies(&model)[2], Reply::Stale { stored: token(8191) });
+    assert_eq!(model.contents()[0], Content::Nothing);
+}
+
+/// It is set all or nothing, with what is free.
+#[test]
+fn a_successor_of_one_resource_may_ask_for_several() {
+    let passed_on = [acquire_by(0, 4096), pass_on(0, 4096, false)];
+    let both = Ask { nonce: 1, ..ask(Kind::Acquire, &["a", "b"], 8192, false) };
+    let mut model = on_every_server(&[asks(&passed_on), asks(std::slice::from_ref(&both))]);
+    assert_eq!([&model.contents()[0], &model.contents()[2]], [&text(&value("", 1), Some(TTL)); 2]);
+    let foreign = Step::SetIfAbsent(Key::Lock("b"), "foreign".to_owned(), TTL);
+    let mut refused = on_every_server(&[asks(&passed_on), foreign, asks(&[both])]);
+    assert_eq!(refused.contents()[0], text(&reservation_of(1), Some(Duration::from_secs(40))), "it stays as it was");
 }

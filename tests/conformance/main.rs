@@ -7,6 +7,7 @@
 #![expect(clippy::disallowed_methods, reason = "real servers run in real time")]
 
 mod admit;
+mod client;
 mod compare;
 mod generate;
 mod holders;

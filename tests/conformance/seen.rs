@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 
 use redquorum::protocol::{Cause, Reply};
-use redquorum::testing::conformance::{Ask, Content, Kind};
+use redquorum::testing::conformance::{Ask, Content, Kind, reservation_of};
 
 /// How often.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +32,10 @@ pub(crate) struct Seen {
     not_renewed: usize,
     /// Renewals by an instance that may not vote.
     renewals_refused: usize,
+    /// A release kept the key for a successor.
+    passed_on: usize,
+    /// That one was granted what was kept for it.
+    taken_up: usize,
     /// Requests with a token that no clock can have made.
     ahead: usize,
     /// Such a token, or none at all, was stored, and a sane one took its place.
@@ -56,7 +60,16 @@ impl Seen {
         };
         let add = |count: &mut usize, happened: bool| *count += usize::from(happened);
         match (ask.kind, reply) {
-            (Kind::Acquire, Reply::Granted) => add(&mut self.resumed, before.iter().any(is_former)),
+            (Kind::Acquire, Reply::Granted) => {
+                add(&mut self.resumed, before.iter().any(is_former));
+                let reservation = reservation_of(ask.nonce);
+                let is_reserved =
+                    |content: &Content| matches!(content, Content::Text(text, _) if text == reservation.as_bytes());
+                add(&mut self.taken_up, before.iter().any(is_reserved));
+            }
+            (Kind::PassOn, Reply::Granted) if ask.names.len() == 1 && prefix.is_empty() => {
+                add(&mut self.passed_on, [0, 1, 5].contains(&ask.nonce));
+            }
             (Kind::Acquire, Reply::Refused(refusal)) => {
                 add(&mut self.put_back, before[..refusal.resource].iter().any(is_former));
             }
@@ -98,8 +111,10 @@ impl Seen {
     pub(crate) fn least(&self) -> usize {
         let Self { resumed, put_back, stale_resumes, given_back, left_the_line, entered, .. } = *self;
         let Self { not_shortened, ended, repaired, renewed, not_renewed, renewals_refused, ahead, healed, .. } = *self;
+        let Self { passed_on, taken_up, .. } = *self;
         let holders = [resumed, put_back, stale_resumes, given_back, left_the_line, entered];
         let others = [not_shortened, ended, repaired, renewed, not_renewed, renewals_refused, ahead, healed];
+        let others = others.into_iter().chain([passed_on, taken_up]);
         holders.into_iter().chain(others).fold(usize::MAX, usize::min)
     }
 }
@@ -118,6 +133,8 @@ impl AddAssign for Seen {
         self.renewed += other.renewed;
         self.not_renewed += other.not_renewed;
         self.renewals_refused += other.renewals_refused;
+        self.passed_on += other.passed_on;
+        self.taken_up += other.taken_up;
         self.ahead += other.ahead;
         self.healed += other.healed;
     }

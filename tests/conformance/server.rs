@@ -4,7 +4,7 @@ use std::vec::IntoIter;
 
 use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
 use redquorum::protocol::{AdmissionRecord, RawReply};
-use redquorum::testing::conformance::{Ask, Content, Dialect, renewal, replies, reply};
+use redquorum::testing::conformance::{Ask, Content, Dialect, channels, renewal, replies, reply};
 use redquorum_testkit::Server;
 
 use crate::generate::{Key, Step};
@@ -104,12 +104,17 @@ pub(crate) fn renewed(leases: &[Ask], answers: &mut IntoIter<Wire>) -> (RawReply
 pub(crate) struct Real {
     pub(crate) server: Server,
     connection: Connection,
+    /// Listens to the channels of successors.
+    _listener: Connection,
 }
 
 impl Real {
     pub(crate) fn start(server: Server) -> Self {
-        let connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        let mut real = Self { server, connection };
+        let connect = || redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        let (connection, mut listener) = (connect(), connect());
+        listener.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channels()).get_packed_command()).unwrap();
+        listener.recv_response().unwrap();
+        let mut real = Self { server, connection, _listener: listener };
         for execution in executions() {
             execution.dialect.load().exec(&mut real.connection).unwrap();
         }

@@ -8,9 +8,10 @@ use rand::rngs::StdRng;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value as Wire};
 use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin};
-use redquorum::testing::conformance::{Admission, Dialect};
+use redquorum::testing::conformance::{Admission, Dialect, channels};
 use redquorum::testing::simulation::{MachineClock, Server as Simulated};
 use redquorum_testkit::{Program, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::generate::{Generator, Step};
@@ -32,25 +33,34 @@ struct Peer {
     runtime: Runtime,
     connection: MultiplexedConnection,
     server: Simulated,
+    /// Listens to the channels of successors.
+    _listener: DuplexStream,
 }
 
 impl Peer {
     fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let (connection, server) = runtime.block_on(async {
+        let (connection, listener, server) = runtime.block_on(async {
             let clock = MachineClock::new(tokio::time::Instant::now(), wall_us(), 0);
             let server = Simulated::new(0, Arc::new(clock));
-            let (ours, theirs) = tokio::io::duplex(1 << 20);
-            let served = server.clone();
-            tokio::spawn(async move { served.serve(theirs).await });
+            let connect = || {
+                let (ours, theirs) = tokio::io::duplex(1 << 20);
+                let served = server.clone();
+                tokio::spawn(async move { served.serve(theirs).await });
+                ours
+            };
+            let (ours, mut listener) = (connect(), connect());
+            let subscribe = redis::cmd("SUBSCRIBE").arg(channels()).get_packed_command();
+            listener.write_all(&subscribe).await.unwrap();
+            let _ = listener.read(&mut [0; 1024]).await.unwrap();
             let config = AsyncConnectionConfig::new();
             let info = RedisConnectionInfo::default();
             let login = MultiplexedConnection::new_with_config(&info, ours, config).await;
             let (connection, driver) = login.unwrap();
             tokio::spawn(driver);
-            (connection, server)
+            (connection, listener, server)
         });
-        let mut peer = Self { runtime, connection, server };
+        let mut peer = Self { runtime, connection, server, _listener: listener };
         peer.runtime.block_on(Dialect::for_version(7).load().exec_async(&mut peer.connection)).unwrap();
         peer
     }

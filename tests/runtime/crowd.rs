@@ -11,9 +11,9 @@ use crate::support::{TIMEOUT, cluster_of, hang_first, held, ms, secs, settle, ti
 const AT_ONCE: usize = 2;
 
 #[tokio::test(start_paused = true)]
-async fn only_a_few_tries_for_a_lock_are_on_their_way_at_once_and_other_locks_do_not_wait_for_them() {
-    let (cluster, redlock) = cluster_of(3);
-    let guard = held(&redlock, "a").await;
+async fn one_asks_for_all_who_wait_and_other_locks_do_not_wait_for_them() {
+    let (cluster, redlock) = cluster_of(3).await;
+    let guard = held(&cluster.builder().renew(redquorum::Renewal::Off).connect().await.unwrap(), "a").await;
     let sent = cluster.requests().acquire;
     cluster.instances().for_each(|instance| instance.slow_down(ms(10), ms(10)));
     let mut crowd = JoinSet::new();
@@ -21,10 +21,11 @@ async fn only_a_few_tries_for_a_lock_are_on_their_way_at_once_and_other_locks_do
         let redlock = redlock.clone();
         crowd.spawn(async move { redlock.lock("a").acquire().await.map(drop) });
     }
-    settle().await;
-    assert_eq!(cluster.requests().acquire - sent, AT_ONCE * 3);
+    sleep(ms(15)).await;
+    let carried_out = cluster.requests().acquire - sent;
+    assert!((1..=3).contains(&carried_out), "{carried_out}");
     let (other, took) = timed(redlock.lock("b").try_acquire()).await;
-    assert!(other.is_ok() && took == ms(20), "{took:?}");
+    assert!(other.is_ok() && took <= ms(40), "behind one command at most: {took:?}");
     guard.release().await.unwrap();
     while let Some(got) = crowd.join_next().await {
         assert!(got.unwrap().is_ok());
@@ -33,7 +34,7 @@ async fn only_a_few_tries_for_a_lock_are_on_their_way_at_once_and_other_locks_do
 
 #[tokio::test(start_paused = true)]
 async fn whoever_leaves_the_line_is_passed_over() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     hang_first(&cluster, 2, Hang::RequestsLost);
     let mut crowd = JoinSet::new();
     for _ in 0..10_000 {
@@ -52,7 +53,7 @@ async fn whoever_leaves_the_line_is_passed_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_single_try_waits_for_its_turn_no_longer_than_for_an_answer() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     hang_first(&cluster, 2, Hang::RequestsLost);
     let mut crowd = JoinSet::new();
     for _ in 0..4 * AT_ONCE {
@@ -72,7 +73,7 @@ async fn a_single_try_waits_for_its_turn_no_longer_than_for_an_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn those_in_line_are_told_of_a_shutdown() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     hang_first(&cluster, 2, Hang::RequestsLost);
     let mut crowd = JoinSet::new();
     for _ in 0..100 {

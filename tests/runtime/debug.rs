@@ -6,7 +6,7 @@ use crate::support::{cluster_of, held, secs};
 
 #[tokio::test(start_paused = true)]
 async fn a_client_and_a_lock_show_how_they_are_set() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     let orders = redlock.namespace("orders:");
     assert_eq!(
         format!("{orders:?}"),
@@ -25,7 +25,7 @@ async fn a_client_and_a_lock_show_how_they_are_set() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guard_and_its_view_show_what_is_held_and_for_how_long() {
-    let (_cluster, redlock) = cluster_of(3);
+    let (_cluster, redlock) = cluster_of(3).await;
     let guard = redlock.lock(["b", "a"]).try_acquire().await.unwrap();
     let token = guard.fencing_token();
     let lease = format!(r#"{{ resources: ["a", "b"], fencing_token: {token}, remaining: 9.898s, .. }}"#);

@@ -4,10 +4,10 @@ use redquorum::testing::{Cluster, Hang, TestInstance};
 use redquorum::{ExtendError, Guard, Loss, Redlock};
 use tokio::time::sleep;
 
-use crate::support::{cluster_of, held, ms, renewing, secs};
+use crate::support::{cluster_of, held, ms, renewing, secs, until_voting};
 
 async fn five_for_a_second() -> (Cluster, Redlock, Guard) {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     let guard = held(&redlock, "a").await;
     sleep(secs(1)).await;
     (cluster, redlock, guard)
@@ -22,15 +22,16 @@ async fn takes_over(instances: &[&TestInstance]) {
 /// holder; each round was looked at alone.
 #[tokio::test(start_paused = true)]
 async fn refusals_of_rounds_that_were_not_won_count_together() {
-    let (cluster, _redlock, mut guard) = five_for_a_second().await;
+    let (cluster, redlock, mut guard) = five_for_a_second().await;
     takes_over(&[cluster.instance(0), cluster.instance(1)]).await;
     cluster.instance(4).hang(Hang::RequestsLost);
     cluster.instance(3).hang(Hang::RequestsLost);
     let result = guard.extend().await;
     assert!(matches!(result, Err(ExtendError::Unconfirmed { .. })), "{result:?}");
     cluster.instances().for_each(TestInstance::resume);
-    cluster.instance(0).stop();
-    cluster.instance(1).stop();
+    cluster.instance(0).cut_off();
+    cluster.instance(1).cut_off();
+    until_voting(&redlock, 3).await;
     takes_over(&[cluster.instance(2)]).await;
     let result = guard.extend().await;
     assert!(matches!(result, Err(ExtendError::Lost { .. })), "{result:?}");
@@ -64,7 +65,7 @@ async fn the_last_replies_of_an_extend_whose_caller_is_gone_are_followed() {
 #[tokio::test(start_paused = true)]
 async fn refusals_of_the_acquire_itself_count_however_late_they_come() {
     for late in [ms(0), ms(30)] {
-        let (cluster, redlock) = renewing(5);
+        let (cluster, redlock) = renewing(5).await;
         cluster.instances().take(2).for_each(|instance| {
             instance.set("a", "foreign");
             instance.slow_down(late, ms(0));
@@ -73,7 +74,7 @@ async fn refusals_of_the_acquire_itself_count_however_late_they_come() {
         sleep(secs(1)).await;
         assert!(guard.is_valid());
         assert_eq!(guard.redundancy().held_on, 3);
-        cluster.instances().take(2).for_each(TestInstance::stop); // they say no more
+        cluster.instances().take(2).for_each(TestInstance::cut_off); // they say no more
         assert!(cluster.instance(2).remove("a"));
         sleep(ms(2_400)).await;
         assert!(!guard.is_valid(), "{late:?}: the lease rested on three, and one of them has lost it");
@@ -82,18 +83,18 @@ async fn refusals_of_the_acquire_itself_count_however_late_they_come() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_says_on_how_many_instances_it_rests() {
-    let (cluster, redlock) = renewing(5);
-    cluster.instance(0).stop();
+    let (cluster, redlock) = renewing(5).await;
+    cluster.instance(0).cut_off();
     cluster.instance(1).slow_down(ms(20), ms(20));
     let guard = held(&redlock, "a").await;
     let redundancy = guard.redundancy();
     assert_eq!((redundancy.held_on, redundancy.instances, redundancy.quorum, redundancy.spare()), (3, 5, 3, 0));
     sleep(ms(41)).await;
     assert_eq!((guard.redundancy().held_on, guard.lease().redundancy().spare()), (4, 1));
-    cluster.instance(0).start();
+    cluster.instance(0).resume();
     sleep(secs(4)).await;
     assert_eq!(guard.redundancy().held_on, 5, "the renewal has set it there");
-    cluster.instance(2).stop();
+    cluster.instance(2).cut_off();
     sleep(secs(4)).await;
     assert_eq!(guard.redundancy().held_on, 4);
 }

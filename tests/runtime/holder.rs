@@ -4,7 +4,7 @@ use redquorum::testing::{Hang, TestInstance};
 use redquorum::{AcquireError, Guard, Holder, Loss, Redlock, Renewal};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{TIMEOUT, cluster_of, hang_first, how_many_have, ms, renewing, secs, settle, timed};
+use crate::support::{TIMEOUT, cluster_of, hang_first, how_many_have, ms, renewing, secs, settle, timed, until_voting};
 
 async fn try_as(redlock: &Redlock, holder: &str, name: &str) -> Result<Guard, AcquireError> {
     redlock.lock(name).holder(Holder::from(holder)).try_acquire().await
@@ -16,7 +16,7 @@ async fn held_by(redlock: &Redlock, holder: &str, name: &str) -> Guard {
 
 #[tokio::test(start_paused = true)]
 async fn entering_again_takes_a_round_and_shares_the_lease_under_a_larger_token() {
-    let (cluster, redlock) = renewing(5);
+    let (cluster, redlock) = renewing(5).await;
     let first = held_by(&redlock, "me", "a").await;
     let mut last = first.fencing_token();
     sleep(secs(1)).await;
@@ -48,7 +48,7 @@ async fn entering_again_takes_a_round_and_shares_the_lease_under_a_larger_token(
 /// over as if from elsewhere, and its other guards lost theirs.
 #[tokio::test(start_paused = true)]
 async fn entering_ever_again_does_not_end_the_lease() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let first = held_by(&redlock, "me", "a").await;
     let mut last = first.fencing_token();
     for round in 0..5_000 {
@@ -62,7 +62,7 @@ async fn entering_ever_again_does_not_end_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn tasks_of_one_holder_that_race_get_one_lease() {
-    let (cluster, redlock) = renewing(5);
+    let (cluster, redlock) = renewing(5).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(10), ms(10)));
     let enter = |_| {
         let redlock = redlock.clone();
@@ -83,7 +83,7 @@ async fn tasks_of_one_holder_that_race_get_one_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_try_of_a_holder_does_not_keep_its_others_out() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(50), ms(50)));
     for _ in 0..5 {
         assert!(timeout(ms(30), try_as(&redlock, "me", "a")).await.is_err());
@@ -96,15 +96,15 @@ async fn a_cancelled_try_of_a_holder_does_not_keep_its_others_out() {
 
 #[tokio::test(start_paused = true)]
 async fn the_same_holder_elsewhere_resumes_and_the_former_is_told() {
-    let (cluster, one) = renewing(5);
-    let two = cluster.builder().label("elsewhere/2").build().unwrap();
+    let (cluster, one) = renewing(5).await;
+    let two = cluster.builder().label("elsewhere/2").connect().await.unwrap();
     let former = held_by(&one, "me", "a").await;
     let resumed = held_by(&two, "me", "a").await;
     assert!(resumed.fencing_token() > former.fencing_token());
     let (loss, took) = timed(former.lost()).await;
     let Loss::ResumedElsewhere { by, instances } = &loss else { panic!("{loss:?}") };
     assert_eq!((by.holder.as_deref(), by.label.as_deref()), (Some("me"), Some("elsewhere/2")));
-    assert!(instances.len() >= 3 && took == ms(3_325), "{instances:?} after {took:?}");
+    assert!(instances.len() >= 3 && took.is_zero(), "{instances:?} after {took:?}");
     assert!(!former.release().await.unwrap().was_still_held);
     settle().await;
     assert_eq!(how_many_have(&cluster, "a"), 5);
@@ -118,8 +118,8 @@ async fn the_same_holder_elsewhere_resumes_and_the_former_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn another_holder_is_refused_and_sees_who_it_is() {
-    let (cluster, redlock) = renewing(5);
-    let elsewhere = cluster.builder().build().unwrap();
+    let (cluster, redlock) = renewing(5).await;
+    let elsewhere = cluster.builder().connect().await.unwrap();
     let guard = held_by(&redlock, "me", "a").await;
     for client in [&redlock, &elsewhere] {
         for holder in ["you", "", "m", "mee", "ME", "me:", "me%", ":me", "me:0"] {
@@ -135,8 +135,8 @@ async fn another_holder_is_refused_and_sees_who_it_is() {
 #[tokio::test(start_paused = true)]
 async fn names_of_holders_do_not_mix_up() {
     let names = ["a", "a:", "a:b", "a%", "a%3A", "a%3Ab", "%", ":", "::", "%25", "%253A", "é", "*", "a b\n"];
-    let (cluster, one) = cluster_of(3);
-    let two = cluster.builder().build().unwrap();
+    let (cluster, one) = cluster_of(3).await;
+    let two = cluster.builder().connect().await.unwrap();
     for holder in names {
         let guard = held_by(&one, holder, "a").await;
         for other in names.iter().filter(|other| **other != holder) {
@@ -153,7 +153,7 @@ async fn names_of_holders_do_not_mix_up() {
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_text_is_no_identity() {
-    let (_cluster, redlock) = renewing(3);
+    let (_cluster, redlock) = renewing(3).await;
     let _guard = held_by(&redlock, "", "a").await;
     let error = try_as(&redlock, "", "a").await.unwrap_err();
     let AcquireError::Contended(held_by) = error else { panic!("{error:?}") };
@@ -162,7 +162,7 @@ async fn an_empty_text_is_no_identity() {
 
 #[tokio::test(start_paused = true)]
 async fn several_resources_are_entered_again_in_any_order() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let lock = |names: [&str; 3]| redlock.lock(names).holder(Holder::from("me"));
     let first = lock(["a", "b", "c"]).try_acquire().await.unwrap();
     let again = lock(["c", "a", "b"]).try_acquire().await.unwrap();
@@ -179,7 +179,7 @@ async fn several_resources_are_entered_again_in_any_order() {
 /// A lease is of all its resources: a part of them is another lease, and takes over.
 #[tokio::test(start_paused = true)]
 async fn a_part_of_the_resources_is_a_lease_of_its_own() {
-    let (_cluster, redlock) = renewing(3);
+    let (_cluster, redlock) = renewing(3).await;
     let lock = redlock.lock(["a", "b"]).holder(Holder::from("me"));
     let both = lock.try_acquire().await.unwrap();
     let part = held_by(&redlock, "me", "a").await;
@@ -191,8 +191,8 @@ async fn a_part_of_the_resources_is_a_lease_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn after_a_timeout_whose_request_arrived_the_same_holder_goes_on() {
     for elsewhere in [false, true] {
-        let (cluster, redlock) = renewing(5);
-        let other = cluster.builder().build().unwrap();
+        let (cluster, redlock) = renewing(5).await;
+        let other = cluster.builder().connect().await.unwrap();
         let hanging = cluster.clone();
         hang_first(&cluster, 3, Hang::RepliesLost);
         tokio::spawn(async move {
@@ -202,8 +202,12 @@ async fn after_a_timeout_whose_request_arrived_the_same_holder_goes_on() {
         let error = try_as(&redlock, "me", "a").await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error:?}");
         cluster.instances().for_each(TestInstance::resume);
+        // Releases are sent again a little after the connections are there again.
+        until_voting(&redlock, 5).await;
+        until_voting(&other, 5).await;
         assert_eq!(how_many_have(&cluster, "a"), 3);
-        assert!(matches!(try_as(&other, "you", "a").await.unwrap_err(), AcquireError::Contended(_)));
+        let error = try_as(&other, "you", "a").await.unwrap_err();
+        assert!(matches!(error, AcquireError::Contended(_)), "{error:?}");
         let guard = held_by(if elsewhere { &other } else { &redlock }, "me", "a").await;
         sleep(secs(1)).await;
         assert_eq!(how_many_have(&cluster, "a"), 5, "late releases spare it");
@@ -213,15 +217,15 @@ async fn after_a_timeout_whose_request_arrived_the_same_holder_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_resume_without_a_quorum_does_not_end_the_lease_of_the_former() {
-    let (cluster, one) = renewing(5);
-    let two = cluster.builder().build().unwrap();
+    let (cluster, one) = renewing(5).await;
+    let two = cluster.builder().connect().await.unwrap();
     let former = held_by(&one, "me", "a").await;
     for round in 0..3 {
         sleep(ms(1)).await; // for a larger token
-        cluster.instances().skip(2).for_each(TestInstance::stop);
+        cluster.instances().skip(2).for_each(TestInstance::cut_off);
         let error = try_as(&two, "me", "a").await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error:?}");
-        cluster.instances().for_each(TestInstance::start);
+        cluster.instances().for_each(TestInstance::resume);
         settle().await;
         assert_eq!(how_many_have(&cluster, "a"), 5, "round {round}: it was given back");
         assert!(timeout(ms(3_330), former.lost()).await.is_err(), "round {round}");
@@ -231,7 +235,7 @@ async fn a_resume_without_a_quorum_does_not_end_the_lease_of_the_former() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_with_little_left_is_extended_before_it_is_entered_again() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     let first = held_by(&redlock, "me", "a").await;
     sleep(secs(9)).await;
     let again = held_by(&redlock, "me", "a").await;
@@ -243,7 +247,7 @@ async fn a_lease_with_little_left_is_extended_before_it_is_entered_again() {
 /// lease over as if from elsewhere, and the first guard lost it.
 #[tokio::test(start_paused = true)]
 async fn entering_again_with_a_shorter_ttl_does_not_end_the_lease() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     let first = held_by(&redlock, "me", "a").await;
     sleep(ms(9_500)).await;
     let lock = redlock.lock("a").holder(Holder::from("me")).ttl(secs(5));
@@ -256,7 +260,7 @@ async fn entering_again_with_a_shorter_ttl_does_not_end_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_shared_lease_is_kept_for_the_guard_that_needs_it_longest() {
     for first_longest in [None, Some(secs(5))] {
-        let (cluster, redlock) = renewing(3);
+        let (cluster, redlock) = renewing(3).await;
         let lock = redlock.lock("a").holder(Holder::from("me"));
         let lock = match first_longest {
             Some(longest) => lock.max_hold(longest),
@@ -277,9 +281,9 @@ async fn a_shared_lease_is_kept_for_the_guard_that_needs_it_longest() {
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_whose_lease_has_ended_gets_a_new_one() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let gone = held_by(&redlock, "me", "a").await;
-    cluster.instances().for_each(TestInstance::flush);
+    cluster.instances().for_each(|instance| assert!(instance.remove("a")));
     gone.lost().await;
     let next = held_by(&redlock, "me", "a").await;
     assert!(next.fencing_token() > gone.fencing_token());
@@ -295,7 +299,7 @@ async fn a_holder_whose_lease_has_ended_gets_a_new_one() {
 
 #[tokio::test]
 async fn an_identity_that_is_too_long_is_refused() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     drop(held_by(&redlock, &"x".repeat(200), "a").await);
     let error = try_as(&redlock, &"x".repeat(201), "b").await.unwrap_err();
     assert!(error.to_string().contains("201 bytes; at most 200") && !error.is_retryable(), "{error}");

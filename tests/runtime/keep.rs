@@ -10,7 +10,7 @@ use crate::support::{held, how_many_have, ms, renewing, secs};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_kept_excludes_everybody_until_its_keys_expire() {
-    let (cluster, redlock) = renewing(5);
+    let (cluster, redlock) = renewing(5).await;
     let mut guard = held(&redlock, "a").await;
     sleep(secs(2)).await;
     guard.extend().await.unwrap();
@@ -33,7 +33,7 @@ async fn a_lock_that_is_kept_excludes_everybody_until_its_keys_expire() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_one_of_several_guards_keeps_is_held_on_by_the_others_and_released_by_none() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let lock = || redlock.lock("a").holder(Holder::from("me"));
     let guards = [lock().acquire().await.unwrap(), lock().acquire().await.unwrap(), lock().acquire().await.unwrap()];
     let [first, second, third] = guards;
@@ -51,7 +51,7 @@ async fn a_lock_that_one_of_several_guards_keeps_is_held_on_by_the_others_and_re
 
 #[tokio::test(start_paused = true)]
 async fn keeping_a_lock_that_was_lost_says_zero() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     cluster.instances().for_each(TestInstance::flush);
     guard.lost().await;

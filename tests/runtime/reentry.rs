@@ -4,7 +4,7 @@ use redquorum::testing::TestInstance;
 use redquorum::{AcquireError, Guard, Holder, Loss, Redlock, Renewal};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{cluster_of, how_many_have, ms, secs, settle, timed};
+use crate::support::{cluster_of, how_many_have, ms, secs, settle, timed, until_voting};
 
 async fn try_for(redlock: &Redlock, names: &[&str]) -> Result<Guard, AcquireError> {
     redlock.lock(names.to_vec()).holder(Holder::from("me")).try_acquire().await
@@ -18,8 +18,8 @@ async fn mine(redlock: &Redlock) -> Guard {
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_was_granted_elsewhere_does_not_enter_the_lease_that_it_had() {
     for released in [false, true] {
-        let (cluster, one) = cluster_of(5);
-        let two = cluster.builder().renew(Renewal::Off).label("elsewhere/2").build().unwrap();
+        let (cluster, one) = cluster_of(5).await;
+        let two = cluster.builder().renew(Renewal::Off).label("elsewhere/2").connect().await.unwrap();
         let former = mine(&one).await;
         sleep(ms(5)).await;
         let elsewhere = mine(&two).await;
@@ -42,15 +42,16 @@ async fn a_holder_that_was_granted_elsewhere_does_not_enter_the_lease_that_it_ha
 
 #[tokio::test(start_paused = true)]
 async fn without_an_answer_of_a_quorum_a_lease_is_not_entered_and_stays_as_it_is() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     let former = mine(&redlock).await;
-    cluster.instances().take(3).for_each(TestInstance::stop);
+    cluster.instances().take(3).for_each(TestInstance::cut_off);
     sleep(secs(1)).await;
     let (valid, token) = (former.remaining(), former.fencing_token());
     let error = try_for(&redlock, &["a"]).await.unwrap_err();
     assert!(matches!(error, AcquireError::NoQuorum { .. }), "{error:?}");
     assert_eq!((former.remaining(), former.fencing_token()), (valid, token));
-    cluster.instances().for_each(TestInstance::start);
+    cluster.instances().for_each(TestInstance::resume);
+    until_voting(&redlock, 5).await;
     assert!(mine(&redlock).await.fencing_token() > token);
     assert!(former.release().await.unwrap().was_still_held);
     settle().await;
@@ -60,8 +61,8 @@ async fn without_an_answer_of_a_quorum_a_lease_is_not_entered_and_stays_as_it_is
 /// They may come from a client whose wall clock is ahead.
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_entered_above_the_tokens_of_those_who_were_refused() {
-    let (cluster, ahead) = cluster_of(3);
-    let redlock = cluster.builder_with_wall_clock_behind(secs(60)).build().unwrap();
+    let (cluster, ahead) = cluster_of(3).await;
+    let redlock = cluster.builder_with_wall_clock_behind(secs(60)).connect().await.unwrap();
     let former = mine(&redlock).await;
     for _ in 0..3 {
         assert!(ahead.lock("a").try_acquire().await.is_err());
@@ -77,7 +78,7 @@ async fn a_lease_is_entered_above_the_tokens_of_those_who_were_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_which_its_holder_takes_a_part_or_more_ends_at_once() {
     for (first, second) in [(&["a", "b"][..], &["a"][..]), (&["a"], &["a", "b"]), (&["a", "b"], &["b", "c"])] {
-        let (cluster, redlock) = cluster_of(3);
+        let (cluster, redlock) = cluster_of(3).await;
         let former = try_for(&redlock, first).await.unwrap();
         let untouched = try_for(&redlock, &["z"]).await.unwrap();
         let later = try_for(&redlock, second).await.unwrap();
@@ -98,7 +99,7 @@ async fn a_lease_of_which_its_holder_takes_a_part_or_more_ends_at_once() {
 async fn the_last_guard_may_let_go_while_its_holder_enters_again() {
     for let_go_after in 0..50 {
         for given_up_after in [None, Some(5), Some(15), Some(35)] {
-            let (cluster, redlock) = cluster_of(3);
+            let (cluster, redlock) = cluster_of(3).await;
             let first = mine(&redlock).await;
             sleep(secs(9)).await; // little is left
             cluster.instances().enumerate().for_each(|(i, instance)| {

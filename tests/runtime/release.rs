@@ -1,13 +1,13 @@
 //! P7: releasing.
 
-use redquorum::ReleaseError;
 use redquorum::testing::{Hang, TestInstance};
+use redquorum::{InstanceAnswer, ReleaseError};
 
 use crate::support::{cluster_of, hang_first, held, how_many_have, ms, secs, settle, timed};
 
 #[tokio::test(start_paused = true)]
 async fn a_release_leaves_nothing_behind() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     let guard = held(&redlock, "a").await;
     assert_eq!(cluster.keys(), ["a"]);
     assert!(guard.release().await.unwrap().was_still_held);
@@ -16,7 +16,7 @@ async fn a_release_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn releasing_an_expired_or_lost_lock_is_no_error_and_deletes_nobody_elses() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     let old = held(&redlock, "a").await;
     tokio::time::sleep(secs(10)).await;
     let new = held(&redlock, "a").await;
@@ -31,7 +31,7 @@ async fn releasing_an_expired_or_lost_lock_is_no_error_and_deletes_nobody_elses(
 
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_arrived_after_the_win_is_released_with_the_lease() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     hang_first(&cluster, 2, Hang::RepliesLost);
     let guard = held(&redlock, "a").await;
     assert_eq!(how_many_have(&cluster, "a"), 5);
@@ -42,31 +42,35 @@ async fn a_grant_that_arrived_after_the_win_is_released_with_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_hung_instance_that_goes_on_carries_the_release_out_behind_the_acquire() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     hang_first(&cluster, 2, Hang::Stopped);
     let guard = held(&redlock, "a").await;
     guard.release().await.unwrap();
     assert_eq!(how_many_have(&cluster, "a"), 0);
     cluster.instances().for_each(TestInstance::resume);
+    settle().await;
     assert!(cluster.keys().is_empty());
     assert_eq!(cluster.instance(0).requests().acquire, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_lacks_one_answer_is_unconfirmed_and_not_a_loss() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     cluster.instances().take(2).for_each(|instance| assert!(instance.set_if_absent("a", "foreign", ms(100))));
     let guard = held(&redlock, "a").await; // by the other three
-    cluster.instance(4).stop();
-    let result = guard.release().await;
-    assert!(matches!(result, Err(ReleaseError::Unconfirmed { .. })), "two deleted, one may have had it: {result:?}");
+    cluster.instance(4).cut_off();
+    let Err(ReleaseError::Unconfirmed { reports }) = guard.release().await else {
+        panic!("two deleted, one may have had it");
+    };
+    let said = |wanted| reports.iter().filter(|report| report.answer == wanted).count();
+    assert_eq!((said(InstanceAnswer::Deleted), said(InstanceAnswer::Absent)), (2, 2), "{reports:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_with_most_instances_down_is_unconfirmed_also_while_others_have_not_answered() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     let guard = held(&redlock, "a").await;
-    cluster.instances().take(3).for_each(TestInstance::stop);
+    cluster.instances().take(3).for_each(TestInstance::cut_off);
     cluster.instances().skip(3).for_each(|instance| instance.slow_down(ms(10), ms(10)));
     let (result, took) = timed(guard.release()).await;
     assert!(matches!(result, Err(ReleaseError::Unconfirmed { .. })), "{result:?}");

@@ -35,7 +35,7 @@ impl Flag {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_takes_many_ttls_runs_to_its_end_and_gives_its_output() {
-    let (cluster, redlock) = renewing(5);
+    let (cluster, redlock) = renewing(5).await;
     let working = redlock.lock("a").run(async |lease| {
         for _ in 0..100 {
             sleep(secs(1)).await;
@@ -53,7 +53,7 @@ async fn work_that_takes_many_ttls_runs_to_its_end_and_gives_its_output() {
 
 #[tokio::test(start_paused = true)]
 async fn the_works_own_error_is_its_output() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let run = redlock.lock("a").run(async |_| Err::<(), _>("not today")).await.unwrap();
     assert_eq!(run.output, Err("not today"));
     assert!(run.released.unwrap().was_still_held);
@@ -62,14 +62,14 @@ async fn the_works_own_error_is_its_output() {
 
 #[tokio::test(start_paused = true)]
 async fn work_is_not_begun_without_the_lock() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let _guard = held(&redlock, "a").await;
     let begun = AtomicBool::new(false);
     let lock = redlock.lock("a").wait_at_most(secs(1));
     let error = lock.run(async |_| begun.store(true, Ordering::Relaxed)).await.unwrap_err();
     let RunError::Acquire(AcquireError::DeadlinePassed { last, .. }) = error else { panic!("{error:?}") };
     assert!(matches!(*last, AcquireError::Contended(_)), "{last:?}");
-    cluster.instances().for_each(TestInstance::stop);
+    cluster.instances().for_each(TestInstance::cut_off);
     let error = redlock.lock("b").wait_at_most(secs(1)).run(async |_| begun.store(true, Ordering::Relaxed)).await;
     assert!(matches!(error, Err(RunError::Acquire(_))), "{error:?}");
     assert!(!begun.into_inner());
@@ -78,7 +78,7 @@ async fn work_is_not_begun_without_the_lock() {
 #[tokio::test(start_paused = true)]
 async fn work_is_dropped_when_the_validity_has_passed_and_not_before() {
     for how in [Hang::Stopped, Hang::RequestsLost] {
-        let (cluster, redlock) = renewing(5);
+        let (cluster, redlock) = renewing(5).await;
         let flag = Flag::default();
         let (other, work) = (redlock.clone(), flag.work());
         let running = tokio::spawn(async move { timed(other.lock("a").run(async |_| work.await)).await });
@@ -100,7 +100,7 @@ async fn work_is_dropped_when_the_validity_has_passed_and_not_before() {
 
 #[tokio::test(start_paused = true)]
 async fn work_is_dropped_when_its_lock_was_taken_over_and_theirs_is_left_alone() {
-    let (cluster, redlock) = renewing(5);
+    let (cluster, redlock) = renewing(5).await;
     let (other, flag) = (cluster.clone(), Flag::default());
     tokio::spawn(async move {
         sleep(secs(1)).await;
@@ -108,7 +108,7 @@ async fn work_is_dropped_when_its_lock_was_taken_over_and_theirs_is_left_alone()
     });
     let (error, took) = timed(redlock.lock("a").run(async |_| flag.work().await)).await;
     assert!(matches!(error, Err(RunError::Lost(Loss::TakenOver { .. }))), "{error:?}");
-    assert!(flag.is_down() && took == ms(3_325), "{took:?}");
+    assert!(flag.is_down() && took == secs(1), "{took:?}");
     settle().await;
     assert!(cluster.instances().all(|instance| instance.value("a").as_deref() == Some(b"foreign")));
 }
@@ -116,7 +116,7 @@ async fn work_is_dropped_when_its_lock_was_taken_over_and_theirs_is_left_alone()
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_the_work_comes_through_and_the_lock_is_released() {
     for before_it_waits in [true, false] {
-        let (cluster, redlock) = renewing(3);
+        let (cluster, redlock) = renewing(3).await;
         let panicked = tokio::spawn(async move {
             let work = async |_| {
                 if !before_it_waits {
@@ -137,7 +137,7 @@ async fn a_panic_of_the_work_comes_through_and_the_lock_is_released() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_cancelled_drops_its_work_and_releases_the_lock() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let flag = Flag::default();
     assert!(timeout(secs(15), redlock.lock("a").run(async |_| flag.work().await)).await.is_err());
     assert!(flag.is_down());
@@ -150,7 +150,7 @@ async fn a_run_that_is_cancelled_drops_its_work_and_releases_the_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
-    let (cluster, redlock) = renewing(5);
+    let (cluster, redlock) = renewing(5).await;
     let hanging = cluster.clone();
     let work = async |_| {
         hang_first(&hanging, 3, Hang::Stopped);
@@ -168,7 +168,7 @@ async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_ends_after_its_lock_was_deleted_unseen_learns_that_from_the_release() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     let flushing = cluster.clone();
     let run = redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
     assert!(!run.released.unwrap().was_still_held);

@@ -4,11 +4,14 @@
 use std::time::Duration;
 
 use redquorum::testing::{Cluster, Hang};
-use redquorum::{Guard, Redlock, Renewal};
+use redquorum::{AdmissionStatus, Guard, Redlock, Renewal};
 use tokio::time::Instant;
 
 /// The default instance timeout.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(200);
+
+/// What a server says whose memory is full.
+pub(crate) const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 pub(crate) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -18,16 +21,16 @@ pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-pub(crate) fn cluster_of(count: usize) -> (Cluster, Redlock) {
+pub(crate) async fn cluster_of(count: usize) -> (Cluster, Redlock) {
     let cluster = Cluster::new(count);
-    let redlock = cluster.builder().renew(Renewal::Off).build().unwrap();
+    let redlock = cluster.builder().renew(Renewal::Off).connect().await.unwrap();
     (cluster, redlock)
 }
 
 /// As [`cluster_of`], with leases that are renewed, as they are by default.
-pub(crate) fn renewing(count: usize) -> (Cluster, Redlock) {
+pub(crate) async fn renewing(count: usize) -> (Cluster, Redlock) {
     let cluster = Cluster::new(count);
-    let redlock = cluster.builder().build().unwrap();
+    let redlock = cluster.builder().connect().await.unwrap();
     (cluster, redlock)
 }
 
@@ -46,6 +49,18 @@ pub(crate) async fn timed<T>(future: impl Future<Output = T>) -> (T, Duration) {
 pub(crate) async fn settle() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until so many instances are connected and may vote.
+pub(crate) async fn until_voting(redlock: &Redlock, count: usize) {
+    settle().await; // so that connections which are broken are known to be
+    let votes = || {
+        let instances = redlock.instances();
+        instances.iter().filter(|known| known.connected && known.admission == AdmissionStatus::Admitted).count()
+    };
+    while votes() < count {
+        tokio::time::sleep(ms(5)).await;
     }
 }
 

@@ -29,7 +29,7 @@ fn sleep_of_the_machine(clock: Runtime, seconds: u64) -> Runtime {
 async fn a_lease_that_ended_while_the_machine_slept_is_not_valid_and_its_end_is_told_soon() {
     for renewal in [Renewal::Auto, Renewal::Off] {
         let (cluster, clock) = cluster_with_own_clock();
-        let redlock = cluster.builder().renew(renewal).build().unwrap();
+        let redlock = cluster.builder().renew(renewal).connect().await.unwrap();
         let guard = held(&redlock, "a").await;
         let view = guard.lease();
         let waiting = tokio::spawn(async move { view.lost().await });
@@ -49,7 +49,7 @@ async fn a_lease_that_ended_while_the_machine_slept_is_not_valid_and_its_end_is_
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_came_due_while_the_machine_slept_is_made_up_for() {
     let (cluster, clock) = cluster_with_own_clock();
-    let redlock = cluster.builder().build().unwrap();
+    let redlock = cluster.builder().connect().await.unwrap();
     let guard = held(&redlock, "a").await;
     let clock = sleep_of_the_machine(clock, 9);
     sleep(ms(250)).await;

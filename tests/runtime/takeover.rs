@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use redquorum::testing::{Cluster, Hang, TestInstance};
-use redquorum::{Cause, Guard, Holder, LeaseView, Redlock, Renewal};
+use redquorum::{Guard, Holder, LeaseView, Redlock, Renewal};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{ms, renewing, secs, settle};
+use crate::support::{OUT_OF_MEMORY, ms, renewing, secs, settle};
 
 const TTL: Duration = secs(2);
 
@@ -42,14 +42,13 @@ impl Trouble {
             Self::Slow | Self::BreaksConnections => instance.slow_down(ms(20), ms(20)),
             Self::TooSlow => instance.slow_down(ms(250), ms(20)),
             Self::Never(how) => instance.hang(how),
-            Self::Refuses => instance.refuse(Cause::OutOfMemory),
-            Self::Down => instance.stop(),
+            Self::Refuses => instance.refuse(OUT_OF_MEMORY),
+            Self::Down => instance.cut_off(),
         }
     }
 
     fn end(self, instance: &TestInstance) {
         instance.resume();
-        instance.start();
     }
 }
 
@@ -98,15 +97,15 @@ async fn nobody_else_gets_it(redlock: Redlock, lease: LeaseView, case: Case) {
             assert!(!lease.is_valid(), "two holders, for {:?} more: {case:?}", lease.remaining());
             return;
         }
-        sleep(ms(29)).await;
+        sleep(ms(97)).await;
     }
 }
 
 /// Gives whether the try was won.
 async fn carry_out(case: Case) -> bool {
     let cluster = Cluster::new(5);
-    let client = |label| cluster.builder().ttl(TTL).max_ttl(TTL).label(label).build().unwrap();
-    let (one, two, stranger) = (client("one/1"), client("two/2"), client("stranger/3"));
+    let client = async |label| cluster.builder().ttl(TTL).max_ttl(TTL).label(label).connect().await.unwrap();
+    let (one, two, stranger) = (client("one/1").await, client("two/2").await, client("stranger/3").await);
     let lock = one.lock("a").holder(Holder::from("me")).renew(case.renewal);
     let former = lock.try_acquire().await.unwrap();
     sleep(ms(5)).await; // for a larger token
@@ -146,12 +145,12 @@ async fn a_try_of_the_same_holder_that_is_not_won_lets_nobody_else_in() {
 /// Counter-example: the release of each of them deleted what the one before had taken over.
 #[tokio::test(start_paused = true)]
 async fn tries_one_after_the_other_leave_the_lease_as_it_was() {
-    let (cluster, one) = renewing(5);
-    let two = cluster.builder().build().unwrap();
+    let (cluster, one) = renewing(5).await;
+    let two = cluster.builder().connect().await.unwrap();
     let former = one.lock("a").holder(Holder::from("me")).renew(Renewal::Off).try_acquire().await.unwrap();
     let values = || cluster.instances().map(|instance| (instance.value("a"), instance.expires_in("a")));
     let before: Vec<_> = values().collect();
-    cluster.instances().skip(2).for_each(|instance| instance.refuse(Cause::OutOfMemory));
+    cluster.instances().skip(2).for_each(|instance| instance.refuse(OUT_OF_MEMORY));
     for _ in 0..10 {
         assert!(two.lock("a").holder(Holder::from("me")).try_acquire().await.is_err());
         settle().await;
@@ -165,8 +164,8 @@ async fn tries_one_after_the_other_leave_the_lease_as_it_was() {
 /// It was won, but whoever had asked for it was gone.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_nobody_took_gives_back_what_it_took_over() {
-    let (cluster, one) = renewing(5);
-    let two = cluster.builder().build().unwrap();
+    let (cluster, one) = renewing(5).await;
+    let two = cluster.builder().connect().await.unwrap();
     let former = one.lock("a").holder(Holder::from("me")).renew(Renewal::Off).try_acquire().await.unwrap();
     let values = || cluster.instances().map(|instance| (instance.value("a"), instance.expires_in("a")));
     let before: Vec<_> = values().collect();

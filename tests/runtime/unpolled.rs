@@ -29,7 +29,7 @@ fn come(acquire: &mut Acquire<'_>) -> Option<Result<Guard, AcquireError>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_try_that_nobody_polls_does_not_stand_in_the_way_of_its_holder() {
-    let (_cluster, redlock) = cluster_of(3);
+    let (_cluster, redlock) = cluster_of(3).await;
     let holder = Holder::from("h");
     let acquire = || redlock.lock("a").holder(holder.clone()).wait_at_most(secs(1)).acquire();
     let mut first = begin(acquire());
@@ -41,7 +41,7 @@ async fn a_try_that_nobody_polls_does_not_stand_in_the_way_of_its_holder() {
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_waits_for_its_turn_as_long_as_it_waits_for_the_lock() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(75), ms(75)));
     let holder = Holder::from("h");
     let acquire = |limit| redlock.lock("a").holder(holder.clone()).wait_at_most(limit).acquire();
@@ -56,7 +56,7 @@ async fn a_holder_waits_for_its_turn_as_long_as_it_waits_for_the_lock() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_ends_with_its_ttl() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let mut tried = begin(redlock.lock("a").try_acquire());
     let waiting = begin(redlock.lock("b").acquire());
     settle().await;
@@ -73,7 +73,7 @@ async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_e
 #[tokio::test(start_paused = true)]
 async fn a_caller_who_polls_late_gets_no_lease_that_has_too_little_left() {
     for (pause, is_given) in [(ms(7_897), true), (ms(7_899), false)] {
-        let (cluster, redlock) = renewing(3);
+        let (cluster, redlock) = renewing(3).await;
         let mut acquire = begin(redlock.lock("a").try_acquire());
         settle().await;
         sleep(pause).await;
@@ -91,17 +91,18 @@ async fn a_caller_who_polls_late_gets_no_lease_that_has_too_little_left() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_won_for_a_caller_who_is_gone_is_released() {
-    let (cluster, redlock) = renewing(3);
+    let (cluster, redlock) = renewing(3).await;
     let acquire = begin(redlock.lock("a").acquire());
     settle().await;
     assert_eq!(how_many_have(&cluster, "a"), 3);
     drop(acquire);
+    settle().await;
     assert!(cluster.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_try_that_is_dropped_has_queued_its_release_by_then_and_leaves_no_task() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
     settle().await;
     let tasks = Handle::current().metrics().num_alive_tasks();
@@ -118,7 +119,7 @@ async fn a_try_that_is_dropped_has_queued_its_release_by_then_and_leaves_no_task
 
 #[tokio::test(start_paused = true)]
 async fn an_extend_whose_caller_is_gone_goes_on() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     let mut guard = held(&redlock, "a").await;
     sleep(secs(5)).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
@@ -129,7 +130,7 @@ async fn an_extend_whose_caller_is_gone_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn an_acquire_on_its_way_gives_no_lock_after_a_shutdown() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     let mut unpolled = begin(redlock.lock("won").acquire());
     settle().await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(25), ms(25)));
@@ -156,7 +157,7 @@ fn after_the_runtime_of_a_client_has_ended_its_calls_say_so_at_once() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let (_cluster, redlock, mut guard, released) = first.block_on(async {
-        let (cluster, redlock) = cluster_of(3);
+        let (cluster, redlock) = cluster_of(3).await;
         let (guard, released) = (held(&redlock, "a").await, held(&redlock, "b").await);
         (cluster, redlock, guard, released)
     });

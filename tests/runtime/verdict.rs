@@ -12,7 +12,7 @@ const HANGS: [Hang; 3] = [Hang::Stopped, Hang::RepliesLost, Hang::RequestsLost];
 #[tokio::test(start_paused = true)]
 async fn a_hung_minority_costs_no_time_in_acquire_extend_and_release() {
     for how in HANGS {
-        let (cluster, redlock) = cluster_of(5);
+        let (cluster, redlock) = cluster_of(5).await;
         hang_first(&cluster, 2, how);
         let (guard, took) = timed(redlock.lock("a").try_acquire()).await;
         assert_eq!(took, Duration::ZERO, "acquire, {how:?}");
@@ -27,7 +27,7 @@ async fn a_hung_minority_costs_no_time_in_acquire_extend_and_release() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_minority_is_not_waited_for_and_the_quorum_th_fastest_decides() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     for (index, delay) in [5, 30, 10, 150, 199].into_iter().enumerate() {
         cluster.instance(index).slow_down(ms(delay), ms(0));
     }
@@ -46,7 +46,7 @@ async fn a_slow_minority_is_not_waited_for_and_the_quorum_th_fastest_decides() {
 #[tokio::test(start_paused = true)]
 async fn a_hung_majority_is_an_error_after_exactly_the_instance_timeout_and_at_once_when_known_to_be_silent() {
     for how in HANGS {
-        let (cluster, redlock) = cluster_of(5);
+        let (cluster, redlock) = cluster_of(5).await;
         hang_first(&cluster, 3, how);
         for round in 0..4 {
             let (result, took) = timed(redlock.lock("a").try_acquire()).await;
@@ -66,7 +66,7 @@ async fn a_hung_majority_is_an_error_after_exactly_the_instance_timeout_and_at_o
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_instance_is_asked_again_once_it_goes_on() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     hang_first(&cluster, 2, Hang::Stopped);
     for _ in 0..4 {
         let _ = redlock.lock("a").try_acquire().await;
@@ -82,8 +82,8 @@ async fn a_silent_instance_is_asked_again_once_it_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stopped_majority_is_an_error_at_once() {
-    let (cluster, redlock) = cluster_of(5);
-    cluster.instances().take(3).for_each(redquorum::testing::TestInstance::stop);
+    let (cluster, redlock) = cluster_of(5).await;
+    cluster.instances().take(3).for_each(redquorum::testing::TestInstance::cut_off);
     let (result, took) = timed(redlock.lock("a").try_acquire()).await;
     assert!(matches!(result, Err(AcquireError::NoQuorum { needed: 3, .. })), "{result:?}");
     assert_eq!(took, Duration::ZERO);
@@ -93,7 +93,7 @@ async fn a_stopped_majority_is_an_error_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn extend_and_release_without_a_quorum_end_with_the_instance_timeout() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     let mut guard = held(&redlock, "a").await;
     hang_first(&cluster, 3, Hang::Stopped);
     let (extended, took) = timed(guard.extend()).await;
@@ -107,7 +107,7 @@ async fn extend_and_release_without_a_quorum_end_with_the_instance_timeout() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_round_does_not_wait_for_the_rest() {
-    let (cluster, redlock) = cluster_of(5);
+    let (cluster, redlock) = cluster_of(5).await;
     for index in 0..3 {
         assert!(cluster.instance(index).set_if_absent("a", "somebody", ms(60_000)));
     }
@@ -121,7 +121,7 @@ async fn a_lost_round_does_not_wait_for_the_rest() {
 
 #[tokio::test(start_paused = true)]
 async fn a_round_ends_when_too_little_of_the_ttl_would_be_left() {
-    let (cluster, redlock) = cluster_of(3);
+    let (cluster, redlock) = cluster_of(3).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(120), ms(0)));
     let (result, took) = timed(redlock.lock("a").ttl(ms(100)).try_acquire()).await;
     assert!(matches!(result, Err(AcquireError::TooSlow { .. })), "{result:?}");

@@ -20,7 +20,7 @@ const FIXED: u64 = if cfg!(debug_assertions) { 300 } else { 2_000 };
 const MUTANT_SEEDS: u64 = 300_000;
 
 /// What the scripts can answer.
-const KINDS_OF_ANSWERS: usize = 13;
+const KINDS_OF_ANSWERS: usize = 14;
 
 pub(crate) fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

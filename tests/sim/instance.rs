@@ -9,6 +9,7 @@ use redquorum::protocol::{AdmissionRecord, FencingToken, ProcessFacts, Value};
 use crate::admission::RecordWrite;
 use crate::line::may_take_over;
 use crate::mutants::Mutant;
+use crate::reservation::Successors;
 
 /// The resources that exist in the simulated world; a request names them by a bit mask.
 pub(crate) const RESOURCES: usize = 3;
@@ -20,6 +21,10 @@ pub(crate) enum Script {
     Release,
     /// The end of a holder's try that was not won (P23).
     GiveBack,
+    /// As a release, but the key is kept for a successor (P26).
+    PassOn,
+    /// The same for a key that is kept for a client that does not wait any more (P26).
+    Decline,
     /// Not a script: INFO and TIME.
     Facts,
     Admit,
@@ -29,7 +34,7 @@ pub(crate) enum Script {
 
 impl Script {
     pub(crate) const fn is_release(self) -> bool {
-        matches!(self, Self::Release | Self::GiveBack)
+        matches!(self, Self::Release | Self::GiveBack | Self::PassOn | Self::Decline)
     }
 }
 
@@ -45,6 +50,8 @@ pub(crate) struct Request {
     /// Something of its round that sets keys was sent more than once (release only).
     pub(crate) resent: bool,
     pub(crate) note: Option<RecordWrite>,
+    /// Who gets what is given up.
+    pub(crate) successors: Option<Rc<Successors>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +154,7 @@ impl Store {
     }
 
     /// An expired key is deleted when it is touched: a clock that is set back does not bring it back.
-    fn drop_expired(&mut self, now_ms: u64, mask: u8) {
+    pub(crate) fn drop_expired(&mut self, now_ms: u64, mask: u8) {
         for key in keys(mask) {
             if self.lock(now_ms, key).is_none() {
                 self.locks[key] = None;
@@ -179,7 +186,7 @@ impl Store {
         }
     }
 
-    fn holds(&self, now_ms: u64, key: usize, request: &Request) -> bool {
+    pub(crate) fn holds(&self, now_ms: u64, key: usize, request: &Request) -> bool {
         self.lock(now_ms, key).is_some_and(|lock| lock.value == request.value)
     }
 
@@ -187,6 +194,7 @@ impl Store {
     fn obstacle(&self, now_ms: u64, request: &Request) -> Option<Answer> {
         for (index, key) in keys(request.keys).enumerate() {
             if let Some(lock) = self.lock(now_ms, key).filter(|lock| !may_take_over(request, lock))
+                && !self.is_kept_for(request, lock)
                 && (lock.value != request.value
                     || (self.is(Mutant::OwnKeyNotFree) && request.script == Script::Acquire))
             {
@@ -226,7 +234,7 @@ impl Store {
     }
 
     /// As `tombstone.lua`.
-    fn mark(&mut self, now_ms: u64, key: usize, request: &Request) {
+    pub(crate) fn mark(&mut self, now_ms: u64, key: usize, request: &Request) {
         let closed = request.token.tombstone();
         if self.behind(now_ms, closed).is_some() {
             return;

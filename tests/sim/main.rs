@@ -15,6 +15,7 @@ mod invariants;
 mod line;
 mod mirror;
 mod mutants;
+mod reservation;
 #[path = "../shared/rng.rs"]
 mod rng;
 mod runner;

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redquorum::protocol::{
-    AdmissionRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin, Refusal, Reply, Value,
+    AdmissionRecord, ClientId, FencingToken, Instant, Message, ProcessIdentity, RecordOrigin, Refusal, Reply, Value,
 };
-use redquorum::testing::conformance::{Admission, Ask, Content, Kind, Mirror, fence_of, former_of};
-use uuid::Uuid;
+use redquorum::testing::conformance::{
+    Admission, Ask, Content, GRACE, Kind, Mirror, channels, fence_of, former_of, id_of,
+};
 
 use crate::admission::RecordWrite;
 use crate::client::translate;
 use crate::instance::{Answer, RESOURCES, Request, Script, Store, keys};
+use crate::reservation::Successors;
 use crate::rng::Rng;
 
 const NAMES: [&str; RESOURCES] = ["a", "b", "c"];
@@ -97,7 +99,10 @@ impl Pair {
             _ => Some(Arc::new(self.record.clone())),
         };
         let now_us = self.now_ms * 1000;
-        let answer = self.fake.execute(now_us, (known.as_ref(), ask.quarantine_over), &request);
+        let answer = match &request.successors {
+            Some(successors) => self.fake.pass_on(now_us, &request, first_listener(successors)),
+            None => self.fake.execute(now_us, (known.as_ref(), ask.quarantine_over), &request),
+        };
         let now = Instant::from_millis(self.now_ms);
         let reply = self.mirror.run(&ask, known.as_deref(), now, now_us).ok_or("no names to lock")?;
         let complete = keys(request.keys).count();
@@ -158,6 +163,7 @@ impl Pair {
             (Script::Extend, Kind::Extend),
             (Script::Release, Kind::Release),
             (Script::GiveBack, Kind::GiveBack),
+            (Script::PassOn, Kind::PassOn),
         ]);
         let mask = u8::try_from(1 + self.rng.below((1 << RESOURCES) - 1)).unwrap_or(1);
         let nonce = self.rng.below(6);
@@ -172,8 +178,12 @@ impl Pair {
         let token = FencingToken::propose(1_750_000_000_000_000 + ahead_us + number, None);
         let (ttl_ms, retention_ms) = (self.rng.pick(&DURATIONS_MS), self.rng.pick(&DURATIONS_MS));
         let resent = self.rng.percent(50);
-        let value = Rc::new(Value::new(holder, Uuid::from_u128(nonce.into()), ""));
-        let request = Request { script, keys: mask, value, token, ttl_ms, retention_ms, resent, note: None };
+        let value = Rc::new(Value::new(holder, id_of(nonce.into()), ""));
+        let is_alone = mask.count_ones() == 1 && holder.is_empty();
+        let script = if script == Script::PassOn && !is_alone { Script::Release } else { script };
+        let successors = (script == Script::PassOn).then(|| Rc::new(successors_of(nonce.into())));
+        let request =
+            Request { script, keys: mask, value, token, ttl_ms, retention_ms, resent, note: None, successors };
         let ask = Ask {
             kind,
             names: keys(mask).map(|key| NAMES[key].to_owned()).collect(),
@@ -201,7 +211,7 @@ impl Pair {
                 until_ms => text(fence.token.to_wire().as_bytes(), until_ms),
             });
             let formers = HOLDERS.iter().zip(0..).map(|(holder, nonce)| {
-                let value = Value::new(holder, Uuid::from_u128(nonce), "");
+                let value = Value::new(holder, id_of(nonce), "");
                 let former = self.fake.formers[key].iter().find(|(before, _)| **before == value);
                 let former = former.map(|(_, lock)| lock).filter(|lock| self.now_ms <= lock.until_ms);
                 (
@@ -219,4 +229,16 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+/// Those that the mirror names as the successors of the client of this value.
+fn successors_of(nonce: u128) -> Successors {
+    let client = |after| ClientId::of_value(Value::new("", id_of(nonce + after), "").as_bytes());
+    let clients = [1, 2].into_iter().filter_map(client).collect();
+    let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(u64::MAX);
+    Successors { clients, message: Message::Next { then: Vec::new(), key: Vec::new() }, grace_ms }
+}
+
+fn first_listener(successors: &Successors) -> Option<ClientId> {
+    successors.clients.iter().copied().find(|client| channels().contains(&client.channel()))
 }

@@ -86,4 +86,8 @@ mutants! {
     LineForgotten "P23" "a try that was taken over in turn stays in the chain when it ends",
     TakeoverShortens "P23" "a key that is taken over may end sooner than it would have",
     LateCopyLeavesLine "P23" "a late copy of an acquire that is refused takes its round out of the chain",
+    ReservationForAll "P26" "a reservation is free to everybody",
+    ReservationStays "P26" "a reservation has no end",
+    PassOnUncompared "P26" "a successor is named whatever the key holds",
+    WakeIsGrant "P26" "being woken by an instance counts as its vote",
 }

@@ -55,6 +55,8 @@ pub(crate) struct Scenario {
     pub(crate) drill: bool,
     /// Most instances run as fast as allowed, most clients as slowly.
     pub(crate) worst_clocks: bool,
+    /// Clients tell each other that they wait, and releases name who is next (P25, P26).
+    pub(crate) succession: bool,
     /// So many instances are gone for good when the faults end.
     pub(crate) hung_at_the_end: usize,
     pub(crate) plan: Vec<Fault>,
@@ -131,6 +133,7 @@ impl Scenario {
             start,
             drill,
             worst_clocks,
+            succession: seed % 4 == 2 && !rolling,
             hung_at_the_end,
             plan,
             mutant,

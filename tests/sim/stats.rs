@@ -19,6 +19,10 @@ pub(crate) struct Stats {
     pub(crate) faults: [u64; FaultKind::ALL.len()],
     pub(crate) lost_messages: u64,
     pub(crate) duplicates: u64,
+    /// Announcements, releases that named a successor, and reservations that it took up.
+    pub(crate) messages: u64,
+    pub(crate) passed_on: u64,
+    pub(crate) taken_up: u64,
     /// Overlaps that no rule promises to prevent (see `invariants`).
     pub(crate) uncovered: u64,
 }
@@ -38,6 +42,9 @@ impl Totals for Stats {
         self.quarantines += other.quarantines;
         self.lost_messages += other.lost_messages;
         self.duplicates += other.duplicates;
+        self.messages += other.messages;
+        self.passed_on += other.passed_on;
+        self.taken_up += other.taken_up;
         self.uncovered += other.uncovered;
         for (mine, theirs) in self.faults.iter_mut().zip(other.faults) {
             *mine += theirs;
@@ -58,6 +65,10 @@ impl Stats {
             print!(" {what:?} {count},");
         }
         println!(" lost messages {}, duplicates {}", self.lost_messages, self.duplicates);
+        println!(
+            "announcements {}, passed on {}, taken up on an instance {}",
+            self.messages, self.passed_on, self.taken_up
+        );
         println!("overlaps outside what is promised: {}", self.uncovered);
     }
 }

@@ -97,8 +97,15 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
             world.machines.iter().for_each(|machine| machine.suspend(time));
             tokio::time::advance(time).await;
         }
+        FaultKind::BlockApart => {
+            if let Some(client) = world.scenario.apart {
+                world.machines[client].suspend(time);
+                world.apart.block(time);
+            }
+        }
+        FaultKind::EndRuntime if world.scenario.apart.is_some() => world.apart.end(),
         // A process that is not there, or stands still, does nothing.
-        FaultKind::Flush | FaultKind::Resynchronise | FaultKind::Restore | FaultKind::Hang => {}
+        FaultKind::Flush | FaultKind::Resynchronise | FaultKind::Restore | FaultKind::Hang | FaultKind::EndRuntime => {}
     }
 }
 

@@ -2,13 +2,19 @@
 //!
 //! - nothing: the fixed set (what `cargo test` runs)
 //! - `--seeds N [--start S] [--jobs J]`: many seeds on all cores, with a progress bar
+//! - `--first N [--start S] [--jobs J]`: the first of so many seeds that breaks an invariant, and which, and nothing else
 //! - `--replay SEED[/FAULTS]`: one run, told line by line
+//! - `--planted [N] [--only NAME]`: a seed for each planted bug, of N at most; it is written down
+//! - `--pinned`: the seeds that were written down
+//! - `--only NAME --replay SEED[/FAULTS]`: one run with a planted bug
 //! - `--hash N`: the hash of so many runs and nothing else
 
 use std::process::{Command, ExitCode};
+use std::sync::atomic::AtomicU64;
 
-use crate::batch::{cores, print_batch, run_shown};
+use crate::batch::{cores, print_batch, run_batch, run_shown};
 use crate::faults::Fault;
+use crate::planted;
 use crate::runner::run;
 use crate::shrink::{replay_name, shrink};
 
@@ -23,16 +29,22 @@ pub(crate) fn main() -> ExitCode {
     let number = |name: &str| value(name).and_then(|text| text.replace('_', "").parse::<u64>().ok());
     let jobs = number("--jobs").map_or_else(cores, |jobs| usize::try_from(jobs).unwrap_or(1));
     let ok = if let Some(name) = value("--replay") {
-        replay(&name)
+        value("--only").map_or_else(|| replay(&name), |bug| planted::replay(&bug, &name))
+    } else if args.iter().any(|arg| arg == "--pinned") {
+        planted::replay_pinned(jobs)
+    } else if args.iter().any(|arg| arg == "--planted") {
+        planted::search(number("--planted"), value("--only").as_deref(), jobs)
+    } else if let Some(count) = number("--first") {
+        print_first(number("--start").unwrap_or(0), count, jobs)
     } else if let Some(count) = number("--hash") {
         println!("{:016x}", hash(count));
         true
     } else if let Some(count) = number("--seeds") {
-        seeds(number("--start").unwrap_or(0), count, jobs)
+        seeds(number("--start").unwrap_or(0), count, jobs, false)
     } else {
         let same = is_deterministic();
         println!("the same seeds give the same runs in two processes: {}", if same { "yes" } else { "NO" });
-        same && seeds(0, FIXED, jobs)
+        same && seeds(0, FIXED, jobs, true)
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -49,7 +61,16 @@ fn is_deterministic() -> bool {
     other.is_ok_and(|other| other.stdout == here.as_bytes())
 }
 
-fn seeds(start: u64, count: u64, jobs: usize) -> bool {
+fn print_first(start: u64, count: u64, jobs: usize) -> bool {
+    match run_batch((start, count), jobs, &AtomicU64::new(0), |seed| run(seed, None, false)).failed {
+        Some((seed, violation)) => println!("{seed} {}", violation.invariant),
+        None => println!("none {count}"),
+    }
+    true
+}
+
+/// `is_all` if everything that can come up must.
+fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> bool {
     let (batch, seconds) = run_shown((start, count), jobs, |seed| run(seed, None, false));
     batch.stats.print();
     print_batch(&batch, batch.stats.runs, seconds, jobs);
@@ -62,7 +83,11 @@ fn seeds(start: u64, count: u64, jobs: usize) -> bool {
             replay_name(*seed, &plan)
         );
     }
-    batch.failed.is_none()
+    let missing = if is_all { batch.stats.missing() } else { Vec::new() };
+    if !missing.is_empty() {
+        println!("never came up: {}", missing.join(", "));
+    }
+    batch.failed.is_none() && missing.is_empty()
 }
 
 fn replay(name: &str) -> bool {

@@ -39,10 +39,14 @@ pub(crate) enum FaultKind {
     StandStill,
     /// Time passes for everybody while nobody does anything.
     Block,
+    /// Time passes for a client with a runtime of its own while it does nothing, and the others go on.
+    BlockApart,
+    /// That runtime ends, and another begins in its place.
+    EndRuntime,
 }
 
 impl FaultKind {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::RestartEmpty,
         Self::RestartOld,
         Self::Kill,
@@ -62,6 +66,8 @@ impl FaultKind {
         Self::Suspend,
         Self::StandStill,
         Self::Block,
+        Self::BlockApart,
+        Self::EndRuntime,
     ];
 }
 
@@ -111,6 +117,15 @@ impl Fault {
         // A little while later, while the lock is held.
         let forget = (0..4).map(|nth| fault(nth, how, forgets, byte(rng.below(40))));
         cuts.chain(forget.collect::<Vec<_>>()).collect()
+    }
+
+    /// What befalls a client with a runtime of its own.
+    pub(crate) fn plan_apart(rng: &mut Rng) -> Vec<Self> {
+        let draw = |rng: &mut Rng| {
+            let what = rng.pick(&[FaultKind::BlockApart, FaultKind::BlockApart, FaultKind::EndRuntime]);
+            Self { what, ..Self::draw(rng, None) }
+        };
+        (0..rng.between(1, 3)).map(|_| draw(rng)).collect()
     }
 
     fn draw(rng: &mut Rng, favourite: Option<FaultKind>) -> Self {

@@ -8,17 +8,22 @@
 mod batch;
 mod chaos;
 mod cli;
+mod deeds;
+mod demand;
 mod faults;
 mod history;
 mod invariants;
 mod net;
+mod planted;
 #[path = "../shared/rng.rs"]
 mod rng;
 mod runner;
+mod runtimes;
 mod scenario;
 mod schedule;
 mod shrink;
 mod stats;
+mod time;
 mod users;
 mod world;
 

@@ -9,10 +9,12 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tokio::time::{Sleep, sleep};
 
+use crate::invariants::released::SentSoFar;
 use crate::rng::Rng;
 use crate::scenario::Delays;
+use crate::time::{instant, now, sleep_until};
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,19 +33,23 @@ struct State {
     rng: Rng,
     delays: Delays,
     /// Until when nothing comes through, upwards and downwards.
-    held_up: [Instant; 2],
+    held_up: [Duration; 2],
     /// How long after a connection broke arrives what was on its way over it.
     late: Duration,
     /// The newest connection.
     newest: Option<Connection>,
+    /// What was sent upwards, if that is read.
+    sent: Option<SentSoFar>,
+    /// Commands that were read by the server after their connection had broken.
+    late_commands: u64,
 }
 
 type Connection = Arc<Mutex<[Pipe; 2]>>;
 
 /// One direction of one connection.
 struct Pipe {
-    on_the_way: VecDeque<(Instant, Vec<u8>)>,
-    last_arrival: Instant,
+    on_the_way: VecDeque<(Duration, Vec<u8>)>,
+    last_arrival: Duration,
     /// Nothing more comes after what is on its way.
     is_ended: bool,
     /// Whoever reads is told of an error instead of an end.
@@ -54,9 +60,18 @@ struct Pipe {
 }
 
 impl Link {
-    pub(crate) fn new(rng: Rng, delays: Delays, now: Instant) -> Self {
-        let (held_up, late) = ([now; 2], Duration::ZERO);
-        Self(Arc::new(Mutex::new(State { rng, delays, held_up, late, newest: None })))
+    /// `is_read` if somebody looks at all that the client sends.
+    pub(crate) fn new(rng: Rng, delays: Delays, is_read: bool) -> Self {
+        let (held_up, late) = ([Duration::ZERO; 2], Duration::ZERO);
+        Self(Arc::new(Mutex::new(State {
+            rng,
+            delays,
+            held_up,
+            late,
+            newest: None,
+            sent: is_read.then(SentSoFar::default),
+            late_commands: 0,
+        })))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -117,6 +132,15 @@ impl Link {
         state.newest.as_ref().is_some_and(|connection| lock(connection).iter().all(|pipe| !pipe.is_ended))
     }
 
+    /// What was sent behind a release.
+    pub(crate) fn sent_violation(&self) -> Option<String> {
+        self.lock().sent.as_mut()?.violation.take()
+    }
+
+    pub(crate) fn late_commands(&self) -> u64 {
+        self.lock().late_commands
+    }
+
     /// From now on it is as good as a network can be.
     pub(crate) fn heal(&self) {
         let mut state = self.lock();
@@ -149,7 +173,7 @@ impl State {
 }
 
 impl Pipe {
-    const fn new(now: Instant) -> Self {
+    const fn new(now: Duration) -> Self {
         Self {
             on_the_way: VecDeque::new(),
             last_arrival: now,
@@ -189,13 +213,13 @@ pub(crate) struct End {
 
 impl End {
     /// Wakes the reader at this instant, or says that it has come.
-    fn wait(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
+    fn wait(&mut self, until: Duration, cx: &mut Context<'_>) -> Poll<()> {
         if until <= now() {
             return Poll::Ready(());
         }
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        if timer.deadline() != until {
-            timer.as_mut().reset(until);
+        if timer.deadline() != instant(until) {
+            timer.as_mut().reset(instant(until));
         }
         timer.as_mut().poll(cx)
     }
@@ -223,10 +247,14 @@ impl AsyncRead for End {
             let Some((_, bytes)) = pipe.on_the_way.front_mut() else { continue };
             let count = bytes.len().min(buf.remaining());
             buf.put_slice(&bytes[..count]);
+            let is_late = pipe.is_ended && self.reads == Way::Up;
             if count == bytes.len() {
                 pipe.on_the_way.pop_front();
             } else {
                 bytes.drain(..count);
+            }
+            if is_late {
+                self.link.lock().late_commands += 1;
             }
             return Poll::Ready(Ok(()));
         }
@@ -235,7 +263,14 @@ impl AsyncRead for End {
 
 impl AsyncWrite for End {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let delay = self.link.lock().delay();
+        let mut state = self.link.lock();
+        let delay = state.delay();
+        if self.writes == Way::Up
+            && let Some(sent) = &mut state.sent
+        {
+            sent.read(bytes);
+        }
+        drop(state);
         let mut pipes = lock(&self.connection);
         let pipe = &mut pipes[self.writes as usize];
         if pipe.is_ended {
@@ -246,8 +281,12 @@ impl AsyncWrite for End {
         let most = pipe.breaks_after.unwrap_or(bytes.len()).min(bytes.len());
         let arrives = pipe.last_arrival.max(now() + delay);
         pipe.last_arrival = arrives;
+        // Whoever reads waits for what comes first already.
+        let is_first = pipe.on_the_way.is_empty();
         pipe.on_the_way.push_back((arrives, bytes[..most].to_vec()));
-        pipe.wake();
+        if is_first {
+            pipe.wake();
+        }
         if let Some(left) = &mut pipe.breaks_after {
             *left -= most;
             if *left == 0 {
@@ -285,9 +324,4 @@ impl Drop for End {
 
 fn lock(connection: &Connection) -> MutexGuard<'_, [Pipe; 2]> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[expect(clippy::disallowed_methods, reason = "the true time of the simulated world")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }

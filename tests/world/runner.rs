@@ -1,27 +1,25 @@
-//! Runs one seed in a runtime of its own, whose time passes only where everybody waits.
+//! Runs one seed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redquorum::testing::simulation::seed_this_thread;
-use tokio::runtime::Builder;
 use tokio::time::sleep;
 
 use crate::batch::Outcome;
 use crate::chaos;
+use crate::deeds::Deed;
 use crate::faults::Fault;
+use crate::runtimes::run_world;
 use crate::scenario::Scenario;
 use crate::stats::Stats;
-use crate::users::User;
 use crate::world::World;
 
 /// A run to its end.
 pub(crate) fn run(seed: u64, plan: Option<&[Fault]>, told: bool) -> Outcome<Stats> {
     seed_this_thread(seed);
     let scenario = Scenario::new(seed, plan);
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
-    let world = runtime.block_on(live(scenario, told));
-    drop(runtime);
+    let world = run_world(scenario, told);
     let mut history = world.history();
     history.stats.runs = 1;
     history.stats.commands = world.servers.iter().map(|server| server.commands()).sum();
@@ -30,28 +28,45 @@ pub(crate) fn run(seed: u64, plan: Option<&[Fault]>, told: bool) -> Outcome<Stat
     Outcome { stats: history.stats, hash, violation, log }
 }
 
-async fn live(scenario: Scenario, told: bool) -> Arc<World> {
-    let world = World::new(scenario, told);
+/// What kind of run it is.
+fn note_kind(world: &World) {
+    let Scenario { admission, quorum, servers, apart, .. } = world.scenario;
+    let mut history = world.history();
+    let kinds = [
+        (Deed::AdmissionOff, !admission),
+        (Deed::LargerQuorum, quorum > servers / 2 + 1),
+        (Deed::RuntimeApart, apart.is_some()),
+    ];
+    kinds.iter().filter(|(_, is_so)| *is_so).for_each(|(kind, _)| history.stats.did(*kind));
+}
+
+/// The life of a world, but for what is in a runtime of its own.
+pub(crate) async fn live(world: Arc<World>) {
     world.note("begins", [0; 2], || format!("{:?}", world.scenario));
     for fault in world.scenario.plan.clone() {
         tokio::spawn(chaos::carry_out(Arc::clone(&world), fault));
     }
     tokio::spawn(chaos::save(Arc::clone(&world)));
-    let users: Vec<_> = (0..world.scenario.users).map(|index| tokio::spawn(User::new(&world, index).live())).collect();
+    let here = (0..world.machines.len()).filter(|client| world.scenario.apart != Some(*client));
+    here.for_each(|client| world.begin_users(client));
+    note_kind(&world);
     sleep(world.scenario.chaos).await;
+    world.check_tables_are_bounded();
     world.calm_down();
-    for user in users {
-        if let Err(error) = user.await {
+    while let Some(user) = world.next_user() {
+        // One whose runtime has ended is gone.
+        if let Err(error) = user.await.or_else(|error| if error.is_panic() { Err(error) } else { Ok(()) }) {
             world.violate("nothing panics", error.to_string());
         }
     }
-    world.check_shutdown().await;
+    // Also those whose users have ended with their runtimes: views of leases keep what they are about.
     world.history().holds.clear();
+    world.check_shutdown().await;
+    world.set_over();
     // By now all locks have run out, and nobody looks after any.
     sleep(Duration::from_secs(10) + world.set_back() + world.scenario.max_ttl * 3).await;
     world.check_no_keys();
     world.check_tasks();
     let time_ms = u64::try_from(world.at().as_millis()).unwrap_or(0);
     world.history().stats.time_ms = time_ms;
-    world
 }

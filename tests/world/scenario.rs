@@ -29,6 +29,15 @@ pub(crate) struct Scenario {
     pub(crate) far_wall_clocks: bool,
     /// By rate, in ppm, and wall clock, in microseconds: servers, then clients.
     pub(crate) clocks: Vec<(i64, u64)>,
+    /// Whether instances that may have forgotten do not vote.
+    pub(crate) admission: bool,
+    pub(crate) quorum: usize,
+    /// All that clients send is read.
+    pub(crate) is_read: bool,
+    /// The client with a runtime of its own, which is blocked alone and may end.
+    pub(crate) apart: Option<usize>,
+    /// Which clients wait in order: every so-manyth; `None` if none does.
+    pub(crate) in_order: Option<usize>,
     pub(crate) plan: Vec<Fault>,
 }
 
@@ -65,7 +74,7 @@ impl Scenario {
         let ttl_ms = rng.pick(&[200, 300, 600, 1_000]);
         let max_ttl_ms = if rng.percent(70) { ttl_ms } else { ttl_ms * 2 };
         let instance_timeout = rng.pick(&[ttl_ms / 10, ttl_ms / 5, ttl_ms / 3]);
-        let chaos = ttl_ms * rng.between(3, 6);
+        let chaos = ttl_ms * rng.between(2, 5);
         let delays = Delays::draw(rng);
         let (fresh, far_wall_clocks) = (rng.percent(15), rng.percent(20));
         let (worst_clocks, off) = (rng.percent(40), if far_wall_clocks { 3_000_000 } else { 20_000 });
@@ -81,7 +90,16 @@ impl Scenario {
             (rate, ERA_US + rng.below(if is_server { 20_000 } else { off }))
         };
         let clocks = (0..servers + clients).map(|at| clock(at, rng)).collect();
-        let planned = if drill { Fault::drill(rng) } else { Fault::plan(rng) };
+        let apart = rng.percent(10).then(|| rng.index(clients));
+        let mut planned = if drill { Fault::drill(rng) } else { Fault::plan(rng) };
+        let admission = rng.percent(92);
+        let quorum = if rng.percent(20) { servers / 2 + 2 } else { servers / 2 + 1 };
+        let is_read = rng.percent(40);
+        if apart.is_some() {
+            planned.extend(Fault::plan_apart(rng));
+        }
+        // Drawn apart, so that a seed's faults are the same as before.
+        let in_order = Rng::new(seed ^ 0x6f72_6465_7200_0000).pick(&[None, Some(1), Some(1), Some(2)]);
         Self {
             seed,
             servers,
@@ -95,6 +113,11 @@ impl Scenario {
             fresh,
             far_wall_clocks,
             clocks,
+            admission,
+            quorum,
+            is_read,
+            apart,
+            in_order,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
         }
     }

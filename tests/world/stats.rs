@@ -1,7 +1,9 @@
 //! Counts of what happened, so that a run without violations can be told from one without events.
 
 use crate::batch::Totals;
+use crate::deeds::Deed;
 use crate::faults::FaultKind;
+use crate::invariants::promises::Excuse;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stats {
@@ -16,8 +18,9 @@ pub(crate) struct Stats {
     pub(crate) lost: u64,
     pub(crate) clients: u64,
     pub(crate) faults: [u64; FaultKind::ALL.len()],
+    pub(crate) deeds: [u64; Deed::ALL.len()],
     /// Overlaps, and tokens out of order, that no rule promises to prevent.
-    pub(crate) uncovered: u64,
+    pub(crate) excused: [u64; Excuse::ALL.len()],
     /// Virtual time, in ms.
     pub(crate) time_ms: u64,
 }
@@ -34,9 +37,14 @@ impl Totals for Stats {
         self.released += other.released;
         self.lost += other.lost;
         self.clients += other.clients;
-        self.uncovered += other.uncovered;
         self.time_ms += other.time_ms;
         for (mine, theirs) in self.faults.iter_mut().zip(other.faults) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.deeds.iter_mut().zip(other.deeds) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in self.excused.iter_mut().zip(other.excused) {
             *mine += theirs;
         }
     }
@@ -55,11 +63,28 @@ impl Stats {
             "locks asked for {}, given {}, futures dropped {}, extended {}, released {}, lost {}; clients {}",
             self.asked, self.given, self.abandoned, self.extended, self.released, self.lost, self.clients
         );
-        print!("faults:");
-        for (what, count) in FaultKind::ALL.iter().zip(self.faults) {
-            print!(" {what:?} {count},");
-        }
-        println!();
-        println!("overlaps and orders outside what is promised: {}", self.uncovered);
+        print_counts("users and runs", &Deed::ALL, &self.deeds);
+        print_counts("faults", &FaultKind::ALL, &self.faults);
+        print_counts("overlaps and orders outside what is promised", &Excuse::ALL, &self.excused);
     }
+
+    pub(crate) const fn did(&mut self, deed: Deed) {
+        self.add_deeds(deed, 1);
+    }
+
+    pub(crate) const fn add_deeds(&mut self, deed: Deed, count: u64) {
+        self.deeds[deed as usize] += count;
+    }
+
+    /// What never came up.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let deeds = Deed::ALL.iter().zip(self.deeds).map(|(what, count)| (format!("{what:?}"), count));
+        let faults = FaultKind::ALL.iter().zip(self.faults).map(|(what, count)| (format!("{what:?}"), count));
+        deeds.chain(faults).filter(|(_, count)| *count == 0).map(|(what, _)| what).collect()
+    }
+}
+
+fn print_counts<T: std::fmt::Debug>(title: &str, kinds: &[T], counts: &[u64]) {
+    let counts: Vec<String> = kinds.iter().zip(counts).map(|(what, count)| format!("{what:?} {count}")).collect();
+    println!("{title}: {}", counts.join(", "));
 }

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::{AcquireError, Guard, Holder, LeaseView, Redlock, RunError};
+use redquorum::{AcquireError, Guard, LeaseView, RunError};
 use tokio::time::{sleep, timeout};
 
+use crate::deeds::Deed;
+use crate::demand::{Demand, Way, acquire, ask_at, names};
 use crate::invariants::bounds::Watch;
-use crate::net::now;
 use crate::rng::Rng;
 use crate::scenario::Part;
 use crate::schedule::{Boxed, Schedule};
+use crate::time::{now, since};
 use crate::world::World;
-
-/// The keys of the resources; the last one is reached through a namespace, too.
-const NAMES: [&str; 3] = ["a", "b", "space:c"];
 
 /// One user, on the machine of one client.
 pub(crate) struct User {
@@ -22,23 +21,6 @@ pub(crate) struct User {
     client: usize,
     rng: Rng,
 }
-
-/// What it wants to lock, and how it asks.
-#[derive(Clone, Debug)]
-struct Demand {
-    resources: u8,
-    has_holder: bool,
-    way: Way,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Try,
-    WaitAtMost(Duration),
-    Wait,
-}
-
-type Acquired = Result<Guard, AcquireError>;
 
 impl User {
     pub(crate) fn new(world: &Arc<World>, index: usize) -> Self {
@@ -55,6 +37,7 @@ impl User {
             match self.rng.below(100) {
                 0..3 => self.renew_client().await,
                 3..15 => self.run().await,
+                15..25 => self.retry().await,
                 _ => self.lock().await,
             }
         }
@@ -86,34 +69,14 @@ impl User {
     }
 
     async fn ask(&mut self, demand: &Demand) -> Option<(Guard, u64)> {
-        let (client, life) = self.world.client(self.client)?;
         let mut schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8);
         if demand.way == Way::Wait && schedule == Schedule::Steadily && self.rng.percent(30) {
             schedule = Schedule::Dropped(1_000, self.some_time(1) * 3); // somebody has lost patience
         }
-        let number = u64::from(demand.resources);
-        self.world.history().stats.asked += 1;
-        self.world
-            .note("asks", [self.client as u64, number], || format!("client {}: {demand:?}, {schedule:?}", self.client));
-        let limit = match demand.way {
-            Way::Try => Some(Duration::ZERO),
-            Way::WaitAtMost(limit) => Some(limit),
-            Way::Wait => None,
-        };
-        let watch = Watch::begin(&self.world, self.client);
-        let result = schedule.carry_out(acquire(client, demand.clone())).await;
-        if demand.has_holder && !matches!(&result, Some(Err(error)) if is_clean(error)) {
-            self.world.may_have_succeeded((self.client, life), demand.resources);
+        if let (Schedule::Unpolled(_, time), Some((client, _))) = (schedule, self.world.client(self.client)) {
+            tokio::spawn(Arc::clone(&self.world).check_unpolled(self.client, client, time / 2));
         }
-        if let (Schedule::Steadily, Some(limit)) = (schedule, limit) {
-            watch.acquire(limit);
-        }
-        match result {
-            Some(Ok(guard)) => return Some((guard, life)),
-            Some(Err(error)) => self.world.note("refused", [self.client as u64, number], || error.to_string()),
-            None => self.world.history().stats.abandoned += 1,
-        }
-        None
+        ask_at(&self.world, (self.client, self.client), demand, schedule).await
     }
 
     /// Holds a lock for a while and lets it go in one way or another.
@@ -130,11 +93,13 @@ impl User {
                     let watch = Watch::begin(&self.world, self.client);
                     let extended = guard.extend().await;
                     watch.round("an extend ends in time");
+                    self.world.history().stats.did(Deed::Extend);
                     self.world.history().stats.extended += u64::from(extended.is_ok());
                     self.world.note("extended", [number as u64, 0], || format!("lock {number}: {extended:?}"));
                 }
                 3..6 => {
                     // As it is written by hand: whatever comes first.
+                    self.world.history().stats.did(Deed::Select);
                     tokio::select! {
                         biased;
                         loss = guard.lost() => {
@@ -153,11 +118,17 @@ impl User {
         self.world.machines[self.client].awake().await;
         self.world.let_go(number);
         let view = guard.lease();
-        let keys = self.world.keys_of(self.client, demand.resources);
         match self.rng.below(10) {
-            0 => drop(guard.keep_until_expiry()),
-            1..4 => drop(guard),
+            0 => {
+                self.world.history().stats.did(Deed::Keep);
+                let _ = guard.keep_until_expiry();
+            }
+            1..4 => {
+                self.world.history().stats.did(Deed::DropGuard);
+                drop(guard);
+            }
             _ => {
+                self.world.history().stats.did(Deed::Release);
                 let schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 16);
                 let watch = Watch::begin(&self.world, self.client);
                 let release: Boxed<_> = Box::pin(guard.release());
@@ -171,8 +142,62 @@ impl User {
         }
         if !demand.has_holder {
             self.world.check_not_relied_on(number, &view);
-            self.world.check_goes(keys);
         }
+    }
+
+    /// The shared holder tries again: before its first try has ended, while it has the lock, or afterwards; from
+    /// the same client or from another.
+    async fn retry(&mut self) {
+        let demand = Demand { has_holder: true, way: Way::WaitAtMost(self.some_time(2)), ..self.demand() };
+        let elsewhere = self.rng.index(self.world.machines.len());
+        let (when, pause, held) = (self.rng.below(3), self.some_time(20), self.some_time(2));
+        let schedules = [(); 2].map(|()| Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8));
+        if elsewhere != self.client {
+            self.world.history().stats.did(Deed::RetryElsewhere);
+        }
+        let first = ask_at(&self.world, (self.client, self.client), &demand, schedules[0]);
+        let second = async {
+            sleep(pause).await;
+            ask_at(&self.world, (self.client, elsewhere), &demand, schedules[1]).await
+        };
+        let (when, guards) = match when {
+            0 => {
+                // Each is noted when it is given, not when the other has ended too.
+                let given = tokio::join!(async { self.given_at(self.client, &demand, first.await) }, async {
+                    self.given_at(elsewhere, &demand, second.await)
+                });
+                (Deed::RetryDuring, <[_; 2]>::from(given))
+            }
+            1 => {
+                let first = self.given_at(self.client, &demand, first.await);
+                sleep(held).await;
+                let second = self.given_at(elsewhere, &demand, second.await);
+                sleep(held).await;
+                self.world.history().stats.did(Deed::RetryWhileHeld);
+                let mut held = [first, second];
+                if self.rng.percent(50) {
+                    held.reverse();
+                }
+                held.into_iter().flatten().for_each(|(number, guard)| self.world.drop_held(number, guard));
+                return;
+            }
+            _ => {
+                if let Some((number, guard)) = self.given_at(self.client, &demand, first.await) {
+                    self.world.drop_held(number, guard);
+                }
+                (Deed::RetryAfterwards, [None, self.given_at(elsewhere, &demand, second.await)])
+            }
+        };
+        self.world.history().stats.did(when);
+        sleep(held).await;
+        guards.into_iter().flatten().for_each(|(number, guard)| self.world.drop_held(number, guard));
+    }
+
+    /// Notes what was given to a user of a client.
+    fn given_at(&self, client: usize, demand: &Demand, got: Option<(Guard, u64)>) -> Option<(usize, Guard)> {
+        let (guard, life) = got?;
+        let number = self.world.given((client, life), demand.resources, demand.has_holder, &guard.lease());
+        Some((number, guard))
     }
 
     /// Work under a lock.
@@ -182,6 +207,7 @@ impl User {
         let (world, index, resources, time) =
             (Arc::clone(&self.world), self.client, demand.resources, self.some_time(1) * 2);
         let limit = self.some_time(1) * 2;
+        self.world.history().stats.did(Deed::Run);
         self.world.note("runs", [index as u64, u64::from(resources)], || format!("client {index}: {demand:?}"));
         let work = move |lease: LeaseView| async move {
             let number = world.given((index, life), resources, false, &lease);
@@ -205,11 +231,13 @@ impl User {
         let client = self.client;
         if self.rng.percent(50) {
             let (limit, watch) = (self.some_time(1), Watch::begin(&self.world, client));
+            self.world.history().stats.did(Deed::ShutDown);
             let ended = old.shutdown(limit).await;
             watch.shutdown(limit);
             self.world.note("shut down", [client as u64, 0], || format!("client {client}: {ended:?}"));
         } else {
             drop(old);
+            self.world.history().stats.did(Deed::DropClient);
             self.world.note("dropped", [client as u64, 0], || format!("client {client}"));
         }
     }
@@ -218,6 +246,7 @@ impl User {
     fn look_after(&mut self, number: usize, lease: LeaseView) {
         let (world, client, pause) = (Arc::clone(&self.world), self.client, self.rng.between(5, 60));
         let listens = self.rng.percent(60);
+        self.world.history().stats.did(Deed::LookOn);
         tokio::spawn(async move {
             while lease.is_valid() && !world.has_ended(number) {
                 let pause = sleep(Duration::from_millis(pause));
@@ -248,7 +277,7 @@ impl User {
             Ok(Err(error)) => self.world.violate("everybody gets in after the faults", error.to_string()),
             Err(_) => {
                 let status = self.world.client(self.client).map(|(client, _)| client.instances());
-                let what = format!("client {} waits since {:?}: {status:?}", self.client, begun.elapsed());
+                let what = format!("client {} waits since {:?}: {status:?}", self.client, since(begun));
                 self.world.violate("everybody gets in after the faults", what);
             }
         }
@@ -262,26 +291,4 @@ impl Drop for Over {
     fn drop(&mut self) {
         self.0.let_go(self.1);
     }
-}
-
-/// Errors after which nothing can have been taken over.
-const fn is_clean(error: &AcquireError) -> bool {
-    matches!(error, AcquireError::Contended(_) | AcquireError::SplitVote(_) | AcquireError::QueueTimeout)
-}
-
-pub(crate) fn names(resources: u8) -> Vec<&'static str> {
-    NAMES.iter().enumerate().filter(|(bit, _)| resources & (1 << bit) != 0).map(|(_, name)| *name).collect()
-}
-
-fn acquire(client: Redlock, demand: Demand) -> Boxed<Acquired> {
-    Box::pin(async move {
-        let spaced = client.namespace("space:");
-        let lock = if demand.resources == 4 { spaced.lock("c") } else { client.lock(names(demand.resources)) };
-        let lock = if demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
-        match demand.way {
-            Way::Try => lock.try_acquire().await,
-            Way::WaitAtMost(limit) => lock.wait_at_most(limit).acquire().await,
-            Way::Wait => lock.acquire().await,
-        }
-    })
 }

@@ -1,21 +1,28 @@
 //! One simulated world: servers, clients on machines of their own, a network, and users.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redquorum::testing::simulation::{Data, MachineClock, Server, builder};
-use redquorum::{LeaseView, Redlock};
+use redquorum::{Admission, Guard, LeaseView, Redlock};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
 
-use crate::faults::FaultKind;
 use crate::history::{History, Hold};
-use crate::net::{Link, now};
+use crate::net::Link;
 use crate::scenario::{Part, Scenario};
+use crate::time::{now, sleep_until};
+use crate::users::User;
 
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
-    pub(crate) began: Instant,
+    /// The runtime of nearly everything.
+    main: Handle,
+    users: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) apart: ApartState,
+    is_over: AtomicBool,
     pub(crate) servers: Vec<Server>,
     pub(crate) machines: Vec<Machine>,
     /// By client, then by server.
@@ -35,36 +42,49 @@ struct MachineState {
     client: Option<Redlock>,
     /// How many clients it has had.
     life: u64,
-    suspended_until: Instant,
+    suspended_until: Duration,
     /// When it was suspended last.
-    disturbed_at: Instant,
+    disturbed_at: Duration,
 }
 
 impl World {
     pub(crate) fn new(scenario: Scenario, told: bool) -> Arc<Self> {
-        let began = now();
         let clock = |at: usize| {
             let (rate_ppm, wall_us) = scenario.clocks[at];
-            Arc::new(MachineClock::new(began, wall_us, rate_ppm))
+            Arc::new(MachineClock::driven_by(now, wall_us, rate_ppm))
         };
         let server = |index: usize| Server::new(scenario.rng(Part::Server(index)).next(), clock(index));
         let servers: Vec<Server> = (0..scenario.servers).map(server).collect();
         if scenario.fresh {
             servers.iter().for_each(|server| server.start(Data::Nothing));
         }
-        let link = |client, server| Link::new(scenario.rng(Part::Link(client, server)), scenario.delays, began);
+        let link =
+            |client, server| Link::new(scenario.rng(Part::Link(client, server)), scenario.delays, scenario.is_read);
         let links =
             (0..scenario.clients).map(|client| (0..scenario.servers).map(|server| link(client, server)).collect());
         let machine = |client: usize| {
-            let state = MachineState { client: None, life: 0, suspended_until: began, disturbed_at: began };
+            let state =
+                MachineState { client: None, life: 0, suspended_until: Duration::ZERO, disturbed_at: Duration::ZERO };
             Machine { clock: clock(scenario.servers + client), state: Mutex::new(state) }
         };
         let machines = (0..scenario.clients).map(machine).collect();
         let history = Mutex::new(History { log: told.then(Vec::new), ..History::default() });
         let given = Notify::new();
-        let world = Self { links: links.collect(), machines, servers, began, history, given, scenario };
+        let world = Self {
+            main: Handle::current(),
+            users: Mutex::default(),
+            apart: ApartState::default(),
+            is_over: AtomicBool::new(false),
+            links: links.collect(),
+            machines,
+            servers,
+            history,
+            given,
+            scenario,
+        };
         let world = Arc::new(world);
-        (0..world.machines.len()).for_each(|client| drop(world.begin_client(client)));
+        let here = (0..world.machines.len()).filter(|client| world.scenario.apart != Some(*client));
+        here.for_each(|client| drop(world.begin_client(client)));
         world
     }
 
@@ -74,7 +94,7 @@ impl World {
 
     /// True time since the beginning.
     pub(crate) fn at(&self) -> Duration {
-        now().saturating_duration_since(self.began)
+        now()
     }
 
     pub(crate) fn note(&self, kind: &'static str, numbers: [u64; 2], what: impl FnOnce() -> String) {
@@ -95,21 +115,24 @@ impl World {
     /// A client in place of the machine's present one; gives that.
     pub(crate) fn begin_client(self: &Arc<Self>, client: usize) -> Option<Redlock> {
         let links = self.links[client].clone();
-        let servers = self.servers.clone();
+        let (servers, main) = (self.servers.clone(), self.main.clone());
         let dial = move |index: usize| {
-            let (link, server) = (links[index].clone(), servers[index].clone());
+            let (link, server, main) = (links[index].clone(), servers[index].clone(), main.clone());
             async move {
                 let (ours, theirs) = link.connect(|| server.is_up()).await?;
-                tokio::spawn(async move { server.serve(theirs).await });
+                main.spawn(async move { server.serve(theirs).await });
                 Ok(ours)
             }
         };
-        let Scenario { ttl, max_ttl, instance_timeout, .. } = self.scenario;
+        let Scenario { ttl, max_ttl, instance_timeout, quorum, admission, in_order, .. } = self.scenario;
         let built = builder(self.servers.len(), Arc::clone(&self.machines[client].clock), dial)
             .ttl(ttl)
             .max_ttl(max_ttl)
             .instance_timeout(instance_timeout)
             .retry_delay(ttl / 40, ttl / 5)
+            .order_between_clients(in_order.is_some_and(|each| client.is_multiple_of(each)))
+            .quorum(quorum)
+            .admission(if admission { Admission::On } else { Admission::Off })
             .label(format!("c{client}"))
             .build();
         self.history().stats.clients += 1;
@@ -156,13 +179,69 @@ impl Machine {
             if until <= now() {
                 return;
             }
-            tokio::time::sleep_until(until).await;
+            sleep_until(until).await;
         }
     }
 
     /// Whether it was suspended after this instant.
-    pub(crate) fn was_disturbed_since(&self, since: Instant) -> bool {
+    pub(crate) fn was_disturbed_since(&self, since: Duration) -> bool {
         self.state().disturbed_at > since
+    }
+}
+
+/// Users.
+impl World {
+    /// Those on the machine of a client, in the runtime that is entered.
+    pub(crate) fn begin_users(self: &Arc<Self>, client: usize) {
+        for index in (0..self.scenario.users).filter(|index| index % self.machines.len() == client) {
+            let user = tokio::spawn(User::new(self, index).live());
+            self.lock_users().push(user);
+        }
+    }
+
+    /// One of them, to wait for.
+    pub(crate) fn next_user(&self) -> Option<JoinHandle<()>> {
+        self.lock_users().pop()
+    }
+
+    fn lock_users(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is planned for the client with a runtime of its own.
+#[derive(Default)]
+pub(crate) struct ApartState {
+    blocked_until: Mutex<Duration>,
+    ends: AtomicBool,
+}
+
+impl ApartState {
+    fn lock(&self) -> MutexGuard<'_, Duration> {
+        self.blocked_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its thread does nothing for so long.
+    pub(crate) fn block(&self, time: Duration) {
+        let mut until = self.lock();
+        *until = (now() + time).max(*until);
+    }
+
+    pub(crate) fn is_blocked(&self, at: Duration) -> bool {
+        at < *self.lock()
+    }
+
+    fn go_on(&self) {
+        *self.lock() = Duration::ZERO;
+    }
+
+    /// Its runtime ends, and another begins.
+    pub(crate) fn end(&self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn shall_end(&self) -> bool {
+        self.ends.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -219,6 +298,12 @@ impl World {
         history.note(self.at(), "let go", [number as u64, 0], || format!("lock {number}"));
     }
 
+    /// Its user is done with it.
+    pub(crate) fn drop_held(&self, number: usize, guard: Guard) {
+        self.let_go(number);
+        drop(guard);
+    }
+
     /// Another user has asked in the name of the shared holder, and may have got it: every earlier lease
     /// of the holder elsewhere may be over without knowing (P23).
     pub(crate) fn may_have_succeeded(&self, by: (usize, u64), resources: u8) {
@@ -232,6 +317,15 @@ impl World {
 
 /// The end.
 impl World {
+    /// Whether nobody does anything any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_over(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
     /// Everything works from now on.
     pub(crate) fn calm_down(&self) {
         for server in &self.servers {
@@ -242,6 +336,7 @@ impl World {
         }
         self.links.iter().flatten().for_each(Link::heal);
         self.machines.iter().for_each(|machine| machine.clock.go_on());
+        self.apart.go_on();
         let at = self.at();
         let mut history = self.history();
         history.calm_since = Some(at);
@@ -250,7 +345,6 @@ impl World {
 
     /// How far servers' clocks were set back, in all.
     pub(crate) fn set_back(&self) -> Duration {
-        let steps = self.history().marks.iter().filter(|mark| mark.what == FaultKind::StepBack).count();
-        crate::chaos::LONGEST_STEP.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
+        self.set_back_in(&self.history())
     }
 }

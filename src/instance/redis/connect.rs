@@ -23,9 +23,10 @@ use super::health::{InstanceHealth, PreviousAdmission};
 use super::hello::major_version;
 use super::options::ConnectOptions;
 use super::pushes::Pushes;
+use super::relay::listen;
 use super::scripts::Scripts;
 use super::stream::ServerStream;
-use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, Instant};
+use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant};
 
 /// The shortest deadline of a step, however short the instance timeout.
 const MIN_STEP: Duration = Duration::from_millis(500);
@@ -70,7 +71,8 @@ pub(super) async fn connect(
     options: &ConnectOptions,
     health: &Arc<InstanceHealth>,
 ) -> Result<(InstanceConnection, Arc<Pushes>), ConnectFailure> {
-    let pushes = Arc::<Pushes>::default();
+    let instance = InstanceId::new(options.index);
+    let pushes = Arc::new(Pushes::new(options.listener.as_ref().map(|listener| (instance, listener.messages.clone()))));
     let open = async {
         ServerStream::open(options.address.endpoint()).await.map_err(|error| failed(&RedisError::from(error)))
     };
@@ -92,22 +94,9 @@ pub(super) async fn connect(
     let broken = Arc::<Notify>::default();
     let driver = Driver::start(driver, Arc::clone(&broken));
 
-    // What follows is asked together, as far as one answer does not decide the next question.
-    let ask = async {
-        let version = poll_once(major_version(connection.clone()));
-        let tracking = poll_once(track(connection.clone()));
-        let report = match options.admission {
-            true => Some(server_info::read(&mut connection).await),
-            false => None,
-        };
-        let version = version.await?; // first: it says best what cannot be used
-        Ok((version, tracking.await, report.transpose()?))
-    };
-    let (version, tracking, report) = within_trips(options, "asking what it is", 2, ask).await?;
-    // Once, not at each reconnect.
-    if health.lock().tracking.replace(tracking) != Some(tracking) && !tracking {
-        tracing::warn!(instance = options.address.shown(), "CLIENT TRACKING is denied: replaced data may go unnoticed");
-    }
+    let ask = ask_what_it_is(options, &mut connection);
+    let WhatItIs { version, tracking, hears, report } = within_trips(options, "asking what it is", 2, ask).await?;
+    note_rights(options, health, tracking, hears);
     let scripts = Scripts::for_version(version);
     let loaded = load(scripts, connection.clone());
     let admission = match report {
@@ -136,9 +125,50 @@ pub(super) async fn connect(
         shown,
         health,
         tracking,
+        hears: hears == Some(true),
         admission,
     };
     Ok((InstanceConnection::new(parts), pushes))
+}
+
+/// What an instance says and allows first.
+struct WhatItIs {
+    version: u32,
+    /// Whether changes of keys are pushed.
+    tracking: bool,
+    /// Whether messages of other clients are; `None` if nobody listens.
+    hears: Option<bool>,
+    /// For admission.
+    report: Option<ServerReport>,
+}
+
+/// All asked together, as far as one answer does not decide the next question.
+async fn ask_what_it_is(options: &ConnectOptions, connection: &mut MultiplexedConnection) -> Result<WhatItIs, Cause> {
+    let version = poll_once(major_version(connection.clone()));
+    let tracking = poll_once(track(connection.clone()));
+    let channel = options.listener.as_ref().map(|listener| listener.client.channel());
+    let hears = channel.map(|channel| poll_once(listen(connection.clone(), channel)));
+    let report = match options.admission {
+        true => Some(server_info::read(connection).await),
+        false => None,
+    };
+    let version = version.await?; // first: it says best what cannot be used
+    let hears = match hears {
+        Some(hears) => Some(hears.await),
+        None => None,
+    };
+    Ok(WhatItIs { version, tracking: tracking.await, hears, report: report.transpose()? })
+}
+
+/// Warns of rights that are missing: once, not at each reconnect.
+fn note_rights(options: &ConnectOptions, health: &InstanceHealth, tracking: bool, hears: Option<bool>) {
+    let (instance, mut last) = (options.address.shown(), health.lock());
+    if last.tracking.replace(tracking) != Some(tracking) && !tracking {
+        tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed");
+    }
+    if std::mem::replace(&mut last.hears, hears) != hears && hears == Some(false) {
+        tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead");
+    }
 }
 
 async fn load(scripts: &'static Scripts, mut connection: MultiplexedConnection) -> Result<(), Cause> {

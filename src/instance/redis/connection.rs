@@ -57,6 +57,8 @@ pub(super) struct ConnectionParts {
     pub(super) health: Arc<InstanceHealth>,
     /// Whether changes of keys are pushed to the connection.
     pub(super) tracking: bool,
+    /// Whether messages of other clients come over it.
+    pub(super) hears: bool,
     /// `None` if admission is turned off.
     pub(super) admission: Option<SharedAdmission>,
 }
@@ -113,6 +115,11 @@ impl InstanceConnection {
         self.parts.tracking
     }
 
+    /// Whether messages of other clients come over it.
+    pub(super) const fn hears(&self) -> bool {
+        self.parts.hears
+    }
+
     pub(super) const fn scripts(&self) -> &'static Scripts {
         self.parts.scripts
     }
@@ -123,6 +130,10 @@ impl InstanceConnection {
 
     pub(super) fn multiplexed(&self) -> MultiplexedConnection {
         self.parts.multiplexed.clone()
+    }
+
+    pub(super) const fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     pub(super) fn note_request(&self) {

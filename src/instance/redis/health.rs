@@ -21,6 +21,8 @@ pub(super) struct LastKnown {
     pub(super) last_error: Option<String>,
     /// Whether changes of keys were pushed over the previous connection.
     pub(super) tracking: Option<bool>,
+    /// Whether messages of other clients came over it.
+    pub(super) hears: Option<bool>,
     /// The records of the process that was connected last.
     pub(super) seen: SeenRecords,
     pub(super) previous_admission: Option<PreviousAdmission>,

@@ -16,6 +16,7 @@ mod hello;
 mod log_limit;
 mod options;
 mod pushes;
+mod relay;
 mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
@@ -40,7 +41,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
-use crate::instance::{Claim, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReplyFuture, Request};
+use crate::instance::{
+    Claim, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, Relay, RelayFuture, ReplyFuture, Request,
+};
 use crate::protocol::{Cause, Instant, Reply};
 use admission::first_use::watch_first_use;
 use health::InstanceHealth;
@@ -99,6 +102,17 @@ impl Instance for RedisInstance {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => extend_many::check_keys(connection, claims),
             ConnectionState::Down(_) => Box::pin(ready(vec![KeyState::Unknown; claims.len()])),
+        }
+    }
+
+    fn hears(&self) -> bool {
+        matches!(&*self.state.borrow(), ConnectionState::Up(connection) if connection.hears())
+    }
+
+    fn relay(&self, relay: Relay) -> RelayFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => relay::relay(connection, relay),
+            ConnectionState::Down(_) => Box::pin(ready(false)),
         }
     }
 

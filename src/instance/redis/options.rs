@@ -10,7 +10,7 @@ use super::admission::peers::PeerConnections;
 use super::admission::processes::ProcessRegistry;
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::{Clock, CorrectedClock};
-use crate::instance::Invalidation;
+use crate::instance::{Invalidation, Listener};
 
 /// What holds for all instances of a client.
 pub(crate) struct ClientOptions {
@@ -27,6 +27,8 @@ pub(crate) struct ClientOptions {
     pub(crate) own_clock: Arc<CorrectedClock>,
     /// Who wants to know of keys that changed.
     pub(crate) invalidations: mpsc::Sender<Invalidation>,
+    /// Who wants to hear from other clients, if anybody.
+    pub(crate) listener: Option<Listener>,
 }
 
 impl ClientOptions {
@@ -47,6 +49,7 @@ impl ClientOptions {
             wakeups: Arc::clone(&wakeups),
             admission: self.admission,
             invalidations: self.invalidations.clone(),
+            listener: self.listener.clone(),
         })
     }
 }
@@ -68,4 +71,6 @@ pub(super) struct ConnectOptions {
     pub(super) admission: bool,
     /// Who wants to know of keys that changed.
     pub(super) invalidations: mpsc::Sender<Invalidation>,
+    /// Who wants to hear from other clients, if anybody.
+    pub(super) listener: Option<Listener>,
 }

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 
 use super::connection::InstanceConnection;
 use super::flushes::FlushCount;
-use crate::instance::{ChangedKeys, Invalidation};
-use crate::protocol::{AdmissionFollowUp, InstanceId};
+use crate::instance::{ChangedKeys, Invalidation, ReceivedMessage};
+use crate::protocol::{AdmissionFollowUp, InstanceId, MAX_MESSAGE};
 use crate::resource::ADMISSION_KEY;
 
 /// The most keys, and bytes of keys, that are kept apart. What is beyond may have been any key.
@@ -27,6 +27,8 @@ pub(super) struct Pushes {
     pending: Mutex<PendingInvalidations>,
     came: Notify,
     flushes: FlushCount,
+    /// Who takes in messages of other clients, and from which instance.
+    messages: Option<(InstanceId, mpsc::Sender<ReceivedMessage>)>,
 }
 
 /// What was pushed so far.
@@ -42,6 +44,10 @@ struct PendingInvalidations {
 }
 
 impl Pushes {
+    pub(super) fn new(messages: Option<(InstanceId, mpsc::Sender<ReceivedMessage>)>) -> Self {
+        Self { messages, ..Self::default() }
+    }
+
     /// How often data was thrown away or replaced.
     pub(super) const fn flushes(&self) -> &FlushCount {
         &self.flushes
@@ -49,9 +55,25 @@ impl Pushes {
 
     /// Takes one in. Called between two replies, so it does not wait.
     pub(super) fn receive(&self, push: PushInfo) {
-        if push.kind != PushKind::Invalidate {
-            return;
+        match push.kind {
+            PushKind::Invalidate => self.receive_invalidation(push),
+            PushKind::Message => self.receive_message(push),
+            _ => {}
         }
+    }
+
+    /// Takes in a message of another client. What is longer than any, or more than is taken in in time, is
+    /// dropped: whoever waits asks again anyway (P27).
+    fn receive_message(&self, push: PushInfo) {
+        let Some((instance, messages)) = &self.messages else { return };
+        if let Some(Value::BulkString(message)) = push.data.into_iter().nth(1)
+            && message.len() <= MAX_MESSAGE
+        {
+            let _ = messages.try_send(ReceivedMessage { instance: *instance, message });
+        }
+    }
+
+    fn receive_invalidation(&self, push: PushInfo) {
         let mut pending = self.pending();
         match push.data.into_iter().next() {
             Some(Value::Array(keys)) => pending.add(keys),
@@ -155,6 +177,23 @@ mod tests {
         pushes.receive(push(&[&vec![0; MAX_BYTES + 1]]));
         assert!(pushes.pending().any);
         assert_eq!(pushes.flushes.count(), 0);
+    }
+
+    #[test]
+    fn as_many_keys_are_kept_apart_as_was_decided_and_not_one_more() {
+        let pushes = Pushes::default();
+        let kept = || {
+            let pending = pushes.pending();
+            (pending.keys.len(), pending.any)
+        };
+        pushes.receive(push(&[b"k".as_slice(); MAX_KEYS]));
+        assert_eq!(kept(), (MAX_KEYS, false));
+        pushes.receive(push(&[b"k"]));
+        assert_eq!(kept(), (0, true));
+
+        let pushes = Pushes::default();
+        pushes.receive(push(&[&[0; MAX_BYTES]]));
+        assert!(!pushes.pending().any);
     }
 
     #[test]

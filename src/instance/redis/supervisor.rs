@@ -273,6 +273,7 @@ mod tests {
             wakeups: Arc::new(TimerWakeups::start(instance_timeout)),
             admission: false,
             invalidations: mpsc::channel(1).0,
+            listener: None,
         }
     }
 

@@ -13,8 +13,8 @@ use crate::runtime::shared::Shared;
 
 /// A try whose round is in flight. Dropped at any time it leaves nothing behind (P5).
 pub(super) struct Attempt {
-    shared: Arc<Shared>,
-    params: AcquireParams,
+    pub(super) shared: Arc<Shared>,
+    params: Arc<AcquireParams>,
     value: Value,
     /// The clock by which tokens are proposed, and the largest that was seen (P12).
     wall_us: u64,
@@ -25,12 +25,17 @@ pub(super) struct Attempt {
 
 impl Attempt {
     /// Sends the first round. Boxed: it is moved from the caller to its task.
-    pub(super) fn begin(shared: &Arc<Shared>, params: &AcquireParams) -> Result<Box<Self>, AcquireFailure> {
-        let value = shared.tokens.draw_value(&params.holder).map_err(AcquireFailure::NoRandomness)?; // P1
+    pub(super) fn begin(
+        shared: &Arc<Shared>,
+        params: &Arc<AcquireParams>,
+        seen: Option<FencingToken>,
+    ) -> Result<Box<Self>, AcquireFailure> {
+        let no_randomness = |error| AcquireFailure::NoRandomness(Arc::new(error));
+        let value = shared.tokens.draw_value(&params.holder).map_err(no_randomness)?; // P1
         let wall_us = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
-        let in_flight = send(shared, params, &value, (wall_us, params.seen), false);
-        let (shared, params) = (Arc::clone(shared), params.clone());
-        Ok(Box::new(Self { seen: params.seen, shared, params, value, wall_us, repeats: 0, in_flight }))
+        let in_flight = send(shared, params, &value, (wall_us, seen), false);
+        let (shared, params) = (Arc::clone(shared), Arc::clone(params));
+        Ok(Box::new(Self { seen, shared, params, value, wall_us, repeats: 0, in_flight }))
     }
 
     /// The lease, not renewed yet, or why there is none; then the releases of the try are queued.

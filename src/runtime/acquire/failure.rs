@@ -1,12 +1,14 @@
 //! Why a try did not win a lease.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::instance::Claim;
 use crate::protocol::{ClocksApart, Round};
 
 /// Why there is no lease.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum AcquireFailure {
     /// The client was shut down.
     ShutDown,
@@ -15,11 +17,18 @@ pub(crate) enum AcquireFailure {
     /// This is not the process in which the client was built.
     Forked,
     /// No value could be drawn.
-    NoRandomness(io::Error),
+    NoRandomness(Arc<io::Error>),
     /// The own wall clock and the instances' are too far apart to propose a token (P12).
     ClocksApart(ClocksApart),
     /// The round was lost.
     RoundLost(Box<Round>),
+    /// Somebody of this client has it, or waits for it (P24).
+    HeldHere {
+        /// What is held; `None` if it is only waited for.
+        by: Option<Arc<Claim>>,
+        /// When that ends, unless it is renewed or released.
+        expires_in: Option<Duration>,
+    },
     /// It waited for other tries of this client for the same lock for as long as it could.
     QueueTimeout,
     /// It was won, but its caller did not poll until too little validity was left.
@@ -36,6 +45,6 @@ pub(crate) enum AcquireFailure {
 impl AcquireFailure {
     /// Whether a waiting acquire tries again.
     pub(super) const fn may_pass(&self) -> bool {
-        matches!(self, Self::RoundLost(_) | Self::QueueTimeout | Self::NotPolled)
+        matches!(self, Self::RoundLost(_) | Self::HeldHere { .. } | Self::QueueTimeout | Self::NotPolled)
     }
 }

@@ -44,6 +44,12 @@ pub(super) enum PermitRequest {
 }
 
 impl AttemptLimiter {
+    /// How many locks have a try under way.
+    #[cfg(feature = "testing")]
+    pub(crate) fn locks(&self) -> usize {
+        self.queues().len()
+    }
+
     /// Asks for a permit to try for these resources.
     pub(super) fn request(self: &Arc<Self>, resources: &Resources) -> PermitRequest {
         let lock = self.hasher.hash_one(resources);

@@ -1,9 +1,14 @@
-//! Acquires a lease: tries until one is won, each in a task of its own.
+//! Acquires a lease. Whoever waits stands in a line, and one task asks on the wire for all of it; a single try has a
+//! task of its own.
 
+mod asker;
 mod attempt;
 mod failure;
 pub(crate) mod limiter;
+pub(crate) mod line;
 mod params;
+mod pauses;
+mod place;
 mod reentry;
 pub(crate) mod reentry_table;
 pub(crate) mod tracker;

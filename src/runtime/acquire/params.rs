@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{FencingToken, Instant, LeaseTerms};
+use crate::protocol::{Instant, LeaseTerms};
 use crate::resource::Resources;
 use crate::runtime::held_lease::RenewalPolicy;
 
@@ -16,8 +16,6 @@ pub(crate) struct AcquireParams {
     pub(crate) holder: Arc<str>,
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
-    /// The largest token that the last try has seen or proposed (P12).
-    pub(crate) seen: Option<FencingToken>,
 }
 
 impl AcquireParams {

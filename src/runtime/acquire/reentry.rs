@@ -25,12 +25,13 @@ pub(super) async fn reenter(
     shared: &Arc<Shared>,
     params: &AcquireParams,
     held: &Arc<HeldLease>,
+    seen: Option<FencingToken>,
 ) -> Result<Reentry, AcquireFailure> {
     // Counted before anything is sent: the last of the other guards may be dropped meanwhile, and what is set
     // after its release would belong to nobody.
     let Some(lease) = UncollectedLease::add_guard(shared, held) else { return Ok(Reentry::LeaseEnded) };
     let wall_us = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
-    let mut seen = params.seen.max(Some(held.token()));
+    let mut seen = seen.max(Some(held.token()));
     let mut repeats = 0;
     loop {
         let Some(mut in_flight) = send(shared, params, held, (wall_us, seen)) else { return Ok(Reentry::LeaseEnded) };

@@ -45,6 +45,14 @@ struct HolderSlots {
 }
 
 impl ReentryTable {
+    /// How many slots have a lease or a try. Others are dropped when there is a reason to look.
+    #[cfg(feature = "testing")]
+    pub(crate) fn in_use(&self) -> usize {
+        let mut all = self.lock();
+        all.by_holder.values_mut().for_each(tidy);
+        all.by_holder.values().map(BTreeMap::len).sum()
+    }
+
     /// The slot of a holder for exactly these resources.
     pub(super) fn slot(&self, holder: &Arc<str>, resources: &Resources) -> Arc<HolderSlot> {
         let mut all = self.lock();

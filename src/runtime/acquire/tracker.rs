@@ -11,15 +11,31 @@ pub(crate) struct AttemptTracker {
     under_way: AtomicUsize,
     closed: AtomicBool,
     all_ended: Notify,
+    closing: Notify,
 }
 
 impl AttemptTracker {
+    #[cfg(feature = "testing")]
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::SeqCst)
+    }
+
     /// From now on no try begins, and none that is under way returns a lock.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        self.closing.notify_waiters();
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    /// Waits until it is closed.
+    pub(super) async fn closed(&self) {
+        let mut closing = std::pin::pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
@@ -13,9 +14,10 @@ use super::params::AcquireParams;
 use super::reentry::{Reentry, reenter};
 use super::tracker::TrackedAttempt;
 use super::uncollected::UncollectedLease;
+use crate::protocol::FencingToken;
 use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
 use crate::runtime::extend;
-use crate::runtime::held_lease::HeldLease;
+use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
 type Outcome = Result<UncollectedLease, AcquireFailure>;
@@ -23,19 +25,24 @@ type Outcome = Result<UncollectedLease, AcquireFailure>;
 /// One try. It waits for its permit for `queue_limit` at most.
 pub(crate) async fn try_acquire(
     shared: &Arc<Shared>,
-    params: &AcquireParams,
+    params: &Arc<AcquireParams>,
+    seen: Option<FencingToken>,
     queue_limit: Option<Duration>,
-) -> Result<Arc<HeldLease>, AcquireFailure> {
+) -> Result<Tenure, AcquireFailure> {
     if shared.is_forked() {
         return Err(AcquireFailure::Forked);
     }
     let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
     let runtime = &shared.runtime;
-    let task = |tracked| TryTask { tracked, shared: Arc::clone(shared), params: params.clone(), queue_limit };
+    let task = |tracked| TryTask { tracked, shared: Arc::clone(shared), params: Arc::clone(params), seen, queue_limit };
     let outcome = if params.holder.is_empty() {
+        if let Err(refusal) = stand_back(shared, params) {
+            yield_now().await; // whoever tries again and again must let others run
+            return Err(refusal);
+        }
         match shared.limiter.request(&params.resources) {
             PermitRequest::Granted(permit) => {
-                let attempt = Attempt::begin(shared, params)?; // sent at once, a task goes on from there
+                let attempt = Attempt::begin(shared, params, seen)?; // sent at once, a task goes on from there
                 run_abort_on_drop(runtime, |result| run(tracked, permit, attempt, result)).await
             }
             queued @ PermitRequest::Queued(_) => {
@@ -52,7 +59,8 @@ pub(crate) async fn try_acquire(
 struct TryTask {
     tracked: TrackedAttempt,
     shared: Arc<Shared>,
-    params: AcquireParams,
+    params: Arc<AcquireParams>,
+    seen: Option<FencingToken>,
     queue_limit: Option<Duration>,
 }
 
@@ -73,7 +81,7 @@ impl TryTask {
             Err(failure) => return drop(result.send(Err(failure))),
         };
         if let Some(held) = slot.lease() {
-            match reenter(&self.shared, &self.params, &held).await {
+            match reenter(&self.shared, &self.params, &held, self.seen).await {
                 Ok(Reentry::Entered(lease, in_flight)) => {
                     drop(only_try); // the next does not wait for this one's caller
                     let _ = result.send(unless_shut_down(&self.tracked, Ok(lease)));
@@ -105,9 +113,13 @@ impl TryTask {
         let permit = match request {
             PermitRequest::Granted(permit) => permit,
             // The queue ends with the client only.
-            PermitRequest::Queued(permit) => self.within_limit(permit).await?.map_err(|_| AcquireFailure::ShutDown)?,
+            PermitRequest::Queued(permit) => {
+                let permit = self.within_limit(permit).await?.map_err(|_| AcquireFailure::ShutDown)?;
+                stand_back(&self.shared, &self.params)?;
+                permit
+            }
         };
-        Ok((permit, Attempt::begin(&self.shared, &self.params)?))
+        Ok((permit, Attempt::begin(&self.shared, &self.params, self.seen)?))
     }
 
     /// Waits for `queue_limit` at most; also in vain if the client is shut down meanwhile.
@@ -118,6 +130,13 @@ impl TryTask {
         };
         if self.shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
     }
+}
+
+/// P24: a try does not overtake those of this client who wait, and does not ask for what one of them has. A holder's may
+/// be for a lease that the same holder has (P23).
+fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
+    let refusal = || shared.lines.refusal(&params.resources, &*shared.clock);
+    if params.holder.is_empty() { refusal().map_or(Ok(()), Err) } else { Ok(()) }
 }
 
 async fn run(
@@ -139,6 +158,9 @@ async fn deliver(
     result: oneshot::Sender<Outcome>,
 ) {
     let held = outcome.as_ref().ok().map(|lease| Arc::clone(lease.held()));
+    if let Some(held) = &held {
+        attempt.shared.lines.put_held(held); // who waits in this client need not ask
+    }
     // If the caller is gone, the lease comes back and is dropped here.
     let _ = result.send(unless_shut_down(&tracked, outcome));
     drop(tracked);
@@ -152,7 +174,7 @@ fn unless_shut_down(tracked: &TrackedAttempt, outcome: Outcome) -> Outcome {
 }
 
 /// Collects a lease for its caller, if that has polled in time.
-fn collect(shared: &Shared, params: &AcquireParams, lease: UncollectedLease) -> Result<Arc<HeldLease>, AcquireFailure> {
+fn collect(shared: &Shared, params: &AcquireParams, lease: UncollectedLease) -> Result<Tenure, AcquireFailure> {
     if shared.attempts.is_closed() {
         return Err(AcquireFailure::ShutDown);
     }

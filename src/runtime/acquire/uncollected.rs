@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::runtime::held_lease::HeldLease;
+use crate::runtime::held_lease::{HeldLease, Tenure};
 use crate::runtime::shared::Shared;
 
 /// A lease that its caller has not collected yet; it counts as one guard. Dropped, that guard is (P22).
@@ -29,9 +29,13 @@ impl UncollectedLease {
     }
 
     /// The lease, for a caller that drops the guard itself from now on.
-    pub(super) fn collect(mut self) -> Arc<HeldLease> {
+    pub(super) fn collect(self) -> Tenure {
+        self.into_held().join_tenure()
+    }
+
+    /// The lease, for whoever sees to it that its guard is dropped or collected.
+    pub(super) fn into_held(mut self) -> Arc<HeldLease> {
         self.is_collected = true;
-        self.held.mark_collected();
         Arc::clone(&self.held)
     }
 }
@@ -39,7 +43,7 @@ impl UncollectedLease {
 impl Drop for UncollectedLease {
     fn drop(&mut self) {
         if !self.is_collected {
-            self.shared.drop_guard(&self.held);
+            self.shared.let_go(&self.held);
         }
     }
 }

@@ -1,50 +1,71 @@
-//! Tries until a lease is won.
+//! Waits until a lease is won.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
+use super::pauses::Pauses;
+use super::place::wait_in_line;
 use super::try_acquire::try_acquire;
-use crate::random;
-use crate::runtime::held_lease::HeldLease;
+use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
-/// Tries until a round is won, the wait is over, or trying again cannot help.
+/// Waits until there is a lease, the wait is over, or waiting longer cannot help.
 pub(crate) async fn acquire_until(
     shared: &Arc<Shared>,
-    params: &AcquireParams,
+    params: &Arc<AcquireParams>,
     limit: Option<Duration>,
-) -> Result<Arc<HeldLease>, AcquireFailure> {
+) -> Result<Tenure, AcquireFailure> {
+    if params.holder.is_empty() {
+        wait_in_line(shared, params, limit).await
+    } else {
+        try_until(shared, params, limit).await
+    }
+}
+
+/// Tries until a round is won: a holder may have the lock already, so it does not stand in line (P23).
+async fn try_until(
+    shared: &Arc<Shared>,
+    params: &Arc<AcquireParams>,
+    limit: Option<Duration>,
+) -> Result<Tenure, AcquireFailure> {
     let begun = shared.clock.now();
-    let mut params = params.clone();
+    let mut seen = None;
     let left = || limit.map(|limit| begun.saturating_add(limit).saturating_since(shared.clock.now()));
     // The first round is never cut off, so that a short wait still learns who is in the way.
-    let mut result = try_acquire(shared, &params, limit).await;
-    let mut failures = 0;
+    let mut result = try_acquire(shared, params, None, limit).await;
+    let mut pauses = Pauses::default();
     loop {
         let last = match result {
             Err(failure) if failure.may_pass() => failure,
-            result => return result,
+            result => {
+                if result.is_ok() {
+                    pauses.won();
+                }
+                return result;
+            }
         };
         if let AcquireFailure::RoundLost(round) = &last {
-            params.seen = round.highest_seen();
+            seen = round.highest_seen();
         }
         result = loop {
-            let pause = shared.retry.after(failures, random::spread());
-            failures = failures.saturating_add(1);
-            sleep(left().map_or(pause, |left| left.min(pause))).await;
+            let pause = pauses.pause(shared, &params.resources, &last);
             match left() {
-                None => break try_acquire(shared, &params, None).await,
+                Some(left) => drop(timeout(left, pause).await),
+                None => pause.await,
+            }
+            match left() {
+                None => break try_acquire(shared, params, seen, None).await,
                 Some(Duration::ZERO) => {
                     let waited = shared.clock.now().saturating_since(begun);
                     return Err(AcquireFailure::DeadlinePassed { waited, last: Box::new(last) });
                 }
                 // A round that is cut off here is released like any that is cancelled.
                 Some(left) => {
-                    if let Ok(result) = timeout(left, try_acquire(shared, &params, None)).await {
+                    if let Ok(result) = timeout(left, try_acquire(shared, params, seen, None)).await {
                         break result;
                     }
                 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::end::{LeaseEnd, ObservedKeys};
 use super::renewal_policy::RenewalPolicy;
+use crate::clock::Clock;
 use crate::instance::Claim;
 use crate::protocol::{FencingToken, InstanceId, Instant, Lease, Reply, Round};
 
@@ -31,6 +32,8 @@ pub(crate) struct HeldLeaseState {
     /// The latest token: it rises with every re-entry (P23).
     pub(super) token: FencingToken,
     pub(super) guards: usize,
+    /// Counts the hand-overs (P24).
+    pub(super) tenure: u32,
     /// Whether a caller ever had a guard of it.
     pub(super) is_collected: bool,
     /// For the guard that needs the lease for longest.
@@ -59,6 +62,7 @@ impl HeldLeaseState {
             lease: acquired.lease,
             claim: acquired.claim,
             guards: 1,
+            tenure: 0,
             is_collected: false,
             policy,
             keeps_keys: false,
@@ -75,6 +79,11 @@ impl HeldLeaseState {
 
     pub(crate) const fn has_ended(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// How long it may still be relied on; zero once it has ended.
+    pub(super) fn remaining(&self, clock: &dyn Clock) -> Duration {
+        if self.has_ended() { Duration::ZERO } else { self.lease.remaining(clock.now()) }
     }
 
     /// Records what one instance answered to a request for the lease that was sent at `sent` (P20).

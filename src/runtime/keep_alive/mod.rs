@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use super::held_lease::{HeldLease, HeldLeaseState, LeaseRelease};
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
-use crate::protocol::{InstanceSet, Quorum, RenewalSchedule};
+use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
 use table::SharedLeaseTable;
 use task::{KeepAliveTask, TaskMessage};
 
@@ -47,9 +47,15 @@ impl KeepAlive {
         Self { table, messages }
     }
 
-    /// Takes care of a lease from now on, unless it does so already.
+    /// How many leases are scheduled, and how many keys are watched.
+    #[cfg(feature = "testing")]
+    pub(crate) fn table_sizes(&self) -> (usize, usize) {
+        self.table.lock_send_order().sizes()
+    }
+
+    /// Takes care of a lease for a guard that has it from now on.
     pub(super) fn adopt(&self, held: &Arc<HeldLease>) {
-        self.schedule_if(held, |state| state.schedule_key.is_none());
+        self.schedule_if(held, |state, due| state.schedule_key.is_none_or(|planned| due < planned.due));
     }
 
     /// Drops one guard. After this no extend of the lease is sent if it was the last.
@@ -65,10 +71,10 @@ impl KeepAlive {
     /// Schedules the next renewal anew: after an extend by hand, or when a guard needs the
     /// lease for longer. Not of a lease that no caller has collected yet.
     pub(super) fn reschedule(&self, held: &Arc<HeldLease>) {
-        self.schedule_if(held, |state| state.schedule_key.is_some());
+        self.schedule_if(held, |state, _| state.schedule_key.is_some());
     }
 
-    fn schedule_if(&self, held: &Arc<HeldLease>, wanted: impl FnOnce(&HeldLeaseState) -> bool) {
+    fn schedule_if(&self, held: &Arc<HeldLease>, wanted: impl FnOnce(&HeldLeaseState, Instant) -> bool) {
         let mut table = self.table.lock_send_order();
         let mut state = held.state();
         if state.has_ended() {
@@ -76,13 +82,13 @@ impl KeepAlive {
             table.remove(held);
             return;
         }
-        if !wanted(&state) {
-            return;
-        }
         let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
         let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         let renewal = RenewalSchedule::new(terms.ttl()).after_success(started_at);
         let due = if state.policy.renews { renewal } else { valid_until };
+        if !wanted(&state, due) {
+            return;
+        }
         table.schedule(held, &mut state, due);
         let wake = table.needs_wake(due);
         drop((state, table));

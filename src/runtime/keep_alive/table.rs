@@ -40,6 +40,11 @@ pub(super) struct LeaseTable {
 }
 
 impl LeaseTable {
+    #[cfg(feature = "testing")]
+    pub(super) fn sizes(&self) -> (usize, usize) {
+        (self.by_due.len(), self.watched.len())
+    }
+
     /// Schedules a lease for `due`, instead of where it stood.
     pub(super) fn schedule(&mut self, held: &Arc<HeldLease>, state: &mut HeldLeaseState, due: Instant) {
         self.unschedule(state);

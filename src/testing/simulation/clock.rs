@@ -1,6 +1,8 @@
 //! Clocks of machines of their own, in the time of a runtime that a test has paused.
 
+use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::protocol::Instant;
@@ -12,9 +14,9 @@ const UP_SINCE_NS: i128 = 3_600_000_000_000;
 const GOES: u64 = u64::MAX;
 
 /// The clocks of one machine. They run at a rate of their own; the wall clock can be stepped too.
-#[derive(Debug)]
 pub struct MachineClock {
-    start: tokio::time::Instant,
+    /// True time, as the world counts it in which the machine is.
+    true_time: Box<dyn Fn() -> Duration + Send + Sync>,
     rate_ppm: i64,
     wall_us_at_start: u64,
     /// How far the wall clock was stepped, in all.
@@ -29,9 +31,22 @@ impl MachineClock {
     /// Clocks that run faster than the runtime's by `rate_ppm`, with a wall clock that shows
     /// `wall_us` when `start` is now.
     #[must_use]
-    pub const fn new(start: tokio::time::Instant, wall_us: u64, rate_ppm: i64) -> Self {
+    pub fn new(start: tokio::time::Instant, wall_us: u64, rate_ppm: i64) -> Self {
+        Self::driven_by(move || start.elapsed(), wall_us, rate_ppm)
+    }
+
+    /// The same, by a clock that several runtimes share: how long the world has been there.
+    #[must_use]
+    pub fn driven_by(true_time: impl Fn() -> Duration + Send + Sync + 'static, wall_us: u64, rate_ppm: i64) -> Self {
         let (stepped_us, missed_ns) = (AtomicI64::new(0), AtomicU64::new(0));
-        Self { start, rate_ppm, wall_us_at_start: wall_us, stepped_us, missed_ns, stopped_at_ns: AtomicU64::new(GOES) }
+        Self {
+            true_time: Box::new(true_time),
+            rate_ppm,
+            wall_us_at_start: wall_us,
+            stepped_us,
+            missed_ns,
+            stopped_at_ns: AtomicU64::new(GOES),
+        }
     }
 
     /// Sets the wall clock forward, or back.
@@ -53,7 +68,7 @@ impl MachineClock {
     }
 
     fn true_ns(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(GOES - 1)
+        u64::try_from((self.true_time)().as_nanos()).unwrap_or(GOES - 1)
     }
 
     /// How much time its clocks have counted, in nanoseconds.
@@ -61,6 +76,12 @@ impl MachineClock {
         let until = self.true_ns().min(self.stopped_at_ns.load(Ordering::Acquire));
         let passed = i128::from(until.saturating_sub(self.missed_ns.load(Ordering::Acquire)));
         passed + passed * i128::from(self.rate_ppm) / 1_000_000
+    }
+}
+
+impl fmt::Debug for MachineClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MachineClock").field("rate_ppm", &self.rate_ppm).finish_non_exhaustive()
     }
 }
 

@@ -3,9 +3,11 @@
 //! interface.
 
 mod clock;
+mod sent;
 mod server;
 
 pub use clock::MachineClock;
+pub use sent::{Asked, sent_requests};
 pub use server::{Data, Server};
 
 use std::future::Future;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::client::Redlock;
 use crate::config::Builder;
 use crate::instance::redis::{Address, Dialer};
 use crate::random::seeded;
@@ -21,6 +24,12 @@ use crate::random::seeded;
 /// What is left to chance on this thread depends on the seed alone from now on.
 pub fn seed_this_thread(seed: u64) {
     seeded::begin(seed);
+}
+
+/// How many entries each table of a client has: all of them go as soon as nothing is under way or held.
+#[must_use]
+pub fn table_sizes(client: &Redlock) -> Vec<(&'static str, usize)> {
+    client.shared().table_sizes()
 }
 
 /// A builder for a client on a machine with this clock. It connects to instance after instance over the
@@ -35,7 +44,7 @@ where
         let dial = dial.clone();
         Address::dialed(&format!("instance-{index}"), Dialer::new(move || dial(index)))
     };
-    Builder::default().dialed((0..instances).map(address).collect(), clock)
+    Builder::default().dialed((0..instances).map(address).collect()).clock(clock)
 }
 
 #[cfg(test)]
@@ -133,5 +142,18 @@ mod tests {
         assert_eq!(client.instances()[1].admission, AdmissionStatus::Admitted);
         assert!(guard.is_valid() && fleet.0.iter().all(|server| server.locks().len() == 1));
         assert_eq!(fleet.odd_commands(), [""; 0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_of_a_clock_is_noticed_without_any_request() {
+        let fleet = Fleet::new();
+        let client = fleet.client();
+        client.wait_connected(Duration::from_secs(1)).await.unwrap();
+        sleep(Duration::from_secs(3)).await;
+        let steps = || client.instances().iter().map(|instance| instance.clock_steps).collect::<Vec<_>>();
+        assert_eq!(steps(), [0; 3]);
+        fleet.0[1].clock().step_us(3_600_000_000);
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(steps(), [0, 1, 0]);
     }
 }

@@ -19,7 +19,7 @@ impl World {
         let Ok(wall_us) = self.proposing_clock(c) else {
             return self.wake(c, self.scenario.ttl_ms * MS / 3); // P12: nobody knows which clock is wrong
         };
-        let keys = self.draw_keys();
+        let keys = self.keys_to_ask_for(c);
         let ttl_ms = if self.rng.percent(80) { self.scenario.ttl_ms } else { self.scenario.ttl_ms / 2 };
         // Dangerous: a try of the same holder that ends before what it took over. Such a try may end before
         // a hung instance is given up, so it says nothing of progress.
@@ -44,7 +44,7 @@ impl World {
         self.start_acquire(c, Rc::new(ticket), token, terms, purpose);
     }
 
-    fn draw_keys(&mut self) -> u8 {
+    pub(super) fn draw_keys(&mut self) -> u8 {
         let all = (1u64 << self.scenario.resources) - 1;
         let mask = 1 + self.rng.below(all);
         u8::try_from(mask).unwrap_or(1)
@@ -53,7 +53,7 @@ impl World {
     /// P1: a value of its own for every round.
     fn draw_value(&mut self, c: usize, id: u32) -> Rc<Value> {
         let holder = self.scenario.holder_of(c).unwrap_or_default();
-        let fresh = Rc::new(Value::new(holder, Uuid::from_u128(u128::from(id) << 8 | c as u128), ""));
+        let fresh = Rc::new(Value::new(holder, Uuid::from_u128((c as u128) << 80 | u128::from(id)), ""));
         if self.is(Mutant::SameValue) {
             return self.clients[c].same_value.get_or_insert(fresh).clone();
         }
@@ -95,6 +95,7 @@ impl World {
         let (until, renews) =
             if self.scenario.drill { (now.saturating_add(terms.ttl() * 3), true) } else { (until, renews) };
         let renew_at = now.saturating_add(terms.ttl() / 3);
+        self.end_wait(c, &ticket);
         tell!(self, "client {c} WON {:03b}, round {}, token {token}", ticket.keys, ticket.id);
         let (leaving, is_succeeded, is_covered) = (false, false, true);
         self.clients[c].held =
@@ -136,6 +137,7 @@ impl World {
             }
             return;
         }
+        self.announce(c, at);
         self.clients[c].over.push(ticket.clone());
         self.give_back_in_background(c, &ticket, old_token, targets, terms);
         let pause = self.pause_before_retry(expiry);

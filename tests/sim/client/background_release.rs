@@ -8,6 +8,7 @@ use redquorum::protocol::{FencingToken, InstanceId, InstanceSet, Instant, LeaseT
 use super::Ticket;
 use crate::instance::{Request, Script};
 use crate::mutants::Mutant;
+use crate::reservation::Successors;
 use crate::world::{Event, Sender, World};
 
 #[derive(Debug)]
@@ -30,7 +31,21 @@ impl World {
         targets: InstanceSet,
         terms: LeaseTerms,
     ) {
-        self.send_in_background(c, Script::Release, (ticket, token, terms), targets);
+        self.send_in_background(c, (Script::Release, None), (ticket, token, terms), targets);
+    }
+
+    /// The same for a lease that somebody may wait for: then it is named as the successor (P26).
+    pub(super) fn let_go_in_background(
+        &mut self,
+        c: usize,
+        ticket: &Rc<Ticket>,
+        token: FencingToken,
+        targets: InstanceSet,
+        terms: LeaseTerms,
+    ) {
+        let successors = self.successors_of(c, ticket);
+        let script = if successors.is_some() { Script::PassOn } else { Script::Release };
+        self.send_in_background(c, (script, successors), (ticket, token, terms), targets);
     }
 
     /// The same for a try that was not won (P23).
@@ -43,13 +58,13 @@ impl World {
         terms: LeaseTerms,
     ) {
         let script = if ticket.value.holder_prefix().is_empty() { Script::Release } else { Script::GiveBack };
-        self.send_in_background(c, script, (ticket, token, terms), targets);
+        self.send_in_background(c, (script, None), (ticket, token, terms), targets);
     }
 
     fn send_in_background(
         &mut self,
         c: usize,
-        script: Script,
+        (script, successors): (Script, Option<Rc<Successors>>),
         (ticket, token, terms): (&Rc<Ticket>, FencingToken, LeaseTerms),
         targets: InstanceSet,
     ) {
@@ -62,6 +77,7 @@ impl World {
             ttl_ms: u64::try_from(terms.ttl().as_millis()).unwrap_or(0),
             retention_ms: 86_400_000,
             resent: ticket.resent.get(),
+            successors,
         });
         let id = self.fresh_id();
         let until = self.client_now(c).saturating_add(terms.ttl() + terms.drift());
@@ -70,6 +86,17 @@ impl World {
             return self.on_released(c, id);
         }
         self.resend_release(c, id);
+        self.forget_successors(c, id);
+    }
+
+    /// Whoever was named may not wait any more when a release is sent again.
+    fn forget_successors(&mut self, c: usize, release: u32) {
+        if let Some(release) = self.clients[c].pending_releases.iter_mut().find(|known| known.id == release)
+            && release.request.script == Script::PassOn
+        {
+            let plain = Request { script: Script::Release, successors: None, ..Request::clone(&release.request) };
+            release.request = Rc::new(plain);
+        }
     }
 
     /// Sends a release to everybody who has not answered it.

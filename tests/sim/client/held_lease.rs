@@ -147,7 +147,7 @@ impl World {
         }
         self.stats.releases += 1;
         self.clients[c].over.push(ticket.clone());
-        self.release_in_background(c, &ticket, token, targets, terms);
+        self.let_go_in_background(c, &ticket, token, targets, terms);
         if !relies {
             let pause = self.rng.below(self.scenario.ttl_ms * MS / 3);
             self.wake(c, pause);

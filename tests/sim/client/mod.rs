@@ -4,6 +4,7 @@ mod acquire;
 mod admission;
 mod background_release;
 mod held_lease;
+mod succession;
 mod verdict;
 
 use std::cell::Cell;
@@ -12,11 +13,11 @@ use std::sync::Arc;
 
 use redquorum::protocol::{
     AdmissionRecord, Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Refusal,
-    Reply, Round, SeenRecords, Value, proposing_clock,
+    Reply, Round, SeenRecords, Value, Waiters, proposing_clock,
 };
 
 use crate::clock::Clock;
-use crate::instance::{Answer, Request, Script};
+use crate::instance::{Answer, RESOURCES, Request, Script};
 use crate::mutants::Mutant;
 use crate::rng::Rng;
 use crate::scenario::{MS, Scenario};
@@ -97,6 +98,12 @@ pub(crate) struct Client {
     /// Values of rounds that are over, of this life.
     pub(crate) over: Vec<Rc<Ticket>>,
     opening: admission::Opening,
+    /// Who waits for what this client has, as far as it has heard (P25).
+    waiters: Waiters,
+    /// Since when it waits for a resource, by the clock of its proposals.
+    waiting_since: [Option<u64>; RESOURCES],
+    /// What it asks for next, since it was woken for that.
+    woken_for: Option<u8>,
     /// For the planted bug.
     same_value: Option<Rc<Value>>,
 }
@@ -120,6 +127,9 @@ impl Client {
             last_token: None,
             over: Vec::new(),
             opening: admission::Opening::default(),
+            waiters: Waiters::default(),
+            waiting_since: [None; RESOURCES],
+            woken_for: None,
             same_value: None,
         }
     }
@@ -211,6 +221,7 @@ impl World {
             ttl_ms: u64::try_from(in_flight.terms.ttl().as_millis()).unwrap_or(0),
             retention_ms: 86_400_000,
             resent: false,
+            successors: None,
         });
         self.stats.rounds += 1;
         for id in InstanceId::all(self.servers.len()) {
@@ -232,6 +243,7 @@ impl World {
         let client = &mut self.clients[c];
         client.alive = false;
         (client.held, client.last_token) = (None, None);
+        (client.waiters, client.waiting_since, client.woken_for) = (Waiters::default(), [None; RESOURCES], None);
         client.rounds_in_flight.clear();
         client.pending_releases.clear();
         client.over.clear();

@@ -8,6 +8,7 @@ mod line;
 mod lost_lease;
 mod mutual_exclusion;
 mod progress;
+mod reservation;
 
 use redquorum::protocol::FencingToken;
 

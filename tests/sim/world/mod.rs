@@ -2,151 +2,29 @@
 
 mod calm;
 mod chaos;
+mod event;
 mod net;
 mod server;
 
-use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use redquorum::protocol::{AdmissionRecord, FencingToken, InstanceId, Instant, Value};
+use redquorum::protocol::{FencingToken, InstanceId, Instant, Value};
 use uuid::Uuid;
 
 use crate::batch::Violation;
-use crate::client::{Client, Ticket};
+use crate::client::Client;
 use crate::clock::{Clock, most_rate};
-use crate::instance::{Answer, Request, Script};
+use crate::instance::{Request, Script};
 use crate::invariants::History;
 use crate::mutants::Mutant;
 use crate::rng::Rng;
 use crate::scenario::{DRIFT_PPM, MS, Scenario};
 use crate::stats::Stats;
+use event::Scheduled;
+pub(crate) use event::{Call, Event, Sender};
 use net::Link;
 pub(crate) use server::Server;
-
-/// Which request of a client an answer belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sender {
-    RoundInFlight(u32),
-    Release(u32),
-    /// With the client's clock when it was asked.
-    Setup(Instant),
-    /// Nobody waits for the answer.
-    Write,
-    Opening(u32),
-}
-
-/// What is on its way to an instance.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) sender: Sender,
-    /// The record that the client knows; `None` without admission.
-    pub(crate) known: Option<Arc<AdmissionRecord>>,
-    /// Whether it leaves the record's instant out, as it knows that it has come.
-    pub(crate) quarantine_over: bool,
-    pub(crate) request: Rc<Request>,
-    pub(crate) ticket: Option<Rc<Ticket>>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    Request {
-        c: usize,
-        i: usize,
-        epoch: u32,
-        incarnation: u32,
-        call: Call,
-    },
-    Answer {
-        c: usize,
-        i: usize,
-        epoch: u32,
-        sender: Sender,
-        /// The record that the request named.
-        named: Option<Arc<AdmissionRecord>>,
-        answer: Answer,
-        server_us: u64,
-    },
-    /// The instance says that its data were flushed.
-    Flushed {
-        c: usize,
-        i: usize,
-        epoch: u32,
-    },
-    SetupDeadline {
-        c: usize,
-        i: usize,
-        epoch: u32,
-    },
-    /// No answer of this flight is waited for any longer.
-    Deadline {
-        c: usize,
-        in_flight: u32,
-    },
-    Wake {
-        c: usize,
-        generation: u32,
-    },
-    ResendRelease {
-        c: usize,
-        release: u32,
-    },
-    Broken {
-        c: usize,
-        i: usize,
-        epoch: u32,
-    },
-    Connect {
-        c: usize,
-        i: usize,
-    },
-    Resume {
-        c: usize,
-    },
-    Reborn {
-        c: usize,
-    },
-    Restart {
-        i: usize,
-        up_ms: u64,
-    },
-    Fault {
-        index: usize,
-    },
-    RollingRestart {
-        i: usize,
-    },
-    Calm,
-    /// Clients hear of records that have changed.
-    Heartbeat,
-    Probe,
-    End,
-}
-
-struct Scheduled {
-    at: u64,
-    sequence: u64,
-    event: Event,
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    /// Reversed: the heap gives the largest, we want the earliest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.sequence).cmp(&(self.at, self.sequence))
-    }
-}
 
 pub(crate) struct World {
     pub(crate) scenario: Scenario,
@@ -300,7 +178,8 @@ impl World {
             Event::Broken { c, .. }
             | Event::Connect { c, .. }
             | Event::SetupDeadline { c, .. }
-            | Event::Flushed { c, .. } => *c,
+            | Event::Flushed { c, .. }
+            | Event::Message { c, .. } => *c,
             _ => return self.handle_outside(event),
         };
         if self.clients[c].paused_since.is_some() {
@@ -323,6 +202,9 @@ impl World {
             Event::Flushed { c, i, epoch } if self.link(c, i).epoch == epoch && self.link(c, i).up => {
                 self.on_flushed(c, i);
             }
+            Event::Message { c, i, epoch, message } if self.link(c, i).epoch == epoch && self.link(c, i).up => {
+                self.on_message(c, i, message);
+            }
             Event::Deadline { c, in_flight } => self.on_deadline(c, in_flight),
             Event::Wake { c, generation } if self.clients[c].generation == generation => self.on_wake(c),
             Event::ResendRelease { c, release } => self.resend_release(c, release),
@@ -338,6 +220,11 @@ impl World {
                 if self.servers[i].up && self.servers[i].incarnation == incarnation =>
             {
                 self.serve(c, i, epoch, &call);
+            }
+            Event::Publish { i, incarnation, to, message }
+                if self.servers[i].up && self.servers[i].incarnation == incarnation =>
+            {
+                self.on_published(i, to, message);
             }
             Event::Resume { c } => self.resume(c),
             Event::Reborn { c } => self.reborn(c),
@@ -383,5 +270,6 @@ fn blank() -> Request {
         retention_ms: 0,
         resent: false,
         note: None,
+        successors: None,
     }
 }

@@ -4,7 +4,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use redquorum::protocol::{AdmissionRecord, AdmissionState, Cause, InstanceId, ProcessFacts, Reply, SeenRecords};
+use redquorum::protocol::{
+    AdmissionRecord, AdmissionState, Cause, InstanceId, Message, ProcessFacts, Reply, SeenRecords,
+};
 
 use super::{Call, Event, Sender, World, tell};
 use crate::client::Ticket;
@@ -138,9 +140,27 @@ impl World {
         if !self.scenario.tells_flushes() {
             return;
         }
+        self.push_later(c, i, |epoch| Event::Flushed { c, i, epoch });
+    }
+
+    /// The instance sends something over a connection that was not asked for.
+    pub(crate) fn push_later(&mut self, c: usize, i: usize, event: impl FnOnce(u32) -> Event) {
         let (delay, epoch) = (self.delay(), self.link(c, i).epoch);
         if let Some(at) = self.travel(c, i, delay, false) {
-            self.schedule(at - self.now, Event::Flushed { c, i, epoch });
+            self.schedule(at - self.now, event(epoch));
+        }
+    }
+
+    /// Whether the instance has a connection with this client, as far as it knows.
+    pub(crate) fn hears(&self, c: usize, i: usize) -> bool {
+        self.link(c, i).up && self.link(c, i).incarnation == self.servers[i].incarnation
+    }
+
+    /// A client publishes a message over its connection.
+    pub(crate) fn publish_later(&mut self, c: usize, i: usize, to: usize, message: Message) {
+        let (delay, incarnation) = (self.delay(), self.link(c, i).incarnation);
+        if let Some(at) = self.travel(c, i, delay, true) {
+            self.schedule(at - self.now, Event::Publish { i, incarnation, to, message });
         }
     }
 

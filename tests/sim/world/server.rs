@@ -124,10 +124,12 @@ impl World {
         let now_us = self.servers[i].clock.at(self.now) / 1000;
         let now_ms = now_us / 1000;
         let (before, line) = (self.own_ends(i, request), self.line_of_holder(i, request));
+        let (reserved, heard_by) = (self.reservations(i, request), self.heard_by(i, request));
         let server = &mut self.servers[i];
         let answer = match request.script {
             Script::Facts => server.facts(now_ms),
             Script::Acquire if server.lies => Answer::Stale { stored: FencingToken::propose(u64::MAX, None) },
+            Script::PassOn | Script::Decline => server.store.pass_on(now_us, request, heard_by),
             _ => server.store.execute(now_us, (known.as_ref(), *quarantine_over), request),
         };
         self.mix(self.now ^ request.token.get() ^ (request.script as u64) << 60 ^ (i as u64) << 52);
@@ -142,6 +144,10 @@ impl World {
             self.check_instance(i, request, ticket, &answer);
             self.check_nothing_shortened(i, request, before);
             self.check_line(i, request, &answer, &line);
+        }
+        self.check_reservations(i, request, &reserved);
+        if matches!(answer, Answer::Released { deleted: 1.. }) {
+            self.wake_successor(i, request, heard_by);
         }
         self.stats.repairs += u64::from(answer == Answer::Repaired);
         let back = Event::Answer {

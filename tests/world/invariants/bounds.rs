@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::net::now;
+use crate::time::{now, since};
 use crate::world::World;
 
 /// What timers and tasks may take beside the network.
@@ -14,16 +12,19 @@ const SLACK: Duration = Duration::from_millis(60);
 pub(crate) struct Watch<'a> {
     world: &'a World,
     client: usize,
-    begun: Instant,
+    /// The machine of whoever waits.
+    user: usize,
+    begun: Duration,
 }
 
 impl<'a> Watch<'a> {
-    pub(crate) const fn begin_at(world: &'a World, client: usize, begun: Instant) -> Self {
-        Self { world, client, begun }
+    pub(crate) fn begin(world: &'a World, client: usize) -> Self {
+        Self::begin_for(world, client, client)
     }
 
-    pub(crate) fn begin(world: &'a World, client: usize) -> Self {
-        Self::begin_at(world, client, now())
+    /// For a user on another machine: if that is blocked, it hears late.
+    pub(crate) fn begin_for(world: &'a World, client: usize, user: usize) -> Self {
+        Self { world, client, user, begun: now() }
     }
 
     /// One round, repeated once.
@@ -41,9 +42,10 @@ impl<'a> Watch<'a> {
     }
 
     fn check(&self, invariant: &'static str, most: Duration) {
-        let took = self.begun.elapsed();
+        let took = since(self.begun);
         // By the client's clock, which may be slower by the drift.
-        if took > most + most / 50 && !self.world.machines[self.client].was_disturbed_since(self.begun) {
+        let is_disturbed = |client: usize| self.world.machines[client].was_disturbed_since(self.begun);
+        if took > most + most / 50 && !is_disturbed(self.client) && !is_disturbed(self.user) {
             self.world.violate(invariant, format!("client {}: {took:?} instead of {most:?}", self.client));
         }
     }

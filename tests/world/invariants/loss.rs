@@ -5,7 +5,7 @@ use std::time::Duration;
 use redquorum::LeaseView;
 use tokio::time::timeout;
 
-use crate::net::now;
+use crate::time::now;
 use crate::world::World;
 
 /// What a timer and a few tasks may take.
@@ -35,6 +35,6 @@ impl World {
     }
 
     fn is_disturbed(&self, client: usize) -> bool {
-        self.machines[client].was_disturbed_since(now() - AT_ONCE.min(self.at()))
+        self.machines[client].was_disturbed_since(now().saturating_sub(AT_ONCE))
     }
 }

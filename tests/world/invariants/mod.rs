@@ -1,11 +1,16 @@
 //! What must hold in every run, one file each.
 
 pub(crate) mod bounds;
+mod ended;
 mod exclusion;
 mod leftovers;
 mod loss;
 mod order;
 mod progress;
+pub(crate) mod promises;
+pub(crate) mod released;
+mod tables;
+mod unpolled;
 mod validity;
 
 use crate::world::World;

@@ -6,7 +6,8 @@ use redquorum::Redlock;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use crate::net::now;
+use crate::deeds::Deed;
+use crate::time::{now, since};
 use crate::world::World;
 
 /// The longest pause before a connection is made again, and what a step of it may take, twice.
@@ -36,24 +37,36 @@ impl World {
             if let Err(error) = client.shutdown(Duration::from_secs(2)).await {
                 self.violate("a shutdown ends when all is well", format!("client {index}: {error}"));
             }
+            self.check_tables_are_empty(index, &client);
         }
     }
 
     async fn check_connected(&self, index: usize, client: &Redlock) {
         let begun = now();
         while !client.instances().iter().all(|instance| instance.connected) {
-            if begun.elapsed() > RECONNECT {
+            if since(begun) > RECONNECT {
                 return self.violate("a client connects again", format!("client {index}: {:?}", client.instances()));
             }
             sleep(RECONNECT / 100).await;
         }
     }
 
+    pub(crate) fn check_tasks_of(&self, runtime: &Handle, expected: usize) {
+        let left = runtime.metrics().num_alive_tasks();
+        if left > expected {
+            self.violate("no task outlives its client", format!("{} are left", left - expected));
+        }
+    }
+
     /// When all clients and guards are gone.
     pub(crate) fn check_tasks(&self) {
-        let left = Handle::current().metrics().num_alive_tasks();
-        if left > 0 {
-            self.violate("no task outlives its client", format!("{left} are left"));
+        // Beside another runtime the life of the world is a task itself.
+        self.check_tasks_of(&Handle::current(), usize::from(self.scenario.apart.is_some()));
+        for link in self.links.iter().flatten() {
+            if let Some(what) = link.sent_violation() {
+                self.violate("nothing is sent for a lease after its release", what);
+            }
+            self.history().stats.add_deeds(Deed::LateCommand, link.late_commands());
         }
         let odd: Vec<String> = self.servers.iter().flat_map(|server| server.odd_commands()).collect();
         if let Some(command) = odd.first() {

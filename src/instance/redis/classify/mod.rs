@@ -113,8 +113,8 @@ pub(crate) fn classify_key_check(claims: &[Arc<Claim>], value: Option<&Value>) -
 fn parse(request: &Request, value: &Value) -> Option<Reply> {
     let keys = request.claim().resources.len();
     match (request, value) {
-        (Request::Release(_) | Request::GiveBack(_), Value::Int(deleted)) => released(*deleted, keys),
-        (Request::Release(_) | Request::GiveBack(_), _) => None,
+        (request, Value::Int(deleted)) if request.is_release() => released(*deleted, keys),
+        (request, _) if request.is_release() => None,
         // The way for one resource (acquire_alone.lua, batch.lua).
         (Request::Acquire(_), Value::Int(LEAST_EXPIRY_MS..)) if keys == 1 => Some(Reply::Granted),
         (Request::Acquire(_), value) if keys == 1 && bytes(value) == Some(b"granted") => Some(Reply::Granted),

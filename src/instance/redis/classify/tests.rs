@@ -6,12 +6,15 @@ use proptest::prelude::*;
 use redis::{Parser, RedisError};
 
 use super::*;
-use crate::instance::Claim;
+use crate::instance::{Claim, Successors};
 
-fn requests(resources: usize) -> [Request; 5] {
+fn requests(resources: usize) -> [Request; 6] {
     let names: Vec<String> = (0..resources).map(|index| index.to_string()).collect();
     let claim = Arc::new(Claim::sample(7, &names));
-    let kinds = [Request::Acquire, Request::Extend, Request::Release, Request::Reenter, Request::GiveBack];
+    let pass_on = |claim| {
+        Request::PassOn(claim, Arc::new(Successors { clients: Vec::new(), message: Vec::new(), grace: Duration::ZERO }))
+    };
+    let kinds = [Request::Acquire, Request::Extend, Request::Release, Request::Reenter, Request::GiveBack, pass_on];
     kinds.map(|kind| kind(Arc::clone(&claim)))
 }
 
@@ -97,7 +100,7 @@ proptest! {
     fn only_the_exact_words_of_the_script_are_a_grant(value in value(), resources in 1usize..4) {
         for request in requests(resources) {
             let exact = match request {
-                Request::Release(_) | Request::GiveBack(_) => value == Value::Int(i64::try_from(resources).unwrap()),
+                Request::Release(_) | Request::GiveBack(_) | Request::PassOn(..) => value == Value::Int(i64::try_from(resources).unwrap()),
                 Request::Acquire(_) if resources == 1 => is_grant(&value) || is_short_grant(&value),
                 _ => is_grant(&value),
             };
@@ -109,7 +112,7 @@ proptest! {
     fn an_answer_that_no_script_gives_is_unknown(value in value(), resources in 1usize..4) {
         for request in requests(resources) {
             let fits = match (&request, &value) {
-                (Request::Release(_) | Request::GiveBack(_), value) => matches!(value, Value::Int(_)),
+                (request, value) if request.is_release() => matches!(value, Value::Int(_)),
                 (Request::Acquire(_), value) if resources == 1 && is_short_grant(value) => true,
                 (_, Value::Array(items)) => {
                     let says = |word: &[u8]| items.first().is_some_and(|first| is_text(first, word));
@@ -230,6 +233,19 @@ fn the_answers_of_the_scripts_are_read() {
     assert_eq!(from_wire(release, ":0\r\n"), Reply::Refused(Refusal::default()));
     assert!(matches!(from_wire(release, ":3\r\n"), Reply::Unknown(_)));
     assert!(matches!(from_wire(release, "$7\r\ngranted\r\n"), Reply::Unknown(_)));
+    assert!(matches!(from_wire(release, "*2\r\n$7\r\ngranted\r\n:1700000000000000\r\n"), Reply::Unknown(_)));
+    let behind = Cause::ClockBehind { clock_s: 1_700_000_000, token_s: acquire.claim().token.clock_us() / 1_000_000 };
+    assert_eq!(from_wire(acquire, "*2\r\n$5\r\nahead\r\n:1700000000999999\r\n"), Reply::Unknown(behind));
+}
+
+#[test]
+fn the_answers_to_a_renewal_of_many_leases_are_read() {
+    let read = |wire: &str| classify_extend_many(3, Parser::new().parse_value(wire.as_bytes()));
+    let renewed = |instance_us| RawReply { reply: Reply::Granted, instance_us, unit_us: 1 };
+    assert_eq!(read("*3\r\n$7\r\nrenewed\r\n:1700000\r\n:3\r\n"), (renewed(Some(1_700_000)), vec![2]));
+    assert_eq!(read("*2\r\n$7\r\nrenewed\r\n:0\r\n"), (renewed(None), vec![]));
+    let left = Reply::NotAdmitted { remaining: Some(Duration::from_millis(1_500)) };
+    assert_eq!(read("*2\r\n$12\r\nnot admitted\r\n:1500\r\n").0.reply, left);
 }
 
 #[test]

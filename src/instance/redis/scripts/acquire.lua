@@ -16,7 +16,7 @@ local function acquire(first, count, value, ttl, token, retention, holder)
     return {'ahead', now_us} -- P12: it would stand in the way of everybody
   end
   local fence = first + count
-  local taken, formers = {}, nil
+  local taken, formers, reserved = {}, nil, nil
 
   for i = 0, count - 1 do
     local key = KEYS[first + i]
@@ -29,6 +29,9 @@ local function acquire(first, count, value, ttl, token, retention, holder)
       -- P23: the same holder comes back, perhaps in another process, and goes on under the new value.
       formers = formers or {}
       formers[key] = other
+    elseif other == reservation_for(value) then
+      reserved = reserved or {}
+      reserved[#reserved + 1] = key -- P26: to this client it is free
     else
       roll_back(taken)
       return refusal(first, count, i, other)
@@ -54,6 +57,9 @@ local function acquire(first, count, value, ttl, token, retention, holder)
   -- Last: a try that is refused leaves what the holder has as it is.
   for key, former in pairs(formers or {}) do
     take_over(key, value, ttl, former)
+  end
+  for _, key in ipairs(reserved or {}) do
+    redis.call('SET', key, value, 'PX', ttl)
   end
 
   return {'granted', now_us}

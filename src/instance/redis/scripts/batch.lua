@@ -7,9 +7,10 @@
 -- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4, 5 the usual ttl and retention;
 --       6 a letter for each other request; for each of the first releases: value, tombstone; for each other
 --       request: value, token, and if its letter is no `a`: tombstone, number of resources, ttl,
---       retention, holder
+--       retention, holder; for P and Q then: successors, grace, message
 --
--- a, A acquire; E extend; N enter; R release, S that of a round that was resent; U, V give back, likewise
+-- a, A acquire; E extend; N enter; R release, S that of a round that was resent; U, V give back, and P, Q pass
+-- on, likewise
 local first, usual_ttl, usual_retention, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local replies, key, arg = {}, 1, 7
 
@@ -55,6 +56,10 @@ for i = 1, #letters do
       reply = extend(key, count, value, ttl, token, tombstone, retention)
     elseif letter == 'N' then
       reply = reenter(key, count, value, ttl, token, tombstone, retention)
+    elseif letter == 'P' or letter == 'Q' then
+      local successors, grace, message = ARGV[arg + 7], ARGV[arg + 8], ARGV[arg + 9]
+      reply = pass_on(key, value, tombstone, retention, letter == 'Q', successors, grace, message)
+      arg = arg + 3
     else
       local resent, taken_over = letter == 'S' or letter == 'V', nil
       if holder ~= '' then

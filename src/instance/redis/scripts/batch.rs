@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::Scripts;
-use super::command::{add_keys, add_record, millis};
+use super::command::{add_keys, add_record, add_successors, millis};
 use crate::instance::Request;
 use crate::protocol::AttachedRecord;
 
@@ -39,6 +39,9 @@ impl Scripts {
                     .arg(millis(claim.ttl));
                 command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
             }
+            if let Request::PassOn(_, successors) = request {
+                add_successors(&mut command, successors);
+            }
         }
         command
     }
@@ -62,6 +65,8 @@ fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> 
         Request::Release(_) => 'R',
         Request::GiveBack(claim) if claim.resent => 'V',
         Request::GiveBack(_) => 'U',
+        Request::PassOn(claim, _) if claim.resent => 'Q',
+        Request::PassOn(..) => 'P',
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use redis::Cmd;
 
 use super::Scripts;
-use crate::instance::{Claim, Request};
-use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
+use crate::instance::{Claim, Request, Successors};
+use crate::protocol::{AttachedRecord, ClientId, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
 use crate::resource::ADMISSION_KEY;
 
 /// What is written into an admission record besides whom it is for.
@@ -29,6 +29,7 @@ impl Scripts {
             Request::Reenter(_) => &self.reenter,
             Request::Release(claim) if claim.value.holder_prefix().is_empty() => &self.release,
             Request::Release(_) | Request::GiveBack(_) => &self.release_holder,
+            Request::PassOn(..) => &self.pass_on,
         };
         let mut command = Cmd::with_capacity(10 + 2 * claim.resources.len(), 512);
         command.arg("EVALSHA").arg(&script.hash).arg(2 * claim.resources.len());
@@ -51,10 +52,22 @@ impl Scripts {
             }
             Request::Release(_) => command.arg(value).arg(tombstone).arg(retention).arg("forget"),
             Request::GiveBack(_) => command.arg(value).arg(tombstone).arg(retention).arg("give back"),
+            Request::PassOn(_, successors) => {
+                command.arg(value).arg(tombstone).arg(retention);
+                add_successors(&mut command, successors)
+            }
         };
-        if matches!(request, Request::Release(_) | Request::GiveBack(_)) && claim.resent {
+        if request.is_release() && claim.resent {
             command.arg("resent");
         }
+        command
+    }
+
+    /// The one command that gives up what is kept for `client` under a key (P26).
+    pub(crate) fn decline(&self, key: &[u8], client: ClientId, successors: &Successors) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&self.decline.hash).arg(1).arg(key).arg(client.reservation());
+        add_successors(&mut command, successors);
         command
     }
 
@@ -101,6 +114,10 @@ pub(super) fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>, i
         Some(attached) => command.arg(attached.wire()).arg(attached.record.vote_from_ms),
         None => command.arg("").arg(""),
     };
+}
+
+pub(super) fn add_successors<'a>(command: &'a mut Cmd, successors: &Successors) -> &'a mut Cmd {
+    command.arg(successors.names()).arg(millis(successors.grace)).arg(&successors.message)
 }
 
 pub(super) fn add_keys(command: &mut Cmd, claim: &Claim) {

@@ -10,6 +10,8 @@ pub(crate) enum ScriptKind {
     Reenter,
     Release,
     ReleaseHolder,
+    PassOn,
+    Decline,
     Batch,
     ExtendMany,
     WriteRecord,
@@ -17,14 +19,17 @@ pub(crate) enum ScriptKind {
 
 impl Scripts {
     /// Every script with its text and the hash by which it is called.
-    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 8] {
-        let Self { acquire, extend, reenter, release, release_holder, batch, extend_many, write_record } = self;
+    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 10] {
+        let Self { acquire, extend, reenter, release, release_holder, pass_on, decline, batch, .. } = self;
+        let Self { extend_many, write_record, .. } = self;
         [
             (ScriptKind::Acquire, acquire),
             (ScriptKind::Extend, extend),
             (ScriptKind::Reenter, reenter),
             (ScriptKind::Release, release),
             (ScriptKind::ReleaseHolder, release_holder),
+            (ScriptKind::PassOn, pass_on),
+            (ScriptKind::Decline, decline),
             (ScriptKind::Batch, batch),
             (ScriptKind::ExtendMany, extend_many),
             (ScriptKind::WriteRecord, write_record),

@@ -29,6 +29,8 @@ const EXTEND: &str = include_str!("extend.lua");
 const REENTER: &str = include_str!("reenter.lua");
 const TOMBSTONE: &str = include_str!("tombstone.lua");
 const RELEASE: &str = include_str!("release.lua");
+const RESERVATION: &str = include_str!("reservation.lua");
+const PASS_ON: &str = include_str!("pass_on.lua");
 
 const ACQUIRE_ONE: &str = include_str!("acquire_one.lua");
 const ACQUIRE_ALONE: &str = include_str!("acquire_alone.lua");
@@ -42,6 +44,9 @@ const CALL_REENTER: &str = "return reenter(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[
 const CALL_RELEASE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], nil)";
 const CALL_RELEASE_HOLDER: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[4])";
 
+const CALL_PASS_ON: &str = "return pass_on(1, ARGV[1], ARGV[2], ARGV[3], ARGV[7], ARGV[4], ARGV[5], ARGV[6])";
+const CALL_DECLINE: &str = "return give_up(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
+
 /// The scripts for one generation of servers.
 pub(crate) struct Scripts {
     acquire: Text,
@@ -50,6 +55,10 @@ pub(crate) struct Scripts {
     release: Text,
     /// The release of a holder's round.
     release_holder: Text,
+    /// A release that names its successors.
+    pass_on: Text,
+    /// A client gives up what is kept for it.
+    decline: Text,
     batch: Text,
     extend_many: Text,
     write_record: Text,
@@ -85,6 +94,7 @@ impl Scripts {
                 FORMER_VALUES,
                 TAKE_OVER,
                 ROLL_BACK,
+                RESERVATION,
                 ACQUIRE,
                 CALL_ACQUIRE,
             ]),
@@ -92,6 +102,8 @@ impl Scripts {
             reenter: Text::of(&[ADMISSION, CLOCK, TOKEN_LIMIT, extend_ttl, REFUSAL, EXTEND, REENTER, CALL_REENTER]),
             release: Text::of(&[&release_alone, TOKEN_LIMIT, TOMBSTONE, RELEASE, CALL_RELEASE]),
             release_holder: Text::of(&[TOKEN_LIMIT, TOMBSTONE, FORMER_VALUES, RELEASE, CALL_RELEASE_HOLDER]),
+            pass_on: Text::of(&[TOKEN_LIMIT, TOMBSTONE, PASS_ON, CALL_PASS_ON]),
+            decline: Text::of(&[TOKEN_LIMIT, TOMBSTONE, PASS_ON, CALL_DECLINE]),
             batch: Text::of(&[
                 ADMISSION,
                 CLOCK,
@@ -103,11 +115,13 @@ impl Scripts {
                 FORMER_VALUES,
                 TAKE_OVER,
                 ROLL_BACK,
+                RESERVATION,
                 ACQUIRE,
                 EXTEND,
                 REENTER,
                 TOMBSTONE,
                 RELEASE,
+                PASS_ON,
                 BATCH,
             ]),
             extend_many: Text::of(&[ADMISSION, CLOCK, extend_ttl, EXTEND_MANY]),
@@ -135,8 +149,10 @@ impl Scripts {
     /// Loads every script: on each new connection, and again when an instance lost its scripts.
     pub(crate) fn load(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
-        let Self { acquire, extend, reenter, release, release_holder, batch, extend_many, write_record } = self;
-        for script in [acquire, extend, reenter, release, release_holder, batch, extend_many, write_record] {
+        let Self { acquire, extend, reenter, release, release_holder, pass_on, decline, batch, .. } = self;
+        let Self { extend_many, write_record, .. } = self;
+        let scripts = [acquire, extend, reenter, release, release_holder, pass_on, decline, batch];
+        for script in scripts.into_iter().chain([extend_many, write_record]) {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.text).ignore();
         }
         pipeline

@@ -1,6 +1,6 @@
 //! The commands that this library sends, and what else its scripts need.
 
-use super::info::hello;
+use super::channels;
 use super::resp::Answer;
 use super::scripts::Call;
 use super::session::{Session, Tracking};
@@ -10,7 +10,7 @@ use crate::instance::redis::scripts::Scripts;
 use crate::protocol::Instant;
 
 /// The generation of servers that it belongs to.
-const MAJOR_VERSION: u32 = 7;
+pub(in crate::testing::simulation) const MAJOR_VERSION: u32 = 7;
 
 const OK: Answer = Answer::Simple("OK");
 
@@ -23,11 +23,15 @@ impl State {
         self.tell_changes(None);
         let upper: Vec<Vec<u8>> = words.iter().take(2).map(|word| word.to_ascii_uppercase()).collect();
         let names: Vec<&[u8]> = upper.iter().map(Vec::as_slice).collect();
+        let carried_out = self.requests;
         let answer = self.answer(number, &names, words, wall_us).unwrap_or_else(|| {
             let what: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             self.odd_commands.push(what.join(" "));
             Answer::Error("ERR unknown command".to_owned())
         });
+        if self.requests != carried_out && self.faults.loses_reply() {
+            self.disconnect(number);
+        }
         if let Some(session) = self.sessions.get_mut(&number) {
             session.answer(&answer);
             if let Some(tracking) = session.tracking.as_mut().filter(|_| names.first() != Some(&b"CLIENT".as_slice())) {
@@ -51,7 +55,7 @@ impl State {
             ([b"PING"], _) => Answer::Simple("PONG"),
             ([b"HELLO", version @ ..], _) => {
                 session.is_resp3 = version.first().map_or(session.is_resp3, |version| *version == b"3");
-                hello(number, session.is_resp3)
+                self.process.hello(number, session.is_resp3)
             }
             ([b"INFO", _], [_, section]) => self.process.section(section, wall_us),
             ([b"CLIENT", what], [_, _, options @ ..]) => return client(session, what, options),
@@ -64,6 +68,9 @@ impl State {
                 session.is_dirty = false;
                 OK
             }
+            ([b"SUBSCRIBE", _], [_, channels @ ..]) => channels::change(session, true, channels),
+            ([b"UNSUBSCRIBE", ..], [_, channels @ ..]) => channels::change(session, false, channels),
+            ([b"PUBLISH", _], [_, channel, message]) => Answer::number(self.publish(channel, message)),
             _ => return None,
         })
     }
@@ -85,12 +92,23 @@ impl State {
     }
 
     fn evalsha(&mut self, hash: &[u8], count: &[u8], rest: &[&[u8]], wall_us: u64) -> Option<Answer> {
-        let Some(script) = std::str::from_utf8(hash).ok().and_then(|hash| self.scripts.get(hash)) else {
-            return Some(Answer::Error("NOSCRIPT No matching script".to_owned()));
-        };
+        let known = std::str::from_utf8(hash).ok().and_then(|hash| self.scripts.get(hash).copied());
+        let Some(script) = known else { return Some(Answer::Error("NOSCRIPT No matching script".to_owned())) };
+        if !self.process.is_master {
+            let error = "READONLY You can't write against a read only replica.";
+            return Some(Answer::Error(error.to_owned()));
+        }
+        if let Some(error) = &self.faults.refusal {
+            return Some(Answer::Error(error.clone()));
+        }
         let count = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at_checked(count)?;
-        Call { keys, args, wall_us }.run(*script, &mut self.store)
+        self.store.set_channels(self.sessions.values().flat_map(|session| session.channels.clone()).collect());
+        let answer = Call { keys, args, wall_us }.run(script, self);
+        for (channel, message) in self.store.take_published() {
+            self.publish(channel.as_bytes(), &message);
+        }
+        answer
     }
 }
 

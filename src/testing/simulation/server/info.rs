@@ -11,6 +11,7 @@ const VERSION: &str = "7.2.4";
 /// One life of a server.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
+    pub(super) is_master: bool,
     pub(super) run_id: String,
     pub(super) replication_id: String,
     /// That of the master that it followed before it became one, zeros if none.
@@ -25,7 +26,8 @@ impl Process {
     pub(super) fn begin(ids: &mut Ids, wall_us: u64) -> Self {
         let (run_id, replication_id) = (ids.next(), ids.next());
         let former_replication_id = "0".repeat(40);
-        Self { run_id, replication_id, former_replication_id, began_s: wall_us / 1_000_000, flushes: 0 }
+        let began_s = wall_us / 1_000_000;
+        Self { is_master: true, run_id, replication_id, former_replication_id, began_s, flushes: 0 }
     }
 
     /// It has followed another master, and follows it no more.
@@ -45,7 +47,8 @@ impl Process {
             }
             b"replication" => {
                 let Self { replication_id: id, former_replication_id: former, .. } = self;
-                write!(text, "# Replication\r\nrole:master\r\nmaster_replid:{id}\r\nmaster_replid2:{former}\r\n")
+                let role = if self.is_master { "master" } else { "slave" };
+                write!(text, "# Replication\r\nrole:{role}\r\nmaster_replid:{id}\r\nmaster_replid2:{former}\r\n")
             }
             b"memory" => write!(text, "# Memory\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"),
             b"commandstats" if self.flushes > 0 => {
@@ -55,19 +58,19 @@ impl Process {
         };
         Answer::Text(text)
     }
-}
 
-/// The answer to HELLO.
-pub(super) fn hello(session: u64, is_resp3: bool) -> Answer {
-    Answer::Map(vec![
-        ("server", Answer::bytes("redis")),
-        ("version", Answer::bytes(VERSION)),
-        ("proto", Answer::Number(if is_resp3 { 3 } else { 2 })),
-        ("id", Answer::number(session)),
-        ("mode", Answer::bytes("standalone")),
-        ("role", Answer::bytes("master")),
-        ("modules", Answer::List(Vec::new())),
-    ])
+    /// The answer to HELLO.
+    pub(super) fn hello(&self, session: u64, is_resp3: bool) -> Answer {
+        Answer::Map(vec![
+            ("server", Answer::bytes("redis")),
+            ("version", Answer::bytes(VERSION)),
+            ("proto", Answer::Number(if is_resp3 { 3 } else { 2 })),
+            ("id", Answer::number(session)),
+            ("mode", Answer::bytes("standalone")),
+            ("role", Answer::bytes(if self.is_master { "master" } else { "replica" })),
+            ("modules", Answer::List(Vec::new())),
+        ])
+    }
 }
 
 /// Ids of 40 hexadecimal digits, always the same ones for the same seed.

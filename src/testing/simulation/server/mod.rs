@@ -1,13 +1,18 @@
 //! A server in the process that speaks to its clients in bytes, as Redis does, over any stream.
 //!
 //! It knows the commands that this library sends, recognises the library's scripts by their hashes, and
-//! pushes what a tracking connection is told. Its data has the time of its own wall clock.
+//! pushes what a tracking or subscribed connection is told. Its data has the time of its own wall clock.
 
+mod channels;
 mod commands;
+mod faults;
 mod info;
 mod resp;
 mod scripts;
 mod session;
+
+pub(super) use self::commands::MAJOR_VERSION;
+pub(super) use self::resp::{Input, read};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,15 +20,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use self::faults::Faults;
 use self::info::{Ids, Process};
 use self::resp::Answer;
 use self::session::Session;
 use super::clock::MachineClock;
 use crate::clock::Clock;
-use crate::instance::memory::store::Store;
 use crate::instance::redis::scripts::kinds::ScriptKind;
-use crate::protocol::Instant;
+use crate::protocol::{FencingToken, Instant};
 use crate::resource::RESERVED;
+use crate::testing::mirror::store::Store;
+use crate::testing::requests::Requests;
 
 /// One server, shared by all its connections. Cheap to clone; clones are the same server.
 #[derive(Clone)]
@@ -34,14 +41,14 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// With what data a process begins, or goes on.
+/// With what data an instance's process begins, or goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// With none.
     Nothing,
     /// With what is there.
     Present,
-    /// With what was there when it was [saved](Server::save).
+    /// With what was there when it was saved.
     Saved,
 }
 
@@ -54,6 +61,8 @@ struct State {
     /// Whether it takes connections, and whether it stands still (SIGSTOP).
     is_up: bool,
     is_hung: bool,
+    faults: Faults,
+    requests: Requests,
     /// The scripts that it was given, by their hashes.
     scripts: BTreeMap<&'static str, ScriptKind>,
     sessions: BTreeMap<u64, Session>,
@@ -79,6 +88,8 @@ impl Server {
             ids,
             is_up: true,
             is_hung: false,
+            faults: Faults::default(),
+            requests: Requests::default(),
             scripts: BTreeMap::new(),
             sessions: BTreeMap::new(),
             next_session: 1,
@@ -135,6 +146,16 @@ impl Server {
         self.state().replace(data);
     }
 
+    /// The process becomes a replica: it takes no writes until it [fails over](Self::fail_over).
+    pub fn demote(&self) {
+        self.state().process.is_master = false;
+    }
+
+    /// SCRIPT FLUSH.
+    pub fn forget_scripts(&self) {
+        self.state().scripts.clear();
+    }
+
     /// FLUSHALL.
     pub fn flush(&self) {
         let mut state = self.state();
@@ -158,6 +179,29 @@ impl Server {
         let mut state = self.state();
         state.is_hung = false;
         state.wake_all();
+    }
+}
+
+/// What it does wrong.
+impl Server {
+    /// Carries out the next `count` requests, but breaks the connection in place of the answer.
+    pub(crate) fn lose_replies(&self, count: usize) {
+        self.state().faults.lost_replies = count;
+    }
+
+    /// Answers every request with this error, and carries none out.
+    pub(crate) fn refuse(&self, error: String) {
+        self.state().faults.refusal = Some(error);
+    }
+
+    /// Answers every acquire that it has stored this token, and carries none out.
+    pub(crate) fn claim_token(&self, token: FencingToken) {
+        self.state().faults.claimed = Some(token);
+    }
+
+    /// Does all that right again.
+    pub(crate) fn end_faults(&self) {
+        self.state().faults = Faults::default();
     }
 }
 
@@ -197,11 +241,25 @@ impl Server {
     /// The keys of all locks, with their values.
     #[must_use]
     pub fn locks(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.with_data(|store, _| {
+            let locks = store.keys().filter(|key| !key.starts_with(RESERVED));
+            locks.map(|key| (key.to_vec(), store.get(key).unwrap_or_default().to_vec())).collect()
+        })
+    }
+
+    /// How many requests it has carried out.
+    pub(crate) fn requests(&self) -> Requests {
+        self.state().requests
+    }
+
+    /// Looks at the data as it is now, or changes it as somebody would who is not connected.
+    pub(crate) fn with_data<T>(&self, access: impl FnOnce(&mut Store, Instant) -> T) -> T {
         let now = self.now();
         let mut state = self.state();
         state.store.expire(now);
-        let locks = state.store.keys().filter(|key| !key.starts_with(RESERVED));
-        locks.map(|key| (key.to_vec(), state.store.get(key).unwrap_or_default().to_vec())).collect()
+        let found = access(&mut state.store, now);
+        state.tell_changes(None);
+        found
     }
 
     fn now(&self) -> Instant {
@@ -232,7 +290,7 @@ impl State {
         self.load(data);
         for session in self.sessions.values_mut() {
             session.touch(|key| before.contains(key) || self.store.contains(key));
-            session.push(&Answer::Nothing);
+            session.invalidate(&Answer::Nothing);
         }
         self.readers.clear();
     }
@@ -243,9 +301,15 @@ impl State {
             self.sessions.values_mut().for_each(|session| session.touch(|watched| watched == key));
             for reader in self.readers.remove(&key).unwrap_or_default() {
                 if let Some(session) = self.sessions.get_mut(&reader).filter(|session| session.is_told_by(by)) {
-                    session.push(&Answer::List(vec![Answer::bytes(&key)]));
+                    session.invalidate(&Answer::List(vec![Answer::bytes(&key)]));
                 }
             }
+        }
+    }
+
+    fn disconnect(&mut self, number: u64) {
+        if let Some(session) = self.sessions.remove(&number) {
+            session.wake();
         }
     }
 

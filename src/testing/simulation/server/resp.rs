@@ -13,6 +13,8 @@ pub(super) enum Answer {
     /// A text for people, as INFO gives.
     Text(String),
     Push(Vec<Self>),
+    /// One after the other, to one command.
+    Several(Vec<Self>),
 }
 
 impl Answer {
@@ -44,7 +46,8 @@ impl Answer {
             }
             Self::Text(text) if is_resp3 => blob(out, '=', format!("txt:{text}").as_bytes()),
             Self::Text(text) => blob(out, '$', text.as_bytes()),
-            Self::Push(items) => list(out, '>', items, is_resp3),
+            Self::Push(items) => list(out, if is_resp3 { '>' } else { '*' }, items, is_resp3),
+            Self::Several(answers) => answers.iter().for_each(|answer| answer.write(out, is_resp3)),
         }
     }
 }
@@ -66,7 +69,7 @@ fn list(out: &mut Vec<u8>, kind: char, items: &[Answer], is_resp3: bool) {
 
 /// What stands at the beginning of the input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Input<'a> {
+pub(in crate::testing::simulation) enum Input<'a> {
     /// A whole command, its words, and how many bytes it has.
     Command(Vec<&'a [u8]>, usize),
     /// The beginning of one.
@@ -76,7 +79,7 @@ pub(super) enum Input<'a> {
 }
 
 /// Reads one command, an array of texts, as all clients send them.
-pub(super) fn read(input: &[u8]) -> Input<'_> {
+pub(in crate::testing::simulation) fn read(input: &[u8]) -> Input<'_> {
     match words(input) {
         Ok(Some((words, size))) => Input::Command(words, size),
         Ok(None) => Input::Unfinished,

@@ -4,16 +4,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::State;
 use super::resp::Answer;
-use crate::instance::memory::bulk::{self, NewRecord};
-use crate::instance::memory::scripts::run;
-use crate::instance::memory::store::Store;
 use crate::instance::redis::scripts::kinds::ScriptKind;
-use crate::instance::{Claim, Request};
+use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{
-    AdmissionRecord, AttachedRecord, Cause, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, Value,
+    AdmissionRecord, AttachedRecord, Cause, ClientId, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply,
+    Value,
 };
 use crate::resource::Resources;
+use crate::testing::mirror::bulk::{self, NewRecord};
+use crate::testing::mirror::scripts::{give_up, run};
+use crate::testing::mirror::store::Store;
 
 /// Words of a command.
 type Words<'a> = &'a [&'a [u8]];
@@ -28,45 +30,62 @@ pub(super) struct Call<'a> {
 
 impl Call<'_> {
     /// Carries it out; `None` if it is not called as the library does.
-    pub(super) fn run(&self, script: ScriptKind, store: &mut Store) -> Option<Answer> {
+    pub(super) fn run(&self, script: ScriptKind, state: &mut State) -> Option<Answer> {
         match script {
-            ScriptKind::Acquire => self.acquire(store),
-            ScriptKind::Extend => self.extend(store, Request::Extend),
-            ScriptKind::Reenter => self.extend(store, Request::Reenter),
-            ScriptKind::Release => self.release(store, Request::Release, 3),
+            ScriptKind::Acquire => self.acquire(state),
+            ScriptKind::Extend => self.extend(state, Request::Extend),
+            ScriptKind::Reenter => self.extend(state, Request::Reenter),
+            ScriptKind::Release => self.release(state, Request::Release, 3),
             ScriptKind::ReleaseHolder if *self.args.get(3)? == b"give back" => {
-                self.release(store, Request::GiveBack, 4)
+                self.release(state, Request::GiveBack, 4)
             }
-            ScriptKind::ReleaseHolder => self.release(store, Request::Release, 4),
-            ScriptKind::Batch => self.batch(store),
-            ScriptKind::ExtendMany => self.extend_many(store),
-            ScriptKind::WriteRecord => self.write_record(store),
+            ScriptKind::ReleaseHolder => self.release(state, Request::Release, 4),
+            ScriptKind::PassOn => self.pass_on(state),
+            ScriptKind::Decline => self.decline(state),
+            ScriptKind::Batch => self.batch(state),
+            ScriptKind::ExtendMany => self.extend_many(state),
+            ScriptKind::WriteRecord => self.write_record(state),
         }
     }
 
-    fn acquire(&self, store: &mut Store) -> Option<Answer> {
+    fn acquire(&self, state: &mut State) -> Option<Answer> {
         let [_, instant, value, ttl, token, retention, _holder] = self.args else { return None };
         let claim = claim(self.keys, value, token, ttl, retention)?;
         let is_short = instant.is_empty() && self.keys.len() == 2;
-        Some(self.answer_to(store, Request::Acquire(claim), self.attached()?.as_ref(), is_short))
+        Some(self.answer_to(state, Request::Acquire(claim), self.attached()?.as_ref(), is_short))
     }
 
-    fn extend(&self, store: &mut Store, kind: fn(Arc<Claim>) -> Request) -> Option<Answer> {
+    fn extend(&self, state: &mut State, kind: fn(Arc<Claim>) -> Request) -> Option<Answer> {
         let [_, _, value, ttl, token, _closed, retention] = self.args else { return None };
         let claim = claim(self.keys, value, token, ttl, retention)?;
-        Some(self.answer_to(store, kind(claim), self.attached()?.as_ref(), false))
+        Some(self.answer_to(state, kind(claim), self.attached()?.as_ref(), false))
     }
 
     /// What comes at `resent` says, by being there, that the acquire was sent more than once.
-    fn release(&self, store: &mut Store, kind: fn(Arc<Claim>) -> Request, resent: usize) -> Option<Answer> {
+    fn release(&self, state: &mut State, kind: fn(Arc<Claim>) -> Request, resent: usize) -> Option<Answer> {
         let [value, closed, retention, ..] = self.args else { return None };
         let mut claim = Claim::clone(&*claim(self.keys, value, closed, b"0", retention)?);
         claim.resent = self.args.len() > resent;
-        Some(self.answer_to(store, kind(Arc::new(claim)), None, false))
+        Some(self.answer_to(state, kind(Arc::new(claim)), None, false))
+    }
+
+    fn pass_on(&self, state: &mut State) -> Option<Answer> {
+        let [value, closed, retention, next, grace, message, ..] = self.args else { return None };
+        let mut claim = Claim::clone(&*claim(self.keys, value, closed, b"0", retention)?);
+        claim.resent = self.args.len() > 6;
+        let request = Request::PassOn(Arc::new(claim), successors(next, grace, message)?);
+        Some(self.answer_to(state, request, None, false))
+    }
+
+    fn decline(&self, state: &mut State) -> Option<Answer> {
+        let ([key], [value, next, grace, message]) = (self.keys, self.args) else { return None };
+        state.store.expire(self.now());
+        let was_there = give_up(&mut state.store, key, value, &*successors(next, grace, message)?, self.now());
+        Some(Answer::Number(was_there.into()))
     }
 
     /// As `batch.lua`.
-    fn batch(&self, store: &mut Store) -> Option<Answer> {
+    fn batch(&self, state: &mut State) -> Option<Answer> {
         let [_, _, first, usual_ttl, usual_retention, letters, rest @ ..] = self.args else { return None };
         let attached = self.attached()?;
         let (mut keys, mut rest, mut answers) = (self.keys, rest, Vec::new());
@@ -74,31 +93,38 @@ impl Call<'_> {
             let [value, closed, ..] = rest else { return None };
             let (now, later) = keys.split_at_checked(2)?;
             let claim = claim(now, value, closed, b"0", usual_retention)?;
-            answers.push(self.answer_to(store, Request::Release(claim), None, false));
+            answers.push(self.answer_to(state, Request::Release(claim), None, false));
             (keys, rest) = (later, rest.get(2..)?);
         }
         for letter in letters.iter() {
             let [value, token, ..] = rest else { return None };
             let (count, ttl, retention, words) = match letter {
                 b'a' => (1, *usual_ttl, *usual_retention, 2),
+                b'P' | b'Q' => (1, *rest.get(4)?, *rest.get(5)?, 10),
                 _ => (number(rest.get(3)?)?, *rest.get(4)?, *rest.get(5)?, 7),
             };
             let (now, later) = keys.split_at_checked(2 * usize::try_from(count).ok()?)?;
             let mut claim = Claim::clone(&*claim(now, value, token, ttl, retention)?);
-            claim.resent = matches!(letter, b'S' | b'V');
-            let request = request(*letter, Arc::new(claim))?;
-            answers.push(self.answer_to(store, request, attached.as_ref(), *letter == b'a'));
+            claim.resent = matches!(letter, b'S' | b'V' | b'Q');
+            let request = match rest.get(7..10) {
+                Some([next, grace, message]) if words == 10 => {
+                    Request::PassOn(Arc::new(claim), successors(next, grace, message)?)
+                }
+                _ => request(*letter, Arc::new(claim))?,
+            };
+            answers.push(self.answer_to(state, request, attached.as_ref(), *letter == b'a'));
             (keys, rest) = (later, rest.get(words..)?);
         }
         Some(Answer::List(answers))
     }
 
     /// As `extend_many.lua`.
-    fn extend_many(&self, store: &mut Store) -> Option<Answer> {
+    fn extend_many(&self, state: &mut State) -> Option<Answer> {
         let [_, _, ttl, values @ ..] = self.args else { return None };
         let ttl = millis(ttl)?;
+        state.requests.extend += self.keys.len();
         let leases = self.keys.iter().zip(values).map(|(key, value)| (*key, *value, ttl));
-        Some(match bulk::extend_many(store, leases, self.attached()?.as_ref(), (self.now(), self.wall_us)) {
+        Some(match bulk::extend_many(&mut state.store, leases, self.attached()?.as_ref(), (self.now(), self.wall_us)) {
             Ok(others) => {
                 let head = [Answer::bytes("renewed"), Answer::number(self.wall_us)];
                 let others = others.into_iter().map(|place| Answer::number(place as u64 + 1));
@@ -109,7 +135,7 @@ impl Call<'_> {
     }
 
     /// As `write_record.lua`.
-    fn write_record(&self, store: &mut Store) -> Option<Answer> {
+    fn write_record(&self, state: &mut State) -> Option<Answer> {
         let [found, identity, max_ttl, origin, vote_from, _, least_order] = self.args else { return None };
         let (run_id, replication_id) = std::str::from_utf8(identity).ok()?.split_once('/')?;
         let new = NewRecord {
@@ -122,7 +148,7 @@ impl Call<'_> {
                 .find(|known| known.word().as_bytes() == *origin)?,
             least_order: number(least_order)?,
         };
-        let there = bulk::write_record(store, new, self.wall_us);
+        let there = bulk::write_record(&mut state.store, new, self.wall_us);
         let there = there.map_or(Answer::Nothing, Answer::Bytes);
         Some(Answer::List(vec![there, Answer::number(self.wall_us)]))
     }
@@ -139,11 +165,16 @@ impl Call<'_> {
     /// `is_short` where a usual grant is answered with the end of the lock alone.
     fn answer_to(
         &self,
-        store: &mut Store,
+        state: &mut State,
         request: Request,
         attached: Option<&AttachedRecord>,
         is_short: bool,
     ) -> Answer {
+        state.requests.count(&request);
+        if let (Request::Acquire(_), Some(stored)) = (&request, state.faults.claimed) {
+            return self.told(&Reply::Stale { stored });
+        }
+        let store = &mut state.store;
         store.expire(self.now());
         let is_usual = is_short && is_usual(store, request.claim());
         let claim = request.claim();
@@ -151,7 +182,7 @@ impl Call<'_> {
             claim.resources.lock_keys().filter(|key| store.get(key) == Some(claim.value.as_bytes())).count() as u64;
         let reply = run(store, &request, attached, (self.now(), self.wall_us));
         match (&request, &reply) {
-            (Request::Release(_) | Request::GiveBack(_), Reply::Granted | Reply::Refused(_)) => Answer::number(own),
+            (request, Reply::Granted | Reply::Refused(_)) if request.is_release() => Answer::number(own),
             (_, Reply::Granted) if is_usual => {
                 let ttl_ms = u64::try_from(request.claim().ttl.as_millis()).unwrap_or(u64::MAX);
                 Answer::number(self.wall_us / 1_000 + ttl_ms)
@@ -206,6 +237,12 @@ fn request(letter: u8, claim: Arc<Claim>) -> Option<Request> {
         b'U' | b'V' => Request::GiveBack(claim),
         _ => return None,
     })
+}
+
+fn successors(names: &[u8], grace: &[u8], message: &[u8]) -> Option<Arc<Successors>> {
+    let clients: Option<Vec<ClientId>> = names.split(|byte| *byte == b' ').map(ClientId::from_wire).collect();
+    let clients = if names.is_empty() { Vec::new() } else { clients? };
+    Some(Arc::new(Successors { clients, message: message.to_vec(), grace: millis(grace)? }))
 }
 
 /// `keys` are the lock keys and then their fence keys.

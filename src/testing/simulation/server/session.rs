@@ -19,6 +19,8 @@ pub(super) struct Session {
     wake: Arc<Notify>,
     pub(super) is_resp3: bool,
     pub(super) tracking: Option<Tracking>,
+    /// What it is subscribed to.
+    pub(super) channels: BTreeSet<Vec<u8>>,
     /// Keys that are being watched, and whether one of them was touched.
     pub(super) watched: BTreeSet<Vec<u8>>,
     pub(super) is_dirty: bool,
@@ -37,19 +39,24 @@ pub(super) struct Tracking {
 
 impl Session {
     pub(super) fn new(number: u64, wake: Arc<Notify>) -> Self {
-        let (watched, out) = (BTreeSet::new(), Vec::new());
-        Self { number, out, wake, is_resp3: false, tracking: None, watched, is_dirty: false }
+        let (channels, watched, out) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+        Self { number, out, wake, is_resp3: false, tracking: None, channels, watched, is_dirty: false }
     }
 
     pub(super) fn answer(&mut self, answer: &Answer) {
         answer.write(&mut self.out, self.is_resp3);
     }
 
+    /// Sends it what is no answer.
+    pub(super) fn push(&mut self, parts: Vec<Answer>) {
+        self.answer(&Answer::Push(parts));
+        self.wake.notify_one();
+    }
+
     /// Tells it which keys changed; nothing of them if it may be any.
-    pub(super) fn push(&mut self, keys: &Answer) {
+    pub(super) fn invalidate(&mut self, keys: &Answer) {
         if self.tracking.is_some() {
-            self.answer(&Answer::Push(vec![Answer::bytes("invalidate"), keys.clone()]));
-            self.wake.notify_one();
+            self.push(vec![Answer::bytes("invalidate"), keys.clone()]);
         }
     }
 

@@ -1,0 +1,29 @@
+-- Gives up a key that holds `value` (P26): keeps it, for `grace` ms, for the first of the clients in `successors`
+-- that hears `message` through this instance, or deletes it. Returns whether it was there, as 1 or 0. (pcall:
+-- where the instance is full or a right is missing the key is deleted.)
+local function give_up(key, value, successors, grace, message)
+  if redis.pcall('GET', key) ~= value then
+    return 0
+  end
+  for successor in string.gmatch(successors, '%x+') do
+    local heard = redis.pcall('PUBLISH', 'redquorum:wake:' .. successor, message)
+    if type(heard) == 'number' and heard > 0 then
+      local set = redis.pcall('SET', key, ':next:' .. successor, 'PX', grace)
+      if not set.err then
+        return 1
+      end
+      break
+    end
+  end
+  return redis.call('DEL', key)
+end
+
+-- A release that names its successors: as release.lua for one resource without a holder, but that it gives the
+-- key up to them.
+local function pass_on(first, value, tombstone, retention, resent, successors, grace, message)
+  local released = give_up(KEYS[first], value, successors, grace, message)
+  if resent or released == 0 then
+    set_tombstone(KEYS[first + 1], tombstone, retention) -- P6
+  end
+  return released
+end

@@ -1,0 +1,129 @@
+//! Which client asks: what lets the clients of a lock find each other (P25).
+
+use std::fmt;
+
+/// How many bytes of a value's id are its client's.
+pub const CLIENT_ID_BYTES: usize = 6;
+
+/// The same in hexadecimal digits.
+const DIGITS: usize = 2 * CLIENT_ID_BYTES;
+
+/// Before a client's id, gives the channel that it listens to.
+const CHANNEL: &str = "redquorum:wake:";
+
+/// Before a client's id, gives what keeps a key for it. No holder's values begin with a colon, so none takes it
+/// over (P23), and to clients of other versions and libraries it is a value of somebody else.
+const RESERVATION: &[u8] = b":next:";
+
+/// The id of a client: the first twelve hexadecimal digits of the id of every value that it stores. Two clients
+/// that share one by chance get each other's messages, which costs them time and nothing else.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId([u8; DIGITS]);
+
+impl ClientId {
+    /// The id of the client whose values' ids begin with these bytes.
+    #[must_use]
+    pub fn new(bytes: [u8; CLIENT_ID_BYTES]) -> Self {
+        let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + half - 10 };
+        let mut digits = [0; DIGITS];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+            pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0xf)]);
+        }
+        Self(digits)
+    }
+
+    /// Reads an id; anything that is not one is `None`.
+    #[must_use]
+    pub fn from_wire(wire: &[u8]) -> Option<Self> {
+        let digits: [u8; DIGITS] = wire.try_into().ok()?;
+        digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
+    }
+
+    /// The client that has stored this value, or for which it is a reservation. A value of another library has
+    /// none; one that only looks like ours names a client that does not exist.
+    #[must_use]
+    pub fn of_value(value: &[u8]) -> Option<Self> {
+        if let Some(client) = Self::of_reservation(value) {
+            return Some(client);
+        }
+        let mut parts = value.split(|byte| *byte == b':').skip(1);
+        Self::from_wire(parts.next().filter(|id| id.len() == 32)?.get(..DIGITS)?)
+    }
+
+    /// The client for which this value keeps a key.
+    #[must_use]
+    pub fn of_reservation(value: &[u8]) -> Option<Self> {
+        Self::from_wire(value.strip_prefix(RESERVATION)?)
+    }
+
+    /// The value that keeps a key for this client (P26).
+    #[must_use]
+    pub fn reservation(self) -> Vec<u8> {
+        [RESERVATION, &self.0].concat()
+    }
+
+    /// The channel that this client listens to.
+    #[must_use]
+    pub fn channel(self) -> String {
+        format!("{CHANNEL}{self}")
+    }
+
+    /// The digits.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|digit| write!(f, "{}", char::from(*digit)))
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Value;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_value_and_a_reservation_name_their_client() {
+        let client = ClientId::new([0x01, 0xab, 0xff, 0x00, 0x9a, 0x10]);
+        assert_eq!(client.to_string(), "01abff009a10");
+        assert_eq!(client.channel(), "redquorum:wake:01abff009a10");
+        let id = Uuid::from_u128(0x01ab_ff00_9a10_4000_8000_0000_0000_0001);
+        for holder in ["", "me", "a:b%", "next"] {
+            let value = Value::new(holder, id, "host/1");
+            assert_eq!(ClientId::of_value(value.as_bytes()), Some(client), "{holder}");
+            assert_eq!(ClientId::of_reservation(value.as_bytes()), None);
+        }
+        assert_eq!(ClientId::of_reservation(&client.reservation()), Some(client));
+        assert_eq!(ClientId::of_value(&client.reservation()), Some(client));
+    }
+
+    #[test]
+    fn what_is_no_value_of_this_library_names_nobody() {
+        for value in
+            ["", "theirs", "a:b", ":next:", ":next:01ABFF009A10", ":next:01abff009a1", "::::", ":01abff009a10:x"]
+        {
+            assert_eq!(ClientId::of_value(value.as_bytes()), None, "{value}");
+        }
+    }
+
+    /// Whoever took a reservation over as a holder's earlier lease would need no vote of the instance.
+    #[test]
+    fn no_holder_owns_a_reservation() {
+        let reservation = ClientId::new([1; CLIENT_ID_BYTES]).reservation();
+        for holder in ["next", ":next", ":", ""] {
+            let prefix = Value::new(holder, Uuid::from_u128(1), "").holder_prefix().to_vec();
+            assert!(prefix.is_empty() || !reservation.starts_with(&prefix), "{holder}");
+        }
+    }
+}

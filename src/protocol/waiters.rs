@@ -1,0 +1,283 @@
+//! Who waits for which key, in the order in which they came (P25). All of it is hearsay: what is lost, late,
+//! doubled or forged costs somebody time, and no rule of exclusion reads it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::protocol::client_id::ClientId;
+use crate::protocol::time::Instant;
+
+/// For how long anything is remembered. A waiter announces itself again before that (P27), so one that is gone
+/// is forgotten.
+const REMEMBERED: Duration = Duration::from_secs(3);
+
+/// The most waiters that are known for one key, and the most keys. What is beyond only asks.
+pub const MAX_WAITERS: usize = 64;
+const MAX_KEYS: usize = 1024;
+
+/// A client that waits. The smaller ticket is served first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Waiter {
+    /// When it began to wait: the clock by which it proposes tokens, in microseconds. It stays the same for the
+    /// whole wait.
+    pub ticket: u64,
+    /// Who waits.
+    pub client: ClientId,
+}
+
+/// What becomes of an announcement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Announcement {
+    /// It is in the table.
+    Kept,
+    /// The key was passed on to this client, which is to be told.
+    Forward(ClientId),
+    /// Its ticket was served, or there is no room.
+    Dropped,
+}
+
+/// The waiters that a client knows of, by key. Bounded, and empty again once nobody announces anything.
+#[derive(Clone, Debug, Default)]
+pub struct Waiters {
+    keys: BTreeMap<Box<[u8]>, KeyWaiters>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct KeyWaiters {
+    /// In order, each client once.
+    waiting: Vec<Remembered>,
+    /// Who was served last, of each client the latest: a slower instance may announce them once more.
+    served: Vec<Remembered>,
+    /// To whom the key was passed on, until the key is held here again.
+    passed_to: Option<Remembered>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Remembered {
+    waiter: Waiter,
+    until: Instant,
+}
+
+impl Waiters {
+    /// Takes in the announcement of a waiter; the last one of a client counts.
+    pub fn announce(&mut self, key: &[u8], waiter: Waiter, now: Instant) -> Announcement {
+        let Some(known) = self.entry(key) else { return Announcement::Dropped };
+        if known.was_served(waiter) {
+            return Announcement::Dropped;
+        }
+        if let Some(passed_to) = known.passed_to.filter(|passed_to| now < passed_to.until) {
+            return Announcement::Forward(passed_to.waiter.client);
+        }
+        known.waiting.retain(|other| other.waiter.client != waiter.client);
+        known.insert(waiter, now)
+    }
+
+    /// Takes in what another client knew, from which the key came: what is known here already is newer.
+    pub fn inherit(&mut self, key: &[u8], waiters: &[Waiter], now: Instant) {
+        let Some(known) = self.entry(key) else { return };
+        for waiter in waiters {
+            let is_known = known.waiting.iter().any(|other| other.waiter.client == waiter.client);
+            if !is_known && !known.was_served(*waiter) {
+                known.insert(*waiter, now);
+            }
+        }
+        self.forget_if_empty(key);
+    }
+
+    /// The key is held here, or waited for: announcements are kept again.
+    pub fn hold(&mut self, key: &[u8]) {
+        if let Some(known) = self.keys.get_mut(key) {
+            known.passed_to = None;
+            self.forget_if_empty(key);
+        }
+    }
+
+    /// Takes the waiters for a key that is let go, in order; empty if nobody is known to wait. The first counts as
+    /// served, and what is announced later is for that client.
+    pub fn take(&mut self, key: &[u8], now: Instant) -> Vec<Waiter> {
+        let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
+        let waiters: Vec<Waiter> = std::mem::take(&mut known.waiting)
+            .into_iter()
+            .filter(|remembered| now < remembered.until)
+            .map(|remembered| remembered.waiter)
+            .collect();
+        if let Some(first) = waiters.first() {
+            let first = Remembered { waiter: *first, until: now.saturating_add(REMEMBERED) };
+            known.served.retain(|other| other.waiter.client != first.waiter.client);
+            known.served.push(first);
+            let surplus = known.served.len().saturating_sub(MAX_WAITERS);
+            known.served.drain(..surplus);
+            known.passed_to = Some(first);
+        }
+        self.forget_if_empty(key);
+        waiters
+    }
+
+    /// Forgets a waiter of which something better is known.
+    pub fn remove(&mut self, key: &[u8], client: ClientId) {
+        if let Some(known) = self.keys.get_mut(key) {
+            known.waiting.retain(|other| other.waiter.client != client);
+            self.forget_if_empty(key);
+        }
+    }
+
+    /// How many are known to wait for a key.
+    #[must_use]
+    pub fn waiting_for(&self, key: &[u8]) -> usize {
+        self.keys.get(key).map_or(0, |known| known.waiting.len())
+    }
+
+    /// Whether anything is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// How many entries there are, of any kind.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let entries =
+            |known: &KeyWaiters| known.waiting.len() + known.served.len() + usize::from(known.passed_to.is_some());
+        self.keys.values().map(entries).sum()
+    }
+
+    /// Forgets what is too old.
+    pub fn expire(&mut self, now: Instant) {
+        self.keys.retain(|_, known| {
+            known.waiting.retain(|remembered| now < remembered.until);
+            known.served.retain(|remembered| now < remembered.until);
+            known.passed_to.take_if(|passed_to| passed_to.until <= now);
+            !known.is_empty()
+        });
+    }
+
+    /// What is known of a key, if there is room.
+    fn entry(&mut self, key: &[u8]) -> Option<&mut KeyWaiters> {
+        if self.keys.len() >= MAX_KEYS && !self.keys.contains_key(key) {
+            return None;
+        }
+        Some(self.keys.entry(key.into()).or_default())
+    }
+
+    fn forget_if_empty(&mut self, key: &[u8]) {
+        if self.keys.get(key).is_some_and(KeyWaiters::is_empty) {
+            self.keys.remove(key);
+        }
+    }
+}
+
+impl KeyWaiters {
+    fn insert(&mut self, waiter: Waiter, now: Instant) -> Announcement {
+        let at = self.waiting.partition_point(|other| other.waiter < waiter);
+        self.waiting.insert(at, Remembered { waiter, until: now.saturating_add(REMEMBERED) });
+        self.waiting.truncate(MAX_WAITERS); // the last to come
+        if at < MAX_WAITERS { Announcement::Kept } else { Announcement::Dropped }
+    }
+
+    fn was_served(&self, waiter: Waiter) -> bool {
+        let same_wait =
+            |served: &Remembered| served.waiter.client == waiter.client && waiter.ticket <= served.waiter.ticket;
+        self.served.iter().any(same_wait)
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.served.is_empty() && self.passed_to.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Instant = Instant::from_millis(10_000);
+    const KEY: &[u8] = b"a";
+
+    fn waiter(ticket: u64, client: u8) -> Waiter {
+        Waiter { ticket, client: ClientId::new([client; 6]) }
+    }
+
+    fn clients(waiters: &[Waiter]) -> Vec<u64> {
+        waiters.iter().map(|waiter| waiter.ticket).collect()
+    }
+
+    #[test]
+    fn waiters_are_served_in_the_order_of_their_tickets_whenever_they_are_heard_of() {
+        let mut waiters = Waiters::default();
+        for (ticket, client) in [(3, 3), (1, 1), (2, 2), (1, 1)] {
+            assert_eq!(waiters.announce(KEY, waiter(ticket, client), NOW), Announcement::Kept);
+        }
+        waiters.inherit(KEY, &[waiter(9, 1), waiter(4, 4)], NOW);
+        assert_eq!(waiters.waiting_for(KEY), 4);
+        assert_eq!(clients(&waiters.take(KEY, NOW)), [1, 2, 3, 4], "what is known here is newer");
+        assert_eq!(waiters.waiting_for(KEY), 0);
+    }
+
+    #[test]
+    fn who_was_served_is_not_served_twice_for_one_wait() {
+        let mut waiters = Waiters::default();
+        waiters.announce(KEY, waiter(5, 1), NOW);
+        waiters.take(KEY, NOW);
+        waiters.hold(KEY);
+        assert_eq!(waiters.announce(KEY, waiter(5, 1), NOW), Announcement::Dropped, "a slower instance");
+        waiters.inherit(KEY, &[waiter(5, 1), waiter(4, 1)], NOW);
+        assert!(waiters.take(KEY, NOW).is_empty());
+        assert_eq!(waiters.announce(KEY, waiter(6, 1), NOW), Announcement::Kept, "the next wait");
+    }
+
+    #[test]
+    fn what_is_announced_after_the_key_was_passed_on_is_for_whom_it_went_to() {
+        let mut waiters = Waiters::default();
+        waiters.announce(KEY, waiter(1, 1), NOW);
+        assert_eq!(clients(&waiters.take(KEY, NOW)), [1]);
+        assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Forward(ClientId::new([1; 6])));
+        waiters.hold(KEY);
+        assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Kept);
+    }
+
+    #[test]
+    fn what_nobody_announces_again_is_forgotten() {
+        let mut waiters = Waiters::default();
+        waiters.announce(b"a", waiter(1, 1), NOW);
+        waiters.announce(b"b", waiter(1, 1), NOW);
+        assert!(!waiters.take(b"b", NOW).is_empty());
+        let later = NOW.saturating_add(REMEMBERED);
+        assert!(waiters.clone().take(b"a", later).is_empty());
+        waiters.expire(later);
+        assert_eq!((waiters.len(), waiters.is_empty()), (0, true));
+    }
+
+    #[test]
+    fn a_table_without_entries_keeps_nothing_of_a_key() {
+        let mut waiters = Waiters::default();
+        waiters.inherit(KEY, &[], NOW);
+        waiters.announce(KEY, waiter(1, 1), NOW);
+        waiters.remove(KEY, waiter(1, 1).client);
+        waiters.hold(KEY);
+        assert!(waiters.is_empty());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        #[test]
+        fn a_flood_is_bounded_and_keeps_those_who_came_first(
+            flood in proptest::collection::vec((0_u64..1_000, any::<[u8; 6]>(), 0_u16..2_000), 0..4_000),
+        ) {
+            let mut waiters = Waiters::default();
+            for (ticket, client, key) in &flood {
+                let _ = waiters.announce(b"busy", Waiter { ticket: *ticket, client: ClientId::new(*client) }, NOW);
+                let _ = waiters.announce(&key.to_be_bytes(), waiter(*ticket, 1), NOW);
+            }
+            prop_assert!(waiters.keys.len() <= MAX_KEYS);
+            prop_assert!(waiters.keys.values().all(|known| known.waiting.len() <= MAX_WAITERS));
+            let kept = clients(&waiters.take(b"busy", NOW));
+            prop_assert!(kept.is_sorted());
+            let mut all: Vec<u64> = flood.iter().map(|(ticket, ..)| *ticket).collect();
+            all.sort_unstable();
+            all.truncate(MAX_WAITERS);
+            prop_assert_eq!(kept, all);
+            waiters.expire(NOW.saturating_add(REMEMBERED));
+            prop_assert!(waiters.is_empty());
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Asks on the wire for everybody of this client who waits for a lock (P24).
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::sleep;
+
+use super::attempt::Attempt;
+use super::failure::AcquireFailure;
+use super::line::{Aftermath, AskerId, AskerStart, Line, NextStep, Parked};
+use super::pauses::Pauses;
+use super::tracker::TrackedAttempt;
+use super::uncollected::UncollectedLease;
+use crate::protocol::FencingToken;
+use crate::runtime::client_task::AbortableTask;
+use crate::runtime::held_lease::HeldLease;
+use crate::runtime::shared::Shared;
+
+/// The asker of a line. It ends when nobody needs it any more; whoever joins after that starts another one.
+struct Asker {
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    id: AskerId,
+    /// The largest token that the last ask has seen or proposed (P12).
+    seen: Option<FencingToken>,
+    pauses: Pauses,
+}
+
+/// An ask that was begun, or why it could not be.
+type Begun = Result<Box<Attempt>, AcquireFailure>;
+
+/// Starts the asker of a line. What it asks for at once is sent before this returns.
+pub(super) fn start_asker(shared: &Arc<Shared>, line: &Arc<Line>, start: AskerStart) {
+    let AskerStart { id, first } = start;
+    let (shared, line) = (Arc::clone(shared), Arc::clone(line));
+    let asker =
+        Asker { shared: Arc::clone(&shared), line: Arc::clone(&line), id, seen: None, pauses: Pauses::default() };
+    let unended = Unended(Arc::clone(&shared), Arc::clone(&line), id);
+    let tracked = TrackedAttempt::begin(&shared.attempts);
+    let first = first.filter(|_| tracked.is_some()).map(|params| Attempt::begin(&shared, &params, None));
+    let task = AbortableTask::spawn(&shared.runtime, run(unended, asker.run(tracked, first)));
+    line.set_task(id, task);
+}
+
+/// Runs an asker to its end. Should it panic, another goes on for those who wait.
+async fn run(unended: Unended, asker: impl Future<Output = ()>) {
+    let panicked = AssertUnwindSafe(asker).catch_unwind().await.is_err();
+    let Unended(shared, line, id) = &unended;
+    if panicked && let Some(start) = line.restart(*id) {
+        tracing::error!("an asker has panicked; another one goes on");
+        start_asker(shared, line, start);
+    }
+}
+
+/// Does what a change of a line has led to, once its mutex is free.
+pub(super) fn carry_out(shared: &Arc<Shared>, line: &Arc<Line>, after: Aftermath) {
+    let Aftermath { give_back, wakers, asker, start, is_idle, .. } = after;
+    wakers.into_iter().for_each(std::task::Waker::wake);
+    drop(asker); // what it has sent is released before anybody else asks
+    if let Some(held) = give_back {
+        shared.let_go(&held);
+    }
+    if let Some(start) = start {
+        start_asker(shared, line, start);
+    }
+    if is_idle {
+        shared.lines.remove_if_idle(line);
+    }
+}
+
+impl Asker {
+    async fn run(mut self, tracked: Option<TrackedAttempt>, mut first: Option<Begun>) {
+        let Some(tracked) = tracked else { return self.fail_all(AcquireFailure::ShutDown) };
+        let unfinished = loop {
+            let begun = match first.take() {
+                Some(begun) => begun,
+                None => match self.next_ask().await {
+                    Some(begun) => begun,
+                    None => break None,
+                },
+            };
+            match ask(begun).await {
+                Ok((_, lease)) if self.shared.attempts.is_closed() => drop(lease), // the next step is to end
+                Ok((attempt, lease)) => {
+                    self.pauses.won();
+                    let held = lease.into_held();
+                    if let Some(attempt) = self.park(attempt, &held) {
+                        break Some((attempt, held));
+                    }
+                }
+                Err(failure) if failure.may_pass() => self.pause_after(failure).await,
+                Err(failure) => {
+                    self.fail_all(failure);
+                    break None;
+                }
+            }
+        };
+        drop(tracked);
+        if let Some((mut attempt, held)) = unfinished {
+            attempt.finish(Some(held)).await;
+        }
+    }
+
+    /// Begins the next ask as soon as one is needed; `None` if nobody needs the asker any more.
+    async fn next_ask(&self) -> Option<Begun> {
+        loop {
+            if self.shared.attempts.is_closed() {
+                self.fail_all(AcquireFailure::ShutDown);
+                return None;
+            }
+            let (step, after) = self.line.next_step(self.id, self.shared.instance_timeout, &*self.shared.clock);
+            carry_out(&self.shared, &self.line, after);
+            match step {
+                NextStep::Ask(params) => return Some(Attempt::begin(&self.shared, &params, self.seen)),
+                NextStep::Watch(held, at_most) => self.watch(held, at_most).await,
+                NextStep::Pause => {
+                    let pause = self.shared.retry.least();
+                    tokio::select! {
+                        biased; // a run that is repeated under a seed takes the same branches
+                        () = self.shared.attempts.closed() => {}
+                        () = sleep(pause) => {}
+                    }
+                }
+                NextStep::End => return None,
+            }
+        }
+    }
+
+    /// Waits until the lease is lost, the line has changed, or `at_most` has passed.
+    async fn watch(&self, held: Option<Arc<HeldLease>>, at_most: Duration) {
+        let clock = &*self.shared.clock;
+        let lost = async {
+            match &held {
+                Some(held) => drop(held.wait_for_end(clock).await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.shared.attempts.closed() => {}
+            () = self.line.changed() => {}
+            () = lost => {}
+            () = sleep(at_most) => {}
+        }
+    }
+
+    /// Offers what was won to whoever is next. Returns the attempt if the asker has ended with that: then the replies
+    /// that are outstanding are its own to take in.
+    fn park(&self, mut attempt: Box<Attempt>, held: &Arc<HeldLease>) -> Option<Box<Attempt>> {
+        let (parked, after) = self.line.park(self.id, Arc::clone(held), &*self.shared.clock);
+        carry_out(&self.shared, &self.line, after);
+        match parked {
+            Parked::End => Some(attempt),
+            Parked::GoOn => {
+                let held = Arc::clone(held);
+                self.shared.runtime.spawn(async move { attempt.finish(Some(held)).await });
+                None
+            }
+            Parked::Unwanted => {
+                self.shared.let_go(held);
+                None
+            }
+        }
+    }
+
+    /// Until the next ask after one that was in vain.
+    async fn pause_after(&mut self, failure: AcquireFailure) {
+        if let AcquireFailure::RoundLost(round) = &failure {
+            self.seen = round.highest_seen();
+        }
+        if !self.line.note_failure(self.id, failure.clone(), &*self.shared.clock) {
+            return; // the next step is to wait for whoever has it
+        }
+        tokio::select! {
+            biased;
+            () = self.shared.attempts.closed() => {}
+            () = self.line.changed() => {}
+            () = self.pauses.pause(&self.shared, self.line.resources(), &failure) => {}
+        }
+    }
+
+    fn fail_all(&self, failure: AcquireFailure) {
+        carry_out(&self.shared, &self.line, self.line.fail_all(self.id, failure));
+    }
+}
+
+/// The lease that an ask has won, and the replies to it that are outstanding.
+async fn ask(begun: Begun) -> Result<(Box<Attempt>, UncollectedLease), AcquireFailure> {
+    let mut attempt = begun?;
+    let lease = attempt.outcome().await?; // its releases are queued, outstanding replies are awaited in the background
+    Ok((attempt, lease))
+}
+
+/// An asker that has not ended: it is dropped if nobody needs it any more, or the runtime has ended.
+struct Unended(Arc<Shared>, Arc<Line>, AskerId);
+
+impl Drop for Unended {
+    fn drop(&mut self) {
+        let Self(shared, line, id) = self;
+        // Known to the line still, so nobody else has ended it.
+        carry_out(shared, line, line.fail_all(*id, AcquireFailure::RuntimeEnded));
+    }
+}

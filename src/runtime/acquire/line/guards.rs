@@ -1,0 +1,82 @@
+//! A line, for whoever of its client has the lock, or tries once.
+
+use std::sync::Arc;
+
+use super::state::{Line, Offer};
+use crate::clock::Clock;
+use crate::runtime::acquire::failure::AcquireFailure;
+use crate::runtime::held_lease::HeldLease;
+
+impl Line {
+    /// Somebody of this client has this lease; `false` if the line is not used any more.
+    pub(super) fn put_held(&self, held: &Arc<HeldLease>) -> bool {
+        let mut state = self.lock();
+        let former = state.held.replace(Arc::clone(held));
+        let is_used = !state.is_retired;
+        drop(state);
+        drop(former);
+        is_used
+    }
+
+    /// Offers a lease that is let go to the next; `false` if it is to be released. At most `most` times in a row: then others
+    /// get their turn.
+    pub(super) fn hand_over(&self, held: &Arc<HeldLease>, most: u32, clock: &dyn Clock) -> bool {
+        let mut state = self.lock();
+        let is_known = state.held.as_ref().is_some_and(|known| Arc::ptr_eq(known, held));
+        if !is_known || state.offer.is_some() {
+            return false;
+        }
+        let in_a_row = state.in_a_row;
+        let Some((to, next)) = state.queue.next() else { return false };
+        if in_a_row >= most {
+            state.pause_due = true;
+            return false;
+        }
+        if !held.end_tenure_for(next.params.terms, next.params.renews, clock) {
+            return false;
+        }
+        let waker = next.waker.take();
+        state.offer = Some(Offer { held: Arc::clone(held), to, since: clock.now() });
+        drop(state);
+        held.note_tenure_end(); // the former guard has ended before the next one begins
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// A lease was let go, and its release is queued; whether the line has nothing more to know.
+    pub(super) fn let_go(&self, held: &Arc<HeldLease>) -> bool {
+        let mut state = self.lock();
+        let known = state.held.take_if(|known| Arc::ptr_eq(known, held));
+        if known.is_some() {
+            self.changed.notify_one();
+        }
+        let is_idle = state.is_idle();
+        drop(state);
+        drop(known);
+        is_idle
+    }
+
+    /// Why a single try is not sent now.
+    pub(super) fn refusal(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
+        let state = self.lock();
+        let is_waited_for = state.queue.len() > 0;
+        state
+            .in_the_way(clock)
+            .or_else(|| is_waited_for.then_some(AcquireFailure::HeldHere { by: None, expires_in: None }))
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.lock().queue.len()
+    }
+
+    /// Whether it has nothing to know; then it is not used any more.
+    pub(super) fn retire(&self) -> bool {
+        let mut state = self.lock();
+        let retires = !state.is_retired && state.is_idle();
+        state.is_retired |= retires;
+        retires
+    }
+}

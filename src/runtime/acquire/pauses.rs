@@ -1,0 +1,46 @@
+//! The pauses between the asks of a line, or the tries of a holder.
+
+use tokio::time::sleep;
+
+use super::failure::AcquireFailure;
+use crate::random;
+use crate::resource::Resources;
+use crate::runtime::shared::Shared;
+use crate::runtime::succession::Wait;
+
+/// Knows how often the lock was asked for in vain, and waits in order with other clients if this one does (P25).
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    failures: u32,
+    /// Begun with the first failure.
+    wait: Option<Option<Wait>>,
+}
+
+impl Pauses {
+    /// Waits until it is worth asking again after `last`.
+    pub(super) async fn pause(&mut self, shared: &Shared, resources: &Resources, last: &AcquireFailure) {
+        let failures = self.failures;
+        self.failures = failures.saturating_add(1);
+        match self.wait.get_or_insert_with(|| begin_wait(shared, resources)) {
+            Some(wait) => {
+                let lost = match last {
+                    AcquireFailure::RoundLost(round) => Some(&**round),
+                    _ => None,
+                };
+                wait.pause(lost, failures, shared.retry).await;
+            }
+            None => sleep(shared.retry.after(failures, random::spread())).await,
+        }
+    }
+
+    /// The lock was won.
+    pub(super) fn won(&mut self) {
+        self.failures = 0;
+        self.wait.take().into_iter().flatten().for_each(Wait::won);
+    }
+}
+
+fn begin_wait(shared: &Shared, resources: &Resources) -> Option<Wait> {
+    let wall_us = shared.proposing_clock().ok()?;
+    shared.succession.as_ref()?.wait(resources, shared.quorum, wall_us)
+}

@@ -1,0 +1,101 @@
+//! A place in the line for a lock, of an acquire that waits (P24).
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::asker::{carry_out, start_asker};
+use super::failure::AcquireFailure;
+use super::line::{Line, PlaceNumber, Turn};
+use super::params::AcquireParams;
+use crate::runtime::held_lease::Tenure;
+use crate::runtime::shared::Shared;
+
+/// A place in a line. Dropped at any time it leaves nothing behind: what it was offered goes to the next.
+struct Place {
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    number: PlaceNumber,
+    has_left: bool,
+}
+
+/// Waits in line for a lease, at most `limit`.
+pub(super) async fn wait_in_line(
+    shared: &Arc<Shared>,
+    params: &Arc<AcquireParams>,
+    limit: Option<Duration>,
+) -> Result<Tenure, AcquireFailure> {
+    let begun = shared.clock.now();
+    let waited = || shared.clock.now().saturating_since(begun);
+    let mut place = Place::join(shared, params)?;
+    let mut is_over = false;
+    loop {
+        let turn = match limit.map(|limit| limit.saturating_sub(waited())) {
+            _ if is_over => place.turn(true).await,
+            None => place.turn(false).await,
+            // Timers only wake, the clock decides (P3).
+            Some(left) => match timeout(left, place.turn(false)).await {
+                Ok(turn) => turn,
+                Err(_) => {
+                    is_over = limit.is_some_and(|limit| waited() >= limit);
+                    continue;
+                }
+            },
+        };
+        return match turn {
+            Turn::Lease(tenure) => Ok(tenure),
+            Turn::Failed(failure) => Err(failure),
+            // At least one ask is waited for, so that a short wait still learns who is in the way.
+            Turn::InTheWay(last) => Err(AcquireFailure::DeadlinePassed { waited: waited(), last: Box::new(last) }),
+        };
+    }
+}
+
+impl Place {
+    fn join(shared: &Arc<Shared>, params: &Arc<AcquireParams>) -> Result<Self, AcquireFailure> {
+        if shared.is_forked() {
+            return Err(AcquireFailure::Forked);
+        }
+        if shared.attempts.is_closed() {
+            return Err(AcquireFailure::ShutDown);
+        }
+        let (line, joined) = shared.lines.join(params);
+        let place = Self { shared: Arc::clone(shared), line, number: joined.number, has_left: false };
+        if let Some(start) = joined.start {
+            start_asker(shared, &place.line, start);
+        }
+        Ok(place)
+    }
+
+    /// What the place comes to; `past_deadline` if it only wants to know by now.
+    async fn turn(&mut self, past_deadline: bool) -> Turn {
+        poll_fn(|cx| self.poll(cx, past_deadline)).await
+    }
+
+    fn poll(&mut self, cx: &Context<'_>, past_deadline: bool) -> Poll<Turn> {
+        let clock = &*self.shared.clock;
+        let (mut turn, after) = self.line.poll(self.number, (cx.waker(), past_deadline), clock);
+        carry_out(&self.shared, &self.line, after);
+        if let Poll::Ready(Turn::Lease(tenure)) = &turn {
+            self.has_left = true;
+            if self.shared.attempts.is_closed() {
+                self.shared.let_go(tenure.held());
+                turn = Poll::Ready(Turn::Failed(AcquireFailure::ShutDown));
+            } else {
+                self.shared.keep_alive.adopt(tenure.held());
+            }
+        }
+        turn
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.has_left {
+            carry_out(&self.shared, &self.line, self.line.leave(self.number));
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The lease and its guards, and how it ends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::end::{LeaseEnd, ObservedKey, why_expired};
+use super::renewal_policy::RenewalPolicy;
+use super::state::{Acquired, HeldLeaseState};
+use crate::clock::Clock;
+use crate::instance::{Claim, Request};
+use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
+
+/// A lease that is held or was.
+#[derive(Debug)]
+pub(crate) struct HeldLease {
+    state: Mutex<HeldLeaseState>,
+    ended: Notify,
+    /// Notified when the lease ends, and when it is handed over (P24).
+    tenure_ended: Notify,
+}
+
+/// What is to be sent once the last guard of a lease is dropped.
+pub(crate) struct LeaseRelease {
+    pub(crate) request: Request,
+    pub(crate) targets: InstanceSet,
+}
+
+/// Its guards and their validity.
+impl HeldLease {
+    pub(crate) fn new(acquired: Acquired, policy: RenewalPolicy) -> Self {
+        Self {
+            state: Mutex::new(HeldLeaseState::new(acquired, policy)),
+            ended: Notify::new(),
+            tenure_ended: Notify::new(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, HeldLeaseState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The latest token.
+    pub(crate) fn token(&self) -> FencingToken {
+        self.state().token
+    }
+
+    /// What is claimed.
+    pub(crate) fn claim(&self) -> Arc<Claim> {
+        Arc::clone(&self.state().claim)
+    }
+
+    /// How long it may still be relied on; zero once it has ended.
+    pub(crate) fn remaining(&self, clock: &dyn Clock) -> Duration {
+        self.state().remaining(clock)
+    }
+
+    /// The instances that it rests on, by what they have answered so far.
+    pub(crate) fn rests_on(&self) -> InstanceSet {
+        self.state().lease.rests_on()
+    }
+
+    /// One more guard for the same holder (P23); false if it has ended.
+    pub(crate) fn add_guard(&self) -> bool {
+        let mut state = self.state();
+        state.guards += usize::from(!state.has_ended());
+        !state.has_ended()
+    }
+
+    /// One guard less. `None` if others still hold the lease, or the keys are to stay. P7: it is not relied
+    /// on any more before a release is sent.
+    pub(crate) fn drop_guard(&self) -> Option<LeaseRelease> {
+        let mut state = self.state();
+        state.guards = state.guards.saturating_sub(1);
+        if state.guards > 0 {
+            return None;
+        }
+        let claim = Arc::clone(&state.claim);
+        // P23: a lease that no caller ever had is a try that was not won.
+        let request = if state.is_collected { Request::Release(claim) } else { Request::give_back(claim) };
+        let release = LeaseRelease { request, targets: state.lease.release_targets() };
+        let keeps_keys = state.keeps_keys;
+        self.end(state, LeaseEnd::GivenUp);
+        (!keeps_keys).then_some(release)
+    }
+
+    /// Whether anybody has a guard of it.
+    pub(crate) fn has_guards(&self) -> bool {
+        self.state().guards > 0
+    }
+
+    /// From now on the last guard leaves the keys alone.
+    pub(crate) fn keep_keys(&self) {
+        self.state().keeps_keys = true;
+    }
+
+    /// Takes in the end of a round: how long the lease may be relied on now, if the round moved that. P9: by
+    /// the clock as it is now, for whoever asked meanwhile may have learnt that the lease is over.
+    pub(crate) fn settle(&self, round: &mut Round, clock: &dyn Clock) -> Option<Duration> {
+        self.state().settle(round, clock.now())
+    }
+
+    /// Takes in the end of a re-entry round: whether it was won. Then the lease has its token, and is renewed
+    /// for as long as the new guard needs it.
+    pub(crate) fn settle_reentry(
+        &self,
+        round: &mut Round,
+        token: FencingToken,
+        policy: RenewalPolicy,
+        clock: &dyn Clock,
+    ) -> bool {
+        let mut state = self.state();
+        let won = state.settle(round, clock.now()).is_some();
+        if won {
+            state.token = state.token.max(token);
+            state.policy = state.policy.longer(policy);
+        }
+        won
+    }
+}
+
+/// What instances say of it, and its end.
+impl HeldLease {
+    /// Records what instances have answered so far to a round for it (P20), past its verdict too.
+    pub(crate) fn note_replies(&self, round: &Round) {
+        let mut state = self.state();
+        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
+            if let Some(answer) = answer {
+                state.note_reply(id, &answer.reply, round.started_at());
+            }
+        }
+        self.end_if_gone(state);
+    }
+
+    /// Records what one instance answered to an extend that was sent at `sent` (P20).
+    pub(crate) fn note_reply(&self, id: InstanceId, reply: &Reply, sent: Instant) {
+        let mut state = self.state();
+        state.note_reply(id, reply, sent);
+        self.end_if_gone(state);
+    }
+
+    /// Records that an instance that was asked at `sent` had something else in its place (P20).
+    pub(crate) fn note_missing(&self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
+        let mut state = self.state();
+        state.observed.record(id, value);
+        state.lease.note_missing(id, sent);
+        self.end_if_gone(state);
+    }
+
+    /// Its holder has taken a part of it over in this client (P23): an instance does not notify a client of
+    /// changes that it made itself.
+    pub(crate) fn end_taken_over_by(&self, later: &Self) {
+        let (value, instances) = {
+            let later = later.state();
+            (later.claim.value.as_bytes().to_vec(), later.lease.rests_on())
+        };
+        let observed: Vec<ObservedKey> =
+            instances.iter().map(|instance| ObservedKey { instance, value: Some(value.clone()) }).collect();
+        let state = self.state();
+        if !state.has_ended() {
+            let resources = state.claim.resources.display_all();
+            tracing::warn!(resources, "lease lost: its holder has taken a part of it over");
+        }
+        self.end(state, LeaseEnd::Gone(observed.into()));
+    }
+
+    fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>) {
+        if !state.has_ended() && state.lease.no_quorum_has_key() {
+            let resources = state.claim.resources.display_all();
+            tracing::warn!(resources, on = ?state.lease.absent(), "lease lost: no quorum can have kept it");
+            let observed = state.observed.take();
+            self.end(state, LeaseEnd::Gone(observed));
+        }
+    }
+
+    /// Ends it, unless it has ended already.
+    fn end(&self, mut state: MutexGuard<'_, HeldLeaseState>, end: LeaseEnd) {
+        if !state.has_ended() {
+            state.end = Some(end);
+            state.renewal = None;
+            drop(state);
+            self.ended.notify_waiters();
+            self.tenure_ended.notify_waiters();
+        }
+    }
+
+    /// Whether it was found that no quorum has kept it. Its keys may be there again: repaired (P10),
+    /// which does not undo that.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.state().end, Some(LeaseEnd::Gone(_)))
+    }
+
+    /// How it ended, if it has. Validity that has passed by now ends it here.
+    pub(crate) fn ended(&self, clock: &dyn Clock) -> Option<LeaseEnd> {
+        let mut state = self.state();
+        let now = clock.now(); // P9: what is over for one is over for all who look later
+        if !state.has_ended() && !state.lease.is_valid(now) {
+            let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
+            let last = late.map(Arc::from).or_else(|| state.failed.take());
+            let resources = state.claim.resources.display_all();
+            let cause = why_expired(state.policy, last.as_deref(), now);
+            tracing::warn!(resources, cause, "lease lost: its validity has passed");
+            self.end(state, LeaseEnd::Expired(last));
+            state = self.state();
+        }
+        state.end.clone()
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn wait_for_end(&self, clock: &dyn Clock) -> LeaseEnd {
+        self.wait_on(&self.ended, clock, || self.ended(clock)).await
+    }
+
+    /// Waits until a tenure of it has ended.
+    pub(super) async fn wait_for_tenure_end(
+        &self,
+        clock: &dyn Clock,
+        ended: impl Fn() -> Option<LeaseEnd>,
+    ) -> LeaseEnd {
+        self.wait_on(&self.tenure_ended, clock, ended).await
+    }
+
+    async fn wait_on(&self, notify: &Notify, clock: &dyn Clock, ended: impl Fn() -> Option<LeaseEnd>) -> LeaseEnd {
+        loop {
+            let mut notified = std::pin::pin!(notify.notified());
+            notified.as_mut().enable();
+            if let Some(end) = ended() {
+                return end;
+            }
+            // Timers only wake, the clock decides (P3).
+            let left = self.remaining(clock);
+            tokio::select! {
+                biased; // what was decided says why
+                () = notified => {}
+                () = sleep(left) => {}
+            }
+        }
+    }
+
+    /// Tells those who wait for the end of a tenure that it was ended.
+    pub(crate) fn note_tenure_end(&self) {
+        self.tenure_ended.notify_waiters();
+    }
+}

@@ -1,0 +1,70 @@
+//! Order between the clients that wait for the same lock (P25–P27).
+//!
+//! The clients tell each other who waits, over the instances; whoever releases the lock has it kept for the one
+//! that has waited longest. All of it is about time: an ask that nothing here says anything about is as good.
+
+mod parts;
+mod task;
+mod wait;
+mod woken;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::clock::Clock;
+use crate::instance::{Instance, ReceivedMessage, Request};
+use crate::protocol::{ClientId, Quorum};
+use crate::resource::Resources;
+use parts::Parts;
+pub(crate) use wait::Wait;
+
+/// What a client knows of others that wait, and its own waits.
+#[derive(Debug)]
+pub(crate) struct Succession {
+    parts: Arc<Parts>,
+    /// Dropped, it ends the task that takes messages in.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Succession {
+    /// Begins to take in messages.
+    pub(crate) fn start(
+        client: ClientId,
+        instances: Arc<[Arc<dyn Instance>]>,
+        clock: Arc<dyn Clock>,
+        grace: Duration,
+        messages: mpsc::Receiver<ReceivedMessage>,
+    ) -> Self {
+        let parts = Arc::new(Parts { client, instances, clock, grace, known: Mutex::default() });
+        let (alive, ended) = oneshot::channel();
+        tokio::spawn(task::run(Arc::clone(&parts), messages, ended));
+        Self { parts, _alive: alive }
+    }
+
+    /// How many keys this client waits for.
+    #[cfg(feature = "testing")]
+    pub(crate) fn waited_for(&self) -> usize {
+        self.parts.known().waits.len()
+    }
+
+    /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that only ask.
+    pub(crate) fn wait(&self, resources: &Resources, quorum: Quorum, wall_us: u64) -> Option<Wait> {
+        Wait::begin(&self.parts, resources, quorum, wall_us)
+    }
+
+    /// The release of a lease, which names the client that has waited longest for its key, if any has (P26).
+    pub(crate) fn name_successor(&self, request: Request) -> Request {
+        match request {
+            Request::Release(claim) if claim.resources.len() == 1 && claim.value.holder_prefix().is_empty() => {
+                let successors = claim.resources.lock_keys().next().and_then(|key| self.parts.take_successors(key));
+                match successors {
+                    Some(successors) => Request::PassOn(claim, Arc::new(successors)),
+                    None => Request::Release(claim),
+                }
+            }
+            request => request,
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a client knows of others that wait, and what it does about their messages.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::woken::Woken;
+use crate::clock::Clock;
+use crate::instance::{Instance, ReceivedMessage, Relay, Successors};
+use crate::protocol::{Announcement, ClientId, InstanceId, Instant, Message, Waiter, Waiters};
+
+/// What the client's task and its waits share.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) client: ClientId,
+    pub(super) instances: Arc<[Arc<dyn Instance>]>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// For how long a key is kept for a successor: the instance timeout.
+    pub(super) grace: Duration,
+    pub(super) known: Mutex<Known>,
+}
+
+/// What is known, by key.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) waiters: Waiters,
+    /// The waits of this client, in order.
+    pub(super) waits: BTreeMap<Vec<u8>, Vec<Arc<Woken>>>,
+    /// Until when a wake-up may come for a wait that has won its lock already.
+    pub(super) won: BTreeMap<Vec<u8>, Instant>,
+}
+
+impl Parts {
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those who get a key that is given up here.
+    pub(super) fn take_successors(&self, key: &[u8]) -> Option<Successors> {
+        let mut known = self.known();
+        if known.waiters.is_empty() {
+            return None;
+        }
+        let waiters = known.waiters.take(key, self.clock.now());
+        if waiters.first()?.client == self.client {
+            known.waiters.hold(key); // another wait of this very client
+        }
+        Successors::new(key, &waiters, self.grace)
+    }
+
+    /// Takes a message in.
+    pub(super) fn on_message(&self, ReceivedMessage { instance, message }: ReceivedMessage) {
+        match Message::from_wire(&message) {
+            Some(Message::Waiting { waiter, forwarded, key }) => self.on_waiting(instance, waiter, forwarded, key),
+            Some(Message::Next { then, key }) => self.on_next(instance, &then, key),
+            None => tracing::debug!(%instance, "a message that no client of this library sends"),
+        }
+    }
+
+    fn on_waiting(&self, instance: InstanceId, waiter: Waiter, forwarded: bool, key: Vec<u8>) {
+        let mut known = self.known();
+        if waiter.client == self.client && !known.is_waiting(&key, waiter.ticket) {
+            return; // its wait has ended
+        }
+        let announcement = known.waiters.announce(&key, waiter, self.clock.now());
+        drop(known);
+        if let (Announcement::Forward(to), false) = (announcement, forwarded)
+            && let Some(message) = (Message::Waiting { waiter, forwarded: true, key }).to_wire()
+        {
+            self.relay(instance, Relay::Message { to, message });
+        }
+    }
+
+    /// An instance keeps a key for this client.
+    fn on_next(&self, instance: InstanceId, then: &[Waiter], key: Vec<u8>) {
+        let now = self.clock.now();
+        let mut known = self.known();
+        if let Some(first) = known.waits.get(&key).and_then(|waits| waits.first()).cloned() {
+            known.inherit(&key, then, now);
+            drop(known);
+            return first.note(instance);
+        }
+        let has_won = known.won.get(&key).is_some_and(|until| now < *until);
+        if has_won {
+            known.inherit(&key, then, now); // they wait for this client
+        }
+        drop(known);
+        self.decline(instance, key, if has_won { &[] } else { then });
+    }
+
+    /// Gives up what an instance keeps for this client: it goes to the first of `waiters`.
+    pub(super) fn decline(&self, instance: InstanceId, key: Vec<u8>, waiters: &[Waiter]) {
+        let nobody = || Successors { clients: Vec::new(), message: Vec::new(), grace: self.grace };
+        let successors = if waiters.is_empty() { None } else { Successors::new(&key, waiters, self.grace) };
+        let successors = successors.unwrap_or_else(nobody);
+        self.relay(instance, Relay::Decline { key, client: self.client, successors });
+    }
+
+    /// Sends something over one instance. Whether it arrives is not waited for.
+    pub(super) fn relay(&self, instance: InstanceId, relay: Relay) {
+        if let Some(instance) = self.instances.get(instance.index()) {
+            drop(instance.relay(relay));
+        }
+    }
+}
+
+impl Known {
+    /// The key comes to this client, with what others knew.
+    fn inherit(&mut self, key: &[u8], then: &[Waiter], now: Instant) {
+        self.waiters.hold(key);
+        self.waiters.inherit(key, then, now);
+    }
+
+    fn is_waiting(&self, key: &[u8], ticket: u64) -> bool {
+        self.waits.get(key).is_some_and(|waits| waits.iter().any(|wait| wait.ticket() == ticket))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty() && self.won.is_empty()
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.waiters.expire(now);
+        self.won.retain(|_, until| now < *until);
+    }
+}

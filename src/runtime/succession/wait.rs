@@ -1,0 +1,182 @@
+//! One wait for a lock that others have or wait for as well.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use super::parts::Parts;
+use super::woken::Woken;
+use crate::instance::{Relay, RelayFuture, Successors};
+use crate::protocol::{
+    ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Reply, RetryDelay, Round,
+    RoundFailure, Waiter, reconnect_delay,
+};
+use crate::random;
+use crate::resource::Resources;
+
+/// Over so many instances a waiter is announced: over more than one, for one may be slow.
+const ANNOUNCED_OVER: usize = 2;
+
+/// The pause of a waiter that is known to whoever stands in its way: doubled with each, and cut by up to half at
+/// random (P27).
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// By so much at most an ask is later than the expiry for which it waits, so that those who wait for the same do not
+/// ask together.
+const EXPIRY_SPREAD: Duration = Duration::from_millis(20);
+
+/// The part of the grace for which a waiter that was woken over one instance waits for the others.
+const SETTLE_DIVISOR: u32 = 40;
+
+/// A wait for one resource. Dropped before it has won, it passes on what was kept for it.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    parts: Arc<Parts>,
+    quorum: Quorum,
+    key: Vec<u8>,
+    woken: Arc<Woken>,
+    /// When it was woken last.
+    woken_at: Option<Instant>,
+    has_won: bool,
+}
+
+impl Wait {
+    /// Begins a wait at `wall_us` of the clock by which tokens are proposed. `None` for several resources, or a key
+    /// that is too long for a message: those waits only ask.
+    pub(super) fn begin(parts: &Arc<Parts>, resources: &Resources, quorum: Quorum, wall_us: u64) -> Option<Self> {
+        let key = resources.lock_keys().next().filter(|key| resources.len() == 1 && key.len() <= MAX_MESSAGE_KEY)?;
+        let woken = Arc::new(Woken::new(wall_us));
+        parts.known().waits.entry(key.to_vec()).or_default().push(Arc::clone(&woken));
+        let (parts, key) = (Arc::clone(parts), key.to_vec());
+        Some(Self { parts, quorum, key, woken, woken_at: None, has_won: false })
+    }
+
+    /// Waits until it is worth asking again: until the lock is kept for this client, or for a while (P27). `lost` is
+    /// the round that was lost, if there was one.
+    pub(crate) async fn pause(&mut self, lost: Option<&Round>, failures: u32, retry: RetryDelay) {
+        let began = self.parts.clock.now();
+        let announced = lost.map(|round| self.announce(round)).unwrap_or_default();
+        let (parts, recently_woken) = (Arc::clone(&self.parts), self.was_woken_recently(began));
+        let hears = self.hears_quorum() && !recently_woken && !lost.is_some_and(is_split);
+        let expiry = lost.and_then(earliest_expiry);
+        let asks_again = async {
+            let is_heard = join_all(announced).await.contains(&true);
+            let pause = if hears && is_heard {
+                reconnect_delay(failures, FIRST_PAUSE, LONGEST_PAUSE, random::spread())
+            } else {
+                retry.after(failures, random::spread())
+            };
+            let spread = RetryDelay::new(Duration::ZERO, EXPIRY_SPREAD).next(random::spread());
+            let until_expiry = expiry.map(|expiry| expiry.saturating_add(spread));
+            let pause = until_expiry.map_or(pause, |until| pause.min(until));
+            sleep(pause.saturating_sub(parts.clock.now().saturating_since(began))).await;
+        };
+        let settle = self.parts.grace / SETTLE_DIVISOR;
+        tokio::select! {
+            biased;
+            () = self.woken.enough(self.quorum, settle) => {}
+            () = asks_again => {}
+        }
+        let woken = self.woken.take();
+        if !woken.is_empty() {
+            tracing::debug!(?woken, "woken: the lock is kept for this client");
+            self.woken_at = Some(self.parts.clock.now());
+        }
+    }
+
+    /// It has the lock, and those who are known to wait are its own to serve.
+    pub(crate) fn won(mut self) {
+        self.has_won = true;
+        let now = self.parts.clock.now();
+        let mut known = self.parts.known();
+        known.waiters.hold(&self.key);
+        if self.woken_at.is_some() {
+            known.won.insert(self.key.clone(), now.saturating_add(self.parts.grace));
+        }
+    }
+
+    /// Tells the clients that stand in the way that this one waits (P25).
+    fn announce(&self, round: &Round) -> Vec<RelayFuture> {
+        let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client };
+        let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
+        let Some(message) = message.to_wire() else { return Vec::new() };
+        let in_the_way = InstanceId::all(round.replies().len()).zip(round.replies()).filter_map(|(id, answer)| {
+            let Reply::Refused(refusal) = &answer.as_ref()?.reply else { return None };
+            Some((self.parts.instances.get(id.index())?, ClientId::of_value(refusal.value.as_deref()?)?))
+        });
+        let tell = in_the_way.take(ANNOUNCED_OVER);
+        tell.map(|(instance, to)| instance.relay(Relay::Message { to, message: message.clone() })).collect()
+    }
+
+    fn hears_quorum(&self) -> bool {
+        self.parts.instances.iter().filter(|instance| instance.hears()).count() >= self.quorum.votes()
+    }
+
+    /// Whether what was kept for it may be kept on other instances still.
+    fn was_woken_recently(&self, now: Instant) -> bool {
+        self.woken_at.is_some_and(|at| now < at.saturating_add(self.parts.grace))
+    }
+
+    /// It is over without the lock: what was kept for it goes to the next, who may ask at once.
+    fn pass_on(&self, woken: InstanceSet) {
+        let now = self.parts.clock.now();
+        if woken.is_empty() && !self.was_woken_recently(now) {
+            return;
+        }
+        let waiters = self.parts.known().waiters.take(&self.key, now);
+        for instance in woken.iter() {
+            self.parts.decline(instance, self.key.clone(), &waiters);
+        }
+        let Some(to) = waiters.first().map(|first| first.client) else { return };
+        let Some(Successors { message, .. }) = Successors::new(&self.key, &waiters, self.parts.grace) else { return };
+        for instance in InstanceId::all(self.parts.instances.len()).filter(|id| !woken.contains(*id)) {
+            self.parts.relay(instance, Relay::Message { to, message: message.clone() });
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let mut known = self.parts.known();
+        remove(&mut known.waits, &self.key, &self.woken);
+        let (next, client) = (known.waits.get(&self.key).and_then(|waits| waits.first()).cloned(), self.parts.client);
+        if next.is_none() {
+            known.waiters.remove(&self.key, client);
+        }
+        drop(known);
+        let woken = self.woken.take();
+        match next {
+            _ if self.has_won => woken.iter().for_each(|id| self.parts.decline(id, self.key.clone(), &[])),
+            // What is kept for this client is as good for its next wait.
+            Some(next) => woken.iter().for_each(|instance| next.note(instance)),
+            None => self.pass_on(woken),
+        }
+    }
+}
+
+fn remove(waits: &mut BTreeMap<Vec<u8>, Vec<Arc<Woken>>>, key: &[u8], woken: &Arc<Woken>) {
+    if let Some(of_key) = waits.get_mut(key) {
+        of_key.retain(|other| !Arc::ptr_eq(other, woken));
+        if of_key.is_empty() {
+            waits.remove(key);
+        }
+    }
+}
+
+/// The earliest expiry of what stands in the way.
+fn earliest_expiry(round: &Round) -> Option<Duration> {
+    let refusals = round.replies().iter().flatten().filter_map(|answer| match &answer.reply {
+        Reply::Refused(refusal) => refusal.expires_in,
+        _ => None,
+    });
+    refusals.min()
+}
+
+/// Whether nobody has the lock, though several want it.
+fn is_split(round: &Round) -> bool {
+    matches!(RoundFailure::of(round), RoundFailure::SplitVote(_))
+}

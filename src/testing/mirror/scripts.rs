@@ -1,0 +1,342 @@
+//! What the scripts do, step by step as in `acquire.lua`, `extend.lua`, `reenter.lua`, `release.lua` and
+//! `pass_on.lua`. Whoever changes one of those changes its mirror here.
+
+use std::time::Duration;
+
+use super::store::Store;
+use crate::instance::{Claim, Request, Successors};
+use crate::protocol::{AttachedRecord, Cause, ClientId, FencingToken, Instant, Refusal, Reply};
+use crate::resource::{ADMISSION_KEY, former_key};
+
+/// How much of a value that stands in the way is reported (`refusal.lua`).
+const MOST_OF_A_VALUE: usize = 2048;
+
+/// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `attached` is the
+/// admission record that the request names, if any.
+pub(crate) fn run(
+    store: &mut Store,
+    request: &Request,
+    attached: Option<&AttachedRecord>,
+    (now, wall_us): (Instant, u64),
+) -> Reply {
+    store.expire(now);
+    let instant_left_out =
+        matches!(request, Request::Acquire(_)) && attached.is_some_and(|attached| attached.quarantine_over);
+    let may_vote = may_vote(store, attached, wall_us, instant_left_out);
+    let mut script = Script { store, claim: request.claim(), may_vote, now, wall_us };
+    let ended = match request {
+        Request::Acquire(_) => script.acquire(),
+        Request::Extend(_) => script.extend(),
+        Request::Reenter(_) => script.enter(),
+        Request::Release(_) => Ok(script.release(true)),
+        Request::GiveBack(_) => Ok(script.release(false)),
+        Request::PassOn(_, successors) => Ok(script.pass_on(successors)),
+    };
+    ended.unwrap_or_else(|WrongType| {
+        let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        Reply::Unknown(Cause::Server(text.to_owned()))
+    })
+}
+
+/// As `admission.lua` and `clock.lua`: the refusal, unless the instance may vote (P14).
+pub(crate) fn may_vote(
+    store: &Store,
+    attached: Option<&AttachedRecord>,
+    wall_us: u64,
+    instant_left_out: bool,
+) -> Result<(), Reply> {
+    let Some(attached) = attached else { return Ok(()) };
+    let record = &attached.record;
+    let remaining = if store.get(ADMISSION_KEY.as_bytes()) != Some(attached.wire().as_bytes()) {
+        None
+    } else if instant_left_out {
+        Some(Duration::ZERO)
+    } else {
+        Some(Duration::from_millis(record.vote_from_ms.saturating_mul(1000).saturating_sub(wall_us).div_ceil(1000)))
+    };
+    if remaining == Some(Duration::ZERO) { Ok(()) } else { Err(Reply::NotAdmitted { remaining }) }
+}
+
+/// What stood under a key: its value, and when it would have expired.
+type Former = (Vec<u8>, Option<Instant>);
+
+/// As in `former_values.lua`.
+const LONGEST_LINE: usize = 32;
+
+/// A fence key that is no string aborts a script where it stands.
+struct WrongType;
+
+struct Script<'a> {
+    store: &'a mut Store,
+    claim: &'a Claim,
+    may_vote: Result<(), Reply>,
+    now: Instant,
+    wall_us: u64,
+}
+
+impl<'a> Script<'a> {
+    fn keys(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        self.claim.resources.lock_keys().zip(self.claim.resources.fence_keys())
+    }
+
+    fn acquire(&mut self) -> Result<Reply, WrongType> {
+        if let Err(refused) = &self.may_vote {
+            return Ok(refused.clone()); // P14
+        }
+        if self.claim.token.is_ahead_of(self.wall_us) {
+            return Ok(self.behind()); // P12
+        }
+        let expires_at = self.now.saturating_add(self.claim.ttl);
+        let (mut taken, mut formers, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, (key, _)) in self.keys().enumerate() {
+            if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
+                taken.push(key);
+            } else if self.is_own(key) {
+                self.store.extend_ttl(key, expires_at); // P12
+            } else if let Some(former) = self.former(key) {
+                formers.push((key, former)); // P23
+            } else if self.is_reserved(key) {
+                reserved.push(key); // P26
+            } else {
+                self.roll_back(&taken); // P11
+                return Ok(self.refused(index));
+            }
+        }
+        for (index, (_, fence)) in self.keys().enumerate() {
+            match self.stored(fence)? {
+                Some(stored) if stored >= self.token() && self.is_valid_token(&stored) => {
+                    self.keep_token(fence, &stored);
+                    let later: Result<Vec<_>, WrongType> =
+                        self.keys().skip(index + 1).map(|(_, fence)| self.stored(fence)).collect();
+                    let later = later?.into_iter().flatten().filter(|later| self.is_valid_token(later));
+                    let highest = later.fold(stored, Ord::max);
+                    self.roll_back(&taken);
+                    return Ok(stale(&highest)); // P12
+                }
+                _ => self.keep_token(fence, &self.token()),
+            }
+        }
+        for (key, former) in formers {
+            self.take_over(key, &former);
+        }
+        for key in reserved {
+            self.store.set(key, self.claim.value.as_bytes(), Some(expires_at));
+        }
+        Ok(Reply::Granted)
+    }
+
+    fn extend(&mut self) -> Result<Reply, WrongType> {
+        if let Err(refused) = &self.may_vote {
+            return Ok(refused.clone()); // P10
+        }
+        if self.claim.token.is_ahead_of(self.wall_us) {
+            return Ok(self.behind()); // P12
+        }
+        let blocked = |key| self.store.contains(key) && !self.is_own(key);
+        if let Some(index) = self.keys().position(|(key, _)| blocked(key)) {
+            return Ok(self.refused(index)); // P8
+        }
+        let expires_at = self.now.saturating_add(self.claim.ttl);
+        let missing: Vec<_> = self.keys().filter(|(key, _)| !self.store.contains(key)).collect();
+        for (index, (key, fence)) in self.keys().enumerate() {
+            if !self.store.contains(key) && self.stored(fence)?.is_some_and(|stored| stored == self.tombstone()) {
+                return Ok(self.refused(index)); // P6: released, this extend is late
+            }
+        }
+        for (key, _) in self.keys() {
+            self.store.extend_ttl(key, expires_at);
+        }
+        let reply = if missing.is_empty() { Reply::Granted } else { Reply::Repaired };
+        for (key, fence) in missing {
+            self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10
+            if self.stored(fence)?.is_none_or(|stored| stored < self.token() || !self.is_valid_token(&stored)) {
+                self.keep_token(fence, &self.token());
+            }
+        }
+        for (_, fence) in self.keys() {
+            if self.store.contains(fence) {
+                self.store.expire_at(fence, self.now.saturating_add(self.claim.fence_retention)); // P13
+            } else {
+                self.keep_token(fence, &self.token());
+            }
+        }
+        Ok(reply)
+    }
+
+    fn enter(&mut self) -> Result<Reply, WrongType> {
+        if let Err(refused) = &self.may_vote {
+            return Ok(refused.clone()); // P14
+        }
+        let stored: Result<Vec<_>, WrongType> = self.keys().map(|(_, fence)| self.stored(fence)).collect();
+        let is_larger = |stored: &Vec<u8>| *stored >= self.token() && self.is_valid_token(stored);
+        let largest = stored?.into_iter().flatten().filter(is_larger).max();
+        if let Some(largest) = largest {
+            return Ok(stale(&largest)); // P12
+        }
+        let reply = self.extend()?;
+        if matches!(reply, Reply::Granted | Reply::Repaired) {
+            for (_, fence) in self.keys() {
+                self.keep_token(fence, &self.token());
+            }
+        }
+        Ok(reply)
+    }
+
+    fn release(&mut self, forgets: bool) -> Reply {
+        let mut deleted = 0;
+        for (key, fence) in self.keys() {
+            let own = if self.claim.value.holder_prefix().is_empty() {
+                self.is_own(key) && self.store.remove(key)
+            } else {
+                self.leave_chain(key.to_vec(), key, forgets)
+            };
+            deleted += usize::from(own);
+            if self.claim.resent || !own {
+                self.set_tombstone(fence); // P6
+            }
+        }
+        let all = deleted == self.claim.resources.len();
+        if all { Reply::Granted } else { Reply::Refused(Refusal::default()) }
+    }
+
+    fn pass_on(&mut self, successors: &Successors) -> Reply {
+        let mut all = true;
+        for (key, fence) in self.keys() {
+            let own = give_up(self.store, key, self.claim.value.as_bytes(), successors, self.now);
+            if self.claim.resent || !own {
+                self.set_tombstone(fence); // P6
+            }
+            all &= own;
+        }
+        if all { Reply::Granted } else { Reply::Refused(Refusal::default()) }
+    }
+
+    /// As `reservation.lua`: whether a key is kept for the client that asks.
+    fn is_reserved(&self, key: &[u8]) -> bool {
+        let client = ClientId::of_value(self.claim.value.as_bytes());
+        client.is_some_and(|client| self.store.get(key) == Some(&client.reservation()))
+    }
+
+    fn is_own(&self, key: &[u8]) -> bool {
+        self.store.get(key) == Some(self.claim.value.as_bytes())
+    }
+
+    /// The value, and its end, that the same holder left under a key (P23).
+    fn former(&self, key: &[u8]) -> Option<Former> {
+        let (value, prefix) = (self.store.get(key)?, self.claim.value.holder_prefix());
+        let same_holder = !prefix.is_empty() && value.starts_with(prefix);
+        same_holder.then(|| (value.to_vec(), self.store.ttl(key, self.now).map(|left| self.now.saturating_add(left))))
+    }
+
+    fn roll_back(&mut self, taken: &[&[u8]]) {
+        for key in taken {
+            self.store.remove(key);
+        }
+    }
+
+    /// As `take_over.lua`.
+    fn take_over(&mut self, key: &[u8], (former, end): &Former) {
+        let expires_at = self.now.saturating_add(self.claim.ttl);
+        let end = end.unwrap_or(expires_at);
+        self.leave_chain(former_key(key, former), key, false);
+        let value = self.claim.value.as_bytes();
+        self.store.set(&former_key(key, value), former, Some(end));
+        self.store.set(key, value, Some(expires_at.max(end)));
+    }
+
+    /// As in `former_values.lua`.
+    fn leave_chain(&mut self, mut place: Vec<u8>, key: &[u8], forgets: bool) -> bool {
+        let mut found_at = None;
+        for step in 0..LONGEST_LINE {
+            let Some(here) = self.store.get(&place).map(<[u8]>::to_vec) else { break };
+            let behind = former_key(key, &here);
+            if here == self.claim.value.as_bytes() {
+                found_at = Some(step);
+            }
+            if found_at.is_some() {
+                self.store.remove(&place);
+            }
+            if found_at.is_some() && !forgets {
+                let former = self.store.get(&behind).map(<[u8]>::to_vec);
+                let end = self.store.ttl(&behind, self.now).map(|left| self.now.saturating_add(left));
+                self.store.remove(&behind);
+                if let Some(former) = former {
+                    self.store.set(&place, &former, end);
+                }
+                break;
+            }
+            place = behind;
+        }
+        found_at == Some(0)
+    }
+
+    fn refused(&self, resource: usize) -> Reply {
+        let (key, fence) = self.keys().nth(resource).unwrap_or_default();
+        Reply::Refused(Refusal {
+            resource,
+            value: self.store.get(key).map(|value| value.iter().take(MOST_OF_A_VALUE).copied().collect()),
+            expires_in: self.store.ttl(key, self.now),
+            token: self.store.get(fence).and_then(FencingToken::from_wire),
+        })
+    }
+
+    /// The claim's token, as text: so the scripts compare (P13).
+    fn token(&self) -> Vec<u8> {
+        self.claim.token.wire_digits().to_vec()
+    }
+
+    fn tombstone(&self) -> Vec<u8> {
+        self.claim.token.tombstone().wire_digits().to_vec()
+    }
+
+    fn stored(&self, fence: &[u8]) -> Result<Option<Vec<u8>>, WrongType> {
+        match self.store.get(fence) {
+            Some(stored) => Ok(Some(stored.to_vec())),
+            None if self.store.contains(fence) => Err(WrongType),
+            None => Ok(None),
+        }
+    }
+
+    /// As in `token_limit.lua`: whether what is stored is a token that a clock can have made (P12).
+    fn is_valid_token(&self, stored: &[u8]) -> bool {
+        FencingToken::from_wire(stored).is_some_and(|stored| !stored.is_ahead_of(self.wall_us))
+    }
+
+    fn behind(&self) -> Reply {
+        let (clock_s, token_s) = (self.wall_us / 1_000_000, self.claim.token.clock_us() / 1_000_000);
+        Reply::Unknown(Cause::ClockBehind { clock_s, token_s })
+    }
+
+    fn keep_token(&mut self, fence: &[u8], token: &[u8]) {
+        self.store.set(fence, token, Some(self.now.saturating_add(self.claim.fence_retention)));
+    }
+
+    /// As `tombstone.lua`.
+    fn set_tombstone(&mut self, fence: &[u8]) {
+        if let Ok(stored) = self.stored(fence)
+            && !self.claim.token.tombstone().is_ahead_of(self.wall_us)
+        {
+            let tombstone = self.tombstone();
+            let larger = stored.filter(|stored| *stored > tombstone && self.is_valid_token(stored));
+            self.keep_token(fence, &larger.unwrap_or(tombstone));
+        }
+    }
+}
+
+/// As in `pass_on.lua`: whether `value` was under the key, which is kept for a successor or deleted.
+pub(crate) fn give_up(store: &mut Store, key: &[u8], value: &[u8], successors: &Successors, now: Instant) -> bool {
+    if store.get(key) != Some(value) {
+        return false;
+    }
+    let mut clients = successors.clients.iter();
+    match clients.find(|client| store.publish(&client.channel(), &successors.message)) {
+        Some(next) => store.set(key, &next.reservation(), Some(now.saturating_add(successors.grace))),
+        None => drop(store.remove(key)),
+    }
+    true
+}
+
+fn stale(stored: &[u8]) -> Reply {
+    let odd = || Reply::Unknown(Cause::OddReply("the stored token is no token".to_owned()));
+    FencingToken::from_wire(stored).map_or_else(odd, |stored| Reply::Stale { stored })
+}

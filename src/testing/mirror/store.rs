@@ -1,0 +1,158 @@
+//! Keys with expiry, as far as the scripts need them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::protocol::Instant;
+
+/// What is stored under a key.
+#[derive(Clone, Debug)]
+enum Content {
+    Text(Vec<u8>),
+    /// A list, a hash: present, but no string.
+    OtherType,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    content: Content,
+    expires_at: Option<Instant>,
+}
+
+/// The data of one instance. Every operation takes the instant at which it is carried out.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    entries: BTreeMap<Vec<u8>, Entry>,
+    /// The keys that changed since somebody asked, if somebody does.
+    changed: Option<Vec<Vec<u8>>>,
+    /// The channels that somebody listens to, and what was published on them since somebody asked.
+    channels: BTreeSet<Vec<u8>>,
+    published: Vec<Published>,
+}
+
+/// A channel and a message.
+pub(crate) type Published = (String, Vec<u8>);
+
+impl Store {
+    /// Notes from now on which keys change.
+    pub(crate) fn note_changes(&mut self) {
+        self.changed = Some(Vec::new());
+    }
+
+    /// The keys that changed, expired or were touched since this was last asked.
+    pub(crate) fn take_changes(&mut self) -> Vec<Vec<u8>> {
+        self.changed.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// From now on somebody listens to these channels, and to no others.
+    pub(crate) fn set_channels(&mut self, channels: BTreeSet<Vec<u8>>) {
+        self.channels = channels;
+    }
+
+    /// PUBLISH: whether anybody hears it.
+    pub(crate) fn publish(&mut self, channel: &str, message: &[u8]) -> bool {
+        let is_heard = self.channels.contains(channel.as_bytes());
+        if is_heard {
+            self.published.push((channel.to_owned(), message.to_vec()));
+        }
+        is_heard
+    }
+
+    /// What was published since this was last asked.
+    pub(crate) fn take_published(&mut self) -> Vec<Published> {
+        std::mem::take(&mut self.published)
+    }
+
+    /// Forgets everything (FLUSHALL, or a restart without a file).
+    pub(crate) fn flush(&mut self) {
+        self.entries.clear();
+    }
+
+    /// Drops what has expired.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let Self { entries, changed, .. } = self;
+        entries.retain(|key, entry| {
+            let lives = entry.expires_at.is_none_or(|end| now < end);
+            if !lives && let Some(changed) = changed {
+                changed.push(key.clone());
+            }
+            lives
+        });
+    }
+
+    /// GET, or one element of MGET: a key that is no string is as if missing.
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        match &self.entries.get(key)?.content {
+            Content::Text(text) => Some(text),
+            Content::OtherType => None,
+        }
+    }
+
+    /// EXISTS.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// SET NX: whether the key was free.
+    pub(crate) fn set_if_absent(&mut self, key: &[u8], value: &[u8], expires_at: Option<Instant>) -> bool {
+        let free = !self.contains(key);
+        if free {
+            self.set(key, value, expires_at);
+        }
+        free
+    }
+
+    /// SET.
+    pub(crate) fn set(&mut self, key: &[u8], value: &[u8], expires_at: Option<Instant>) {
+        self.note(key);
+        self.entries.insert(key.to_vec(), Entry { content: Content::Text(value.to_vec()), expires_at });
+    }
+
+    /// RPUSH or the like: a key that is no string.
+    pub(crate) fn set_other_type(&mut self, key: &[u8]) {
+        self.note(key);
+        self.entries.insert(key.to_vec(), Entry { content: Content::OtherType, expires_at: None });
+    }
+
+    /// PEXPIREAT.
+    pub(crate) fn expire_at(&mut self, key: &[u8], at: Instant) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.expires_at = Some(at);
+            self.note(key);
+        }
+    }
+
+    /// As `extend_ttl.lua`: PEXPIREAT, unless the key lives for longer anyway.
+    pub(crate) fn extend_ttl(&mut self, key: &[u8], at: Instant) {
+        if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.expires_at.is_none_or(|end| end < at)) {
+            entry.expires_at = Some(at);
+            self.note(key);
+        }
+    }
+
+    /// PTTL; `None` if the key is missing or never expires.
+    pub(crate) fn ttl(&self, key: &[u8], now: Instant) -> Option<Duration> {
+        let left = self.entries.get(key)?.expires_at?.saturating_since(now);
+        Some(Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// DEL: whether there was such a key.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        let was_there = self.entries.remove(key).is_some();
+        if was_there {
+            self.note(key);
+        }
+        was_there
+    }
+
+    fn note(&mut self, key: &[u8]) {
+        if let Some(changed) = &mut self.changed {
+            changed.push(key.to_vec());
+        }
+    }
+
+    /// All keys in order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.entries.keys().map(Vec::as_slice)
+    }
+}

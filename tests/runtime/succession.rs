@@ -1,0 +1,155 @@
+//! Clients that wait for the same lock, over simulated servers: in order, woken, passed on (P25–P27).
+#![expect(clippy::disallowed_methods, reason = "the runtime's clock is the true time here")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redquorum::testing::simulation::{MachineClock, Server, builder};
+use redquorum::{AcquireError, Admission, Guard, Redlock};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{TIMEOUT, ms, secs, settle, timed};
+
+const SERVERS: usize = 5;
+const WALL_US: u64 = 1_750_000_000_000_000;
+
+/// Whoever gets in sooner did not ask again by itself: the first pause is longer.
+const AT_ONCE: Duration = ms(50);
+
+/// The longest pause of a waiter.
+const LONGEST_PAUSE: Duration = secs(1);
+
+/// Servers, and clients whose wall clocks show the same.
+struct Fleet(Vec<Server>, Instant);
+
+impl Fleet {
+    fn new() -> Self {
+        let server = |index| Server::new(index, Arc::new(MachineClock::new(Instant::now(), WALL_US, 0)));
+        Self((0..SERVERS as u64).map(server).collect(), Instant::now())
+    }
+
+    async fn client(&self) -> Redlock {
+        let servers = self.0.clone();
+        let clock = Arc::new(MachineClock::new(self.1, WALL_US, 0));
+        let dial = move |index: usize| {
+            let server = servers[index].clone();
+            async move { Ok(connect(&server)) }
+        };
+        let client =
+            builder(SERVERS, clock, dial).admission(Admission::Off).order_between_clients(true).build().unwrap();
+        client.wait_connected(secs(1)).await.unwrap();
+        sleep(ms(10)).await; // all of them
+        client
+    }
+
+    /// The channel of the client that has the lock.
+    fn channel_of_holder(&self) -> String {
+        let value = self.0[0].locks().remove(0).1;
+        let id: Vec<u8> = value.split(|byte| *byte == b':').nth(1).unwrap()[..12].to_vec();
+        format!("redquorum:wake:{}", String::from_utf8(id).unwrap())
+    }
+}
+
+fn connect(server: &Server) -> DuplexStream {
+    let (ours, theirs) = duplex(1 << 16);
+    let server = server.clone();
+    tokio::spawn(async move { server.serve(theirs).await });
+    ours
+}
+
+/// Sends one command, and reads the beginning of the answer.
+async fn ask(stream: &mut DuplexStream, words: &[&str]) -> Vec<u8> {
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    stream.write_all(&command.get_packed_command()).await.unwrap();
+    let mut answer = vec![0; 256];
+    let count = stream.read(&mut answer).await.unwrap();
+    answer.truncate(count);
+    answer
+}
+
+/// Begins to wait; returns once that is known to whoever is in the way.
+async fn waits(client: &Redlock) -> JoinHandle<Guard> {
+    let client = client.clone();
+    let task = tokio::spawn(async move { client.lock("a").acquire().await.unwrap() });
+    sleep(ms(5)).await;
+    task
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_clients_get_in_one_after_the_other_as_soon_as_the_lock_is_let_go() {
+    let fleet = Fleet::new();
+    let mut guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
+    let mut tasks = Vec::new();
+    for _ in 0..6 {
+        tasks.push(waits(&fleet.client().await).await);
+    }
+    for task in tasks {
+        guard.release().await.unwrap();
+        // Whoever comes next keeps it: another's turn does not come.
+        let (next, took) = timed(timeout(secs(30), task)).await;
+        assert!(took < AT_ONCE, "{took:?}");
+        guard = next.unwrap().unwrap();
+        sleep(ms(300)).await; // others ask meanwhile, in whatever order
+    }
+    guard.release().await.unwrap();
+    sleep(2 * TIMEOUT).await;
+    assert!(fleet.0.iter().all(|server| server.locks().is_empty() && server.odd_commands().is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_that_hangs_costs_an_instance_timeout_and_a_pause() {
+    let fleet = Fleet::new();
+    let (holder, waiter) = (fleet.client().await, fleet.client().await);
+    let guard = holder.lock("a").try_acquire().await.unwrap();
+    let mut hung: Vec<DuplexStream> = fleet.0.iter().map(connect).collect();
+    for stream in &mut hung {
+        ask(stream, &["SUBSCRIBE", "redquorum:wake:0123456789ab"]).await;
+    }
+    let announced = "w0100000000000000010123456789ab0001a"; // before all others
+    let heard = ask(&mut connect(&fleet.0[0]), &["PUBLISH", &fleet.channel_of_holder(), announced]).await;
+    assert_eq!(heard, b":1\r\n");
+    let waits = waits(&waiter).await;
+    guard.release().await.unwrap();
+    let refused = holder.lock("a").try_acquire().await.unwrap_err();
+    assert!(matches!(&refused, AcquireError::Contended(held_by) if held_by.by.is_reserved), "{refused}");
+    let (next, took) = timed(waits).await;
+    assert!(took < TIMEOUT + LONGEST_PAUSE, "{took:?}");
+    next.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_goes_away_when_it_is_its_turn_passes_it_on_at_once() {
+    let fleet = Fleet::new();
+    let (one, two) = (fleet.client().await, fleet.client().await);
+    let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
+    let mut goes = Box::pin(one.lock("a").acquire());
+    assert!(timeout(ms(5), &mut goes).await.is_err());
+    let next = waits(&two).await;
+    guard.release().await.unwrap();
+    settle().await; // it is woken, and not polled
+    drop(goes);
+    let (next, took) = timed(next).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    next.unwrap().release().await.unwrap();
+}
+
+/// Its connections end with it: nothing is kept for it.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_whose_client_is_gone_is_passed_over() {
+    let fleet = Fleet::new();
+    let (gone, two) = (fleet.client().await, fleet.client().await);
+    let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
+    let goes = waits(&gone).await;
+    let next = waits(&two).await;
+    goes.abort();
+    assert!(goes.await.is_err());
+    drop(gone);
+    sleep(ms(20)).await;
+    guard.release().await.unwrap();
+    let (next, took) = timed(next).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    next.unwrap().release().await.unwrap();
+}

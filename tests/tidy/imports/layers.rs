@@ -1,0 +1,77 @@
+//! What several files of a layer may import.
+
+pub(super) const ROUND: &[&str] = &[
+    "protocol::fencing",
+    "protocol::instance_set",
+    "protocol::quorum",
+    "protocol::round::cause",
+    "protocol::round::reply",
+    "protocol::terms",
+    "protocol::time",
+];
+
+pub(super) const LEASE: &[&str] = &[
+    "protocol::fencing",
+    "protocol::instance_set",
+    "protocol::lease::key_presence",
+    "protocol::quorum",
+    "protocol::round::*",
+    "protocol::terms",
+    "protocol::time",
+];
+
+pub(super) const INSTANCE: &[&str] = &[
+    "protocol",
+    "resource",
+    "instance::key_check",
+    "instance::relay",
+    "instance::command_size",
+    "instance::requests",
+    "instance::status",
+];
+
+pub(super) const ADMISSION_STATE: &[&str] =
+    &["protocol::admission::clock_watch", "protocol::admission::record", "protocol::round::reply", "protocol::time"];
+
+pub(super) const SHARED: &[&str] = &[
+    "protocol",
+    "instance",
+    "clock",
+    "token",
+    "runtime::acquire::limiter",
+    "runtime::acquire::line::lines",
+    "runtime::acquire::reentry_table",
+    "runtime::acquire::tracker",
+    "runtime::background_release",
+    "runtime::held_lease",
+    "runtime::keep_alive",
+    "runtime::succession",
+];
+
+pub(super) const ROUNDS: &[&str] =
+    &["protocol", "instance", "runtime::client_task", "runtime::held_lease", "runtime::in_flight", "runtime::shared"];
+
+pub(super) const LINE: &[&str] = &[
+    "protocol",
+    "clock",
+    "resource",
+    "runtime::acquire::failure",
+    "runtime::acquire::line::*",
+    "runtime::acquire::params",
+    "runtime::client_task",
+    "runtime::held_lease",
+];
+
+pub(super) const ACQUIRE: &[&str] = &[
+    "protocol",
+    "random",
+    "resource",
+    "instance",
+    "runtime::acquire::*",
+    "runtime::client_task",
+    "runtime::extend",
+    "runtime::held_lease",
+    "runtime::in_flight",
+    "runtime::shared",
+    "runtime::succession",
+];

@@ -1,0 +1,68 @@
+//! What users do, and what befalls them: counted, so that a world in which something hardly comes up can be told
+//! from one in which it goes well.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Try,
+    WaitAtMost,
+    Wait,
+    SeveralResources,
+    Namespace,
+    Extend,
+    Select,
+    LookOn,
+    Keep,
+    DropGuard,
+    Release,
+    Run,
+    /// The same holder tries again before its first try has ended, while it has the lock, or afterwards.
+    RetryDuring,
+    RetryWhileHeld,
+    RetryAfterwards,
+    /// One of these from another client.
+    RetryElsewhere,
+    DropFuture,
+    LeaveUnpolled,
+    PollElsewhere,
+    ShutDown,
+    DropClient,
+    /// A client was asked after its runtime had ended.
+    AskEnded,
+    /// Runs of another kind.
+    AdmissionOff,
+    LargerQuorum,
+    RuntimeApart,
+    /// A command that was carried out after its connection had broken.
+    LateCommand,
+}
+
+impl Deed {
+    pub(crate) const ALL: [Self; 26] = [
+        Self::Try,
+        Self::WaitAtMost,
+        Self::Wait,
+        Self::SeveralResources,
+        Self::Namespace,
+        Self::Extend,
+        Self::Select,
+        Self::LookOn,
+        Self::Keep,
+        Self::DropGuard,
+        Self::Release,
+        Self::Run,
+        Self::RetryDuring,
+        Self::RetryWhileHeld,
+        Self::RetryAfterwards,
+        Self::RetryElsewhere,
+        Self::DropFuture,
+        Self::LeaveUnpolled,
+        Self::PollElsewhere,
+        Self::ShutDown,
+        Self::DropClient,
+        Self::AskEnded,
+        Self::AdmissionOff,
+        Self::LargerQuorum,
+        Self::RuntimeApart,
+        Self::LateCommand,
+    ];
+}

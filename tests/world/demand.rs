@@ -1,0 +1,117 @@
+//! What users want to lock, and how they ask for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redquorum::{AcquireError, Guard, Holder, Redlock};
+
+use crate::deeds::Deed;
+use crate::invariants::bounds::Watch;
+use crate::schedule::{Boxed, Schedule};
+use crate::world::World;
+
+/// The keys of the resources; the last one is reached through a namespace, too.
+const NAMES: [&str; 3] = ["a", "b", "space:c"];
+
+/// What it wants to lock, and how it asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Demand {
+    pub(crate) resources: u8,
+    pub(crate) has_holder: bool,
+    pub(crate) way: Way,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Try,
+    WaitAtMost(Duration),
+    Wait,
+}
+
+type Acquired = Result<Guard, AcquireError>;
+
+/// The shared holder asks: however that ends, also with its runtime, it may have got something (P23).
+struct AskedByHolder<'a>(&'a World, (usize, u64), u8);
+
+impl Drop for AskedByHolder<'_> {
+    fn drop(&mut self) {
+        self.0.may_have_succeeded(self.1, self.2);
+    }
+}
+
+/// Errors after which nothing can have been taken over.
+const fn is_clean(error: &AcquireError) -> bool {
+    matches!(error, AcquireError::Contended(_) | AcquireError::SplitVote(_) | AcquireError::QueueTimeout)
+}
+
+/// Asks a client on behalf of a user on some machine, mostly the same.
+pub(crate) async fn ask_at(
+    world: &Arc<World>,
+    (user, index): (usize, usize),
+    demand: &Demand,
+    schedule: Schedule,
+) -> Option<(Guard, u64)> {
+    let (client, life) = world.client(index)?;
+    let number = u64::from(demand.resources);
+    note_demand(world, demand, schedule);
+    world.note("asks", [index as u64, number], || format!("client {index}: {demand:?}, {schedule:?}"));
+    let watch = Watch::begin_for(world, index, user);
+    let by_holder = demand.has_holder.then(|| AskedByHolder(world, (index, life), demand.resources));
+    let result = schedule.carry_out(acquire(client, demand.clone())).await;
+    match by_holder {
+        Some(asked) if matches!(&result, Some(Err(error)) if is_clean(error)) => std::mem::forget(asked),
+        asked => drop(asked),
+    }
+    let limit = match demand.way {
+        Way::Try => Some(Duration::ZERO),
+        Way::WaitAtMost(limit) => Some(limit),
+        Way::Wait => None,
+    };
+    if let (Schedule::Steadily, Some(limit)) = (schedule, limit) {
+        watch.acquire(limit);
+    }
+    match result {
+        Some(Ok(guard)) => return Some((guard, life)),
+        Some(Err(error)) => world.note("refused", [index as u64, number], || error.to_string()),
+        None => world.history().stats.abandoned += 1,
+    }
+    None
+}
+
+fn note_demand(world: &World, demand: &Demand, schedule: Schedule) {
+    let stats = &mut world.history().stats;
+    stats.asked += 1;
+    stats.did(match demand.way {
+        Way::Try => Deed::Try,
+        Way::WaitAtMost(_) => Deed::WaitAtMost,
+        Way::Wait => Deed::Wait,
+    });
+    match schedule {
+        Schedule::Steadily => {}
+        Schedule::Dropped(..) => stats.did(Deed::DropFuture),
+        Schedule::Unpolled(..) => stats.did(Deed::LeaveUnpolled),
+        Schedule::Elsewhere(_) => stats.did(Deed::PollElsewhere),
+    }
+    if demand.resources.count_ones() > 1 {
+        stats.did(Deed::SeveralResources);
+    } else if demand.resources == 4 {
+        stats.did(Deed::Namespace);
+    }
+}
+
+pub(crate) fn names(resources: u8) -> Vec<&'static str> {
+    NAMES.iter().enumerate().filter(|(bit, _)| resources & (1 << bit) != 0).map(|(_, name)| *name).collect()
+}
+
+pub(crate) fn acquire(client: Redlock, demand: Demand) -> Boxed<Acquired> {
+    Box::pin(async move {
+        let spaced = client.namespace("space:");
+        let lock = if demand.resources == 4 { spaced.lock("c") } else { client.lock(names(demand.resources)) };
+        let lock = if demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
+        match demand.way {
+            Way::Try => lock.try_acquire().await,
+            Way::WaitAtMost(limit) => lock.wait_at_most(limit).acquire().await,
+            Way::Wait => lock.acquire().await,
+        }
+    })
+}

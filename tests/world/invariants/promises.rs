@@ -1,0 +1,108 @@
+//! What is not promised: the only excuses there are, each with what `docs/safety.md` says of it. What is excused is
+//! counted by its excuse.
+
+use std::time::Duration;
+
+use crate::faults::FaultKind;
+use crate::history::{History, Hold};
+use crate::world::World;
+
+/// How long a fault lasts at most.
+const LONGEST_FAULT: Duration = Duration::from_secs(3);
+
+/// Of the tokens, which an instance grants every so many; those between are of hand-overs in a client (P24).
+const TOKENS_OF_A_GRANT: u64 = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excuse {
+    /// "Exclusion between guards of one holder. [..] If the later guard is released before that, a stranger may be
+    /// let in beside the earlier one. The same holds for a try of the holder that was hung and wins late."
+    SameHolder,
+    /// "Clock steps that nobody saw", and "All instances stepped together, by the same".
+    ClockStep,
+    /// "The client's clock counts suspended time and is never set. (If it stands still all the same, that is noticed
+    /// with the next answers [..]; until then its leases seem to last longer by as much, and may be handed over.)"
+    ClockStoodStill,
+    /// "An old copy of the data that nobody sees come back."
+    OldCopyUnseen,
+    /// "Exclusion with admission turned off, after an instance has lost data or its clock was stepped."
+    AdmissionOff,
+    /// "Order of tokens after lost data with wall clocks far apart."
+    WallClocksApart,
+    /// "Order of tokens after lost data", where admission is off and nothing is waited out.
+    OrderWithoutAdmission,
+}
+
+impl Excuse {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::SameHolder,
+        Self::ClockStep,
+        Self::ClockStoodStill,
+        Self::OldCopyUnseen,
+        Self::AdmissionOff,
+        Self::WallClocksApart,
+        Self::OrderWithoutAdmission,
+    ];
+}
+
+const fn loses_data(kind: FaultKind) -> bool {
+    use FaultKind::{FailOver, Flush, Kill, RestartEmpty, RestartOld, Restore, Resynchronise};
+    matches!(kind, FailOver | Flush | Kill | Restore | RestartEmpty | RestartOld | Resynchronise)
+}
+
+const fn is_about_a_clock(kind: FaultKind) -> bool {
+    matches!(kind, FaultKind::StepForward | FaultKind::StepBack | FaultKind::StandStill)
+}
+
+impl World {
+    /// Why two may rely on a resource at this time, if they may.
+    pub(super) fn excuses_overlap(&self, at: Duration, history: &History, [old, new]: [&Hold; 2]) -> Option<Excuse> {
+        if old.is_succeeded || new.is_succeeded {
+            return Some(Excuse::SameHolder);
+        }
+        // Keys and quarantines of then are over, as instances count time whose clocks were set back meanwhile.
+        let lately = self.scenario.max_ttl * 3 + self.set_back_in(history) + LONGEST_FAULT;
+        let clients = [old.client, new.client];
+        history.marks.iter().filter(|mark| mark.at + lately >= at).find_map(|mark| match mark.what {
+            FaultKind::StepForward => Some(Excuse::ClockStep),
+            FaultKind::StandStill if clients.contains(&mark.client) => Some(Excuse::ClockStoodStill),
+            FaultKind::Restore | FaultKind::Resynchronise
+                if clients.iter().any(|client| mark.witnesses & (1 << client) == 0) =>
+            {
+                Some(Excuse::OldCopyUnseen)
+            }
+            what if !self.scenario.admission && loses_data(what) => Some(Excuse::AdmissionOff),
+            _ => None,
+        })
+    }
+
+    /// Why a later token may be smaller, if it may.
+    pub(super) fn excuses_order(&self, at: Duration, history: &History, hold: &Hold) -> Option<Excuse> {
+        // Only an instance's grant makes other tokens.
+        let was_handed_over = !hold.token.get().is_multiple_of(TOKENS_OF_A_GRANT);
+        if was_handed_over && self.stood_still_lately(at, history, hold.client) {
+            return Some(Excuse::ClockStoodStill);
+        }
+        let has = |is_of: fn(FaultKind) -> bool| history.marks.iter().any(|mark| is_of(mark.what));
+        if !has(loses_data) {
+            return None;
+        }
+        let are_apart = self.scenario.far_wall_clocks || has(is_about_a_clock);
+        are_apart
+            .then_some(Excuse::WallClocksApart)
+            .or((!self.scenario.admission).then_some(Excuse::OrderWithoutAdmission))
+    }
+
+    /// Whether the clock of a client stood still so lately that it may take a lease that is over for valid.
+    fn stood_still_lately(&self, at: Duration, history: &History, client: usize) -> bool {
+        let lately = self.scenario.max_ttl * 3 + LONGEST_FAULT;
+        let of_client = history.marks.iter().filter(|mark| mark.what == FaultKind::StandStill && mark.client == client);
+        of_client.into_iter().any(|mark| mark.at + lately >= at)
+    }
+
+    /// How far servers' clocks were set back, in all.
+    pub(crate) fn set_back_in(&self, history: &History) -> Duration {
+        let steps = history.marks.iter().filter(|mark| mark.what == FaultKind::StepBack).count();
+        crate::chaos::LONGEST_STEP.saturating_mul(u32::try_from(steps).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,185 @@
+//! A copy of the package with all bugs planted, each behind its switch.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, Error};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::bug::{Bug, Edit, root};
+
+/// Names the bug that is to be seen.
+const SWITCH: &str = "REDQUORUM_PLANTED_BUG";
+
+/// What the copy's library has besides.
+const SWITCHES: &str = r#"
+/// Which planted bug is to be seen.
+mod planted {
+    use std::sync::LazyLock;
+    static PLANTED: LazyLock<String> = LazyLock::new(|| std::env::var("REDQUORUM_PLANTED_BUG").unwrap_or_default());
+    pub(crate) fn is(name: &str) -> bool {
+        *PLANTED == name
+    }
+}
+"#;
+
+/// The packages that the world is built from.
+const MANIFESTS: &[&str] = &["Cargo.toml", "tests/testkit/Cargo.toml"];
+
+/// Each file of the library that has bugs, with these.
+pub(super) fn with_bugs(bugs: &[Bug]) -> io::Result<BTreeMap<String, String>> {
+    let mut edits: BTreeMap<&str, Vec<(&Bug, &Edit)>> = BTreeMap::new();
+    for bug in bugs {
+        bug.edits.iter().for_each(|edit| edits.entry(&edit.file).or_default().push((bug, edit)));
+    }
+    let mut files = BTreeMap::new();
+    for (file, edits) in edits {
+        let text = fs::read_to_string(root().join(file)).map_err(|error| Error::other(format!("{file}: {error}")))?;
+        let planted = plant(&text, &edits).map_err(|problem| Error::other(format!("{file}: {problem}")))?;
+        files.insert(file.to_owned(), planted);
+    }
+    Ok(files)
+}
+
+fn plant(text: &str, edits: &[(&Bug, &Edit)]) -> Result<String, String> {
+    let mut places: Vec<(Range<usize>, &Bug, &Edit)> = Vec::new();
+    for (bug, edit) in edits {
+        let mut found = text.match_indices(&edit.found);
+        let (Some((at, piece)), None) = (found.next(), found.next()) else {
+            return Err(format!("what bugs/{}.bug looks for is not there exactly once: {:?}", bug.name, edit.found));
+        };
+        places.push((at..at + piece.len(), bug, edit));
+    }
+    places.sort_by_key(|(range, ..)| range.start);
+    if let Some([(_, one, _), (_, other, _)]) = places.windows(2).find(|pair| pair[0].0.end > pair[1].0.start) {
+        return Err(format!("bugs/{}.bug and bugs/{}.bug are about the same piece", one.name, other.name));
+    }
+    let mut planted = text.to_owned();
+    places.iter().rev().for_each(|(range, _, edit)| planted.replace_range(range.clone(), &edit.planted));
+    Ok(planted)
+}
+
+/// A manifest with another version: two packages of one name and version would take each other's place among
+/// what cargo has built. What they depend on is built once for both.
+fn with_other_version(manifest: &str) -> io::Result<String> {
+    let text = fs::read_to_string(root().join(manifest))?;
+    let line = |line: &str| match line.strip_prefix("version = \"").and_then(|rest| rest.strip_suffix('"')) {
+        Some(version) => format!("version = \"{version}-planted\"\n"),
+        None => format!("{line}\n"),
+    };
+    Ok(text.lines().map(line).collect())
+}
+
+/// The world of a copy that was built.
+pub(super) struct Copy {
+    world: PathBuf,
+}
+
+impl Copy {
+    /// Makes the copy, or what has changed of it since, and builds its world.
+    pub(super) fn build(bugs: &[Bug]) -> io::Result<Self> {
+        let mut planted = with_bugs(bugs)?;
+        let lib = planted.remove("src/lib.rs").map_or_else(|| fs::read_to_string(root().join("src/lib.rs")), Ok)?;
+        planted.insert("src/lib.rs".to_owned(), lib + SWITCHES);
+        for manifest in MANIFESTS {
+            planted.insert((*manifest).to_owned(), with_other_version(manifest)?);
+        }
+        let target = target_dir()?;
+        let copy = target.join("planted");
+        copy_dir(root(), &copy, &target, &|path| planted.get(&*path.to_string_lossy()).map(String::as_bytes))?;
+        Ok(Self { world: build_world(&copy, &target)? })
+    }
+
+    /// The first seed from `start` on that catches the bug, and the invariant that does.
+    pub(super) fn first(&self, bug: &Bug, start: u64, count: u64, jobs: usize) -> io::Result<Option<(u64, String)>> {
+        let numbers = [("--first", count), ("--start", start), ("--jobs", jobs as u64)];
+        let args = numbers.into_iter().flat_map(|(name, number)| [name.to_owned(), number.to_string()]);
+        let output = Command::new(&self.world).args(args).env(SWITCH, &bug.name).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        match text.trim().split_once(' ') {
+            Some(("none", _)) => Ok(None),
+            Some((seed, by)) if output.status.success() => {
+                Ok(Some((seed.parse().map_err(Error::other)?, by.to_owned())))
+            }
+            _ => {
+                let told = String::from_utf8_lossy(&output.stderr);
+                Err(Error::other(format!("{}: the run ended with {}: {told}", bug.name, output.status)))
+            }
+        }
+    }
+
+    /// Tells one run line by line; whether it broke nothing.
+    pub(super) fn replay(&self, bug: &Bug, run: &str) -> io::Result<bool> {
+        Ok(Command::new(&self.world).args(["--replay", run]).env(SWITCH, &bug.name).status()?.success())
+    }
+}
+
+/// Where cargo has built this program, which is in `release/deps/`: what the copy is built from is there too.
+fn target_dir() -> io::Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    this.ancestors().nth(3).map(Path::to_owned).ok_or_else(|| Error::other("there is no target directory"))
+}
+
+/// Copies what is different, so that only that is built again; `planted` has other contents for some files.
+fn copy_dir<'a>(from: &Path, to: &Path, target: &Path, planted: &impl Fn(&Path) -> Option<&'a [u8]>) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(from)? {
+        let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
+        let is_hidden = name.to_string_lossy().starts_with('.');
+        if is_hidden || path == target || name == "target" || path.is_symlink() {
+            continue;
+        }
+        let copy = to.join(&name);
+        if path.is_dir() {
+            copy_dir(&path, &copy, target, planted)?;
+        } else {
+            let original = fs::read(&path)?;
+            let contents = planted(path.strip_prefix(root()).unwrap_or(&path)).unwrap_or(&original);
+            if fs::read(&copy).ok().as_deref() != Some(contents) {
+                fs::write(&copy, contents)?;
+            }
+        }
+        names.push(name);
+    }
+    remove_others(to, &names)
+}
+
+/// What is not there any more must not be built.
+fn remove_others(dir: &Path, names: &[impl AsRef<OsStr>]) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
+        if names.iter().all(|known| known.as_ref() != name) {
+            if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+        }
+    }
+    Ok(())
+}
+
+/// Builds the world of a copy; gives the program.
+fn build_world(copy: &Path, target: &Path) -> io::Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args([
+        "test",
+        "--release",
+        "--test",
+        "world",
+        "--no-run",
+        "--quiet",
+        "--message-format=json-render-diagnostics",
+    ]);
+    build.current_dir(copy).env("CARGO_TARGET_DIR", target).stderr(Stdio::inherit());
+    let output = build.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(Error::other(format!("the copy in {} is not built", copy.display())));
+    }
+    let program = text.lines().filter(|line| line.contains("\"name\":\"world\"")).find_map(|line| {
+        let (_, rest) = line.split_once("\"executable\":\"")?;
+        Some(PathBuf::from(rest.split_once('"')?.0))
+    });
+    program.ok_or_else(|| Error::other("cargo does not say where the world is"))
+}
