@@ -10,7 +10,7 @@
 mod measure;
 #[path = "compare/memory.rs"]
 mod memory;
-#[path = "compare/options.rs"]
+#[path = "shared/options.rs"]
 mod options;
 #[path = "compare/other.rs"]
 mod other;
@@ -20,6 +20,8 @@ mod ours;
 mod raw;
 #[path = "compare/report.rs"]
 mod report;
+#[path = "shared/results.rs"]
+mod results;
 #[path = "compare/subject.rs"]
 mod subject;
 #[path = "compare/workload.rs"]
@@ -31,7 +33,8 @@ use redquorum_testkit::{Fleet, Program};
 
 use measure::run;
 use options::Options;
-use report::Results;
+use report::WORKLOADS;
+use results::Results;
 use subject::{Kind, Subject};
 use workload::{Fault, Workload};
 
@@ -44,19 +47,19 @@ const TTL: Duration = Duration::from_secs(2);
 
 #[tokio::main]
 async fn main() -> Outcome {
-    let options = Options::read()?;
+    let options = Options::read(&WORKLOADS, &Kind::ALL.map(Kind::name))?;
     let program = Program::required()?;
     eprintln!("{INSTANCES} x {program}, {} rounds{}", options.rounds, if options.quick { ", quick" } else { "" });
     let mut results = Results::default();
     for kind in Kind::chosen(&options).into_iter().filter(|_| options.only.is_empty()) {
         eprintln!("memory: {kind}"); // first, as memory that was freed before would hide growth
-        results.add("memory", kind, &memory::grown(&program, kind, &options).await?);
+        results.add("memory", kind.name(), &memory::grown(&program, kind, &options).await?);
     }
     for fault in [Fault::None, Fault::Hung, Fault::Dead] {
         compare(&program, fault, &options, &mut results).await?;
     }
-    results.print();
-    let path = results.write()?;
+    report::print(&results);
+    let path = results.write("results.json")?;
     eprintln!("written: {}", path.display());
     Ok(())
 }
@@ -79,7 +82,7 @@ async fn compare(program: &Program, fault: Fault, options: &Options, results: &m
                 let subject = &subjects[(at + round) % subjects.len()]; // nobody is always first
                 eprintln!("round {} of {}: {workload}, {}", round + 1, options.rounds, subject.kind());
                 let metrics = run(subject, workload, workload.pairs(subject.kind(), options), &fleet).await?;
-                results.add(workload.name(), subject.kind(), &metrics);
+                results.add(workload.name(), subject.kind().name(), &metrics);
             }
         }
     }

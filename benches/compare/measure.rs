@@ -6,11 +6,9 @@ use redquorum_testkit::{Fleet, Server, wait_until};
 use tokio::task::JoinSet;
 
 use crate::Outcome;
+use crate::results::Metric;
 use crate::subject::Subject;
 use crate::workload::Workload;
-
-/// A name, a value and its unit.
-pub(crate) type Metric = (&'static str, f64, &'static str);
 
 /// Names that a task uses in turn.
 const NAMES: usize = 64;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use redquorum_testkit::{Fleet, Program};
 
-use crate::measure::{Metric, only_work};
+use crate::measure::only_work;
 use crate::options::Options;
+use crate::results::Metric;
 use crate::subject::{Kind, Subject};
 use crate::workload::{Fault, Workload};
 use crate::{INSTANCES, Outcome, TTL};

@@ -29,19 +29,23 @@ impl Kind {
 
     /// Those that are measured.
     pub(crate) fn chosen(options: &Options) -> Vec<Self> {
-        let chosen = |kind: &Self| options.subject.is_empty() || options.subject == kind.to_string();
-        Self::ALL.into_iter().filter(chosen).collect()
+        Self::ALL.into_iter().filter(|kind| options.has_subject(kind.name())).collect()
+    }
+
+    /// As it is called in the results.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "redquorum",
+            Self::Off => "admission off",
+            Self::Raw => "raw",
+            Self::Rslock => "rslock",
+        }
     }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ours => "redquorum",
-            Self::Off => "admission off",
-            Self::Raw => "raw",
-            Self::Rslock => "rslock",
-        })
+        f.pad(self.name())
     }
 }
 

@@ -51,7 +51,7 @@ impl Workload {
     pub(crate) fn chosen(fault: Fault, options: &Options) -> Vec<Self> {
         let tasks: &[usize] = if matches!(fault, Fault::None) { &[1, Self::MANY] } else { &[1] };
         let all = tasks.iter().map(|&tasks| Self { fault, tasks });
-        all.filter(|workload| options.only.is_empty() || options.only == workload.name()).collect()
+        all.filter(|workload| options.has_workload(workload.name())).collect()
     }
 
     pub(crate) const fn many(fault: Fault) -> Self {

@@ -3,8 +3,6 @@
 use std::env;
 
 use crate::Outcome;
-use crate::report::WORKLOADS;
-use crate::subject::Kind;
 
 /// How much is measured.
 #[derive(Debug)]
@@ -18,7 +16,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    pub(crate) fn read() -> Outcome<Self> {
+    /// From the command line, where only these workloads and subjects are known.
+    pub(crate) fn read(workloads: &[&str], subjects: &[&str]) -> Outcome<Self> {
         let mut args = env::args().skip(1);
         let mut quick = false;
         let mut rounds = env::var("BENCH_ROUNDS").ok();
@@ -36,13 +35,21 @@ impl Options {
             }
         }
         let rounds = rounds.map_or(Ok(if quick { 2 } else { 5 }), |text| text.parse())?;
-        if !only.is_empty() && !WORKLOADS.contains(&only.as_str()) {
-            return Err(format!("{only}: the workloads are {}", WORKLOADS.join(", ")).into());
-        }
-        let subjects = Kind::ALL.map(|kind| kind.to_string());
-        if !subject.is_empty() && !subjects.contains(&subject) {
-            return Err(format!("{subject}: the subjects are {}", subjects.join(", ")).into());
+        for (what, chosen, known) in [("workloads", &only, workloads), ("subjects", &subject, subjects)] {
+            if !chosen.is_empty() && !known.contains(&chosen.as_str()) {
+                return Err(format!("{chosen}: the {what} are {}", known.join(", ")).into());
+            }
         }
         if rounds == 0 { Err("at least one round is needed".into()) } else { Ok(Self { rounds, quick, only, subject }) }
+    }
+
+    /// Whether a workload is to be measured.
+    pub(crate) fn has_workload(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only == name
+    }
+
+    /// Whether a subject is to be measured.
+    pub(crate) fn has_subject(&self, name: &str) -> bool {
+        self.subject.is_empty() || self.subject == name
     }
 }
