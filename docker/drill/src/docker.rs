@@ -11,7 +11,7 @@ use bollard::models::{
     NetworkCreateRequest, NetworkingConfig,
 };
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
+    CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
     ListNetworksOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
 };
 use futures_util::StreamExt;
@@ -133,6 +133,11 @@ impl Engine {
             Err(bollard::errors::Error::DockerResponseServerError { status_code: 409, .. }) => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    pub(crate) async fn is_running(&self, name: &str) -> bool {
+        let found = self.docker.inspect_container(&own_name(name), None::<InspectContainerOptions>).await;
+        found.is_ok_and(|found| found.state.and_then(|state| state.running) == Some(true))
     }
 
     /// Tries again for a while: on a busy machine the engine now and then cannot freeze a container at once.

@@ -22,6 +22,8 @@ pub(crate) struct Event {
 pub(crate) enum EventKind {
     /// A try that did not win. `at` is when it ended.
     Denied { resource: String, asked: Nanos, answer: DenialReason, cause: String },
+    /// Begins to wait, until the grant of this lease.
+    Wait { resource: String, lease: u64 },
     /// A try that won: from `at` on the client relies on the lock, until `valid_until` or `Stop`.
     Grant { resource: String, lease: u64, asked: Nanos, valid_until: Nanos, token: Option<u64> },
     /// The client relies on the lock until `valid_until` now.
@@ -40,7 +42,7 @@ pub(crate) enum EventKind {
     Step { text: String },
     /// The drill brought an instance into this state: `up`, `down`, `hung`, ..: see the colours of the report.
     Instance { instance: usize, state: String },
-    /// The drill hung a client or killed it.
+    /// A client was hung or killed, by the drill or, at a moment that only it knows, by itself; or it is there again.
     Client { client: String, state: String },
     /// The first fault comes now.
     Fault,

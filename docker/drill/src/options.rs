@@ -5,13 +5,15 @@ use crate::client::LockLibrary;
 use crate::stage::Server;
 
 pub(crate) const USAGE: &str = "usage:
-  drill run [--scenario NAME,..] [--server redis|valkey|both] [--guards on|off] [--peer rslock] [--controls]
+  drill run [--scenario NAME,..] [--server redis|valkey|both] [--guards on|off] [--order on|off] [--peer rslock|last-first] [--controls]
             [--quick] [--mixture SECONDS] [--seed N] [--image NAME] [--report DIR]
   drill list
 
   --scenario   only these (`drill list`, or mixture); all by default
-  --guards off classic Redlock instead of this library with its guards; --peer rslock: another library
-  --controls   guards on, then guards off and rslock in the scenarios in which they must violate
+  --guards off classic Redlock instead of this library with its guards; --peer rslock: another library;
+               --order off: this one without order between the clients that wait;
+               --peer last-first: this one behind a planted bug in the order of those who wait
+  --controls   guards on, then those with whom a scenario must be violated or is compared
   --quick      a few scenarios and a short mixture, for CI";
 
 #[derive(Clone, Debug)]
@@ -63,9 +65,11 @@ impl Options {
             ("--scenario", _) => self.scenarios = value.split(',').map(str::to_owned).collect(),
             ("--server", "redis") => self.servers = vec![Server::Redis],
             ("--server", "valkey") => self.servers = vec![Server::Valkey],
-            ("--server", "both") | ("--guards", "on") | ("--peer", "redquorum") => {}
+            ("--server", "both") | ("--guards" | "--order", "on") | ("--peer", "redquorum") => {}
+            ("--order", "off") => self.peer = LockLibrary::WithoutOrder,
             ("--guards", "off") => self.peer = LockLibrary::WithoutAdmission,
             ("--peer", "rslock") => self.peer = LockLibrary::Rslock,
+            ("--peer", "last-first") => self.peer = LockLibrary::LastFirst,
             ("--mixture", _) => self.mixture_seconds = Some(value.parse()?),
             ("--seed", _) => self.seed = value.parse()?,
             ("--image", _) => self.image = value.to_owned(),
@@ -88,7 +92,9 @@ impl std::fmt::Display for Options {
         match self.peer {
             LockLibrary::WithAdmission => {}
             LockLibrary::WithoutAdmission => write!(f, " --guards off")?,
+            LockLibrary::WithoutOrder => write!(f, " --order off")?,
             LockLibrary::Rslock => write!(f, " --peer rslock")?,
+            LockLibrary::LastFirst => write!(f, " --peer last-first")?,
         }
         if let Some(seconds) = self.mixture_seconds {
             write!(f, " --mixture {seconds}")?;

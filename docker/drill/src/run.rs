@@ -1,11 +1,12 @@
 //! A run of scenarios, one after another, with progress.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Outcome;
-use crate::check::{CheckLimits, availability, leases, violations};
+use crate::check::{CheckLimits, Judgement, WaitLimits};
 use crate::client::LockLibrary;
 use crate::docker::Engine;
 use crate::options::Options;
@@ -53,14 +54,25 @@ async fn play_all(engine: &Engine, runs: &[ScenarioRun], options: &Options) -> O
 }
 
 fn judge(run: &ScenarioRun, history: Vec<crate::event::Event>) -> ScenarioReport {
-    let leases = leases(&history);
     let drift = match run.peer {
-        LockLibrary::Rslock => std::time::Duration::ZERO,
-        LockLibrary::WithAdmission | LockLibrary::WithoutAdmission => TTL / 100 + std::time::Duration::from_millis(2),
+        LockLibrary::Rslock => Duration::ZERO,
+        _ => TTL / 100 + Duration::from_millis(2),
     };
-    let violations = violations(&history, &leases, CheckLimits { ttl: TTL, drift });
-    let (marks, availability) = availability(&history, &leases);
-    ScenarioReport::new(run.scenario, run.server, run.peer, marks, availability, violations, leases, history)
+    let limits = CheckLimits { ttl: TTL, drift, waiting: wait_limits(run.peer) };
+    let judgement = Judgement::of(&history, limits);
+    ScenarioReport::new(run.scenario, run.server, run.peer, judgement, history)
+}
+
+/// What those who wait are promised. Controls that are to be caught at something else are not asked.
+fn wait_limits(peer: LockLibrary) -> Option<WaitLimits> {
+    // A ttl and a quarter of a second, and as much as a busy machine may take.
+    let after_crash = TTL + Duration::from_millis(250 + 750);
+    match peer {
+        LockLibrary::WithAdmission | LockLibrary::WithoutOrder | LockLibrary::LastFirst => {
+            Some(WaitLimits { after_crash: Some(after_crash), ..WaitLimits::default() })
+        }
+        LockLibrary::WithoutAdmission | LockLibrary::Rslock => None,
+    }
 }
 
 fn runs(options: &Options) -> Outcome<Vec<ScenarioRun>> {
@@ -82,7 +94,8 @@ fn runs(options: &Options) -> Outcome<Vec<ScenarioRun>> {
             let server = if in_turn && number % 2 == 0 { Server::Redis } else { server };
             let mut peers = vec![options.peer];
             if options.controls {
-                peers.extend(scenario.violated_by.iter().filter(|peer| **peer != options.peer));
+                let controls = scenario.violated_by.iter().chain(scenario.beside);
+                peers.extend(controls.filter(|peer| **peer != options.peer));
             }
             let steps = scenario.steps.to_vec();
             runs.extend(peers.iter().map(|peer| ScenarioRun {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::WaitLimits;
 use super::leases::ObservedLease;
 use crate::clock::{Nanos, nanos};
 use crate::event::{Event, EventKind};
@@ -15,6 +16,8 @@ pub(crate) struct CheckLimits {
     pub(crate) ttl: Duration,
     /// What must be taken off the ttl before it is promised.
     pub(crate) drift: Duration,
+    /// What those who wait are promised, if anything.
+    pub(crate) waiting: Option<WaitLimits>,
 }
 
 /// A promise that was broken, as one line for people and where to draw it.
@@ -30,7 +33,7 @@ pub(crate) const TOKEN_ORDER: &str = "token order";
 pub(crate) const STALE_WRITE: &str = "stale write";
 pub(crate) const VALIDITY: &str = "validity";
 
-/// All violations, in order of time.
+/// All violations of who holds a lock and until when.
 pub(crate) fn violations(history: &[Event], leases: &[ObservedLease], limits: CheckLimits) -> Vec<Violation> {
     let mut by_resource: BTreeMap<&str, Vec<&ObservedLease>> = BTreeMap::new();
     for lease in leases {
@@ -43,7 +46,6 @@ pub(crate) fn violations(history: &[Event], leases: &[ObservedLease], limits: Ch
     }
     leases.iter().for_each(|lease| validity(lease, limits, &mut found));
     stale_writes(history, leases, &mut found);
-    found.sort_by_key(|violation| violation.at);
     found
 }
 

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::rules::{STALE_WRITE, TOKEN_ORDER, TWO_HOLDERS, VALIDITY};
-use super::{CheckLimits, availability, leases, violations};
+use super::{CheckLimits, Judgement, availability, leases};
 use crate::clock::{MILLI, Nanos};
 use crate::event::{DenialReason, Event, EventKind, parse};
 
-const LIMITS: CheckLimits = CheckLimits { ttl: Duration::from_millis(100), drift: Duration::from_millis(3) };
+const LIMITS: CheckLimits =
+    CheckLimits { ttl: Duration::from_millis(100), drift: Duration::from_millis(3), waiting: None };
 
 fn event(at: u64, who: &str, kind: EventKind) -> Event {
     Event { at: at * MILLI, who: who.to_owned(), kind }
@@ -28,7 +29,7 @@ fn write(at: u64, client: &str, token: u64) -> Event {
 }
 
 fn found(history: &[Event]) -> Vec<&'static str> {
-    violations(history, &leases(history), LIMITS).iter().map(|violation| violation.rule).collect()
+    Judgement::of(history, LIMITS).violations.iter().map(|violation| violation.rule).collect()
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The program in the clients' containers: takes locks in a loop, writes with the token, logs all of it.
 
+mod last_first;
 mod roles;
+pub(crate) mod strike;
 mod subject;
 
 use std::sync::Arc;
@@ -14,6 +16,7 @@ use crate::clock::now;
 use crate::event::{EventKind, log_now};
 use crate::referee::Referee;
 pub(crate) use roles::Role;
+use strike::Tasks;
 use subject::Subject;
 
 /// Whose lock it is.
@@ -24,8 +27,12 @@ pub(crate) enum LockLibrary {
     WithAdmission,
     /// This library without admission: classic Redlock with tokens and repair.
     WithoutAdmission,
+    /// This library without order between clients: those who wait ask again and again.
+    WithoutOrder,
     /// The crate rslock.
     Rslock,
+    /// This library behind a planted bug: of a process's tasks, the one that came last is let in first.
+    LastFirst,
 }
 
 impl LockLibrary {
@@ -33,7 +40,9 @@ impl LockLibrary {
         match self {
             Self::WithAdmission => "guards on",
             Self::WithoutAdmission => "guards off",
+            Self::WithoutOrder => "order off",
             Self::Rslock => "rslock",
+            Self::LastFirst => "last first",
         }
     }
 }
@@ -61,11 +70,14 @@ pub(crate) async fn run(job: Job) -> Outcome {
     let job = Arc::new(job);
     let subject = Subject::start(&job)?;
     let referee = Referee::new(&job.referee);
+    let tasks = Arc::new(Tasks::start(&job.name)?);
     tokio::spawn(watch(Arc::clone(&job), subject.clone()));
+    tokio::spawn(look(Arc::clone(&job), Arc::clone(&tasks)));
     let roles = job.roles.iter().enumerate().map(|(number, role)| {
         // Unlike those of the process that ran here before, and of the other roles.
         let first_lease = now().saturating_add(u64::try_from(number).unwrap_or(0) << 32);
-        roles::play(Arc::clone(&job), *role, subject.clone(), referee.clone(), first_lease)
+        let subject = subject.clone();
+        roles::play(Arc::clone(&job), *role, subject, referee.clone(), Arc::clone(&tasks), first_lease)
     });
     futures_util::future::join_all(roles).await;
     Ok(())
@@ -83,5 +95,13 @@ async fn watch(job: Arc<Job>, subject: Subject) {
         }
         last = seen;
         sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Sees to strikes at a process that waits.
+async fn look(job: Arc<Job>, tasks: Arc<Tasks>) {
+    loop {
+        tasks.look(&job.name);
+        sleep(Duration::from_millis(5)).await;
     }
 }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::Job;
+use super::strike::Tasks;
 use super::subject::{Held, Subject};
 use crate::clock::{MILLI, Nanos, nanos, now};
 use crate::event::{EventKind, log, log_now};
@@ -20,6 +21,9 @@ const HELD: &str = "held";
 
 /// The resources that workers share.
 const BUSY: [&str; 2] = ["busy-1", "busy-2"];
+
+/// The resource that many wait for.
+const LINE: &str = "line";
 
 /// How often a holder looks whether its lease still holds.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,14 +43,27 @@ pub(crate) enum Role {
     /// A holder that writes without looking whether its lease still holds: the pause that no lock can prevent lies
     /// between its look and its write.
     Careless,
+    /// Waits for one lock until it has it, works for a few milliseconds, releases it.
+    Waiter,
 }
 
 /// Never ends.
-pub(crate) async fn play(job: Arc<Job>, role: Role, subject: Subject, referee: Referee, first_lease: u64) {
-    let mut actor = Actor { job, subject, referee, lease: first_lease, random: rand::make_rng() };
+pub(crate) async fn play(
+    job: Arc<Job>,
+    role: Role,
+    subject: Subject,
+    referee: Referee,
+    tasks: Arc<Tasks>,
+    first_lease: u64,
+) {
+    let mut actor = Actor { job, subject, referee, tasks, lease: first_lease, random: rand::make_rng() };
     loop {
         actor.turn(role).await;
-        let pause = if role == Role::Worker { 10..50 } else { 20..60 };
+        let pause = match role {
+            Role::Worker => 10..50,
+            Role::Waiter => 0..40,
+            Role::Holder | Role::Careless | Role::Rival => 20..60,
+        };
         actor.pause(pause).await;
     }
 }
@@ -55,6 +72,7 @@ struct Actor {
     job: Arc<Job>,
     subject: Subject,
     referee: Referee,
+    tasks: Arc<Tasks>,
     /// The number of the last lease.
     lease: u64,
     random: StdRng,
@@ -65,6 +83,7 @@ impl Actor {
         let resource = match role {
             Role::Worker => BUSY[self.random.random_range(0..BUSY.len())],
             Role::Holder | Role::Careless | Role::Rival => HELD,
+            Role::Waiter => return self.wait_and_work().await,
         };
         let Some(held) = self.acquire(resource).await else { return };
         match role {
@@ -72,6 +91,33 @@ impl Actor {
             Role::Rival => self.work(resource, held, 100..300).await,
             Role::Holder => self.keep(resource, held, true).await,
             Role::Careless => self.keep(resource, held, false).await,
+            Role::Waiter => {} // is above
+        }
+    }
+
+    async fn wait_and_work(&mut self) {
+        self.tasks.wait();
+        let held = self.wait(LINE).await;
+        self.tasks.hold(&self.job.name);
+        self.work(LINE, held, 2..6).await;
+        self.tasks.stop();
+    }
+
+    async fn wait(&mut self, resource: &str) -> Held {
+        let (asked, resource) = (now(), resource.to_owned());
+        self.lease += 1;
+        log(asked, &self.job.name, EventKind::Wait { resource: resource.clone(), lease: self.lease });
+        loop {
+            match self.subject.wait(&resource, self.job.ttl()).await {
+                Ok(held) => {
+                    self.log_grant(resource, asked, &held);
+                    return held;
+                }
+                Err((answer, cause)) => {
+                    log_now(&self.job.name, EventKind::Denied { resource: resource.clone(), asked, answer, cause });
+                    self.pause(20..60).await;
+                }
+            }
         }
     }
 
@@ -80,9 +126,7 @@ impl Actor {
         match self.subject.acquire(&resource, self.job.ttl()).await {
             Ok(held) => {
                 self.lease += 1;
-                let (at, valid_until) = (now(), held.valid_until());
-                let what = EventKind::Grant { resource, lease: self.lease, asked, valid_until, token: held.token() };
-                log(at, &self.job.name, what);
+                self.log_grant(resource, asked, &held);
                 Some(held)
             }
             Err((answer, cause)) => {
@@ -90,6 +134,12 @@ impl Actor {
                 None
             }
         }
+    }
+
+    fn log_grant(&self, resource: String, asked: Nanos, held: &Held) {
+        let (at, valid_until) = (now(), held.valid_until());
+        let what = EventKind::Grant { resource, lease: self.lease, asked, valid_until, token: held.token() };
+        log(at, &self.job.name, what);
     }
 
     /// Writes, works for a moment, writes, releases.

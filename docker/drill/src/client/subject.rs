@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use rand::RngExt;
 use redquorum::{AcquireError, Admission, AdmissionStatus, Guard, Redlock};
 use rslock::{Lock, LockError, LockManager};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
+use super::last_first::{LastFirst, Turn};
 use super::{Job, LockLibrary};
 use crate::Outcome;
 use crate::clock::{Nanos, nanos, now};
@@ -15,19 +17,20 @@ use crate::event::DenialReason;
 #[derive(Clone)]
 pub(crate) enum Subject {
     Ours(Redlock),
+    LastFirst(Redlock, LastFirst),
     Rslock(LockManager),
 }
 
 /// A lock that is held.
 pub(crate) enum Held {
-    Ours(Box<Guard>),
+    Ours(Box<Guard>, Option<Turn>),
     Rslock(LockManager, Box<Lock>, Nanos),
 }
 
 impl Subject {
     pub(crate) fn start(job: &Job) -> Outcome<Self> {
         let admission = match job.peer {
-            LockLibrary::WithAdmission => Admission::On,
+            LockLibrary::WithAdmission | LockLibrary::WithoutOrder | LockLibrary::LastFirst => Admission::On,
             LockLibrary::WithoutAdmission => Admission::Off,
             LockLibrary::Rslock => {
                 let mut manager = LockManager::new(job.instances.clone());
@@ -37,19 +40,23 @@ impl Subject {
         };
         let builder = Redlock::builder().instances(job.instances.clone()).label(&job.name).admission(admission);
         let builder = builder.ttl(job.ttl()).max_ttl(job.ttl());
-        Ok(Self::Ours(match job.quorum {
+        let builder = builder.order_between_clients(job.peer != LockLibrary::WithoutOrder);
+        let redlock = match job.quorum {
             Some(votes) => builder.quorum(votes).build()?,
             None => builder.build()?,
-        }))
+        };
+        Ok(match job.peer {
+            LockLibrary::LastFirst => Self::LastFirst(redlock, LastFirst::default()),
+            _ => Self::Ours(redlock),
+        })
     }
 
     /// Tries once.
     pub(crate) async fn acquire(&self, resource: &str, ttl: Duration) -> Result<Held, (DenialReason, String)> {
         match self {
-            Self::Ours(redlock) => match redlock.lock(resource).try_acquire().await {
-                Ok(guard) => Ok(Held::Ours(Box::new(guard))),
-                Err(error) => Err((answer(&error), error.to_string())),
-            },
+            Self::Ours(redlock) | Self::LastFirst(redlock, _) => {
+                Held::ours(redlock.lock(resource).try_acquire().await, None)
+            }
             Self::Rslock(manager) => {
                 let asked = now();
                 match timeout(Duration::from_secs(3), manager.lock(resource, ttl)).await {
@@ -63,9 +70,28 @@ impl Subject {
         }
     }
 
+    /// Waits until it is granted.
+    pub(crate) async fn wait(&self, resource: &str, ttl: Duration) -> Result<Held, (DenialReason, String)> {
+        match self {
+            Self::Ours(redlock) => Held::ours(redlock.lock(resource).acquire().await, None),
+            Self::LastFirst(redlock, line) => {
+                let turn = line.enter().await;
+                Held::ours(redlock.lock(resource).acquire().await, Some(turn))
+            }
+            Self::Rslock(_) => loop {
+                match self.acquire(resource, ttl).await {
+                    Err((DenialReason::Held, _)) => {}
+                    decided => return decided,
+                }
+                let pause = rand::rng().random_range(5..20);
+                sleep(Duration::from_millis(pause)).await;
+            },
+        }
+    }
+
     /// `votes`, `quarantine` or `away`, for each instance; nothing where the library does not tell.
     pub(crate) fn sees(&self) -> Vec<&'static str> {
-        let Self::Ours(redlock) = self else { return Vec::new() };
+        let (Self::Ours(redlock) | Self::LastFirst(redlock, _)) = self else { return Vec::new() };
         let state = |status: &redquorum::InstanceStatus| match status.admission {
             _ if !status.connected => "away",
             AdmissionStatus::Quarantine(_) => "quarantine",
@@ -84,6 +110,13 @@ const fn answer(error: &AcquireError) -> DenialReason {
 }
 
 impl Held {
+    fn ours(acquired: Result<Guard, AcquireError>, turn: Option<Turn>) -> Result<Self, (DenialReason, String)> {
+        match acquired {
+            Ok(guard) => Ok(Self::Ours(Box::new(guard), turn)),
+            Err(error) => Err((answer(&error), error.to_string())),
+        }
+    }
+
     /// It promises `validity_time` milliseconds; from the reply, so no more than the ttl from the request is taken
     /// at its word.
     fn rslock(manager: &LockManager, lock: Lock, asked: Nanos, ttl: Duration) -> Self {
@@ -95,7 +128,7 @@ impl Held {
     /// Until when the holder may rely on it, by the clock of the logs.
     pub(crate) fn valid_until(&self) -> Nanos {
         match self {
-            Self::Ours(guard) => {
+            Self::Ours(guard, _) => {
                 let at = now(); // first: a pause between the two makes it earlier
                 let remaining = guard.remaining();
                 // When it ended is not known any more. One that was hung past the end must not call now an extension.
@@ -107,14 +140,14 @@ impl Held {
 
     pub(crate) fn is_valid(&self) -> bool {
         match self {
-            Self::Ours(guard) => guard.is_valid(),
+            Self::Ours(guard, _) => guard.is_valid(),
             Self::Rslock(_, _, until) => now() < *until,
         }
     }
 
     pub(crate) fn token(&self) -> Option<u64> {
         match self {
-            Self::Ours(guard) => u64::try_from(guard.fencing_token().as_i64()).ok(),
+            Self::Ours(guard, _) => u64::try_from(guard.fencing_token().as_i64()).ok(),
             Self::Rslock(..) => None,
         }
     }
@@ -122,7 +155,7 @@ impl Held {
     /// Ends when the library says that the lock is lost; never with one that does not say so.
     pub(crate) async fn lost(&self) {
         match self {
-            Self::Ours(guard) => drop(guard.lost().await),
+            Self::Ours(guard, _) => drop(guard.lost().await),
             Self::Rslock(..) => std::future::pending().await,
         }
     }
@@ -144,7 +177,7 @@ impl Held {
     pub(crate) async fn release(self) {
         match self {
             // What is not confirmed goes on in the background.
-            Self::Ours(guard) => drop(guard.release().await),
+            Self::Ours(guard, turn) => drop((guard.release().await, turn)),
             Self::Rslock(manager, lock, _) => drop(timeout(Duration::from_secs(3), manager.unlock(&lock)).await),
         }
     }

@@ -1,7 +1,7 @@
 //! The page: a table of results, then a timeline of each. It needs nothing but itself.
 
 use super::timeline::{CLIENTS, STATES, draw, escape};
-use super::{Report, ScenarioOutcome, ScenarioReport};
+use super::{Report, ScenarioOutcome, ScenarioReport, waiting};
 use crate::check::Phase;
 
 const STYLE: &str = "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1080px;color:#222}\
@@ -44,7 +44,7 @@ const HOW: &str = "<p>Before, during, after: the share of tries that the instanc
 
 fn key() -> String {
     let sample = |(name, color): &(&str, &str)| {
-        let ink = if ["down", "quarantine", "c1", "c2", "c3"].contains(name) { "#fff" } else { "#222" };
+        let ink = if ["down", "quarantine", "c1", "c2", "c3", "c4"].contains(name) { "#fff" } else { "#222" };
         format!("<span style=\"background:{color};color:{ink}\">{name}</span>")
     };
     let states: String = STATES.iter().map(sample).collect();
@@ -108,12 +108,13 @@ fn section(index: usize, result: &ScenarioReport) -> String {
         some => format!("<p>Before: {}.</p>", escape(&some)),
     };
     format!(
-        "<h3 id=\"{index}\">{} <small>{}, {}: {}</small></h3><p>{}.</p>{prepared}{found}{cause}<div class=\"scroll\">{}</div>",
+        "<h3 id=\"{index}\">{} <small>{}, {}: {}</small></h3><p>{}.</p>{prepared}{found}{cause}<div class=\"scroll\">{}</div>{}",
         result.scenario,
         result.server,
         result.peer,
         result.verdict.name(),
         escape(result.about),
-        draw(result)
+        draw(result),
+        waiting::html(result)
     )
 }

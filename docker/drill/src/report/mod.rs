@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::check::{Availability, ObservedLease, PhaseBounds, Violation};
+use crate::check::{Availability, Judgement, ObservedLease, PhaseBounds, Violation, Waiting};
 use crate::client::LockLibrary;
 use crate::event::{Event, EventKind};
 use crate::options::Options;
@@ -12,6 +12,7 @@ use crate::stage::Server;
 
 mod html;
 mod timeline;
+mod waiting;
 
 /// One scenario with one library on one server.
 #[derive(Debug, Serialize)]
@@ -31,6 +32,8 @@ pub(crate) struct ScenarioReport {
     pub(crate) grants: usize,
     pub(crate) losses: usize,
     pub(crate) refused_writes: usize,
+    /// How those fared who waited for a lock, if anybody did.
+    pub(crate) waiting: Option<Waiting>,
     pub(crate) marks: PhaseBounds,
     #[serde(skip)]
     pub(crate) leases: Vec<ObservedLease>,
@@ -61,17 +64,14 @@ pub(crate) struct Report {
 }
 
 impl ScenarioReport {
-    #[expect(clippy::too_many_arguments, reason = "made in one place")]
     pub(crate) fn new(
         scenario: Scenario,
         server: Server,
         peer: LockLibrary,
-        marks: PhaseBounds,
-        availability: Availability,
-        violations: Vec<Violation>,
-        leases: Vec<ObservedLease>,
+        judgement: Judgement,
         history: Vec<Event>,
     ) -> Self {
+        let Judgement { leases, marks, availability, waiting, violations } = judgement;
         let expected = scenario.violated_by.contains(&peer);
         let verdict = match (violations.is_empty(), expected) {
             (true, false) => ScenarioOutcome::Good,
@@ -102,19 +102,20 @@ impl ScenarioReport {
             grants: leases.len(),
             losses: leases.iter().filter(|lease| lease.lost).count(),
             refused_writes,
+            waiting,
             marks,
             leases,
             history,
         };
-        result.shown = (peer == LockLibrary::WithAdmission).then(|| result.shows(scenario.shows));
+        result.shown = (peer == LockLibrary::WithAdmission).then(|| result.shows(&scenario));
         result
     }
 
     /// Whether what the scenario is to show was seen.
-    fn shows(&self, shows: Expectation) -> bool {
+    fn shows(&self, scenario: &Scenario) -> bool {
         let Availability { before, during, recovery_ms, .. } = &self.availability;
         before.granted > 0
-            && match shows {
+            && match scenario.shows {
                 Expectation::Available => during.granted > 0 && recovery_ms.is_some(),
                 // A round of the instant before may still be won.
                 Expectation::FailsFast => {
@@ -126,6 +127,11 @@ impl ScenarioReport {
                 Expectation::KeepsHolding => {
                     let held = |lease: &&ObservedLease| lease.resource == "held" && lease.from < self.marks.fault;
                     self.leases.iter().rfind(held).is_some_and(|lease| lease.to > self.marks.healed)
+                }
+                Expectation::WaitersGetIn => {
+                    let strikes = scenario.steps.iter().filter(|(_, action)| matches!(action, Action::Strike(..)));
+                    let hit = self.waiting.as_ref().map_or(0, |waiting| waiting.crashes.len());
+                    recovery_ms.is_some() && hit == strikes.count()
                 }
                 Expectation::Safety => true,
             }
@@ -203,6 +209,7 @@ impl Report {
                 ));
             }
         }
+        self.results.iter().for_each(|result| text.push_str(&waiting::text(result)));
         text
     }
 

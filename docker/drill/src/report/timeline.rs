@@ -23,7 +23,8 @@ pub(crate) const STATES: [(&str, &str); 8] = [
     ("quarantine", "#8e6bbf"),
 ];
 
-pub(crate) const CLIENTS: [(&str, &str); 3] = [("c1", "#2f6fb0"), ("c2", "#d9742b"), ("c3", "#4c9a5a")];
+pub(crate) const CLIENTS: [(&str, &str); 4] =
+    [("c1", "#2f6fb0"), ("c2", "#d9742b"), ("c3", "#4c9a5a"), ("c4", "#a8577e")];
 
 /// A bar from one instant to another.
 struct Bar<'a> {

@@ -24,6 +24,7 @@ pub(crate) const MIXTURE: Scenario = Scenario {
     steps: &[],
     seconds: 0.0,
     violated_by: &[],
+    beside: &[],
     shows: Expectation::Safety,
     quick: true,
 };

@@ -6,6 +6,7 @@ mod table;
 pub(crate) use mixture::mixture;
 pub(crate) use table::SCENARIOS;
 
+use crate::client::strike::{Blow, Moment};
 use crate::client::{LockLibrary, Role};
 
 /// Instances and clients are counted from 1, as people do.
@@ -31,6 +32,8 @@ pub(crate) struct Scenario {
     pub(crate) seconds: f64,
     /// With whom it must find a violation, or the checker is broken.
     pub(crate) violated_by: &'static [LockLibrary],
+    /// With whom it runs beside, to show a difference.
+    pub(crate) beside: &'static [LockLibrary],
     /// What else is to be seen with guards on.
     pub(crate) shows: Expectation,
     /// Whether the short run has it.
@@ -62,6 +65,8 @@ pub(crate) enum Expectation {
     RefusedWrite,
     /// The one who holds the lock never loses it.
     KeepsHolding,
+    /// Everybody who waits gets in again, and every strike hit its moment.
+    WaitersGetIn,
     /// Nothing in particular; nothing is granted on the one resource meanwhile, say.
     Safety,
 }
@@ -99,6 +104,10 @@ pub(crate) enum Action {
     KillClient(Number),
     /// Killed, and another one in its place.
     RestartClient(Number),
+    /// Killed or hung, as soon as it is at this moment.
+    Strike(Number, Blow, Moment),
+    /// One that was hung at its moment goes on.
+    ContinueClient(Number),
     /// Nothing; where a fault ends by itself.
     Heal,
 }
@@ -141,6 +150,12 @@ impl Action {
             Self::ResumeClient(client) => format!("resume c{client}"),
             Self::KillClient(client) => format!("kill -9 c{client}"),
             Self::RestartClient(client) => format!("kill -9 and start c{client}"),
+            Self::Strike(client, blow, moment) => {
+                let blow = if *blow == Blow::Kill { "kill -9" } else { "hang" };
+                let moment = if *moment == Moment::Waiting { "waits" } else { "holds" };
+                format!("{blow} c{client} while it {moment}")
+            }
+            Self::ContinueClient(client) => format!("c{client} goes on"),
             Self::Heal => "over".to_owned(),
         }
     }

@@ -1,14 +1,15 @@
 //! The scenarios. A new one is a new entry here; see docs/drills.md.
 
 use super::Action::{
-    Clock, Cut, Drain, Fill, Flush, Heal, Kill, KillClient, Mend, Pause, PauseClient, Promote, Restart, Resume,
-    ResumeClient, Slow, Stale, Start,
+    Clock, ContinueClient, Cut, Drain, Fill, Flush, Heal, Kill, KillClient, Mend, Pause, PauseClient, Promote, Restart,
+    RestartClient, Resume, ResumeClient, Slow, Stale, Start, Strike,
 };
 use super::CutKind::{Lossy, Lost, Refused, Replies, Requests};
-use super::Expectation::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety};
+use super::Expectation::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety, WaitersGetIn};
 use super::{Expectation, Scenario, Setup};
-use crate::client::LockLibrary::{Rslock, WithAdmission, WithoutAdmission};
-use crate::client::Role::{self, Careless, Holder, Rival, Worker};
+use crate::client::LockLibrary::{Rslock, WithAdmission, WithoutAdmission, WithoutOrder};
+use crate::client::Role::{self, Careless, Holder, Rival, Waiter, Worker};
+use crate::client::strike::{Blow, Moment};
 
 /// Three clients with everything to do.
 const CROWD: &[&[Role]] = &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worker]];
@@ -16,8 +17,37 @@ const CROWD: &[&[Role]] = &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worke
 /// Two clients whose majorities share instance 3 alone, see `PIVOT_CUTS`, and one that keeps the rest busy.
 const PIVOT: &[&[Role]] = &[&[Holder], &[Rival], &[Worker]];
 
+/// Four processes with four tasks each, all of which want the same lock.
+const LINE: &[&[Role]] = &[FOUR, FOUR, FOUR, FOUR];
+
+const FOUR: &[Role] = &[Waiter; 4];
+
 /// The holder has 1, 2 and 3, the rival 3, 4 and 5.
 const PIVOT_CUTS: &[super::Action] = &[Cut(&[1], &[4, 5], Refused), Cut(&[2], &[1, 2], Refused)];
+
+/// Each fault comes alone, with a time without faults after it. In the last but one the lock is forgotten under a
+/// holder that hangs.
+const WAITERS_STEPS: &[(f64, super::Action)] = &[
+    (3.0, Strike(2, Blow::Kill, Moment::Waiting)),
+    (5.5, RestartClient(2)),
+    (7.5, Strike(3, Blow::Hang, Moment::Waiting)),
+    (10.0, ContinueClient(3)),
+    (12.0, Strike(1, Blow::Kill, Moment::Holding)),
+    (15.5, RestartClient(1)),
+    (17.5, Strike(4, Blow::Hang, Moment::Holding)),
+    (21.0, ContinueClient(4)),
+    (23.0, Kill(&[1, 2])),
+    (25.0, Start(&[1, 2])),
+    (27.0, Pause(&[3, 4])),
+    (29.0, Resume(&[3, 4])),
+    (31.0, Cut(&[1, 2], &[4, 5], Replies)),
+    (33.0, Mend(&[1, 2])),
+    (35.0, Strike(2, Blow::Hang, Moment::Holding)),
+    (35.2, Flush(&[1, 2, 3])),
+    (38.5, ContinueClient(2)),
+    (40.5, Restart(&[3, 4, 5])),
+    (43.0, Heal),
+];
 
 const BASE: Scenario = Scenario {
     name: "",
@@ -28,6 +58,7 @@ const BASE: Scenario = Scenario {
     steps: &[],
     seconds: 10.0,
     violated_by: &[],
+    beside: &[],
     shows: Safety,
     quick: false,
 };
@@ -232,6 +263,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         clients: &[&[Holder], &[Rival], &[Worker, Worker]],
         ..crowd("client-killed", "the holder is killed", Available, 8.0, &[(2.0, KillClient(1)), (4.5, Heal)])
+    },
+    Scenario {
+        clients: LINE,
+        violated_by: &[WithoutAdmission, Rslock],
+        beside: &[WithoutOrder],
+        ..crowd(
+            "waiters",
+            "16 tasks in four processes wait for one lock, while some of them and some instances die or hang",
+            WaitersGetIn,
+            49.0,
+            WAITERS_STEPS,
+        )
     },
 ];
 

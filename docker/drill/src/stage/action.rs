@@ -1,9 +1,13 @@
 //! How each act is carried out.
 
+use std::time::Duration;
+
 use futures_util::future::try_join_all;
 
 use super::{INSTANCE, REPLICA, Stage, client_name, host, instance_name};
 use crate::Outcome;
+use crate::client::strike::{PROCESS_FILE, STRIKE_FILE, Strike};
+use crate::docker::wait_until;
 use crate::event::EventKind;
 use crate::proxy::DELAY_FILE;
 use crate::scenario::{Action, CutKind, Number};
@@ -99,6 +103,19 @@ impl Stage<'_> {
                 self.client(client, "down");
                 engine.kill(&client_name(client)).await?;
                 engine.start(&client_name(client)).await
+            }
+            Action::Strike(client, blow, moment) => {
+                let strike = serde_json::to_string(&Strike { blow, moment })?;
+                self.in_client(client, format!("echo '{strike}' > {STRIKE_FILE}")).await?;
+                // The next step comes after it. In a container that ended there is nobody to ask.
+                let taken = || async { self.in_client(client, format!("! [ -e {STRIKE_FILE} ]")).await.is_ok() };
+                let ended = || async { !engine.is_running(&client_name(client)).await };
+                wait_until(Duration::from_secs(5), || async { taken().await || ended().await }).await;
+                Ok(())
+            }
+            Action::ContinueClient(client) => {
+                self.client(client, "up");
+                self.in_client(client, format!("busybox kill -CONT $(cat {PROCESS_FILE})")).await.map(drop)
             }
             _ => Ok(()), // the others are above
         }

@@ -172,7 +172,11 @@ impl Stage<'_> {
             let mut hosts: Vec<_> = numbers.clone().map(|number| (instance_name(number), host(via, number))).collect();
             hosts.push(("referee".to_owned(), REFEREE));
             async move {
-                let command = vec!["drill".into(), "client".into(), serde_json::to_string(&job)?];
+                // Behind a shell, as the first process of a container can neither kill nor stop itself; the shell
+                // has nothing to say about that.
+                let shell = ["/bin/sh", "-c", "exec 3>&2 2>/dev/null; drill client \"$0\" 2>&3; :"];
+                let mut command: Vec<String> = shell.map(str::to_owned).to_vec();
+                command.push(serde_json::to_string(&job)?);
                 let host = host(CLIENT, index + 1);
                 let spec = Spec { host, command, hosts, may_filter: true, ..Spec::default() };
                 self.engine.run(&job.name, spec).await
