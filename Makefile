@@ -30,11 +30,13 @@ fix: ## format, and apply what the lints propose
 	$(CARGO) clippy --workspace --all-targets $(FEATURES) --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
-sim: ## simulate: fixed seeds, every planted bug, the model, the whole library (SEEDS=n [START=s], REPLAY=.. or WORLD_REPLAY=..)
+sim: ## simulate: fixed seeds, every planted bug, the model, the whole library (SEEDS=n [START=s], REPLAY=.., WORLD_REPLAY=.., PLANTED=all)
 ifdef REPLAY
 	$(SIM) -- --replay '$(REPLAY)'
 else ifdef WORLD_REPLAY
-	$(WORLD) -- --replay '$(WORLD_REPLAY)'
+	$(WORLD) -- --replay '$(WORLD_REPLAY)' $(if $(PLANTED),--only $(PLANTED))
+else ifdef PLANTED
+	$(WORLD) -- --planted $(if $(filter-out all,$(PLANTED)),--only $(PLANTED))
 else ifdef SEEDS
 	$(SIM) -- --seeds $(SEEDS) $(if $(START),--start $(START))
 	$(WORLD) -- --seeds $(or $(WORLD_SEEDS),$(SEEDS)) $(if $(START),--start $(START))
@@ -44,8 +46,9 @@ else
 	$(WORLD)
 endif
 
-bench: servers ## compare with the least that a lock costs, and with another crate (BENCH_ROUNDS=N)
+bench: servers ## compare with the least that a lock costs, and with another crate, also where many wait (BENCH_ROUNDS=N)
 	$(CARGO) run --release --package redquorum-bench
+	$(CARGO) run --release --package redquorum-bench --bin contended
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases
