@@ -199,8 +199,17 @@ impl World {
         }
     }
 
-    /// One of them, to wait for.
-    pub(crate) fn next_user(&self) -> Option<JoinHandle<()>> {
+    /// Waits until all of them are done.
+    pub(crate) async fn users_end(&self) {
+        while let Some(user) = self.next_user() {
+            // One whose runtime has ended is gone.
+            if let Err(error) = user.await.or_else(|error| if error.is_panic() { Err(error) } else { Ok(()) }) {
+                self.violate("nothing panics", error.to_string());
+            }
+        }
+    }
+
+    fn next_user(&self) -> Option<JoinHandle<()>> {
         self.lock_users().pop()
     }
 

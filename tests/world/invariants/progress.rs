@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redquorum::Redlock;
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::deeds::Deed;
 use crate::time::{now, since};
@@ -16,12 +16,21 @@ const RECONNECT: Duration = Duration::from_secs(3);
 /// Longer than bytes are on their way that were sent before all was well.
 const LATEST: Duration = Duration::from_millis(500);
 
+/// What a shutdown is given when all is well. One second is more than it needs: releases are confirmed at once.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+
 impl World {
     /// A quarantine, a connection, and then one user after the other, each of whom may find a lock that
     /// was left to run out.
     pub(crate) fn time_to_get_in(&self) -> Duration {
         let quarantine = self.scenario.max_ttl * 2 + self.set_back();
         RECONNECT + quarantine + (self.scenario.max_ttl * 2 + RECONNECT / 3) * self.turns()
+    }
+
+    /// Whoever waits when the faults end gets in, does what it wants to do with the lock, and gets in once more. In
+    /// so many times the time in which everybody gets in all are done; if not, a lock is never freed.
+    pub(crate) fn time_to_end(&self) -> Duration {
+        self.time_to_get_in() * 4
     }
 
     fn turns(&self) -> u32 {
@@ -34,8 +43,12 @@ impl World {
         for index in 0..self.machines.len() {
             let Some(client) = self.end_client(index) else { continue };
             self.check_connected(index, &client).await;
-            if let Err(error) = client.shutdown(Duration::from_secs(2)).await {
-                self.violate("a shutdown ends when all is well", format!("client {index}: {error}"));
+            match timeout(SHUTDOWN * 2, client.shutdown(SHUTDOWN)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    self.violate("a shutdown ends when all is well", format!("client {index}: {error}"));
+                }
+                Err(_) => self.violate("a shutdown ends in time", format!("client {index}")),
             }
             self.check_tables_are_empty(index, &client);
         }
