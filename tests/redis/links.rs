@@ -26,8 +26,14 @@ fn is_connected(redlock: &Redlock) -> bool {
 async fn serves(fleet: &Fleet, redlock: &Redlock) {
     all_vote(redlock).await;
     let before = fleet[0].calls("evalsha").unwrap();
-    pair(redlock, "a").await;
-    assert!(eventually(PATIENCE, || fleet[0].calls("evalsha").unwrap() >= before + 2).await);
+    let serves = || fleet[0].calls("evalsha").unwrap() >= before + 2;
+    for _ in 0..10 {
+        pair(redlock, "a").await; // on a busy machine its connection may be taken for silent once more
+        if eventually(secs(1), serves).await {
+            break;
+        }
+    }
+    assert!(serves());
     free_within(secs(1), fleet).await;
 }
 

@@ -209,6 +209,6 @@ fn keys_that_expire_by_themselves_are_noticed() {
         let guard = held(&redlock, "a").await;
         let (loss, took) = timed(guard.lost()).await;
         assert!(matches!(loss, Loss::Expired { .. }), "the own clock says so first: {loss:?}");
-        assert!(took <= ms(700), "{took:?}");
+        assert!(took <= secs(2), "{took:?}"); // to the millisecond in paused time, here the machine may be busy
     });
 }
