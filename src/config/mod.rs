@@ -259,8 +259,12 @@ impl Builder {
         self
     }
 
-    /// How often in a row a lock is handed over between guards of this client, without asking the instances.
-    /// Default: 16; zero turns it off. Then it is released, and the client pauses for the least `retry_delay`.
+    /// How often in a row a lock is handed over between guards of this client, without asking the instances, while other
+    /// clients are known to wait for it. Default: 16; zero turns it off. Then it is released for them.
+    ///
+    /// Who waits elsewhere is known with [`order_between_clients`](Self::order_between_clients). While nobody does, hand-overs
+    /// go on, with a pause of the least [`retry_delay`](Self::retry_delay) once a second for those who cannot make themselves known.
+    /// Where nobody can be known to wait, the lock is released after so many hand-overs, and such a pause follows each time.
     pub fn local_hand_overs(mut self, most: u32) -> Self {
         self.local_hand_overs = most;
         self

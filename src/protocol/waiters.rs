@@ -32,7 +32,7 @@ pub enum Announcement {
     Kept,
     /// The key was passed on to this client, which is to be told.
     Forward(ClientId),
-    /// Its ticket was served, or there is no room.
+    /// Its ticket was served, the client to which the key was passed on has been told, or there is no room.
     Dropped,
 }
 
@@ -50,6 +50,8 @@ struct KeyWaiters {
     served: Vec<Remembered>,
     /// To whom the key was passed on, until the key is held here again.
     passed_to: Option<Remembered>,
+    /// Who was told of to whom it was passed on: an announcement comes over several instances.
+    forwarded: Vec<Waiter>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,10 @@ impl Waiters {
             return Announcement::Dropped;
         }
         if let Some(passed_to) = known.passed_to.filter(|passed_to| now < passed_to.until) {
+            if known.forwarded.contains(&waiter) || known.forwarded.len() >= MAX_WAITERS {
+                return Announcement::Dropped;
+            }
+            known.forwarded.push(waiter);
             return Announcement::Forward(passed_to.waiter.client);
         }
         known.waiting.retain(|other| other.waiter.client != waiter.client);
@@ -88,6 +94,7 @@ impl Waiters {
     pub fn hold(&mut self, key: &[u8]) {
         if let Some(known) = self.keys.get_mut(key) {
             known.passed_to = None;
+            known.forwarded.clear();
             self.forget_if_empty(key);
         }
     }
@@ -108,6 +115,7 @@ impl Waiters {
             let surplus = known.served.len().saturating_sub(MAX_WAITERS);
             known.served.drain(..surplus);
             known.passed_to = Some(first);
+            known.forwarded.clear();
         }
         self.forget_if_empty(key);
         waiters
@@ -127,6 +135,13 @@ impl Waiters {
         self.keys.get(key).map_or(0, |known| known.waiting.len())
     }
 
+    /// How many clients other than `own` are known to wait for a key.
+    #[must_use]
+    pub fn others(&self, key: &[u8], own: ClientId, now: Instant) -> usize {
+        let is_other = |remembered: &&Remembered| remembered.waiter.client != own && now < remembered.until;
+        self.keys.get(key).map_or(0, |known| known.waiting.iter().filter(is_other).count())
+    }
+
     /// Whether anything is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -136,8 +151,9 @@ impl Waiters {
     /// How many entries there are, of any kind.
     #[must_use]
     pub fn len(&self) -> usize {
-        let entries =
-            |known: &KeyWaiters| known.waiting.len() + known.served.len() + usize::from(known.passed_to.is_some());
+        let entries = |known: &KeyWaiters| {
+            known.waiting.len() + known.served.len() + usize::from(known.passed_to.is_some()) + known.forwarded.len()
+        };
         self.keys.values().map(entries).sum()
     }
 
@@ -146,7 +162,9 @@ impl Waiters {
         self.keys.retain(|_, known| {
             known.waiting.retain(|remembered| now < remembered.until);
             known.served.retain(|remembered| now < remembered.until);
-            known.passed_to.take_if(|passed_to| passed_to.until <= now);
+            if known.passed_to.take_if(|passed_to| passed_to.until <= now).is_some() {
+                known.forwarded.clear();
+            }
             !known.is_empty()
         });
     }

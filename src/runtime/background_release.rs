@@ -17,6 +17,9 @@ use crate::protocol::{InstanceId, InstanceSet, Instant, Reply};
 /// The pause before a release that was not confirmed is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a give-back waits for the reply that makes it needless; then it is sent behind the try.
+const TRY_PATIENCE: Duration = Duration::from_millis(5);
+
 /// How long a retry waits for a connection before it drops the releases whose keys have expired.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
@@ -45,8 +48,22 @@ impl PendingRelease {
 pub(super) struct OutstandingCall {
     pub(super) id: InstanceId,
     pub(super) call: ReplyFuture,
-    /// The release that is sent again unless this call confirms it.
-    pub(super) release: Option<PendingRelease>,
+    pub(super) then: Then,
+}
+
+/// What follows the reply to an outstanding call.
+pub(super) enum Then {
+    Nothing,
+    /// The call is this release: it is sent again unless the reply confirms it.
+    ReleaseAgain(PendingRelease),
+    /// The call is a try that was lost: this release is sent unless the reply shows that it set no key (P5).
+    GiveBack(PendingRelease),
+}
+
+impl Then {
+    const fn releases(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
 }
 
 /// Hands calls and releases to the client's release task. Never blocks and needs no runtime.
@@ -79,7 +96,7 @@ impl BackgroundReleaser {
     ) {
         let call = |id: InstanceId| {
             let call = instances.get(id.index())?.call(request.clone());
-            Some(OutstandingCall { id, call, release: Some(PendingRelease::new(request.clone(), now)) })
+            Some(OutstandingCall { id, call, then: Then::ReleaseAgain(PendingRelease::new(request.clone(), now)) })
         };
         self.finish(targets.iter().filter_map(call).collect());
     }
@@ -87,7 +104,7 @@ impl BackgroundReleaser {
     /// Awaits calls to their end.
     pub(super) fn finish(&self, calls: Vec<OutstandingCall>) {
         self.pending.send_if_modified(|pending| {
-            for call in calls.iter().filter(|call| call.release.is_some()) {
+            for call in calls.iter().filter(|call| call.then.releases()) {
                 if let Some(count) = pending.get_mut(call.id.index()) {
                     *count += 1;
                 }
@@ -121,7 +138,13 @@ impl BackgroundReleaser {
 
 /// What the task has finished waiting for.
 enum Event {
-    Reply { id: InstanceId, reply: Reply, release: Option<PendingRelease> },
+    Reply {
+        id: InstanceId,
+        reply: Reply,
+        then: Then,
+    },
+    /// A try that was lost is not answered yet.
+    GiveBackDue(OutstandingCall),
     RetryDue(InstanceId),
 }
 
@@ -145,8 +168,12 @@ impl ReleaseTask {
             tokio::select! {
                 biased; // what was sent has its end before more is taken on
                 Some(event) = events.next(), if !events.is_empty() => match event {
-                    Event::Reply { id, reply, release: Some(release) } => self.on_reply(id, &reply, release, &events),
-                    Event::Reply { .. } => {}
+                    Event::Reply { id, reply, then } => match then {
+                        Then::Nothing => {}
+                        Then::ReleaseAgain(release) => self.on_reply(id, &reply, release, &events),
+                        Then::GiveBack(release) => self.after_try(id, &reply, release, &events),
+                    },
+                    Event::GiveBackDue(call) => self.give_back_unheard(call, &events),
                     Event::RetryDue(id) => self.retry(id, &events),
                 },
                 calls = calls.recv(), if open => match calls {
@@ -154,6 +181,30 @@ impl ReleaseTask {
                     None => open = false,
                 },
             }
+        }
+    }
+
+    fn after_try(&mut self, id: InstanceId, reply: &Reply, release: PendingRelease, events: &Events) {
+        if matches!(reply, Reply::Refused(_) | Reply::NotSent(_)) {
+            self.count_down(id, 1);
+        } else {
+            self.send(id, release, events);
+        }
+    }
+
+    /// The try is awaited to its end (P6), and the release is sent behind it.
+    fn give_back_unheard(&mut self, unheard: OutstandingCall, events: &Events) {
+        let OutstandingCall { id, call, then } = unheard;
+        events.push(reply_of(OutstandingCall { id, call, then: Then::Nothing }));
+        if let Then::GiveBack(release) = then {
+            self.send(id, release, events);
+        }
+    }
+
+    fn send(&self, id: InstanceId, release: PendingRelease, events: &Events) {
+        if let Some(instance) = self.instances.get(id.index()) {
+            let call = instance.call(release.request.clone());
+            events.push(reply_of(OutstandingCall { id, call, then: Then::ReleaseAgain(release) }));
         }
     }
 
@@ -197,7 +248,7 @@ impl ReleaseTask {
         if instance.obstacle().is_none() {
             for release in unconfirmed.drain(..unconfirmed.len().min(MAX_BURST)) {
                 let call = instance.call(release.request.clone());
-                events.push(reply_of(OutstandingCall { id, call, release: Some(release) }));
+                events.push(reply_of(OutstandingCall { id, call, then: Then::ReleaseAgain(release) }));
             }
         }
         let more = !unconfirmed.is_empty();
@@ -220,6 +271,15 @@ impl ReleaseTask {
 }
 
 fn reply_of(call: OutstandingCall) -> BoxFuture<'static, Event> {
-    let OutstandingCall { id, call, release } = call;
-    Box::pin(async move { Event::Reply { id, reply: call.await, release } })
+    let OutstandingCall { id, mut call, then } = call;
+    Box::pin(async move {
+        let reply = match &then {
+            Then::GiveBack(_) => match timeout(TRY_PATIENCE, &mut call).await {
+                Ok(reply) => reply,
+                Err(_) => return Event::GiveBackDue(OutstandingCall { id, call, then }),
+            },
+            Then::Nothing | Then::ReleaseAgain(_) => call.await,
+        };
+        Event::Reply { id, reply, then }
+    })
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::background_release::{OutstandingCall, PendingRelease};
+use super::background_release::{OutstandingCall, PendingRelease, Then};
 use super::shared::Shared;
 use crate::instance::{Claim, ReplyFuture, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
@@ -136,16 +136,53 @@ impl RoundInFlight {
     }
 
     /// Queues the release of the keys of a round that was not won, behind its own requests (P6). Replies
-    /// that are still outstanding are left to [`finish`](Self::finish).
+    /// that are still outstanding are left to [`finish`](Self::finish), or decide about the release.
     pub(super) fn release(&mut self) {
-        let targets = match self.on_drop {
-            OnDrop::ReleaseKeys => self.round.must_release().union(self.sent_before),
+        match self.on_drop {
+            OnDrop::ReleaseKeys => self.on_drop = OnDrop::LeaveKeys,
             OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
-        };
-        self.on_drop = OnDrop::LeaveKeys;
-        if !targets.is_empty() {
-            self.shared.release_in_background(&Request::give_back(Arc::clone(self.request.claim())), targets);
         }
+        let release = Request::give_back(Arc::clone(self.request.claim()));
+        let mut targets = self.round.must_release().union(self.sent_before);
+        // What a holder's try took over is put back by a release alone (P23).
+        if self.request.claim().value.holder_prefix().is_empty() {
+            targets = self.round.must_release_one_copy().union(self.sent_before);
+            if self.is_refused() {
+                for id in self.release_after_reply(&release).iter() {
+                    targets.remove(id);
+                }
+            }
+        }
+        if !targets.is_empty() {
+            self.shared.release_in_background(&release, targets);
+        }
+    }
+
+    /// Whether somebody else is in the way: then those who have not answered yet will most likely refuse as well.
+    fn is_refused(&self) -> bool {
+        let mut replies = self.round.replies().iter().flatten();
+        !self.round.is_too_slow() && replies.any(|answer| matches!(answer.reply, Reply::Refused(_)))
+    }
+
+    /// Leaves it to the replies that are outstanding whether there is anything to release: on which instances.
+    fn release_after_reply(&mut self, release: &Request) -> InstanceSet {
+        let now = self.shared.clock.now();
+        let mut left = InstanceSet::default();
+        let mut calls = Vec::new();
+        for (id, call) in InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()) {
+            if let Some(call) = call.take_if(|_| !self.sent_before.contains(id)) {
+                left.insert(id);
+                calls.push(OutstandingCall {
+                    id,
+                    call,
+                    then: Then::GiveBack(PendingRelease::new(release.clone(), now)),
+                });
+            }
+        }
+        if !calls.is_empty() {
+            self.shared.releaser.finish(calls);
+        }
+        left
     }
 
     /// Whether an instance may still have the keys after its reply to a release, or without one.
@@ -165,7 +202,7 @@ impl Drop for RoundInFlight {
             let call = call.take()?;
             targets.remove(id); // this very call is the release
             let release = releases.then(|| PendingRelease::new(self.request.clone(), now));
-            Some(OutstandingCall { id, call, release })
+            Some(OutstandingCall { id, call, then: release.map_or(Then::Nothing, Then::ReleaseAgain) })
         });
         let outstanding: Vec<OutstandingCall> = outstanding.collect();
         if !outstanding.is_empty() {

@@ -72,6 +72,11 @@ impl Shared {
         }
     }
 
+    /// How many other clients are known to wait for what is held; `None` if that cannot be known.
+    fn others_waiting(&self, held: &HeldLease) -> Option<usize> {
+        self.succession.as_ref()?.others_waiting(&held.claim().resources, self.quorum)
+    }
+
     /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.
     pub(super) fn release_in_background(&self, release: &Request, targets: InstanceSet) {
         self.releaser.release(&self.instances, release, targets, self.clock.now());
@@ -110,7 +115,7 @@ impl Shared {
             let _ = self.keep_alive.drop_guard(held);
             return None;
         }
-        if !self.attempts.is_closed() && self.lines.hand_over(&left, &*self.clock) {
+        if !self.attempts.is_closed() && self.lines.hand_over(&left, || self.others_waiting(held), &*self.clock) {
             left.stay();
             return None;
         }

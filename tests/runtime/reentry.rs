@@ -65,7 +65,8 @@ async fn a_lease_is_entered_above_the_tokens_of_those_who_were_refused() {
     let redlock = cluster.builder_with_wall_clock_behind(secs(60)).connect().await.unwrap();
     let former = mine(&redlock).await;
     for _ in 0..3 {
-        assert!(ahead.lock("a").try_acquire().await.is_err());
+        // What a holder's try may have taken over is given back wherever it was asked, which leaves a mark (P6).
+        assert!(ahead.lock("a").holder(Holder::from("another")).try_acquire().await.is_err());
     }
     settle().await;
     let marked = cluster.instance(0).fencing_token("a").unwrap();

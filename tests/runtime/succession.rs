@@ -1,6 +1,7 @@
 //! Clients that wait for the same lock, over simulated servers: in order, woken, passed on (P25–P27).
 #![expect(clippy::disallowed_methods, reason = "the runtime's clock is the true time here")]
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,6 +98,88 @@ async fn waiting_clients_get_in_one_after_the_other_as_soon_as_the_lock_is_let_g
     guard.release().await.unwrap();
     sleep(2 * TIMEOUT).await;
     assert!(fleet.0.iter().all(|server| server.locks().is_empty() && server.odd_commands().is_empty()));
+}
+
+/// Those of one client who wait, the first in front.
+async fn line_of(client: &Redlock, count: usize) -> VecDeque<JoinHandle<Guard>> {
+    let mut line = VecDeque::new();
+    for _ in 0..count {
+        line.push_back(waits(client).await);
+    }
+    line
+}
+
+/// Lets the lock go to the next in line.
+async fn hand_over(guard: Guard, line: &mut VecDeque<JoinHandle<Guard>>) -> Guard {
+    drop(guard);
+    line.pop_front().unwrap().await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_line_beside_which_nobody_waits_keeps_the_lock() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let mut guard = client.lock("a").try_acquire().await.unwrap();
+    let mut line = line_of(&client, 40).await;
+    let set = fleet.0[0].locks();
+    for _ in 0..40 {
+        guard = hand_over(guard, &mut line).await;
+        assert_eq!(fleet.0[0].locks(), set);
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_beside_a_line_gets_in_when_its_turn_is_over_and_nobody_pauses() {
+    let fleet = Fleet::new();
+    let (client, other) = (fleet.client().await, fleet.client().await);
+    let mut guard = client.lock("a").try_acquire().await.unwrap();
+    let mut line = line_of(&client, 40).await;
+    let mut elsewhere = waits(&other).await;
+    for _ in 0..16 {
+        guard = hand_over(guard, &mut line).await;
+        assert!(!elsewhere.is_finished());
+    }
+    guard.release().await.unwrap();
+    let (got, took) = timed(&mut elsewhere).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    sleep(ms(5)).await; // the line is announced
+    got.unwrap().release().await.unwrap();
+    let (next, took) = timed(line.pop_front().unwrap()).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    next.unwrap().release().await.unwrap();
+    for next in line {
+        next.await.unwrap().release().await.unwrap();
+    }
+}
+
+/// As a client of another library does, of whom nobody knows.
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_again_every_5_ms_finds_the_lock_of_a_line_free_within_5_seconds() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let guard = client.lock("a").try_acquire().await.unwrap();
+    let work = || {
+        let client = client.clone();
+        async move {
+            loop {
+                let _guard = client.lock("a").acquire().await.unwrap();
+                sleep(ms(2)).await;
+            }
+        }
+    };
+    let workers: Vec<JoinHandle<()>> = (0..4).map(|_| tokio::spawn(work())).collect();
+    sleep(ms(5)).await;
+    drop(guard);
+    let free = || fleet.0.iter().filter(|server| server.locks().is_empty()).count();
+    let mut tries = 0;
+    while free() < SERVERS {
+        sleep(ms(5)).await;
+        tries += 1;
+        assert!(tries < 1_000, "in vain for 5 s");
+    }
+    assert!(tries > 10, "it was not free for a while");
+    workers.into_iter().for_each(|worker| worker.abort());
 }
 
 #[tokio::test(start_paused = true)]

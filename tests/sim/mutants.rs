@@ -35,7 +35,7 @@ mutants! {
     WaitForAll "P4" "the verdict waits for every reply",
     UnknownIsGrant "P5" "unknown counts as granted",
     UnknownNotReleased "P5" "unknown is not released",
-    RefusedNotReleased "P5" "refused is not released",
+    RefusedNotReleased "P5" "refused is not released, though it was sent twice",
     LateGrantNotReleased "P6" "only grants known at the verdict are released",
     CancelLeavesKeys "P6" "a cancelled round is not released",
     NoBar "P6" "a release that finds nothing does not bar its own late acquire",

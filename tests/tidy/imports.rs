@@ -103,7 +103,7 @@ const RULES: &[Rule] = &[
     ),
     rule(
         "runtime/succession/",
-        &["protocol", "random", "resource", "instance", "clock", "runtime::succession::*"],
+        &["protocol", "random", "resource", "instance", "clock", "runtime::held_lease", "runtime::succession::*"],
         &["tokio"],
     ),
     rule("runtime/shared.rs", SHARED, &["tokio"]),

@@ -200,6 +200,13 @@ impl Round {
         self.which(|reply| reply.is_none_or(Reply::may_hold_key))
     }
 
+    /// As [`must_release`](Self::must_release), of requests of which each instance was sent one copy, over one
+    /// connection: a refusal is the answer to that copy, so it set no key, and there is none that comes later (P5).
+    #[must_use]
+    pub fn must_release_one_copy(&self) -> InstanceSet {
+        self.which(|reply| reply.is_none_or(|reply| reply.may_hold_key() && !matches!(reply, Reply::Refused(_))))
+    }
+
     /// The instances whose reply fits; `None` stands for no reply so far.
     fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
         let replies = self.replies.iter().map(|answer| answer.as_ref().map(|answer| &answer.reply));

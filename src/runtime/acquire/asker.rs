@@ -84,8 +84,8 @@ impl Asker {
             match ask(begun).await {
                 Ok((_, lease)) if self.shared.attempts.is_closed() => drop(lease), // the next step is to end
                 Ok((attempt, lease)) => {
-                    self.pauses.won();
                     let held = lease.into_held();
+                    self.pauses.won(&held);
                     if let Some(attempt) = self.park(attempt, &held) {
                         break Some((attempt, held));
                     }

@@ -1,10 +1,13 @@
 //! The pauses between the asks of a line, or the tries of a holder.
 
+use std::sync::Arc;
+
 use tokio::time::sleep;
 
 use super::failure::AcquireFailure;
 use crate::random;
 use crate::resource::Resources;
+use crate::runtime::held_lease::HeldLease;
 use crate::runtime::shared::Shared;
 use crate::runtime::succession::Wait;
 
@@ -34,9 +37,11 @@ impl Pauses {
     }
 
     /// The lock was won.
-    pub(super) fn won(&mut self) {
+    pub(super) fn won(&mut self, held: &Arc<HeldLease>) {
         self.failures = 0;
-        self.wait.take().into_iter().flatten().for_each(Wait::won);
+        if let Some(wait) = self.wait.take().flatten() {
+            wait.won(held);
+        }
     }
 }
 

@@ -42,8 +42,8 @@ async fn try_until(
         let last = match result {
             Err(failure) if failure.may_pass() => failure,
             result => {
-                if result.is_ok() {
-                    pauses.won();
+                if let Ok(tenure) = &result {
+                    pauses.won(tenure.held());
                 }
                 return result;
             }

@@ -62,6 +62,12 @@ impl HeldLease {
         self.state().lease.rests_on()
     }
 
+    /// Whether it has ended, or the instance was found without it.
+    pub(crate) fn lacks(&self, id: InstanceId) -> bool {
+        let state = self.state();
+        state.has_ended() || state.lease.absent().contains(id)
+    }
+
     /// One more guard for the same holder (P23); false if it has ended.
     pub(crate) fn add_guard(&self) -> bool {
         let mut state = self.state();

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::instance::{Instance, ReceivedMessage, Request};
 use crate::protocol::{ClientId, Quorum};
 use crate::resource::Resources;
-use parts::Parts;
+use parts::{Parts, announced_key};
 pub(crate) use wait::Wait;
 
 /// What a client knows of others that wait, and its own waits.
@@ -52,6 +52,13 @@ impl Succession {
     /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that only ask.
     pub(crate) fn wait(&self, resources: &Resources, quorum: Quorum, wall_us: u64) -> Option<Wait> {
         Wait::begin(&self.parts, resources, quorum, wall_us)
+    }
+
+    /// How many other clients are known to wait for these resources; `None` if they could not make themselves heard.
+    pub(crate) fn others_waiting(&self, resources: &Resources, quorum: Quorum) -> Option<usize> {
+        let key = announced_key(resources)?;
+        let now = self.parts.clock.now();
+        self.parts.hears(quorum).then(|| self.parts.known().waiters.others(key, self.parts.client, now))
     }
 
     /// The release of a lease, which names the client that has waited longest for its key, if any has (P26).

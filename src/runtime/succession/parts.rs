@@ -1,13 +1,21 @@
 //! What a client knows of others that wait, and what it does about their messages.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::woken::Woken;
 use crate::clock::Clock;
 use crate::instance::{Instance, ReceivedMessage, Relay, Successors};
-use crate::protocol::{Announcement, ClientId, InstanceId, Instant, Message, Waiter, Waiters};
+use crate::protocol::{Announcement, ClientId, InstanceId, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters};
+use crate::resource::Resources;
+use crate::runtime::held_lease::HeldLease;
+
+/// The key under which those who wait are announced; `None` for several resources, or a key that is too long for a
+/// message.
+pub(super) fn announced_key(resources: &Resources) -> Option<&[u8]> {
+    resources.lock_keys().next().filter(|key| resources.len() == 1 && key.len() <= MAX_MESSAGE_KEY)
+}
 
 /// What the client's task and its waits share.
 #[derive(Debug)]
@@ -26,13 +34,33 @@ pub(super) struct Known {
     pub(super) waiters: Waiters,
     /// The waits of this client, in order.
     pub(super) waits: BTreeMap<Vec<u8>, Vec<Arc<Woken>>>,
-    /// Until when a wake-up may come for a wait that has won its lock already.
-    pub(super) won: BTreeMap<Vec<u8>, Instant>,
+    /// The waits that have won their lock already.
+    pub(super) won: BTreeMap<Vec<u8>, Won>,
+}
+
+/// A wait that has won its lock, for which a slower instance may still keep it.
+#[derive(Debug)]
+pub(super) struct Won {
+    /// Until when.
+    pub(super) until: Instant,
+    pub(super) held: Weak<HeldLease>,
+}
+
+impl Won {
+    /// Whether what the instance keeps is of use to nobody. Where it granted, the value has taken its place.
+    fn is_kept_in_vain(&self, instance: InstanceId) -> bool {
+        self.held.upgrade().is_none_or(|held| held.lacks(instance))
+    }
 }
 
 impl Parts {
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this client hears what is said to it, over a quorum of instances.
+    pub(super) fn hears(&self, quorum: Quorum) -> bool {
+        self.instances.iter().filter(|instance| instance.hears()).count() >= quorum.votes()
     }
 
     /// Those who get a key that is given up here.
@@ -80,12 +108,16 @@ impl Parts {
             drop(known);
             return first.note(instance);
         }
-        let has_won = known.won.get(&key).is_some_and(|until| now < *until);
-        if has_won {
+        let won = known.won.get(&key).filter(|won| now < won.until).map(|won| won.is_kept_in_vain(instance));
+        if won.is_some() {
             known.inherit(&key, then, now); // they wait for this client
         }
         drop(known);
-        self.decline(instance, key, if has_won { &[] } else { then });
+        match won {
+            None => self.decline(instance, key, then),
+            Some(true) => self.decline(instance, key, &[]),
+            Some(false) => {}
+        }
     }
 
     /// Gives up what an instance keeps for this client: it goes to the first of `waiters`.
@@ -121,6 +153,6 @@ impl Known {
 
     pub(super) fn expire(&mut self, now: Instant) {
         self.waiters.expire(now);
-        self.won.retain(|_, until| now < *until);
+        self.won.retain(|_, won| now < won.until);
     }
 }

@@ -7,15 +7,16 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::parts::Parts;
+use super::parts::{Parts, Won, announced_key};
 use super::woken::Woken;
 use crate::instance::{Relay, RelayFuture, Successors};
 use crate::protocol::{
-    ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Reply, RetryDelay, Round,
-    RoundFailure, Waiter, reconnect_delay,
+    ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
+    reconnect_delay,
 };
 use crate::random;
 use crate::resource::Resources;
+use crate::runtime::held_lease::HeldLease;
 
 /// Over so many instances a waiter is announced: over more than one, for one may be slow.
 const ANNOUNCED_OVER: usize = 2;
@@ -41,18 +42,19 @@ pub(crate) struct Wait {
     woken: Arc<Woken>,
     /// When it was woken last.
     woken_at: Option<Instant>,
-    has_won: bool,
+    /// The lease that it has won.
+    won: Option<Arc<HeldLease>>,
 }
 
 impl Wait {
     /// Begins a wait at `wall_us` of the clock by which tokens are proposed. `None` for several resources, or a key
     /// that is too long for a message: those waits only ask.
     pub(super) fn begin(parts: &Arc<Parts>, resources: &Resources, quorum: Quorum, wall_us: u64) -> Option<Self> {
-        let key = resources.lock_keys().next().filter(|key| resources.len() == 1 && key.len() <= MAX_MESSAGE_KEY)?;
+        let key = announced_key(resources)?;
         let woken = Arc::new(Woken::new(wall_us));
         parts.known().waits.entry(key.to_vec()).or_default().push(Arc::clone(&woken));
         let (parts, key) = (Arc::clone(parts), key.to_vec());
-        Some(Self { parts, quorum, key, woken, woken_at: None, has_won: false })
+        Some(Self { parts, quorum, key, woken, woken_at: None, won: None })
     }
 
     /// Waits until it is worth asking again: until the lock is kept for this client, or for a while (P27). `lost` is
@@ -61,7 +63,7 @@ impl Wait {
         let began = self.parts.clock.now();
         let announced = lost.map(|round| self.announce(round)).unwrap_or_default();
         let (parts, recently_woken) = (Arc::clone(&self.parts), self.was_woken_recently(began));
-        let hears = self.hears_quorum() && !recently_woken && !lost.is_some_and(is_split);
+        let hears = self.parts.hears(self.quorum) && !recently_woken && !lost.is_some_and(is_split);
         let expiry = lost.and_then(earliest_expiry);
         let asks_again = async {
             let is_heard = join_all(announced).await.contains(&true);
@@ -89,13 +91,14 @@ impl Wait {
     }
 
     /// It has the lock, and those who are known to wait are its own to serve.
-    pub(crate) fn won(mut self) {
-        self.has_won = true;
+    pub(crate) fn won(mut self, held: &Arc<HeldLease>) {
+        self.won = Some(Arc::clone(held));
         let now = self.parts.clock.now();
         let mut known = self.parts.known();
         known.waiters.hold(&self.key);
         if self.woken_at.is_some() {
-            known.won.insert(self.key.clone(), now.saturating_add(self.parts.grace));
+            let until = now.saturating_add(self.parts.grace);
+            known.won.insert(self.key.clone(), Won { until, held: Arc::downgrade(held) });
         }
     }
 
@@ -110,10 +113,6 @@ impl Wait {
         });
         let tell = in_the_way.take(ANNOUNCED_OVER);
         tell.map(|(instance, to)| instance.relay(Relay::Message { to, message: message.clone() })).collect()
-    }
-
-    fn hears_quorum(&self) -> bool {
-        self.parts.instances.iter().filter(|instance| instance.hears()).count() >= self.quorum.votes()
     }
 
     /// Whether what was kept for it may be kept on other instances still.
@@ -149,11 +148,14 @@ impl Drop for Wait {
         }
         drop(known);
         let woken = self.woken.take();
-        match next {
-            _ if self.has_won => woken.iter().for_each(|id| self.parts.decline(id, self.key.clone(), &[])),
+        match (&self.won, next) {
+            (Some(held), _) => {
+                let kept = woken.iter().filter(|id| held.lacks(*id)); // elsewhere its value has taken the place
+                kept.for_each(|id| self.parts.decline(id, self.key.clone(), &[]));
+            }
             // What is kept for this client is as good for its next wait.
-            Some(next) => woken.iter().for_each(|instance| next.note(instance)),
-            None => self.pass_on(woken),
+            (None, Some(next)) => woken.iter().for_each(|instance| next.note(instance)),
+            (None, None) => self.pass_on(woken),
         }
     }
 }

@@ -116,7 +116,7 @@ impl World {
         let seen = round.highest_seen().filter(|_| self.is(Mutant::AnyTokenBelieved));
         let targets = match self.scenario.mutant {
             Some(Mutant::LateGrantNotReleased) => round.granted(),
-            _ => self.targets_after_loss(round).union(in_flight.before()),
+            _ => self.targets_after_loss(round, &ticket).union(in_flight.before()),
         };
         // Each repeat is for an instance that the one before had not heard from when it was decided.
         let most = if self.is(Mutant::OneRepeat) { 1 } else { self.servers.len() };
@@ -144,9 +144,11 @@ impl World {
         self.wake(c, pause);
     }
 
-    fn targets_after_loss(&self, round: &Round) -> InstanceSet {
+    fn targets_after_loss(&self, round: &Round, ticket: &Ticket) -> InstanceSet {
         use redquorum::protocol::{InstanceId, Reply};
-        let mut targets = round.must_release();
+        // P23: what a holder's try took over is put back by a release alone.
+        let may_be_echo = ticket.resent.get() || !ticket.value.holder_prefix().is_empty();
+        let mut targets = if may_be_echo { round.must_release() } else { round.must_release_one_copy() };
         for id in InstanceId::all(round.replies().len()) {
             let reply = round.replies()[id.index()].as_ref().map(|answer| &answer.reply);
             let forget = match self.scenario.mutant {

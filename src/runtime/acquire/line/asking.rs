@@ -74,7 +74,7 @@ impl Line {
             return (NextStep::Watch(None, patience), after); // nobody is polled
         };
         let params = Arc::clone(&next.params);
-        if std::mem::take(&mut state.pause_due) {
+        if state.turns.take_pause() {
             return (NextStep::Pause, after);
         }
         (NextStep::Ask(params), after)
@@ -92,7 +92,8 @@ impl Line {
         if !state.is_asked_by(id) {
             return (Parked::Unwanted, after);
         }
-        (state.in_a_row, state.pause_due, state.last_failure) = (0, false, None);
+        state.turns.won();
+        state.last_failure = None;
         let former = state.offer.take().map(|offer| offer.held); // lost since, or this could not have been won
         state.held = Some(Arc::clone(&held));
         state.offer_to_next(held, clock.now(), &mut after);
@@ -111,6 +112,9 @@ impl Line {
         let mut state = self.lock();
         if !state.is_asked_by(id) {
             return true;
+        }
+        if matches!(failure, AcquireFailure::RoundLost(_)) {
+            state.turns.others_have_it();
         }
         let former = state.last_failure.replace(failure);
         let wakers = state.queue.wakers_for_failure();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::state::{Line, Offer};
+use super::state::{Line, LineState, Offer};
 use crate::clock::Clock;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::held_lease::HeldLease;
@@ -18,18 +18,22 @@ impl Line {
         is_used
     }
 
-    /// Offers a lease that is let go to the next; `false` if it is to be released. At most `most` times in a row: then others
-    /// get their turn.
-    pub(super) fn hand_over(&self, held: &Arc<HeldLease>, most: u32, clock: &dyn Clock) -> bool {
+    /// Offers a lease that is let go to the next; `false` if it is to be released. At most `most` times in a row: then the
+    /// `others` get their turn.
+    pub(super) fn hand_over(
+        &self,
+        held: &Arc<HeldLease>,
+        (most, others): (u32, impl FnOnce() -> Option<usize>),
+        clock: &dyn Clock,
+    ) -> bool {
         let mut state = self.lock();
         let is_known = state.held.as_ref().is_some_and(|known| Arc::ptr_eq(known, held));
         if !is_known || state.offer.is_some() {
             return false;
         }
-        let in_a_row = state.in_a_row;
-        let Some((to, next)) = state.queue.next() else { return false };
-        if in_a_row >= most {
-            state.pause_due = true;
+        let LineState { queue, turns, .. } = &mut *state;
+        let Some((to, next)) = queue.next() else { return false };
+        if turns.is_over(most, others, clock.now()) {
             return false;
         }
         if !held.end_tenure_for(next.params.terms, next.params.renews, clock) {

@@ -61,9 +61,10 @@ impl Lines {
         self.find(resources).map_or(0, |line| line.waiting())
     }
 
-    /// Passes a lease on to whoever of this client waits for it; `false` if it is to be released.
-    pub(crate) fn hand_over(&self, left: &LeftLine, clock: &dyn Clock) -> bool {
-        left.line.as_ref().is_some_and(|line| line.hand_over(&left.held, self.local_hand_overs, clock))
+    /// Passes a lease on to whoever of this client waits for it; `false` if it is to be released. `others` tells how
+    /// many are known to wait elsewhere, if that can be known.
+    pub(crate) fn hand_over(&self, left: &LeftLine, others: impl FnOnce() -> Option<usize>, clock: &dyn Clock) -> bool {
+        left.line.as_ref().is_some_and(|line| line.hand_over(&left.held, (self.local_hand_overs, others), clock))
     }
 
     /// For a lease that is about to be let go.

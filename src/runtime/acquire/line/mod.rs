@@ -13,6 +13,7 @@ pub(crate) mod lines;
 mod places;
 mod queue;
 mod state;
+mod turns;
 
 pub(super) use asking::{NextStep, Parked};
 pub(super) use places::Turn;

@@ -6,6 +6,7 @@ use std::task::Waker;
 use tokio::sync::Notify;
 
 use super::queue::{PlaceNumber, Queue};
+use super::turns::Turns;
 use crate::clock::Clock;
 use crate::protocol::Instant;
 use crate::resource::Resources;
@@ -33,10 +34,7 @@ pub(super) struct LineState {
     /// The asker: there is one as long as somebody waits to whom nothing is offered.
     pub(super) asker: Option<AskerSlot>,
     pub(super) askers: u64,
-    /// How often the lease was handed over since it was won.
-    pub(super) in_a_row: u32,
-    /// Whether the others get their turn before this client asks again.
-    pub(super) pause_due: bool,
+    pub(super) turns: Turns,
     /// Why the last ask was in vain.
     pub(super) last_failure: Option<AcquireFailure>,
     /// Why those who were in the queue get nothing.
@@ -117,7 +115,7 @@ impl LineState {
         }
         self.askers += 1;
         self.asker = Some(AskerSlot { id: self.askers, task: None });
-        let asks_at_once = self.held.is_none() && !self.pause_due;
+        let asks_at_once = self.held.is_none() && !self.turns.is_pause_due();
         let next = self.queue.next().filter(|_| asks_at_once);
         Some(AskerStart { id: self.askers, first: next.map(|(_, waiting)| Arc::clone(&waiting.params)) })
     }
@@ -138,7 +136,9 @@ impl LineState {
         let params = Arc::clone(&self.queue.get_mut(number)?.params);
         let policy = params.renewal_policy(clock.now());
         let tenure = held.begin_tenure(policy, params.terms.min_remaining(), clock)?; // P2, by the time at which it is relied on
-        self.in_a_row += u32::from(tenure.was_handed_over());
+        if tenure.was_handed_over() {
+            self.turns.handed_over();
+        }
         after.waker_to_drop = self.queue.remove(number).and_then(|waiting| waiting.waker);
         Some(tenure)
     }
