@@ -44,6 +44,7 @@ else
 	$(SIM)
 	$(CARGO) test --release --test model
 	$(WORLD)
+	$(WORLD) -- --pinned
 endif
 
 bench: servers ## compare with the least that a lock costs, and with another crate, also where many wait (BENCH_ROUNDS=N)

@@ -4,8 +4,8 @@
 //! - `--seeds N [--start S] [--jobs J]`: many seeds on all cores, with a progress bar
 //! - `--first N [--start S] [--jobs J]`: the first of so many seeds that breaks an invariant, and which, and nothing else
 //! - `--replay SEED[/FAULTS]`: one run, told line by line
-//! - `--planted [N] [--only NAME]`: a seed for each planted bug, of N at most; it is written down
-//! - `--pinned`: the seeds that were written down
+//! - `--planted [N] [--only NAME | --uncaught]`: a seed for each planted bug, of N at most; it is written down
+//! - `--pinned`: the seeds that were written down, of the bugs that are easy to catch
 //! - `--only NAME --replay SEED[/FAULTS]`: one run with a planted bug
 //! - `--hash N`: the hash of so many runs and nothing else
 
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 
 use crate::batch::{cores, print_batch, run_batch, run_shown};
 use crate::faults::Fault;
-use crate::planted;
+use crate::planted::{self, Sought};
 use crate::runner::run;
 use crate::shrink::{replay_name, shrink};
 
@@ -33,7 +33,9 @@ pub(crate) fn main() -> ExitCode {
     } else if args.iter().any(|arg| arg == "--pinned") {
         planted::replay_pinned(jobs)
     } else if args.iter().any(|arg| arg == "--planted") {
-        planted::search(number("--planted"), value("--only").as_deref(), jobs)
+        let only = value("--only");
+        let all = if args.iter().any(|arg| arg == "--uncaught") { Sought::Uncaught } else { Sought::All };
+        planted::search(number("--planted"), only.as_deref().map_or(all, Sought::One), jobs)
     } else if let Some(count) = number("--first") {
         print_first(number("--start").unwrap_or(0), count, jobs)
     } else if let Some(count) = number("--hash") {
@@ -44,7 +46,8 @@ pub(crate) fn main() -> ExitCode {
     } else {
         let same = is_deterministic();
         println!("the same seeds give the same runs in two processes: {}", if same { "yes" } else { "NO" });
-        same && seeds(0, FIXED, jobs, true)
+        let apply = planted::apply();
+        same && apply && seeds(0, FIXED, jobs, true)
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

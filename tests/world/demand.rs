@@ -7,6 +7,7 @@ use redquorum::{AcquireError, Guard, Holder, Redlock};
 
 use crate::deeds::Deed;
 use crate::invariants::bounds::Watch;
+use crate::invariants::line::Place;
 use crate::schedule::{Boxed, Schedule};
 use crate::world::World;
 
@@ -57,7 +58,12 @@ pub(crate) async fn ask_at(
     world.note("asks", [index as u64, number], || format!("client {index}: {demand:?}, {schedule:?}"));
     let watch = Watch::begin_for(world, index, user);
     let by_holder = demand.has_holder.then(|| AskedByHolder(world, (index, life), demand.resources));
+    let place = Place::join(world, (index, life), demand, schedule);
     let result = schedule.carry_out(acquire(client, demand.clone())).await;
+    if let (Some(place), Some(Ok(_))) = (&place, &result) {
+        place.check();
+    }
+    drop(place);
     match by_holder {
         Some(asked) if matches!(&result, Some(Err(error)) if is_clean(error)) => std::mem::forget(asked),
         asked => drop(asked),

@@ -6,6 +6,7 @@ use redquorum::{FencingToken, LeaseView};
 
 use crate::batch::Violation;
 use crate::faults::FaultKind;
+use crate::invariants::line::Waiting;
 use crate::stats::Stats;
 
 /// A lock that was given to somebody.
@@ -50,6 +51,11 @@ pub(crate) struct History {
     pub(crate) log: Option<Vec<String>>,
     pub(crate) holds: Vec<Hold>,
     pub(crate) marks: Vec<Mark>,
+    /// Clients whose shutdown has ended, by machine and which of its clients.
+    pub(crate) shut_down: Vec<(usize, u64)>,
+    /// Who stands in the line of a client, and how many have.
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) places: u64,
     /// The largest token that was given for each resource, and to the shared holder.
     pub(crate) highest: [Option<FencingToken>; 3],
     pub(crate) highest_of_holder: [Option<FencingToken>; 3],

@@ -197,6 +197,8 @@ impl User {
     fn given_at(&self, client: usize, demand: &Demand, got: Option<(Guard, u64)>) -> Option<(usize, Guard)> {
         let (guard, life) = got?;
         let number = self.world.given((client, life), demand.resources, demand.has_holder, &guard.lease());
+        let pause = self.world.scenario.ttl / 20;
+        tokio::spawn(Arc::clone(&self.world).look_on((number, client), guard.lease(), pause, true));
         Some((number, guard))
     }
 
@@ -227,13 +229,15 @@ impl User {
 
     /// The client is shut down, or just dropped, and another takes its place.
     async fn renew_client(&mut self) {
-        let Some(old) = self.world.begin_client(self.client) else { return };
         let client = self.client;
+        let Some((_, life)) = self.world.client(client) else { return };
+        let Some(old) = self.world.begin_client(client) else { return };
         if self.rng.percent(50) {
             let (limit, watch) = (self.some_time(1), Watch::begin(&self.world, client));
             self.world.history().stats.did(Deed::ShutDown);
             let ended = old.shutdown(limit).await;
             watch.shutdown(limit);
+            self.world.note_shut_down((client, life)).await;
             self.world.note("shut down", [client as u64, 0], || format!("client {client}: {ended:?}"));
         } else {
             drop(old);
@@ -244,19 +248,10 @@ impl User {
 
     /// Watches over a lock beside its user.
     fn look_after(&mut self, number: usize, lease: LeaseView) {
-        let (world, client, pause) = (Arc::clone(&self.world), self.client, self.rng.between(5, 60));
+        let (world, pause) = (Arc::clone(&self.world), Duration::from_millis(self.rng.between(5, 60)));
         let listens = self.rng.percent(60);
         self.world.history().stats.did(Deed::LookOn);
-        tokio::spawn(async move {
-            while lease.is_valid() && !world.has_ended(number) {
-                let pause = sleep(Duration::from_millis(pause));
-                if listens {
-                    let _ = timeout(Duration::ZERO, lease.lost()).await;
-                }
-                pause.await;
-            }
-            world.check_over(number, client, &lease).await;
-        });
+        tokio::spawn(world.look_on((number, self.client), lease, pause, listens));
     }
 
     /// After all faults everybody gets in, in time.

@@ -1,9 +1,10 @@
 //! A loss is told at once to whoever waits for it, and work under a lock ends with the lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::LeaseView;
-use tokio::time::timeout;
+use redquorum::{LeaseView, Loss};
+use tokio::time::{sleep, timeout};
 
 use crate::time::now;
 use crate::world::World;
@@ -12,17 +13,44 @@ use crate::world::World;
 const AT_ONCE: Duration = Duration::from_millis(30);
 
 impl World {
-    /// After a lease was seen to be over, or was let go.
-    pub(crate) async fn check_over(&self, number: usize, client: usize, lease: &LeaseView) {
+    /// Looks on until a lock is over, now and then; one who listens waits to be told all along.
+    pub(crate) async fn look_on(
+        self: Arc<Self>,
+        (number, client): (usize, usize),
+        lease: LeaseView,
+        pause: Duration,
+        listens: bool,
+    ) {
+        let mut told = std::pin::pin!(lease.lost());
+        while lease.is_valid() && !self.has_ended(number) {
+            if !listens {
+                sleep(pause).await;
+            } else if let Ok(loss) = timeout(pause, told.as_mut()).await {
+                return self.check_told((number, client), &lease, &loss);
+            }
+        }
         if lease.is_valid() {
             return; // it was let go
         }
         let begun = now();
-        if timeout(AT_ONCE, lease.lost()).await.is_err() && !self.machines[client].was_disturbed_since(begun) {
-            self.violate("a loss is told", format!("lock {number} of client {client} is over, and nobody says so"));
+        match timeout(AT_ONCE, told).await {
+            Ok(loss) => self.check_told((number, client), &lease, &loss),
+            Err(_) if self.machines[client].was_disturbed_since(begun) => {}
+            Err(_) => {
+                self.violate("a loss is told", format!("lock {number} of client {client} is over, and nobody says so"));
+            }
         }
+    }
+
+    /// Somebody was told that a lock is over.
+    fn check_told(&self, (number, client): (usize, usize), lease: &LeaseView, loss: &Loss) {
         if lease.is_valid() {
             self.violate("validity never comes back", format!("lock {number}"));
+        }
+        let is_had = self.history().holds.get(number).is_some_and(|hold| hold.lease.is_some());
+        if is_had && matches!(loss, Loss::GivenUp) {
+            let what = format!("lock {number} of client {client}: {loss}");
+            self.violate("only its own user lets a lock go", what);
         }
     }
 

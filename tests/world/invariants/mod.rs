@@ -1,9 +1,12 @@
 //! What must hold in every run, one file each.
 
 pub(crate) mod bounds;
+mod calm;
 mod ended;
 mod exclusion;
+mod given;
 mod leftovers;
+pub(crate) mod line;
 mod loss;
 mod order;
 mod progress;
@@ -20,5 +23,7 @@ impl World {
     pub(crate) fn check_given(&self, number: usize) {
         self.check_order(number);
         self.check_exclusion(number);
+        self.check_least_left(number);
+        self.check_not_shut_down(number);
     }
 }

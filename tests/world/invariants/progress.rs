@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redquorum::Redlock;
 use tokio::runtime::Handle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::deeds::Deed;
 use crate::time::{now, since};
@@ -15,9 +15,6 @@ const RECONNECT: Duration = Duration::from_secs(3);
 
 /// Longer than bytes are on their way that were sent before all was well.
 const LATEST: Duration = Duration::from_millis(500);
-
-/// What a shutdown is given when all is well. One second is more than it needs: releases are confirmed at once.
-const SHUTDOWN: Duration = Duration::from_secs(1);
 
 impl World {
     /// A quarantine, a connection, and then one user after the other, each of whom may find a lock that
@@ -40,16 +37,14 @@ impl World {
     /// Ends the clients that are left.
     pub(crate) async fn check_shutdown(&self) {
         sleep(LATEST).await;
-        for index in 0..self.machines.len() {
-            let Some(client) = self.end_client(index) else { continue };
-            self.check_connected(index, &client).await;
-            match timeout(SHUTDOWN * 2, client.shutdown(SHUTDOWN)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    self.violate("a shutdown ends when all is well", format!("client {index}: {error}"));
-                }
-                Err(_) => self.violate("a shutdown ends in time", format!("client {index}")),
-            }
+        let ended = (0..self.machines.len()).filter_map(|index| Some((index, self.end_client(index)?)));
+        let clients: Vec<_> = ended.collect();
+        for (index, client) in &clients {
+            self.check_connected(*index, client).await;
+        }
+        self.check_calm(&clients).await;
+        for (index, client) in clients {
+            self.check_shut_down(index, &client).await;
             self.check_tables_are_empty(index, &client);
         }
     }

@@ -1,0 +1,61 @@
+//! What is given up, and what is asked of a client that ends, leaves nothing behind.
+
+use std::time::Duration;
+
+use redquorum::Redlock;
+use tokio::time::{sleep, timeout};
+
+use super::{MOMENTS, asks};
+use crate::schedule::{Boxed, Schedule};
+use crate::world::World;
+
+/// What a shutdown is given. It needs far less: releases are confirmed at once.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+
+/// How the value begins with which a key is kept for a waiter (P26).
+const RESERVED: &[u8] = b":next:";
+
+impl World {
+    /// A lock that was won for a future which nobody polls runs out.
+    pub(super) async fn check_uncollected(&self, one: &Redlock, other: &Redlock) {
+        let asks = asks(one, "uncollected", None);
+        let asked = tokio::spawn(Schedule::Unpolled(1, self.scenario.ttl * 2).carry_out(asks));
+        sleep(self.scenario.ttl * 3 / 2).await;
+        drop(self.must_give("that nobody has taken", other.lock("uncollected").try_acquire().await));
+        drop(asked.await);
+    }
+
+    /// Shuts a client down in the middle of everything; nothing that it has set is there afterwards.
+    pub(crate) async fn check_shut_down(&self, index: usize, client: &Redlock) {
+        let before: Vec<Vec<u8>> = self.lock_values();
+        for moment in MOMENTS {
+            drop(moment.carry_out(asks(client, "given up", None)).await);
+        }
+        let held = client.lock("dropped").try_acquire().await;
+        let released = client.lock("released").try_acquire().await;
+        drop(held);
+        if let Ok(guard) = released {
+            let release: Boxed<_> = Box::pin(guard.release());
+            drop(MOMENTS[0].carry_out(release).await);
+        }
+        let (late, ended) =
+            tokio::join!(client.lock("late").try_acquire(), timeout(SHUTDOWN * 2, client.shutdown(SHUTDOWN)));
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.violate("a shutdown ends when all is well", format!("client {index}: {error}")),
+            Err(_) => self.violate("a shutdown ends in time", format!("client {index}")),
+        }
+        let left = self.lock_values().into_iter().find(|value| !before.contains(value) && !value.starts_with(RESERVED));
+        if let Some(value) = left {
+            let what = format!("client {index}: {:?}", String::from_utf8_lossy(&value));
+            self.violate("a shutdown leaves no key behind", what);
+        }
+        if let Ok(guard) = late {
+            self.violate("no lock is given after a shutdown", format!("client {index}: {guard:?}"));
+        }
+    }
+
+    fn lock_values(&self) -> Vec<Vec<u8>> {
+        self.servers.iter().flat_map(|server| server.locks()).map(|(_, value)| value).collect()
+    }
+}

@@ -1,0 +1,61 @@
+//! Those of one client who wait for the same locks get them in the order in which they came (P24).
+
+use std::time::Duration;
+
+use crate::demand::{Demand, Way};
+use crate::schedule::Schedule;
+use crate::time::now;
+use crate::world::World;
+
+/// Somebody in a line who is polled all along.
+pub(crate) struct Waiting {
+    place: u64,
+    client: (usize, u64),
+    resources: u8,
+    begun: Duration,
+}
+
+/// A place in a line, until its user knows what has come of it.
+pub(crate) struct Place<'a> {
+    world: &'a World,
+    place: u64,
+    client: (usize, u64),
+    resources: u8,
+}
+
+impl<'a> Place<'a> {
+    /// `None` for those who stand in no line: they try once, or come back as the same holder.
+    pub(crate) fn join(world: &'a World, client: (usize, u64), demand: &Demand, schedule: Schedule) -> Option<Self> {
+        if demand.way == Way::Try || demand.has_holder {
+            return None;
+        }
+        let mut history = world.history();
+        history.places += 1;
+        let (place, resources) = (history.places, demand.resources);
+        // Whoever is not polled may be passed over, and whoever is polled late joins late.
+        if schedule == Schedule::Steadily {
+            history.waiting.push(Waiting { place, client, resources, begun: now() });
+        }
+        Some(Self { world, place, client, resources })
+    }
+
+    /// It was given the locks.
+    pub(crate) fn check(&self) {
+        let (at, machine) = (self.world.at(), &self.world.machines[self.client.0]);
+        let mut history = self.world.history();
+        let is_before = |other: &&Waiting| {
+            let is_same = (other.client, other.resources) == (self.client, self.resources);
+            is_same && other.place < self.place && !machine.was_disturbed_since(other.begun)
+        };
+        if let Some(other) = history.waiting.iter().find(is_before) {
+            let what = format!("client {}: {} came before {}", self.client.0, other.place, self.place);
+            history.violate(at, "a line is served in its order", what);
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.world.history().waiting.retain(|other| other.place != self.place);
+    }
+}
