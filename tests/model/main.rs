@@ -1,23 +1,37 @@
-//! An exhaustive search of a small world: three instances, two clients, one resource.
+//! Exhaustive searches of small worlds: three instances, two clients, one resource; and three clients, one of which is
+//! named by the other's release.
 //!
-//! Time is counted in ticks. Client 0 acquires, extends once and releases; client 1 acquires. Any
+//! In the first, time is counted in ticks. Client 0 acquires, extends once and releases; client 1 acquires. Any
 //! message may be carried out late or never, one instance may be restarted (empty or from disk) and
 //! one may be flushed, at any moment. Every order of all that is visited.
 
 #![expect(clippy::panic, clippy::cast_possible_truncation, reason = "test code")]
 
+use std::collections::BTreeSet;
+
 mod lock;
+mod succession;
 
 use lock::{Broken, Lock};
-use stateright::{Checker, Model};
+use stateright::{Checker, HasDiscoveries, Model};
+use succession::{Planted, Succession};
 
 /// All states that can be reached with every rule in force. A change of a rule changes it.
 const STATES: usize = 832_723;
+const SUCCESSION_STATES: usize = 991_894;
 
 fn counter_example(broken: Broken, property: &'static str) -> Vec<String> {
     // Deeper and deeper, so that the trace that is found is one of the shortest.
     let search = |depth| Lock { broken }.checker().target_max_depth(depth).spawn_bfs().join().discovery(property);
     let path = (5..25).find_map(search).unwrap_or_else(|| panic!("{broken:?} must break {property}"));
+    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+}
+
+fn counter_example_of_succession(planted: Planted, property: &'static str) -> Vec<String> {
+    // Breadth first: the trace that is found is one of the shortest.
+    let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
+    let path = Succession { planted }.checker().finish_when(until).spawn_bfs().join().discovery(property);
+    let path = path.unwrap_or_else(|| panic!("{planted:?} must break {property}"));
     path.into_actions().iter().map(|action| format!("{action:?}")).collect()
 }
 
@@ -83,6 +97,81 @@ fn a_key_that_counts_in_quarantine_is_forgotten_when_the_process_is_still_young(
             "Flush(2)",
             "Tick",
             "Serve(1, 2)"
+        ]
+    );
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_every_rule_of_order_no_state_breaks_exclusion_tokens_or_what_is_kept() {
+    let checker = Succession { planted: Planted::Nothing }.checker().symmetry().spawn_dfs().join();
+    println!("{} states", checker.unique_state_count());
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), SUCCESSION_STATES);
+}
+
+#[test]
+fn a_reservation_that_is_free_to_all_goes_to_the_poller() {
+    let trace = counter_example_of_succession(Planted::ReservationForAll, "a key is kept for its client");
+    assert_eq!(trace, ["Release(0)", "Ask(2)", "ServeRelease(0, 2)", "Serve(2, 2)"]);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn a_successor_that_is_set_without_a_comparison_gets_in_beside_a_later_holder() {
+    let trace = counter_example_of_succession(Planted::NamedUncompared, "mutual exclusion");
+    assert_eq!(
+        trace,
+        [
+            "Tick",
+            "Tick",
+            "Release(0)",
+            "Ask(2)",
+            "Ask(1)",
+            "Serve(2, 0)",
+            "Serve(2, 1)",
+            "ServeRelease(0, 1)",
+            "Serve(1, 1)",
+            "Serve(1, 2)"
+        ]
+    );
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn a_reservation_that_is_declined_without_a_comparison_takes_the_lock_from_its_holder() {
+    let trace = counter_example_of_succession(Planted::DeclinedUncompared, "mutual exclusion");
+    assert_eq!(
+        trace,
+        [
+            "Tick",
+            "Tick",
+            "Release(0)",
+            "Ask(1)",
+            "Ask(2)",
+            "Serve(1, 0)",
+            "Serve(2, 1)",
+            "Serve(1, 2)",
+            "Decline(2)",
+            "Serve(2, 2)"
+        ]
+    );
+}
+
+#[test]
+fn a_wake_up_that_counts_as_a_vote_makes_two_holders() {
+    let trace = counter_example_of_succession(Planted::WakeIsGrant, "mutual exclusion");
+    assert_eq!(
+        trace,
+        [
+            "Release(0)",
+            "Ask(1)",
+            "Ask(2)",
+            "ServeRelease(0, 0)",
+            "Serve(2, 2)",
+            "Tick",
+            "ServeRelease(0, 1)",
+            "Serve(2, 0)"
         ]
     );
 }
