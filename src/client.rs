@@ -73,6 +73,19 @@ impl Redlock {
         }
     }
 
+    /// The id of this client, in twelve hexadecimal digits: by it other clients name it, and events tell clients apart that share
+    /// a label. Drawn anew for each client.
+    ///
+    /// ```no_run
+    /// # fn f(redlock: redquorum::Redlock) {
+    /// println!("this is client {}", redlock.client_id());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn client_id(&self) -> String {
+        self.shared.tokens.client().to_string()
+    }
+
     /// A lock on one or several resources, all or nothing. Nothing is sent until it is acquired.
     pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock<'_> {
         Lock::new(&self.shared, &self.settings, names.into())

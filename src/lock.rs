@@ -207,7 +207,11 @@ impl<'a> Lock<'a> {
 
     fn guard(&self, params: &AcquireParams, result: Result<Tenure, AcquireFailure>) -> Result<Guard, AcquireError> {
         match result {
-            Ok(tenure) => Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), tenure)),
+            Ok(tenure) => {
+                let (resources, is_handed_over) = (&params.resources, tenure.was_handed_over());
+                tracing::debug!(resources = resources.display_all(), token = %tenure.token(), is_handed_over, "acquired");
+                Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), tenure))
+            }
             Err(failure) => {
                 let error = acquire_error(self.shared, &params.resources, failure);
                 tracing::debug!(resources = params.resources.display_all(), %error, "not acquired");

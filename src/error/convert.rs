@@ -33,6 +33,7 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Acq
 
 fn held_here(shared: &Shared, resources: &Resources, by: Option<&Claim>, expires_in: Option<Duration>) -> AcquireError {
     let value = by.map(|claim| claim.value.as_bytes()).unwrap_or_default();
+    let waiting = shared.known_waiters(resources);
     AcquireError::Contended(Box::new(HeldBy {
         resource: resources.display(0),
         by: CurrentHolder::from_value(value),
@@ -40,7 +41,9 @@ fn held_here(shared: &Shared, resources: &Resources, by: Option<&Claim>, expires
         instances: shared.quorum.instances(),
         earliest_expiry: expires_in,
         in_this_client: true,
-        waiting_here: shared.lines.waiting(resources),
+        waiting_here: waiting.here,
+        waiting_elsewhere: waiting.elsewhere,
+        next: waiting.next.map(|next| next.to_string()),
     }))
 }
 
@@ -58,14 +61,18 @@ fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError
 }
 
 fn held_by(shared: &Shared, resources: &Resources, contention: Contention) -> HeldBy {
+    let waiting = shared.known_waiters(resources);
+    let by = CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default());
     HeldBy {
         resource: resources.display(contention.most_named.resource),
-        by: CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default()),
+        next: by.client.clone().filter(|_| by.is_reserved),
+        by,
         refused_by: contention.refused_by.len(),
         instances: shared.quorum.instances(),
         earliest_expiry: contention.earliest_expiry,
         in_this_client: false,
-        waiting_here: shared.lines.waiting(resources),
+        waiting_here: waiting.here,
+        waiting_elsewhere: waiting.elsewhere,
     }
 }
 

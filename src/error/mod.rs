@@ -20,7 +20,19 @@ pub use report::{InstanceAnswer, InstanceReport};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Who stands in the way of an acquire.
+/// Who stands in the way of an acquire, who gets the lock next, and how many wait.
+///
+/// ```no_run
+/// # async fn f(redlock: redquorum::Redlock) {
+/// use redquorum::AcquireError;
+/// if let Err(AcquireError::Contended(held_by)) = redlock.lock("report").try_acquire().await {
+///     println!("{} has it, {} wait here and {} elsewhere", held_by.by, held_by.waiting_here, held_by.waiting_elsewhere);
+///     if held_by.next.as_deref() == Some(&*redlock.client_id()) {
+///         println!("it comes to this client next");
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBy {
@@ -38,21 +50,32 @@ pub struct HeldBy {
     pub in_this_client: bool,
     /// How many of this client wait for exactly these resources, in the order in which they came.
     pub waiting_here: usize,
+    /// How many other clients have told this one that they wait for it. They tell the one that has it, or gets it next,
+    /// so it is zero elsewhere, as without [`order_between_clients`](crate::Builder::order_between_clients).
+    pub waiting_elsewhere: usize,
+    /// The id of the client that gets it next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): for which
+    /// it is kept, or, of those who wait for a lock that this client has, the first; this very client, if somebody waits here.
+    pub next: Option<String>,
 }
 
 impl fmt::Display for HeldBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { resource, by, refused_by, instances, .. } = self;
-        if self.in_this_client {
-            return match self.earliest_expiry {
-                Some(left) => write!(f, "{resource:?} is held in this client, by {by} (valid for {left:.1?})"),
-                None => write!(f, "{resource:?} is waited for in this client"),
-            };
-        }
-        write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
         match self.earliest_expiry {
-            Some(expiry) => write!(f, ", the earliest key expires in {expiry:.1?})"),
-            None => write!(f, ")"),
+            Some(left) if self.in_this_client => {
+                write!(f, "{resource:?} is held in this client, by {by} (valid for {left:.1?})")?;
+            }
+            None if self.in_this_client => write!(f, "{resource:?} is waited for in this client")?,
+            earliest => {
+                write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
+                earliest.map_or(Ok(()), |expiry| write!(f, ", the earliest key expires in {expiry:.1?}"))?;
+                write!(f, ")")?;
+            }
+        }
+        match (self.waiting_here, self.waiting_elsewhere) {
+            (0, 0) => Ok(()),
+            (here, 0) => write!(f, "; {here} wait in this client"),
+            (here, elsewhere) => write!(f, "; {here} wait in this client, {elsewhere} elsewhere"),
         }
     }
 }

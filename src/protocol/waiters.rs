@@ -142,6 +142,12 @@ impl Waiters {
         self.keys.get(key).map_or(0, |known| known.waiting.iter().filter(is_other).count())
     }
 
+    /// Who is known to have waited longest for a key.
+    #[must_use]
+    pub fn first(&self, key: &[u8]) -> Option<Waiter> {
+        self.keys.get(key)?.waiting.first().map(|remembered| remembered.waiter)
+    }
+
     /// Whether anything is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {

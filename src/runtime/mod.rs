@@ -5,6 +5,7 @@ pub(crate) mod acquire;
 pub(crate) mod background_release;
 mod client_task;
 pub(crate) mod extend;
+mod foreign;
 pub(crate) mod held_lease;
 mod in_flight;
 pub(crate) mod keep_alive;
@@ -13,5 +14,6 @@ mod shared;
 pub(crate) mod succession;
 #[cfg(feature = "testing")]
 mod table_sizes;
+mod wait_events;
 
 pub(crate) use shared::Shared;

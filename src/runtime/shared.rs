@@ -14,9 +14,11 @@ use super::background_release::BackgroundReleaser;
 use super::held_lease::{HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
 use super::succession::Succession;
+use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::instance::{Instance, Request};
 use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
+use crate::resource::Resources;
 use crate::token::TokenSource;
 
 /// How often a shutdown checks which instances have pending releases.
@@ -75,6 +77,15 @@ impl Shared {
     /// How many other clients are known to wait for what is held; `None` if that cannot be known.
     fn others_waiting(&self, held: &HeldLease) -> Option<usize> {
         self.succession.as_ref()?.others_waiting(&held.claim().resources, self.quorum)
+    }
+
+    /// Who waits for a lock, as far as this client knows.
+    pub(crate) fn known_waiters(&self, resources: &Resources) -> KnownWaiters {
+        let here = self.lines.waiting(resources);
+        let others = self.succession.as_ref().map(|succession| succession.known_waiters(resources));
+        let (elsewhere, first) = others.unwrap_or_default();
+        let next = if here > 0 { Some(self.tokens.client()) } else { first };
+        KnownWaiters { here, elsewhere, next }
     }
 
     /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::testing::simulation::{MachineClock, Server, builder};
-use redquorum::{AcquireError, Admission, Guard, Redlock};
+use redquorum::testing::simulation::{MachineClock, Server, builder, seed_this_thread};
+use redquorum::{AcquireError, Admission, Guard, Redlock, Renewal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,6 +18,12 @@ const WALL_US: u64 = 1_750_000_000_000_000;
 
 /// Whoever gets in sooner did not ask again by itself: the first pause is longer.
 const AT_ONCE: Duration = ms(50);
+
+/// The default ttl.
+const TTL: Duration = secs(10);
+
+/// After the expiry of what stood in their way, waiters are in within this.
+const AFTER_EXPIRY: Duration = ms(250);
 
 /// The longest pause of a waiter.
 const LONGEST_PAUSE: Duration = secs(1);
@@ -235,4 +241,67 @@ async fn a_waiter_whose_client_is_gone_is_passed_over() {
     let (next, took) = timed(next).await;
     assert!(took < AT_ONCE, "{took:?}");
     next.unwrap().release().await.unwrap();
+}
+
+/// What stands in the way tells when it expires, and whoever waits asks then (P27).
+#[tokio::test(start_paused = true)]
+async fn the_waiters_of_a_holder_that_crashed_get_in_within_a_quarter_of_a_second_of_its_expiry() {
+    for seed in 0..12 {
+        seed_this_thread(seed);
+        for count in [1, 5] {
+            let fleet = Fleet::new();
+            let holder = fleet.client().await;
+            let began = Instant::now();
+            let guard = holder.lock("a").renew(Renewal::Off).try_acquire().await.unwrap();
+            let _ = guard.keep_until_expiry();
+            drop(holder); // and who waits is known to nobody
+            let mut tasks = Vec::new();
+            for _ in 0..count {
+                let client = fleet.client().await;
+                tasks.push(tokio::spawn(async move {
+                    client.lock("a").acquire().await.unwrap().release().await.unwrap();
+                    Instant::now()
+                }));
+            }
+            for task in tasks {
+                let after = task.await.unwrap() - began;
+                assert!(after >= TTL && after <= TTL + AFTER_EXPIRY, "{after:?} with {count} and seed {seed}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_handed_the_lock_and_goes_away_passes_it_on_to_the_next_client_at_once() {
+    let fleet = Fleet::new();
+    let (one, two) = (fleet.client().await, fleet.client().await);
+    let guard = one.lock("a").try_acquire().await.unwrap();
+    let mut goes = Box::pin(one.lock("a").acquire());
+    assert!(timeout(ms(5), &mut goes).await.is_err());
+    let next = waits(&two).await;
+    drop(guard); // handed over within the client
+    drop(goes);
+    let (next, took) = timed(next).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    next.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_goes_away_while_its_ask_is_on_its_way_leaves_the_lock_to_the_next_at_once() {
+    for steps in 0..30 {
+        let fleet = Fleet::new();
+        let (one, two) = (fleet.client().await, fleet.client().await);
+        let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
+        let mut goes = Box::pin(one.lock("a").acquire());
+        assert!(timeout(ms(5), &mut goes).await.is_err());
+        let next = waits(&two).await;
+        drop(guard);
+        for _ in 0..steps {
+            tokio::task::yield_now().await;
+        }
+        drop(goes); // before, while or after it asks
+        let (next, took) = timed(next).await;
+        assert!(took < AT_ONCE, "{took:?} after {steps}");
+        next.unwrap().release().await.unwrap();
+    }
 }

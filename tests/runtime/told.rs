@@ -1,65 +1,15 @@
 //! What is logged of the end of a lease: once, as a warning, with the cause.
 
-use std::cell::RefCell;
-use std::fmt::{self, Write};
-
 use redquorum::testing::TestInstance;
 use tokio::time::sleep;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use tracing::Level;
 
+use crate::events::{listen, told};
 use crate::support::{cluster_of, held, renewing, secs};
-
-thread_local! {
-    /// The warnings of this thread, which runs one test.
-    static LINES: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-}
-
-/// One for all tests of the process: which events are of interest is kept process-wide.
-struct Warnings;
-
-fn keep_warnings() {
-    let _ = tracing::subscriber::set_global_default(Warnings); // the other test may have done it
-}
-
-fn told() -> Vec<String> {
-    LINES.take()
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN && metadata.target().starts_with("redquorum::runtime")
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        LINES.with_borrow_mut(|lines| lines.push(line.0));
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let _ = write!(self.0, "{}={value:?} ", field.name());
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_expires_is_told_once_and_why() {
-    keep_warnings();
+    listen(Level::WARN);
     let (cluster, redlock) = renewing(5).await;
     let guard = held(&redlock, "a").await;
     cluster.instances().take(3).for_each(TestInstance::cut_off);
@@ -90,7 +40,7 @@ async fn a_lease_that_expires_is_told_once_and_why() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_gone_is_told_once_and_one_that_is_given_up_is_not() {
-    keep_warnings();
+    listen(Level::WARN);
     let (cluster, redlock) = renewing(3).await;
     held(&redlock, "a").await.release().await.unwrap();
     drop(held(&redlock, "b").await);

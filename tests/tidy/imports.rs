@@ -94,8 +94,14 @@ const RULES: &[Rule] = &[
     ),
     rule("runtime/mod.rs", &["runtime::shared"], &[]),
     rule("runtime/client_task.rs", &[], &["tokio"]),
+    rule("runtime/foreign.rs", &[], &[]),
+    rule("runtime/wait_events.rs", &["protocol", "resource"], &[]),
     rule("runtime/background_release.rs", &["protocol", "instance", "clock"], &["tokio"]),
-    rule("runtime/held_lease/", &["protocol", "instance", "clock", "runtime::held_lease::*"], &["tokio"]),
+    rule(
+        "runtime/held_lease/",
+        &["protocol", "instance", "clock", "runtime::foreign", "runtime::held_lease::*"],
+        &["tokio"],
+    ),
     rule(
         "runtime/keep_alive/",
         &["protocol", "instance", "clock", "runtime::held_lease", "runtime::keep_alive::*"],
@@ -103,7 +109,16 @@ const RULES: &[Rule] = &[
     ),
     rule(
         "runtime/succession/",
-        &["protocol", "random", "resource", "instance", "clock", "runtime::held_lease", "runtime::succession::*"],
+        &[
+            "protocol",
+            "random",
+            "resource",
+            "instance",
+            "clock",
+            "runtime::held_lease",
+            "runtime::succession::*",
+            "runtime::wait_events",
+        ],
         &["tokio"],
     ),
     rule("runtime/shared.rs", SHARED, &["tokio"]),

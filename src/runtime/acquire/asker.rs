@@ -10,13 +10,16 @@ use tokio::time::sleep;
 use super::attempt::Attempt;
 use super::failure::AcquireFailure;
 use super::line::{Aftermath, AskerId, AskerStart, Line, NextStep, Parked};
+use super::params::AcquireParams;
 use super::pauses::Pauses;
 use super::tracker::TrackedAttempt;
 use super::uncollected::UncollectedLease;
 use crate::protocol::FencingToken;
 use crate::runtime::client_task::AbortableTask;
+use crate::runtime::foreign::wake;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::shared::Shared;
+use crate::runtime::wait_events::{self, AskReason};
 
 /// The asker of a line. It ends when nobody needs it any more; whoever joins after that starts another one.
 struct Asker {
@@ -26,6 +29,11 @@ struct Asker {
     /// The largest token that the last ask has seen or proposed (P12).
     seen: Option<FencingToken>,
     pauses: Pauses,
+    /// Since the last lease that was won.
+    asks: u32,
+    rounds: usize,
+    /// Why the next ask is sent.
+    why: AskReason,
 }
 
 /// An ask that was begun, or why it could not be.
@@ -35,11 +43,10 @@ type Begun = Result<Box<Attempt>, AcquireFailure>;
 pub(super) fn start_asker(shared: &Arc<Shared>, line: &Arc<Line>, start: AskerStart) {
     let AskerStart { id, first } = start;
     let (shared, line) = (Arc::clone(shared), Arc::clone(line));
-    let asker =
-        Asker { shared: Arc::clone(&shared), line: Arc::clone(&line), id, seen: None, pauses: Pauses::default() };
+    let mut asker = Asker::new(&shared, &line, id);
     let unended = Unended(Arc::clone(&shared), Arc::clone(&line), id);
     let tracked = TrackedAttempt::begin(&shared.attempts);
-    let first = first.filter(|_| tracked.is_some()).map(|params| Attempt::begin(&shared, &params, None));
+    let first = first.filter(|_| tracked.is_some()).map(|params| asker.begin(&params));
     let task = AbortableTask::spawn(&shared.runtime, run(unended, asker.run(tracked, first)));
     line.set_task(id, task);
 }
@@ -57,7 +64,7 @@ async fn run(unended: Unended, asker: impl Future<Output = ()>) {
 /// Does what a change of a line has led to, once its mutex is free.
 pub(super) fn carry_out(shared: &Arc<Shared>, line: &Arc<Line>, after: Aftermath) {
     let Aftermath { give_back, wakers, asker, start, is_idle, .. } = after;
-    wakers.into_iter().for_each(std::task::Waker::wake);
+    wakers.into_iter().for_each(wake);
     drop(asker); // what it has sent is released before anybody else asks
     if let Some(held) = give_back {
         shared.let_go(&held);
@@ -71,6 +78,11 @@ pub(super) fn carry_out(shared: &Arc<Shared>, line: &Arc<Line>, after: Aftermath
 }
 
 impl Asker {
+    fn new(shared: &Arc<Shared>, line: &Arc<Line>, id: AskerId) -> Self {
+        let (shared, line, pauses) = (Arc::clone(shared), Arc::clone(line), Pauses::default());
+        Self { shared, line, id, seen: None, pauses, asks: 0, rounds: 0, why: AskReason::First }
+    }
+
     async fn run(mut self, tracked: Option<TrackedAttempt>, mut first: Option<Begun>) {
         let Some(tracked) = tracked else { return self.fail_all(AcquireFailure::ShutDown) };
         let unfinished = loop {
@@ -81,9 +93,11 @@ impl Asker {
                     None => break None,
                 },
             };
-            match ask(begun).await {
+            match self.ask(begun).await {
                 Ok((_, lease)) if self.shared.attempts.is_closed() => drop(lease), // the next step is to end
                 Ok((attempt, lease)) => {
+                    wait_events::won(self.line.resources(), self.asks, self.rounds);
+                    (self.asks, self.rounds) = (0, 0);
                     let held = lease.into_held();
                     self.pauses.won(&held);
                     if let Some(attempt) = self.park(attempt, &held) {
@@ -103,8 +117,24 @@ impl Asker {
         }
     }
 
+    fn begin(&mut self, params: &Arc<AcquireParams>) -> Begun {
+        self.asks = self.asks.saturating_add(1);
+        let why = std::mem::replace(&mut self.why, AskReason::Line);
+        let resources = self.line.resources();
+        wait_events::asks(resources, self.asks, why, || self.shared.known_waiters(resources));
+        Attempt::begin(&self.shared, params, self.seen)
+    }
+
+    /// The lease that an ask has won, and the replies to it that are outstanding.
+    async fn ask(&mut self, begun: Begun) -> Result<(Box<Attempt>, UncollectedLease), AcquireFailure> {
+        let mut attempt = begun?;
+        let outcome = attempt.outcome().await;
+        self.rounds = self.rounds.saturating_add(attempt.rounds());
+        Ok((attempt, outcome?)) // its releases are queued, outstanding replies are awaited in the background
+    }
+
     /// Begins the next ask as soon as one is needed; `None` if nobody needs the asker any more.
-    async fn next_ask(&self) -> Option<Begun> {
+    async fn next_ask(&mut self) -> Option<Begun> {
         loop {
             if self.shared.attempts.is_closed() {
                 self.fail_all(AcquireFailure::ShutDown);
@@ -113,9 +143,13 @@ impl Asker {
             let (step, after) = self.line.next_step(self.id, self.shared.instance_timeout, &*self.shared.clock);
             carry_out(&self.shared, &self.line, after);
             match step {
-                NextStep::Ask(params) => return Some(Attempt::begin(&self.shared, &params, self.seen)),
-                NextStep::Watch(held, at_most) => self.watch(held, at_most).await,
+                NextStep::Ask(params) => return Some(self.begin(&params)),
+                NextStep::Watch(held, at_most) => {
+                    self.why = if held.is_some() { AskReason::LetGo } else { self.why };
+                    self.watch(held, at_most).await;
+                }
                 NextStep::Pause => {
+                    self.why = AskReason::Turn;
                     let pause = self.shared.retry.least();
                     tokio::select! {
                         biased; // a run that is repeated under a seed takes the same branches
@@ -169,28 +203,23 @@ impl Asker {
     async fn pause_after(&mut self, failure: AcquireFailure) {
         if let AcquireFailure::RoundLost(round) = &failure {
             self.seen = round.highest_seen();
+            let resources = self.line.resources();
+            wait_events::refused(resources, round, || self.shared.known_waiters(resources));
         }
         if !self.line.note_failure(self.id, failure.clone(), &*self.shared.clock) {
             return; // the next step is to wait for whoever has it
         }
-        tokio::select! {
+        self.why = tokio::select! {
             biased;
-            () = self.shared.attempts.closed() => {}
-            () = self.line.changed() => {}
-            () = self.pauses.pause(&self.shared, self.line.resources(), &failure) => {}
-        }
+            () = self.shared.attempts.closed() => AskReason::Line,
+            () = self.line.changed() => AskReason::Line,
+            why = self.pauses.pause(&self.shared, self.line.resources(), &failure) => why,
+        };
     }
 
     fn fail_all(&self, failure: AcquireFailure) {
         carry_out(&self.shared, &self.line, self.line.fail_all(self.id, failure));
     }
-}
-
-/// The lease that an ask has won, and the replies to it that are outstanding.
-async fn ask(begun: Begun) -> Result<(Box<Attempt>, UncollectedLease), AcquireFailure> {
-    let mut attempt = begun?;
-    let lease = attempt.outcome().await?; // its releases are queued, outstanding replies are awaited in the background
-    Ok((attempt, lease))
 }
 
 /// An asker that has not ended: it is dropped if nobody needs it any more, or the runtime has ended.

@@ -70,6 +70,11 @@ impl Attempt {
         Some(UncollectedLease::new(Arc::clone(&self.shared), Arc::new(HeldLease::new(acquired, policy))))
     }
 
+    /// How many rounds it took so far.
+    pub(super) const fn rounds(&self) -> usize {
+        self.repeats + 1
+    }
+
     /// P12: the same value again; the round's own keys count as free.
     fn repeat(&mut self) {
         self.repeats += 1;

@@ -10,6 +10,7 @@ use crate::resource::Resources;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::shared::Shared;
 use crate::runtime::succession::Wait;
+use crate::runtime::wait_events::AskReason;
 
 /// Knows how often the lock was asked for in vain, and waits in order with other clients if this one does (P25).
 #[derive(Debug, Default)]
@@ -20,8 +21,8 @@ pub(super) struct Pauses {
 }
 
 impl Pauses {
-    /// Waits until it is worth asking again after `last`.
-    pub(super) async fn pause(&mut self, shared: &Shared, resources: &Resources, last: &AcquireFailure) {
+    /// Waits until it is worth asking again after `last`; why it is.
+    pub(super) async fn pause(&mut self, shared: &Shared, resources: &Resources, last: &AcquireFailure) -> AskReason {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
         match self.wait.get_or_insert_with(|| begin_wait(shared, resources)) {
@@ -30,9 +31,16 @@ impl Pauses {
                     AcquireFailure::RoundLost(round) => Some(&**round),
                     _ => None,
                 };
-                wait.pause(lost, failures, shared.retry).await;
+                let why = wait.pause(lost, failures, shared.retry).await;
+                if why == AskReason::Expired {
+                    self.failures = 0; // several may ask now, and those who split the votes must not pause for long
+                }
+                why
             }
-            None => sleep(shared.retry.after(failures, random::spread())).await,
+            None => {
+                sleep(shared.retry.after(failures, random::spread())).await;
+                AskReason::Pause
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use super::place::wait_in_line;
 use super::try_acquire::try_acquire;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
+use crate::runtime::wait_events::{self, AskReason};
 
 /// Waits until there is a lease, the wait is over, or waiting longer cannot help.
 pub(crate) async fn acquire_until(
@@ -35,6 +36,12 @@ async fn try_until(
     let begun = shared.clock.now();
     let mut seen = None;
     let left = || limit.map(|limit| begun.saturating_add(limit).saturating_since(shared.clock.now()));
+    let mut asks = 0;
+    let mut tell = |why| {
+        asks += 1;
+        wait_events::asks(&params.resources, asks, why, || shared.known_waiters(&params.resources));
+    };
+    tell(AskReason::First);
     // The first round is never cut off, so that a short wait still learns who is in the way.
     let mut result = try_acquire(shared, params, None, limit).await;
     let mut pauses = Pauses::default();
@@ -50,19 +57,21 @@ async fn try_until(
         };
         if let AcquireFailure::RoundLost(round) = &last {
             seen = round.highest_seen();
+            wait_events::refused(&params.resources, round, || shared.known_waiters(&params.resources));
         }
         result = loop {
             let pause = pauses.pause(shared, &params.resources, &last);
-            match left() {
-                Some(left) => drop(timeout(left, pause).await),
+            let why = match left() {
+                Some(left) => timeout(left, pause).await.unwrap_or(AskReason::Pause),
                 None => pause.await,
+            };
+            if left() == Some(Duration::ZERO) {
+                let waited = shared.clock.now().saturating_since(begun);
+                return Err(AcquireFailure::DeadlinePassed { waited, last: Box::new(last) });
             }
+            tell(why);
             match left() {
                 None => break try_acquire(shared, params, seen, None).await,
-                Some(Duration::ZERO) => {
-                    let waited = shared.clock.now().saturating_since(begun);
-                    return Err(AcquireFailure::DeadlinePassed { waited, last: Box::new(last) });
-                }
                 // A round that is cut off here is released like any that is cancelled.
                 Some(left) => {
                     if let Ok(result) = timeout(left, try_acquire(shared, params, seen, None)).await {

@@ -16,6 +16,24 @@ pub(crate) enum LeaseEnd {
     Gone(Arc<[ObservedKey]>),
 }
 
+/// What the log says of a lease that was lost.
+#[derive(Debug)]
+pub(super) enum LossLog {
+    TakenOver,
+    Gone { on: InstanceSet },
+    Expired { cause: String },
+}
+
+impl LossLog {
+    pub(super) fn write(self, resources: &str) {
+        match self {
+            Self::TakenOver => tracing::warn!(resources, "lease lost: its holder has taken a part of it over"),
+            Self::Gone { on } => tracing::warn!(resources, ?on, "lease lost: no quorum can have kept it"),
+            Self::Expired { cause } => tracing::warn!(resources, cause, "lease lost: its validity has passed"),
+        }
+    }
+}
+
 /// What an instance was found to have in the place of a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct ObservedKey {

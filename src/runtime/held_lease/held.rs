@@ -6,12 +6,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::end::{LeaseEnd, ObservedKey, why_expired};
+use super::end::{LeaseEnd, LossLog, ObservedKey, why_expired};
 use super::renewal_policy::RenewalPolicy;
 use super::state::{Acquired, HeldLeaseState};
 use crate::clock::Clock;
 use crate::instance::{Claim, Request};
 use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
+use crate::runtime::foreign::contain;
 
 /// A lease that is held or was.
 #[derive(Debug)]
@@ -26,6 +27,25 @@ pub(crate) struct HeldLease {
 pub(crate) struct LeaseRelease {
     pub(crate) request: Request,
     pub(crate) targets: InstanceSet,
+}
+
+/// The end of a lease, for those who wait for it and for the log. Wakers and whoever listens to the log are foreign
+/// code: they are told when no mutex is held.
+#[derive(Debug, Default)]
+#[must_use = "those who wait are to be told"]
+pub(crate) struct EndNotice<'a>(Option<(&'a HeldLease, Option<LossLog>)>);
+
+impl<'a> EndNotice<'a> {
+    const fn of(held: &'a HeldLease, log: Option<LossLog>) -> Self {
+        Self(Some((held, log)))
+    }
+
+    /// Tells them, if the lease has just ended.
+    pub(crate) fn tell(self) {
+        if let Some((held, log)) = self.0 {
+            held.tell_end(log);
+        }
+    }
 }
 
 /// Its guards and their validity.
@@ -75,21 +95,21 @@ impl HeldLease {
         !state.has_ended()
     }
 
-    /// One guard less. `None` if others still hold the lease, or the keys are to stay. P7: it is not relied
+    /// One guard less. No release if others still hold the lease, or the keys are to stay. P7: it is not relied
     /// on any more before a release is sent.
-    pub(crate) fn drop_guard(&self) -> Option<LeaseRelease> {
+    pub(crate) fn drop_guard(&self) -> (Option<LeaseRelease>, EndNotice<'_>) {
         let mut state = self.state();
         state.guards = state.guards.saturating_sub(1);
         if state.guards > 0 {
-            return None;
+            return (None, EndNotice::default());
         }
         let claim = Arc::clone(&state.claim);
         // P23: a lease that no caller ever had is a try that was not won.
         let request = if state.is_collected { Request::Release(claim) } else { Request::give_back(claim) };
         let release = LeaseRelease { request, targets: state.lease.release_targets() };
         let keeps_keys = state.keeps_keys;
-        self.end(state, LeaseEnd::GivenUp);
-        (!keeps_keys).then_some(release)
+        let notice = self.end(state, LeaseEnd::GivenUp, None);
+        ((!keeps_keys).then_some(release), notice)
     }
 
     /// Whether anybody has a guard of it.
@@ -137,14 +157,14 @@ impl HeldLease {
                 state.note_reply(id, &answer.reply, round.started_at());
             }
         }
-        self.end_if_gone(state);
+        self.end_if_gone(state).tell();
     }
 
     /// Records what one instance answered to an extend that was sent at `sent` (P20).
-    pub(crate) fn note_reply(&self, id: InstanceId, reply: &Reply, sent: Instant) {
+    pub(crate) fn note_reply(&self, id: InstanceId, reply: &Reply, sent: Instant) -> EndNotice<'_> {
         let mut state = self.state();
         state.note_reply(id, reply, sent);
-        self.end_if_gone(state);
+        self.end_if_gone(state)
     }
 
     /// Records that an instance that was asked at `sent` had something else in its place (P20).
@@ -152,7 +172,7 @@ impl HeldLease {
         let mut state = self.state();
         state.observed.record(id, value);
         state.lease.note_missing(id, sent);
-        self.end_if_gone(state);
+        self.end_if_gone(state).tell();
     }
 
     /// Its holder has taken a part of it over in this client (P23): an instance does not notify a client of
@@ -164,31 +184,34 @@ impl HeldLease {
         };
         let observed: Vec<ObservedKey> =
             instances.iter().map(|instance| ObservedKey { instance, value: Some(value.clone()) }).collect();
-        let state = self.state();
-        if !state.has_ended() {
-            let resources = state.claim.resources.display_all();
-            tracing::warn!(resources, "lease lost: its holder has taken a part of it over");
-        }
-        self.end(state, LeaseEnd::Gone(observed.into()));
+        self.end(self.state(), LeaseEnd::Gone(observed.into()), Some(LossLog::TakenOver)).tell();
     }
 
-    fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>) {
-        if !state.has_ended() && state.lease.no_quorum_has_key() {
-            let resources = state.claim.resources.display_all();
-            tracing::warn!(resources, on = ?state.lease.absent(), "lease lost: no quorum can have kept it");
-            let observed = state.observed.take();
-            self.end(state, LeaseEnd::Gone(observed));
+    fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>) -> EndNotice<'_> {
+        if state.has_ended() || !state.lease.no_quorum_has_key() {
+            return EndNotice::default();
         }
+        let log = LossLog::Gone { on: state.lease.absent() };
+        let observed = state.observed.take();
+        self.end(state, LeaseEnd::Gone(observed), Some(log))
     }
 
     /// Ends it, unless it has ended already.
-    fn end(&self, mut state: MutexGuard<'_, HeldLeaseState>, end: LeaseEnd) {
-        if !state.has_ended() {
-            state.end = Some(end);
-            state.renewal = None;
-            drop(state);
-            self.ended.notify_waiters();
-            self.tenure_ended.notify_waiters();
+    fn end(&self, mut state: MutexGuard<'_, HeldLeaseState>, end: LeaseEnd, log: Option<LossLog>) -> EndNotice<'_> {
+        if state.has_ended() {
+            return EndNotice::default();
+        }
+        state.end = Some(end);
+        state.renewal = None;
+        EndNotice::of(self, log)
+    }
+
+    /// Tells those who wait for its end, and the log, that it has ended.
+    fn tell_end(&self, log: Option<LossLog>) {
+        contain(|| self.ended.notify_waiters());
+        contain(|| self.tenure_ended.notify_waiters());
+        if let Some(log) = log {
+            log.write(&self.claim().resources.display_all());
         }
     }
 
@@ -202,16 +225,15 @@ impl HeldLease {
     pub(crate) fn ended(&self, clock: &dyn Clock) -> Option<LeaseEnd> {
         let mut state = self.state();
         let now = clock.now(); // P9: what is over for one is over for all who look later
-        if !state.has_ended() && !state.lease.is_valid(now) {
-            let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
-            let last = late.map(Arc::from).or_else(|| state.failed.take());
-            let resources = state.claim.resources.display_all();
-            let cause = why_expired(state.policy, last.as_deref(), now);
-            tracing::warn!(resources, cause, "lease lost: its validity has passed");
-            self.end(state, LeaseEnd::Expired(last));
-            state = self.state();
+        if state.has_ended() || state.lease.is_valid(now) {
+            return state.end.clone();
         }
-        state.end.clone()
+        let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
+        let last = late.map(Arc::from).or_else(|| state.failed.take());
+        let log = LossLog::Expired { cause: why_expired(state.policy, last.as_deref(), now) };
+        let end = LeaseEnd::Expired(last);
+        self.end(state, end.clone(), Some(log)).tell();
+        Some(end)
     }
 
     /// Waits until it has ended.
@@ -247,6 +269,6 @@ impl HeldLease {
 
     /// Tells those who wait for the end of a tenure that it was ended.
     pub(crate) fn note_tenure_end(&self) {
-        self.tenure_ended.notify_waiters();
+        contain(|| self.tenure_ended.notify_waiters());
     }
 }

@@ -61,10 +61,12 @@ impl KeepAlive {
     /// Drops one guard. After this no extend of the lease is sent if it was the last.
     pub(crate) fn drop_guard(&self, held: &HeldLease) -> Option<LeaseRelease> {
         let mut table = self.table.lock_send_order();
-        let release = held.drop_guard();
+        let (release, notice) = held.drop_guard();
         if held.state().has_ended() {
             table.remove(held);
         }
+        drop(table);
+        notice.tell();
         release
     }
 

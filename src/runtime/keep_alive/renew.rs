@@ -29,6 +29,17 @@ enum NextStep {
     Renew { next_at: Instant, claim: Arc<Claim> },
 }
 
+/// What a reply has made of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RenewalOutcome {
+    /// It has ended.
+    Ended,
+    /// It is held.
+    Held,
+    /// It is held, and this renewal of it is lost.
+    Failed,
+}
+
 /// Leases whose renewal was begun together.
 struct RenewalBatch {
     started_at: Instant,
@@ -77,15 +88,15 @@ impl Renewer {
         let now = self.clock.now();
         let mut table = self.table.lock_send_order();
         let mut batches: BTreeMap<Duration, Vec<Due>> = BTreeMap::new(); // by ttl
-        let (mut whole, mut refreshed) = (Vec::new(), 0);
+        let (mut whole, mut refreshed, mut over) = (Vec::new(), 0, Vec::new());
         while let Some(held) = table.pop_due(now) {
             let mut state = held.state();
             state.schedule_key = None;
             let claim = match self.begin(&mut state, now) {
                 NextStep::Remove => {
                     drop(state);
-                    let _ = held.ended(&*self.clock); // its validity has passed: notifies those who wait
                     table.remove(&held);
+                    over.push(held);
                     continue;
                 }
                 NextStep::Wait { next_at } => {
@@ -115,7 +126,10 @@ impl Renewer {
         for (held, claim) in whole {
             self.send_whole(&table, held, claim, now);
         }
-        table.mark_asleep()
+        let next = table.mark_asleep();
+        drop(table); // those who wait are told without it
+        over.iter().for_each(|held| drop(held.ended(&*self.clock)));
+        next
     }
 
     fn begin(&self, state: &mut HeldLeaseState, now: Instant) -> NextStep {
@@ -195,25 +209,45 @@ impl Renewer {
     fn record_reply(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
         let mut table = self.table.lock_send_order();
         // Counts whatever has become of the round (P20).
-        held.note_reply(id, &reply, started_at);
+        let notice = held.note_reply(id, &reply, started_at);
+        let outcome = self.feed_round(&mut table, held, started_at, (id, reply));
+        drop(table);
+        notice.tell();
+        if outcome == RenewalOutcome::Failed {
+            let resources = held.claim().resources.display_all();
+            tracing::debug!(resources, "not renewed, will be tried again");
+        }
+        outcome != RenewalOutcome::Ended
+    }
+
+    fn feed_round(
+        &self,
+        table: &mut SendOrder<'_>,
+        held: &Arc<HeldLease>,
+        started_at: Instant,
+        (id, reply): (InstanceId, Reply),
+    ) -> RenewalOutcome {
         let mut state = held.state();
         if state.has_ended() {
             drop(state);
             table.remove(held);
-            return false;
+            return RenewalOutcome::Ended;
         }
         let now = self.clock.now(); // P9: read after the lease is locked
-        let Some(mut round) = state.renewal.take_if(|round| round.started_at() == started_at) else { return true };
+        let Some(mut round) = state.renewal.take_if(|round| round.started_at() == started_at) else {
+            return RenewalOutcome::Held;
+        };
         let was_pending = round.verdict(now) == Verdict::Pending;
         round.on_reply(id, reply, now);
         let schedule = RenewalSchedule::new(state.lease.terms().ttl());
+        let mut outcome = RenewalOutcome::Held;
         match round.verdict(now) {
             Verdict::Won if was_pending && state.settle(&mut round, now).is_some() => {
                 let due = schedule.after_success(started_at).min(state.lease.valid_until());
                 table.schedule(held, &mut state, due);
             }
             Verdict::Lost if was_pending => {
-                tracing::debug!(resources = state.claim.resources.display_all(), "not renewed, will be tried again");
+                outcome = RenewalOutcome::Failed;
                 state.note_failure(&round);
                 let due = schedule.after_failure(started_at).max(now).min(state.lease.valid_until());
                 table.schedule(held, &mut state, due);
@@ -226,7 +260,7 @@ impl Renewer {
         if !is_lost && !is_complete {
             state.renewal = Some(round);
         }
-        true
+        outcome
     }
 
     /// Renews a lease as soon as its pace allows.

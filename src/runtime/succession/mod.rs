@@ -61,6 +61,13 @@ impl Succession {
         self.parts.hears(quorum).then(|| self.parts.known().waiters.others(key, self.parts.client, now))
     }
 
+    /// How many other clients are known to wait for a lock, and which of them comes first.
+    pub(crate) fn known_waiters(&self, resources: &Resources) -> (usize, Option<ClientId>) {
+        let known = self.parts.known();
+        let of_key = |key| (known.waiters.waiting_for(key), known.waiters.first(key).map(|first| first.client));
+        announced_key(resources).map(of_key).unwrap_or_default()
+    }
+
     /// The release of a lease, which names the client that has waited longest for its key, if any has (P26).
     pub(crate) fn name_successor(&self, request: Request) -> Request {
         match request {

@@ -10,6 +10,7 @@ use crate::instance::{Instance, ReceivedMessage, Relay, Successors};
 use crate::protocol::{Announcement, ClientId, InstanceId, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters};
 use crate::resource::Resources;
 use crate::runtime::held_lease::HeldLease;
+use crate::runtime::wait_events;
 
 /// The key under which those who wait are announced; `None` for several resources, or a key that is too long for a
 /// message.
@@ -73,6 +74,8 @@ impl Parts {
         if waiters.first()?.client == self.client {
             known.waiters.hold(key); // another wait of this very client
         }
+        drop(known);
+        wait_events::named(key, waiters.first()?.client, waiters.len());
         Successors::new(key, &waiters, self.grace)
     }
 
@@ -106,6 +109,7 @@ impl Parts {
         if let Some(first) = known.waits.get(&key).and_then(|waits| waits.first()).cloned() {
             known.inherit(&key, then, now);
             drop(known);
+            wait_events::kept(&key, instance);
             return first.note(instance);
         }
         let won = known.won.get(&key).filter(|won| now < won.until).map(|won| won.is_kept_in_vain(instance));
@@ -125,6 +129,7 @@ impl Parts {
         let nobody = || Successors { clients: Vec::new(), message: Vec::new(), grace: self.grace };
         let successors = if waiters.is_empty() { None } else { Successors::new(&key, waiters, self.grace) };
         let successors = successors.unwrap_or_else(nobody);
+        wait_events::passed_on(&key, instance, successors.clients.first().copied());
         self.relay(instance, Relay::Decline { key, client: self.client, successors });
     }
 

@@ -17,6 +17,7 @@ use crate::protocol::{
 use crate::random;
 use crate::resource::Resources;
 use crate::runtime::held_lease::HeldLease;
+use crate::runtime::wait_events::{self, AskReason};
 
 /// Over so many instances a waiter is announced: over more than one, for one may be slow.
 const ANNOUNCED_OVER: usize = 2;
@@ -58,15 +59,17 @@ impl Wait {
     }
 
     /// Waits until it is worth asking again: until the lock is kept for this client, or for a while (P27). `lost` is
-    /// the round that was lost, if there was one.
-    pub(crate) async fn pause(&mut self, lost: Option<&Round>, failures: u32, retry: RetryDelay) {
+    /// the round that was lost, if there was one. Returns why it is.
+    pub(crate) async fn pause(&mut self, lost: Option<&Round>, failures: u32, retry: RetryDelay) -> AskReason {
         let began = self.parts.clock.now();
         let announced = lost.map(|round| self.announce(round)).unwrap_or_default();
         let (parts, recently_woken) = (Arc::clone(&self.parts), self.was_woken_recently(began));
         let hears = self.parts.hears(self.quorum) && !recently_woken && !lost.is_some_and(is_split);
         let expiry = lost.and_then(earliest_expiry);
+        let key = &self.key;
         let asks_again = async {
             let is_heard = join_all(announced).await.contains(&true);
+            wait_events::announced(key, is_heard);
             let pause = if hears && is_heard {
                 reconnect_delay(failures, FIRST_PAUSE, LONGEST_PAUSE, random::spread())
             } else {
@@ -74,20 +77,26 @@ impl Wait {
             };
             let spread = RetryDelay::new(Duration::ZERO, EXPIRY_SPREAD).next(random::spread());
             let until_expiry = expiry.map(|expiry| expiry.saturating_add(spread));
-            let pause = until_expiry.map_or(pause, |until| pause.min(until));
+            let (pause, why) = match until_expiry.filter(|until| *until <= pause) {
+                Some(until) => (until, AskReason::Expired),
+                None => (pause, AskReason::Pause),
+            };
             sleep(pause.saturating_sub(parts.clock.now().saturating_since(began))).await;
+            why
         };
         let settle = self.parts.grace / SETTLE_DIVISOR;
-        tokio::select! {
+        let why = tokio::select! {
             biased;
-            () = self.woken.enough(self.quorum, settle) => {}
-            () = asks_again => {}
-        }
+            () = self.woken.enough(self.quorum, settle) => AskReason::Woken,
+            why = asks_again => why,
+        };
         let woken = self.woken.take();
-        if !woken.is_empty() {
-            tracing::debug!(?woken, "woken: the lock is kept for this client");
-            self.woken_at = Some(self.parts.clock.now());
+        if woken.is_empty() {
+            return why;
         }
+        wait_events::woken(&self.key, woken);
+        self.woken_at = Some(self.parts.clock.now());
+        AskReason::Woken
     }
 
     /// It has the lock, and those who are known to wait are its own to serve.

@@ -37,6 +37,7 @@ pub(super) const SHARED: &[&str] = &[
     "protocol",
     "instance",
     "clock",
+    "resource",
     "token",
     "runtime::acquire::limiter",
     "runtime::acquire::line::lines",
@@ -46,6 +47,7 @@ pub(super) const SHARED: &[&str] = &[
     "runtime::held_lease",
     "runtime::keep_alive",
     "runtime::succession",
+    "runtime::wait_events",
 ];
 
 pub(super) const ROUNDS: &[&str] =
@@ -59,7 +61,9 @@ pub(super) const LINE: &[&str] = &[
     "runtime::acquire::line::*",
     "runtime::acquire::params",
     "runtime::client_task",
+    "runtime::foreign",
     "runtime::held_lease",
+    "runtime::wait_events",
 ];
 
 pub(super) const ACQUIRE: &[&str] = &[
@@ -70,8 +74,10 @@ pub(super) const ACQUIRE: &[&str] = &[
     "runtime::acquire::*",
     "runtime::client_task",
     "runtime::extend",
+    "runtime::foreign",
     "runtime::held_lease",
     "runtime::in_flight",
     "runtime::shared",
     "runtime::succession",
+    "runtime::wait_events",
 ];

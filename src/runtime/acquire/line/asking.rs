@@ -8,6 +8,7 @@ use crate::clock::Clock;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::acquire::params::AcquireParams;
 use crate::runtime::client_task::AbortableTask;
+use crate::runtime::foreign::wake;
 use crate::runtime::held_lease::{HeldLease, Validity};
 
 /// What an asker does next.
@@ -121,7 +122,7 @@ impl Line {
         let is_held_here = state.is_held_here(clock);
         drop(state);
         drop(former);
-        wakers.into_iter().for_each(std::task::Waker::wake);
+        wakers.into_iter().for_each(wake);
         !is_held_here
     }
 

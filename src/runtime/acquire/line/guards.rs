@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::state::{Line, LineState, Offer};
 use crate::clock::Clock;
 use crate::runtime::acquire::failure::AcquireFailure;
+use crate::runtime::foreign::wake;
 use crate::runtime::held_lease::HeldLease;
+use crate::runtime::wait_events::handed_over;
 
 impl Line {
     /// Somebody of this client has this lease; `false` if the line is not used any more.
@@ -41,11 +43,13 @@ impl Line {
         }
         let waker = next.waker.take();
         state.offer = Some(Offer { held: Arc::clone(held), to, since: clock.now() });
+        let waiting = state.queue.len();
         drop(state);
         held.note_tenure_end(); // the former guard has ended before the next one begins
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
+        handed_over(self.resources(), in_a_row + 1, waiting);
         true
     }
 
