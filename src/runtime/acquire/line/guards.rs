@@ -43,13 +43,13 @@ impl Line {
         }
         let waker = next.waker.take();
         state.offer = Some(Offer { held: Arc::clone(held), to, since: clock.now() });
-        let waiting = state.queue.len();
+        let (in_a_row, waiting) = (state.turns.in_a_row() + 1, state.queue.len());
         drop(state);
         held.note_tenure_end(); // the former guard has ended before the next one begins
         if let Some(waker) = waker {
             wake(waker);
         }
-        handed_over(self.resources(), in_a_row + 1, waiting);
+        handed_over(self.resources(), in_a_row, waiting);
         true
     }
 

@@ -26,6 +26,11 @@ impl Turns {
         self.in_a_row = self.in_a_row.saturating_add(1);
     }
 
+    /// How often the lease was handed over since it was won.
+    pub(super) const fn in_a_row(&self) -> u32 {
+        self.in_a_row
+    }
+
     /// A lease was won.
     pub(super) const fn won(&mut self) {
         (self.in_a_row, self.pause_due) = (0, false);
