@@ -2,6 +2,7 @@
 
 use redquorum::{Redlock, ResourceNames};
 use redquorum_testkit::{Client, Fleet, Proxy};
+use tokio::time::sleep;
 
 use crate::support::{
     PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready, secs,
@@ -52,7 +53,7 @@ fn an_acquire_and_a_release_are_one_command_each_on_each_instance() {
 }
 
 #[test]
-fn a_refused_try_asks_each_instance_once_and_clears_up_once() {
+fn a_refused_try_asks_each_instance_once_and_clears_up_only_where_no_refusal_has_come() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let ours = ready(builder_of(&fleet).instance_timeout(PATIENCE)).await;
@@ -60,11 +61,14 @@ fn a_refused_try_asks_each_instance_once_and_clears_up_once() {
         let _guard = held(&other, "a").await;
         expect_each(&fleet, fleet[0].calls("evalsha").unwrap()).await;
         fleet.iter().for_each(|server| server.reset_stats().unwrap());
-        for round in 1..=ROUNDS {
+        for _ in 0..ROUNDS {
             assert!(ours.lock("a").try_acquire().await.is_err());
-            // P5: what a refusal may hide, a resent SET, is released too.
-            expect_each(&fleet, 2 * round).await;
         }
+        let calls = || evalsha(&fleet).iter().sum::<u64>();
+        assert!(eventually(PATIENCE, || calls() >= 5 * ROUNDS).await, "{}", calls());
+        sleep(ms(100)).await; // releases would come by then
+        // P5: the verdict falls at the third refusal, and two instances may take their time.
+        assert!(calls() <= 7 * ROUNDS, "{}", calls());
     });
 }
 
