@@ -18,7 +18,7 @@ use pinned::{Finding, Pinned};
 /// The most seeds that a bug is given to show itself.
 const MOST_SEEDS: u64 = 20_000;
 /// A bug that shows itself in one of so many seeds does so whatever the world draws: it must on every change.
-const ROBUST: u64 = 100;
+const ROBUST: u64 = 20;
 /// Its seeds from 0, if it does not show itself in its own any more: so many at least, and so many times its own.
 const SEARCHED_AGAIN: u64 = 200;
 const SEARCHED_TIMES: u64 = 3;
