@@ -77,4 +77,8 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
 
     /// How it does, without asking it.
     fn status(&self) -> InstanceStatus;
+
+    /// How many requests over its present connection wait to be sent or for their replies.
+    #[cfg(feature = "testing")]
+    fn outstanding(&self) -> usize;
 }

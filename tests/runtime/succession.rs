@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::testing::simulation::{MachineClock, Server, builder, seed_this_thread};
+use redquorum::testing::Cluster;
+use redquorum::testing::simulation::{MachineClock, REMEMBERED, Server, builder, remembered, seed_this_thread};
 use redquorum::{AcquireError, Admission, Guard, Redlock, Renewal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
@@ -303,5 +304,67 @@ async fn a_waiter_that_goes_away_while_its_ask_is_on_its_way_leaves_the_lock_to_
         let (next, took) = timed(next).await;
         assert!(took < AT_ONCE, "{took:?} after {steps}");
         next.unwrap().release().await.unwrap();
+    }
+}
+
+/// A client that was woken and won, and of which nobody waits, remembered until the next message that a wake-up might come.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_waiters_is_forgotten_although_no_message_comes() {
+    let fleet = Fleet::new();
+    let clients = [fleet.client().await, fleet.client().await, fleet.client().await];
+    let mut guard = clients[0].lock("a").try_acquire().await.unwrap();
+    let mut tasks = Vec::new();
+    for client in &clients[1..] {
+        tasks.push(waits(client).await);
+    }
+    for task in tasks {
+        guard.release().await.unwrap();
+        guard = task.await.unwrap();
+    }
+    assert!(clients.iter().flat_map(remembered).any(|(_, entries)| entries > 0), "or this shows nothing");
+    sleep(REMEMBERED).await;
+    for client in &clients {
+        assert!(remembered(client).iter().all(|(_, entries)| *entries == 0), "{:?}", remembered(client));
+    }
+    guard.release().await.unwrap();
+}
+
+/// It has announced itself, and so a release names it; what is kept for it goes on to the next.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_waits_no_more_passes_its_turn_on_at_once() {
+    let fleet = Fleet::new();
+    let (one, two) = (fleet.client().await, fleet.client().await);
+    for another_waits in [true, false] {
+        let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
+        let goes = waits(&one).await;
+        let next = if another_waits { Some(waits(&two).await) } else { None };
+        goes.abort();
+        assert!(goes.await.is_err());
+        guard.release().await.unwrap();
+        sleep(ms(10)).await;
+        match next {
+            Some(next) => assert!(timeout(AT_ONCE, next).await.is_ok(), "the next is woken"),
+            None => assert!(two.lock("a").try_acquire().await.is_ok(), "nothing is kept for anybody"),
+        }
+        sleep(2 * TIMEOUT).await;
+    }
+}
+
+/// P27: whoever is heard asks seldom, and again when what is in its way expires.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_heard_asks_seldom_and_all_ask_when_what_is_in_the_way_expires() {
+    let cluster = Cluster::new(SERVERS);
+    let client = async || cluster.builder().order_between_clients(true).connect().await.unwrap();
+    let (holder, waiter) = (client().await, client().await);
+    let guard = holder.lock("a").try_acquire().await.unwrap();
+    let before = cluster.requests().acquire;
+    assert!(timeout(secs(2), waiter.lock("a").acquire()).await.is_err());
+    let asked = (cluster.requests().acquire - before) / SERVERS;
+    assert!((2..=7).contains(&asked), "after 0.1, 0.2, 0.4, 0.5 and 0.5 s at the soonest: {asked} times");
+    guard.release().await.unwrap();
+    for name in ["b", "c", "d", "e", "f"] {
+        cluster.instances().for_each(|instance| assert!(instance.set_if_absent(name, "another's", secs(30))));
+        let (next, took) = timed(waiter.lock(name).acquire()).await;
+        assert!(next.is_ok() && took >= secs(30) && took < secs(30) + AT_ONCE, "{took:?}");
     }
 }

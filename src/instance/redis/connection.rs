@@ -110,6 +110,12 @@ impl InstanceConnection {
         self.send_queue.close();
     }
 
+    /// How many requests wait to be sent, and commands for their replies.
+    #[cfg(feature = "testing")]
+    pub(super) fn outstanding(&self) -> usize {
+        self.send_queue.outstanding()
+    }
+
     /// Whether changes of keys are pushed to the connection.
     pub(super) const fn is_tracking(&self) -> bool {
         self.parts.tracking

@@ -171,6 +171,14 @@ impl Instance for RedisInstance {
         }
         status
     }
+
+    #[cfg(feature = "testing")]
+    fn outstanding(&self) -> usize {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => connection.outstanding(),
+            ConnectionState::Down(_) => 0,
+        }
+    }
 }
 
 impl fmt::Debug for RedisInstance {

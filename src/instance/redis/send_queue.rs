@@ -113,6 +113,13 @@ impl SendQueue {
         self.state().unbatched_before = 0;
     }
 
+    /// How many requests wait, and commands are on their way.
+    #[cfg(feature = "testing")]
+    pub(super) fn outstanding(&self) -> usize {
+        let state = self.state();
+        state.waiting.len() + state.in_flight
+    }
+
     /// The connection was given up: what waits is answered as not sent.
     pub(super) fn close(&self) {
         let waiting = {

@@ -11,7 +11,7 @@ mod woken;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::clock::Clock;
 use crate::instance::{Instance, ReceivedMessage, Request};
@@ -37,16 +37,18 @@ impl Succession {
         grace: Duration,
         messages: mpsc::Receiver<ReceivedMessage>,
     ) -> Self {
-        let parts = Arc::new(Parts { client, instances, clock, grace, known: Mutex::default() });
+        let parts = Arc::new(Parts { client, instances, clock, grace, known: Mutex::default(), grew: Notify::new() });
         let (alive, ended) = oneshot::channel();
         tokio::spawn(task::run(Arc::clone(&parts), messages, ended));
         Self { parts, _alive: alive }
     }
 
-    /// How many keys this client waits for.
+    /// How many keys this client waits for, how much it knows of others that wait or were served, and for how many keys
+    /// that it has won a wake-up may still come. All but the first go when they are too old.
     #[cfg(feature = "testing")]
-    pub(crate) fn waited_for(&self) -> usize {
-        self.parts.known().waits.len()
+    pub(crate) fn table_sizes(&self) -> [usize; 3] {
+        let known = self.parts.known();
+        [known.waits.len(), known.waiters.len(), known.won.len()]
     }
 
     /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that only ask.

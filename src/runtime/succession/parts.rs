@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::woken::Woken;
 use crate::clock::Clock;
 use crate::instance::{Instance, ReceivedMessage, Relay, Successors};
@@ -27,6 +29,8 @@ pub(super) struct Parts {
     /// For how long a key is kept for a successor: the instance timeout.
     pub(super) grace: Duration,
     pub(super) known: Mutex<Known>,
+    /// Tells the client's task of what a wait has put into `known`: it is to be forgotten too.
+    pub(super) grew: Notify,
 }
 
 /// What is known, by key.

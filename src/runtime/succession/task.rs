@@ -27,6 +27,7 @@ pub(super) async fn run(
                 Some(message) => parts.on_message(message),
                 None => return,
             },
+            () = parts.grew.notified() => {}
             () = sleep(EXPIRE_INTERVAL), if !is_empty => {}
         }
         let now = parts.clock.now();

@@ -108,6 +108,7 @@ impl Wait {
         if self.woken_at.is_some() {
             let until = now.saturating_add(self.parts.grace);
             known.won.insert(self.key.clone(), Won { until, held: Arc::downgrade(held) });
+            self.parts.grew.notify_one();
         }
     }
 

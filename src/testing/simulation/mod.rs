@@ -13,6 +13,7 @@ pub use server::{Data, Server};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -32,6 +33,15 @@ pub fn table_sizes(client: &Redlock) -> Vec<(&'static str, usize)> {
     client.shared().table_sizes()
 }
 
+/// How much a client knows of others that wait for its locks. All of it goes within [`REMEMBERED`].
+#[must_use]
+pub fn remembered(client: &Redlock) -> Vec<(&'static str, usize)> {
+    client.shared().remembered()
+}
+
+/// The longest that a client knows of another that it waited, after that was heard of last.
+pub const REMEMBERED: Duration = Duration::from_secs(5);
+
 /// A builder for a client on a machine with this clock. It connects to instance after instance over the
 /// streams that `dial` opens to the one with this index.
 pub fn builder<D, F, S>(instances: usize, clock: Arc<MachineClock>, dial: D) -> Builder
@@ -50,8 +60,6 @@ where
 #[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "the runtime's clock is the true time here")]
 mod tests {
-    use std::time::Duration;
-
     use tokio::time::{Instant, sleep};
 
     use super::*;

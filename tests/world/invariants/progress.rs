@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redquorum::Redlock;
+use redquorum::testing::simulation::REMEMBERED;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
@@ -15,6 +16,9 @@ const RECONNECT: Duration = Duration::from_secs(3);
 
 /// Longer than bytes are on their way that were sent before all was well.
 const LATEST: Duration = Duration::from_millis(500);
+
+/// One run in so many is waited for until clients have forgotten who waited: meanwhile only clocks are asked for.
+const FORGETS_EVERY: u64 = 8;
 
 impl World {
     /// A quarantine, a connection, and then one user after the other, each of whom may find a lock that
@@ -37,6 +41,10 @@ impl World {
     /// Ends the clients that are left.
     pub(crate) async fn check_shutdown(&self) {
         sleep(LATEST).await;
+        if self.scenario.in_order.is_some() && self.scenario.seed.is_multiple_of(FORGETS_EVERY) {
+            sleep(REMEMBERED).await;
+            self.check_all_is_forgotten();
+        }
         let ended = (0..self.machines.len()).filter_map(|index| Some((index, self.end_client(index)?)));
         let clients: Vec<_> = ended.collect();
         for (index, client) in &clients {
