@@ -180,7 +180,7 @@ impl Dialect {
     /// Loads the scripts.
     #[must_use]
     pub fn load(self) -> Pipeline {
-        self.0.load()
+        self.0.load().clone()
     }
 
     /// The command for one request.

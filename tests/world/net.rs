@@ -48,7 +48,7 @@ type Connection = Arc<Mutex<[Pipe; 2]>>;
 
 /// One direction of one connection.
 struct Pipe {
-    on_the_way: VecDeque<(Duration, Vec<u8>)>,
+    on_the_way: VecDeque<Chunk>,
     last_arrival: Duration,
     /// Nothing more comes after what is on its way.
     is_ended: bool,
@@ -57,6 +57,20 @@ struct Pipe {
     /// How many bytes still go through before the connection breaks.
     breaks_after: Option<usize>,
     reader: Option<Waker>,
+}
+
+/// What was written at once.
+struct Chunk {
+    arrives: Duration,
+    bytes: Vec<u8>,
+    /// How much of it has been read.
+    taken: usize,
+}
+
+impl Chunk {
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
 }
 
 impl Link {
@@ -154,7 +168,7 @@ impl Link {
         let mut state = self.lock();
         up.cut(&mut state.rng);
         let late = state.late;
-        up.on_the_way.iter_mut().for_each(|(arrives, _)| *arrives += late);
+        up.on_the_way.iter_mut().for_each(|chunk| chunk.arrives += late);
         down.on_the_way.clear();
         for pipe in [up, down] {
             pipe.is_ended = true;
@@ -186,13 +200,13 @@ impl Pipe {
 
     /// Loses all that is on its way from some byte on.
     fn cut(&mut self, rng: &mut Rng) {
-        let total: usize = self.on_the_way.iter().map(|(_, bytes)| bytes.len()).sum();
+        let total: usize = self.on_the_way.iter().map(|chunk| chunk.left().len()).sum();
         let mut left = rng.index(total + 1);
-        for (_, bytes) in &mut self.on_the_way {
-            bytes.truncate(left);
-            left -= bytes.len();
+        for chunk in &mut self.on_the_way {
+            chunk.bytes.truncate(chunk.taken + left);
+            left -= chunk.left().len();
         }
-        self.on_the_way.retain(|(_, bytes)| !bytes.is_empty());
+        self.on_the_way.retain(|chunk| !chunk.left().is_empty());
     }
 
     fn wake(&mut self) {
@@ -237,21 +251,20 @@ impl AsyncRead for End {
                 }
                 pipe.reader = Some(cx.waker().clone());
                 match pipe.on_the_way.front() {
-                    Some((arrives, _)) => *arrives,
+                    Some(chunk) => chunk.arrives,
                     None if pipe.is_ended => return Poll::Ready(Ok(())),
                     None => return Poll::Pending,
                 }
             };
             ready!(self.wait(arrives.max(held_up), cx));
             let pipe = &mut lock(&self.connection)[self.reads as usize];
-            let Some((_, bytes)) = pipe.on_the_way.front_mut() else { continue };
-            let count = bytes.len().min(buf.remaining());
-            buf.put_slice(&bytes[..count]);
+            let Some(chunk) = pipe.on_the_way.front_mut() else { continue };
+            let count = chunk.left().len().min(buf.remaining());
+            buf.put_slice(&chunk.left()[..count]);
+            chunk.taken += count;
             let is_late = pipe.is_ended && self.reads == Way::Up;
-            if count == bytes.len() {
+            if chunk.left().is_empty() {
                 pipe.on_the_way.pop_front();
-            } else {
-                bytes.drain(..count);
             }
             if is_late {
                 self.link.lock().late_commands += 1;
@@ -283,7 +296,7 @@ impl AsyncWrite for End {
         pipe.last_arrival = arrives;
         // Whoever reads waits for what comes first already.
         let is_first = pipe.on_the_way.is_empty();
-        pipe.on_the_way.push_back((arrives, bytes[..most].to_vec()));
+        pipe.on_the_way.push_back(Chunk { arrives, bytes: bytes[..most].to_vec(), taken: 0 });
         if is_first {
             pipe.wake();
         }
@@ -312,7 +325,7 @@ impl Drop for End {
         let mut pipes = lock(&self.connection);
         let written = &mut pipes[self.writes as usize];
         if !written.is_ended && self.writes == Way::Up {
-            written.on_the_way.iter_mut().for_each(|(arrives, _)| *arrives += late);
+            written.on_the_way.iter_mut().for_each(|chunk| chunk.arrives += late);
         }
         for way in [self.writes, self.reads] {
             pipes[way as usize].is_ended = true;

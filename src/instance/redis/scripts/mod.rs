@@ -62,6 +62,8 @@ pub(crate) struct Scripts {
     batch: Text,
     extend_many: Text,
     write_record: Text,
+    /// What loads all of them, put together once for all connections.
+    loading: Pipeline,
 }
 
 /// A script and the hash by which it is called.
@@ -82,7 +84,8 @@ impl Scripts {
     /// `alone` are the short ways of an acquire and of a release that are alone in their command.
     fn with([set_if_free, extend_ttl]: [&str; 2], alone: [&[&str]; 2]) -> Self {
         let [acquire_alone, release_alone] = alone.map(<[&str]>::concat);
-        Self {
+        let mut scripts = Self {
+            loading: Pipeline::new(),
             acquire: Text::of(&[
                 ADMISSION,
                 TOKEN_LIMIT,
@@ -126,7 +129,9 @@ impl Scripts {
             ]),
             extend_many: Text::of(&[ADMISSION, CLOCK, extend_ttl, EXTEND_MANY]),
             write_record: Text::of(&[WRITE_RECORD]),
-        }
+        };
+        scripts.loading = scripts.load_all();
+        scripts
     }
 
     /// The scripts for a server, given the version of Redis that it is compatible with.
@@ -147,7 +152,11 @@ impl Scripts {
     }
 
     /// Loads every script: on each new connection, and again when an instance lost its scripts.
-    pub(crate) fn load(&self) -> Pipeline {
+    pub(crate) const fn load(&self) -> &Pipeline {
+        &self.loading
+    }
+
+    fn load_all(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
         let Self { acquire, extend, reenter, release, release_holder, pass_on, decline, batch, .. } = self;
         let Self { extend_many, write_record, .. } = self;

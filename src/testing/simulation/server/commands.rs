@@ -1,5 +1,7 @@
 //! The commands that this library sends, and what else its scripts need.
 
+use std::borrow::Cow;
+
 use super::channels;
 use super::resp::Answer;
 use super::scripts::Call;
@@ -7,6 +9,7 @@ use super::session::{Session, Tracking};
 use super::{MachineClock, State};
 use crate::clock::Clock;
 use crate::instance::redis::scripts::Scripts;
+use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::protocol::Instant;
 
 /// The generation of servers that it belongs to.
@@ -21,10 +24,11 @@ impl State {
         self.commands += 1;
         self.store.expire(Instant::from_nanos(wall_us.saturating_mul(1_000)));
         self.tell_changes(None);
-        let upper: Vec<Vec<u8>> = words.iter().take(2).map(|word| word.to_ascii_uppercase()).collect();
-        let names: Vec<&[u8]> = upper.iter().map(Vec::as_slice).collect();
+        let upper = [0, 1].map(|at| words.get(at).map_or(Cow::default(), |word| upper(word)));
+        let names = upper.each_ref().map(Cow::as_ref);
+        let names = names.get(..words.len()).unwrap_or(&names);
         let carried_out = self.requests;
-        let answer = self.answer(number, &names, words, wall_us).unwrap_or_else(|| {
+        let answer = self.answer(number, names, words, wall_us).unwrap_or_else(|| {
             let what: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             self.odd_commands.push(what.join(" "));
             Answer::Error("ERR unknown command".to_owned())
@@ -103,13 +107,22 @@ impl State {
         }
         let count = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at_checked(count)?;
-        self.store.set_channels(self.sessions.values().flat_map(|session| session.channels.clone()).collect());
+        if matches!(script, ScriptKind::PassOn | ScriptKind::Decline | ScriptKind::Batch) {
+            self.store.set_channels(self.sessions.values().flat_map(|session| session.channels.clone()).collect());
+        }
         let answer = Call { keys, args, wall_us }.run(script, self);
         for (channel, message) in self.store.take_published() {
             self.publish(channel.as_bytes(), &message);
         }
         answer
     }
+}
+
+/// A word in capital letters: most are already, and the hash of a script is none that matters.
+fn upper(word: &[u8]) -> Cow<'_, [u8]> {
+    const LONGEST_NAME: usize = 16;
+    let is_name = word.len() <= LONGEST_NAME && word.iter().any(u8::is_ascii_lowercase);
+    if is_name { word.to_ascii_uppercase().into() } else { word.into() }
 }
 
 fn client(session: &mut Session, what: &[u8], options: &[&[u8]]) -> Option<Answer> {

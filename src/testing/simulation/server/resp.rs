@@ -1,5 +1,7 @@
 //! The wire format: commands in, answers out, as RESP2 or RESP3.
 
+use std::io::Write;
+
 /// An answer, or what a server sends by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
@@ -53,7 +55,7 @@ impl Answer {
 }
 
 fn line(out: &mut Vec<u8>, kind: char, text: impl std::fmt::Display) {
-    out.extend_from_slice(format!("{kind}{text}\r\n").as_bytes());
+    let _ = write!(out, "{kind}{text}\r\n"); // writing to memory does not fail
 }
 
 fn blob(out: &mut Vec<u8>, kind: char, bytes: &[u8]) {
@@ -113,8 +115,15 @@ fn head(input: &[u8], at: usize, kind: u8) -> Result<Option<(usize, usize)>, NoC
     }
     let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let digits = rest.get(1..end.saturating_sub(1)).unwrap_or_default();
-    let number = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-    number.map(|number| Some((number, at + end + 1))).ok_or(NoCommand)
+    number(digits).map(|number| Some((number, at + end + 1))).ok_or(NoCommand)
+}
+
+fn number(digits: &[u8]) -> Option<usize> {
+    let add = |number: usize, digit: &u8| {
+        let digit = digit.is_ascii_digit().then(|| usize::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    };
+    if digits.is_empty() { None } else { digits.iter().try_fold(0, add) }
 }
 
 #[cfg(test)]
@@ -130,7 +139,9 @@ mod tests {
         }
         assert_eq!(read(whole), Input::Command(vec![b"GET", b"a\r\nb"], first));
         assert_eq!(read(&whole[first..]), Input::Command(vec![b"PING"], 14));
-        assert_eq!(read(b"PING\r\n"), Input::NoCommand);
+        for odd in [&b"PING\r\n"[..], b"*\r\n", b"*x\r\n", b"*-1\r\n", b"*99999999999999999999\r\n"] {
+            assert_eq!(read(odd), Input::NoCommand, "{}", String::from_utf8_lossy(odd));
+        }
     }
 
     #[test]
