@@ -146,4 +146,27 @@ mod tests {
         let all = new().fence_retention(LONGEST).max_ttl(LONGEST / 2).ttl(LONGEST / 2);
         assert_eq!(setting(all.instance_timeout(LONGEST).connect_timeout(LONGEST)), None);
     }
+
+    fn is_built(change: impl FnOnce(Builder) -> Builder) -> bool {
+        change(Builder::default().instances(["redis://127.0.0.1"])).check().is_ok()
+    }
+
+    #[test]
+    fn each_setting_is_allowed_up_to_its_edge_and_not_beyond() {
+        let label = |length| is_built(|new| new.label("x".repeat(length)));
+        assert_eq!([MAX_LABEL, MAX_LABEL + 1, 2 * MAX_LABEL].map(label), [true, false, false]);
+        let drift = |ppm| Builder::default().drift_ppm(ppm).check_relations().is_ok();
+        assert_eq!([MAX_DRIFT_PPM - 1, MAX_DRIFT_PPM, MAX_DRIFT_PPM + 1].map(drift), [true, false, false]);
+        let ms = Duration::from_millis;
+        let retention = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(500)).fence_retention(ms(millis)));
+        assert_eq!([1_001, 1_000, 999, 1].map(retention), [true, true, false, false]);
+        let delays = |least, most| is_built(|new| new.retry_delay(ms(least), ms(most)));
+        assert_eq!([delays(0, 1), delays(1, 1), delays(2, 1), delays(0, 0)], [true, true, false, false]);
+        let ttl = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(millis)));
+        assert_eq!([499, 500, 501].map(ttl), [true, true, false]);
+        let hold = |time| is_built(|new| new.max_hold(time));
+        assert_eq!([Duration::from_nanos(999_999), ms(1)].map(hold), [false, true]);
+        let named = |namespace: &str| is_built(|new| new.namespace(namespace));
+        assert_eq!(["redquorum", "redquorum:", "redquorum:a"].map(named), [true, false, false]);
+    }
 }

@@ -198,6 +198,10 @@ fn where_tracking_is_denied_a_loss_is_known_by_the_next_renewal() {
         }
         let addresses = fleet.addresses().into_iter().map(|address| address.replace("//", "//locker:pw@"));
         known_by_the_next_renewal(renewing(&fleet).instances(addresses), &fleet).await;
+        for server in fleet.iter() {
+            let counts = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap();
+            assert!(!counts.contains("client|caching"), "nothing is asked that cannot be answered: {counts}");
+        }
     });
 }
 

@@ -1,6 +1,7 @@
 //! Servers that speak the protocol and cannot serve: full, read-only, forbidden, busy, loading. Each
 //! is named, and none is taken for a grant or for contention.
 
+use futures_util::future::join_all;
 use redquorum::{AcquireError, Admission, Builder, Redlock};
 use redquorum_testkit::{Client, Fleet, Program};
 
@@ -129,6 +130,31 @@ fn a_user_who_may_not_run_what_is_needed_is_told_where_that_is_written() {
         )
         .await;
         allow("+info");
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+/// A command that a server refuses for one of its requests fails them all.
+#[test]
+fn requests_beside_others_that_are_always_refused_are_granted() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 1);
+        let user = ["ACL", "SETUSER", "locker", "reset", "on", ">pw", "~mine:*", "~redquorum:*", "&*", "+@all"];
+        fleet[0].command(&user).unwrap();
+        let addresses = fleet.addresses().into_iter().map(|address| address.replace("//", "//locker:pw@"));
+        let redlock = ready(builder_of(&fleet).instances(addresses).instance_timeout(PATIENCE)).await;
+        let mut granted = Vec::new();
+        for turn in 0..5 {
+            let names = (0..20).map(|number| format!("{}:{turn}:{number}", ["mine", "others"][number % 2]));
+            let tries = names.map(|name| {
+                let lock = redlock.lock(name);
+                async move { lock.try_acquire().await.ok() }
+            });
+            let guards: Vec<_> = join_all(tries).await.into_iter().flatten().collect();
+            granted.push(guards.len());
+        }
+        // After each command that failed for one of them they are sent singly, for ever longer.
+        assert!(granted.iter().filter(|count| **count == 10).count() >= 2, "{granted:?}");
         free_within(PATIENCE, &fleet).await;
     });
 }

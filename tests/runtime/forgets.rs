@@ -8,6 +8,8 @@ use tokio::time::sleep;
 
 use crate::support::{OUT_OF_MEMORY, cluster_of, held, how_many_have, ms, renewing, secs, settle, timed, until_voting};
 
+const ADMISSION_KEY: &str = "redquorum:admission";
+
 /// As long as an instance sits out that may have forgotten something, with what it takes to connect again.
 const QUARANTINE: Duration = secs(12);
 
@@ -192,4 +194,40 @@ async fn a_first_client_that_does_not_reach_all_instances_sits_a_max_ttl_out() {
     assert!(matches!(error, AcquireError::InQuarantine { .. }), "the third may be the one that knows: {error:?}");
     sleep(secs(10)).await;
     assert!(redlock.lock("a").try_acquire().await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_nobody_has_ever_used_vote_as_soon_as_the_first_client_is_connected() {
+    for count in [1, 3] {
+        for admission in [Admission::On, Admission::Off] {
+            let cluster = Cluster::new(count);
+            let (redlock, took) = timed(cluster.builder().admission(admission).connect()).await;
+            let (guard, then) = timed(redlock.unwrap().lock("a").acquire()).await;
+            assert!(guard.is_ok() && took + then < secs(1), "{count} instances, {admission:?}: {took:?}, {then:?}");
+        }
+    }
+}
+
+/// While it was not connected, another client has put the instance into quarantine, and it has voted since.
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_older_than_one_that_was_met_when_connecting_lets_nobody_vote() {
+    let (cluster, redlock) = cluster_of(1).await;
+    let instance = cluster.instance(0);
+    instance.save();
+    let record = String::from_utf8(instance.value(ADMISSION_KEY).unwrap()).unwrap();
+    instance.cut_off();
+    settle().await;
+    let (written, order) = record.rsplit_once(' ').unwrap();
+    instance.set(ADMISSION_KEY, format!("{written} {}", order.parse::<u64>().unwrap() + 1));
+    for (restored, voting_then) in [(false, 1), (true, 0)] {
+        instance.cut_off();
+        settle().await; // until that is noticed
+        if restored {
+            instance.restore(Data::Saved);
+        }
+        instance.resume();
+        sleep(secs(4)).await; // connected again, and long before a quarantine would end
+        assert!(redlock.instances()[0].connected);
+        assert_eq!(voting(&redlock), voting_then, "restored: {restored}");
+    }
 }

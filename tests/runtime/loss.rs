@@ -192,3 +192,18 @@ async fn an_extend_by_hand_finds_a_loss_out_and_whoever_waits_is_told() {
     let (loss, took) = waiting.await.unwrap();
     assert!(matches!(loss, Loss::Gone { .. }) && took == secs(1), "{loss:?} after {took:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_of_several_resources_is_watched_up_to_the_most_that_may_be_and_not_beyond() {
+    for (most_watched, is_told_at_once) in [(1, false), (2, false), (3, true), (4, true)] {
+        let cluster = Cluster::new(5);
+        let redlock = cluster.builder().max_watched(most_watched).connect().await.unwrap();
+        let guard = redlock.lock(["a", "b", "c"]).try_acquire().await.unwrap();
+        let view = guard.lease();
+        let waiting = tokio::spawn(async move { timed(view.lost()).await.1 });
+        sleep(secs(1)).await;
+        cluster.instances().take(3).for_each(|instance| assert!(instance.remove("b")));
+        let expected = if is_told_at_once { secs(1) } else { ms(FIRST) };
+        assert_eq!(waiting.await.unwrap(), expected, "{most_watched} at most");
+    }
+}

@@ -55,6 +55,22 @@ async fn a_lock_of_several_resources_is_renewed_as_one() {
     assert!(cluster.instances().all(|instance| instance.keys() == ["a", "b", "c"]));
 }
 
+/// P13: renewals that are sent together leave the tokens alone.
+#[tokio::test(start_paused = true)]
+async fn the_tokens_of_a_lock_are_kept_for_as_long_as_it_is_held_however_many_resources_it_has() {
+    let cluster = Cluster::new(3);
+    let redlock = cluster.builder().fence_retention(secs(40)).connect().await.unwrap();
+    let several = redlock.lock(["a", "b", "c"]).try_acquire().await.unwrap();
+    let one = held(&redlock, "d").await;
+    sleep(secs(300)).await;
+    for instance in cluster.instances() {
+        for name in ["a", "b", "c"] {
+            assert_eq!(instance.fencing_token(name), Some(several.fencing_token()), "{name}");
+        }
+        assert_eq!(instance.fencing_token("d"), Some(one.fencing_token()));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn renewal_can_be_turned_off_and_on_for_a_client_and_for_a_lock() {
     let cluster = Cluster::new(3);

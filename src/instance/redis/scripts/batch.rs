@@ -158,4 +158,17 @@ mod tests {
         let batch = [resent, several].into_iter().chain(others).chain([one(RELEASE, 4)]).collect();
         assert_eq!(ordered(batch), (1, vec![4, 0, 1, 2, 3]));
     }
+
+    /// Sent as a usual one, it would get the ttl and the retention of the others, and no holder.
+    #[test]
+    fn only_an_acquire_of_the_usual_terms_is_sent_as_a_usual_one() {
+        let sample = Claim::clone(&claim(1, &["a"], false));
+        let letter_of = |claim: Claim| letter(&ACQUIRE(Arc::new(claim)), sample.ttl, sample.fence_retention);
+        let later = |time: Duration| time + Duration::from_millis(1);
+        assert_eq!(letter_of(sample.clone()), USUAL_ACQUIRE);
+        assert_eq!(letter_of(Claim::clone(&claim(1, &["a", "b"], false))), 'A');
+        assert_eq!(letter_of(Claim { value: Value::new("me", Uuid::from_u128(1), ""), ..sample.clone() }), 'A');
+        assert_eq!(letter_of(Claim { ttl: later(sample.ttl), ..sample.clone() }), 'A');
+        assert_eq!(letter_of(Claim { fence_retention: later(sample.fence_retention), ..sample.clone() }), 'A');
+    }
 }
