@@ -112,7 +112,8 @@ impl Wait {
         }
     }
 
-    /// Tells the clients that stand in the way that this one waits (P25).
+    /// Tells the other clients that stand in the way that this one waits (P25). What is left of its own tries goes by
+    /// itself, and nobody is woken then.
     fn announce(&self, round: &Round) -> Vec<RelayFuture> {
         let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client };
         let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
@@ -121,7 +122,7 @@ impl Wait {
             let Reply::Refused(refusal) = &answer.as_ref()?.reply else { return None };
             Some((self.parts.instances.get(id.index())?, ClientId::of_value(refusal.value.as_deref()?)?))
         });
-        let tell = in_the_way.take(ANNOUNCED_OVER);
+        let tell = in_the_way.filter(|(_, to)| *to != self.parts.client).take(ANNOUNCED_OVER);
         tell.map(|(instance, to)| instance.relay(Relay::Message { to, message: message.clone() })).collect()
     }
 
