@@ -153,8 +153,9 @@ fn requests_beside_others_that_are_always_refused_are_granted() {
             let guards: Vec<_> = join_all(tries).await.into_iter().flatten().collect();
             granted.push(guards.len());
         }
-        // After each command that failed for one of them they are sent singly, for ever longer.
-        assert!(granted.iter().filter(|count| **count == 10).count() >= 2, "{granted:?}");
+        // After each command that failed for one of them they are sent singly, for ever longer. How many turns that are
+        // depends on how many share the first; else it is none.
+        assert!(granted.contains(&10), "{granted:?}");
         free_within(PATIENCE, &fleet).await;
     });
 }
