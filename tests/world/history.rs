@@ -19,6 +19,9 @@ pub(crate) struct Hold {
     /// Whether it has the identity that several users share.
     pub(crate) has_holder: bool,
     pub(crate) token: FencingToken,
+    pub(crate) given_at: Duration,
+    /// It was won by then: as late as what is left of it allows.
+    pub(crate) won_by: Duration,
     /// Until it is let go: a view of a lease keeps its client.
     pub(crate) lease: Option<LeaseView>,
     /// The same holder may have been let in elsewhere: this is an earlier lease of it (P23).

@@ -264,17 +264,21 @@ impl World {
         has_holder: bool,
         lease: &LeaseView,
     ) -> usize {
+        let at = self.at();
+        let since_won = (self.scenario.ttl * 9 / 10).saturating_sub(lease.remaining());
         let mut history = self.history();
         let number = history.holds.len();
         history.stats.given += 1;
         let what = || format!("lock {number} on {resources:03b} to client {client}, token {}", lease.fencing_token());
-        history.note(self.at(), "given", [client as u64, lease.fencing_token().get()], what);
+        history.note(at, "given", [client as u64, lease.fencing_token().get()], what);
         let hold = Hold {
             client,
             life,
             resources,
             has_holder,
             token: lease.fencing_token(),
+            given_at: at,
+            won_by: at.saturating_sub(since_won),
             lease: Some(lease.clone()),
             is_succeeded: false,
             was_over: false,

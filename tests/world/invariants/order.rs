@@ -14,7 +14,13 @@ impl World {
             let is_succeeded = has_holder && of_holder >= Some(token);
             history.holds[number].is_succeeded |= is_succeeded;
             if highest.is_some_and(|highest| token <= highest) && !is_succeeded {
-                if let Some(excuse) = self.excuses_order(at, &history, &history.holds[number]) {
+                let hold = &history.holds[number];
+                let former = history.holds[..number].iter().find(|hold| Some(hold.token) == highest);
+                // Taken late, it was won before: both had the lock at once, which is a matter of exclusion.
+                let overlap = former.filter(|former| hold.won_by < former.given_at);
+                let excuse = self.excuses_order(at, &history, hold);
+                let excuse = excuse.or_else(|| self.excuses_overlap(at, &history, [overlap?, hold]));
+                if let Some(excuse) = excuse {
                     history.stats.excused[excuse as usize] += 1;
                 } else {
                     let what = format!("lock {number}, resource {key}: {token} after {highest:?}");
