@@ -1,7 +1,7 @@
 //! What clients tell each other over the instances (P25, P26), as bytes. Anybody who may publish may have made
 //! it, so whatever is not exactly as this writes it is refused.
 
-use crate::protocol::client_id::ClientId;
+use crate::protocol::client_id::{CLIENT_ID_BYTES, ClientId};
 use crate::protocol::waiters::{MAX_WAITERS, Waiter};
 
 /// The longest key that messages are about. Those who wait for a longer one only ask.
@@ -13,7 +13,7 @@ pub const MAX_MESSAGE: usize = 1 + COUNT + MAX_WAITERS * (TICKET + CLIENT) + LEN
 /// In hexadecimal digits: the number of waiters, a ticket, a client's id, the length of the key.
 const COUNT: usize = 2;
 const TICKET: usize = 16;
-const CLIENT: usize = 12;
+const CLIENT: usize = 2 * CLIENT_ID_BYTES;
 const LENGTH: usize = 4;
 
 /// A message of one client to another.

@@ -143,15 +143,12 @@ impl RoundInFlight {
             OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
         }
         let release = Request::give_back(Arc::clone(self.request.claim()));
-        let mut targets = self.round.must_release().union(self.sent_before);
         // What a holder's try took over is put back by a release alone (P23).
-        if self.request.claim().value.holder_prefix().is_empty() {
-            targets = self.round.must_release_one_copy().union(self.sent_before);
-            if self.is_refused() {
-                for id in self.release_after_reply(&release).iter() {
-                    targets.remove(id);
-                }
-            }
+        let has_holder = !self.request.claim().value.holder_prefix().is_empty();
+        let to_release = if has_holder { self.round.must_release() } else { self.round.must_release_one_copy() };
+        let mut targets = to_release.union(self.sent_before);
+        if !has_holder && self.is_refused() {
+            targets = targets.without(self.release_after_reply(&release));
         }
         if !targets.is_empty() {
             self.shared.release_in_background(&release, targets);

@@ -73,9 +73,8 @@ impl Succession {
     /// The release of a lease, which names the client that has waited longest for its key, if any has (P26).
     pub(crate) fn name_successor(&self, request: Request) -> Request {
         match request {
-            Request::Release(claim) if claim.resources.len() == 1 && claim.value.holder_prefix().is_empty() => {
-                let successors = claim.resources.lock_keys().next().and_then(|key| self.parts.take_successors(key));
-                match successors {
+            Request::Release(claim) if claim.value.holder_prefix().is_empty() => {
+                match announced_key(&claim.resources).and_then(|key| self.parts.take_successors(key)) {
                     Some(successors) => Request::PassOn(claim, Arc::new(successors)),
                     None => Request::Release(claim),
                 }
