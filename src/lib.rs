@@ -87,8 +87,8 @@
 //!   waits goes on.
 //! - That a holder's earlier guard in another process ends before the next one begins: it is notified
 //!   within a few round trips, or at its next renewal. Until then the fencing token decides.
-//! - Order: waiting is by polling with random pauses, and a busy lock can starve a waiter. With
-//!   [`order_between_clients`](Builder::order_between_clients) waiters are served in turn, as far as messages arrive.
+//! - Order between clients: they are served in the order in which they came, as far as messages arrive. After a crash, or
+//!   without the right to publish, they ask again after random pauses, and whoever asks first gets the lock.
 
 mod client;
 mod clock;

@@ -101,7 +101,7 @@ impl<'a> Lock<'a> {
     /// Those of one client who wait for the same resources stand in line, first come first served, and a lock that
     /// one of them lets go passes to the next without a request, under a larger fencing token; see
     /// [`local_hand_overs`](crate::Builder::local_hand_overs). Who waits as a [`holder`](Self::holder) does not stand in
-    /// line. Between clients there is no order.
+    /// line. Between clients see [`order_between_clients`](crate::Builder::order_between_clients).
     ///
     /// # Guarantees
     /// When it returns a guard, a quorum of instances has granted every resource, and until the
@@ -134,7 +134,7 @@ impl<'a> Lock<'a> {
     ///
     /// It fails at once, and nothing is sent, while somebody of this client holds the lock or waits for it: as
     /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
-    /// While other single tries of this client for the same lock, or one of the same holder, are under way,
+    /// While other single tries of this client for the same lock, or one of the same holder, or 256 for other locks, are under way,
     /// it waits for its turn, for one instance timeout at most; then it fails with
     /// [`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout).
     ///

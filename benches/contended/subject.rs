@@ -59,7 +59,7 @@ impl Client {
         let client = match kind {
             Kind::Ours => {
                 let builder = Redlock::builder().instances(addresses).ttl(TTL).max_ttl(TTL);
-                let redlock = builder.order_between_clients(true).connect().await?;
+                let redlock = builder.connect().await?;
                 while redlock.instances().iter().any(|status| status.admission != AdmissionStatus::Admitted) {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }

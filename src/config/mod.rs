@@ -17,6 +17,7 @@ use crate::instance::{Instance, Invalidation, Listener};
 use crate::protocol::{DEFAULT_DRIFT_PPM, Quorum, RetryDelay};
 use crate::resource::display_name;
 use crate::runtime::Shared;
+use crate::runtime::acquire::ask_limit::AskLimit;
 use crate::runtime::acquire::line::lines::Lines;
 use crate::runtime::acquire::reentry_table::ReentryTable;
 use crate::runtime::background_release::BackgroundReleaser;
@@ -110,7 +111,7 @@ impl Default for Builder {
             renewal: Renewal::Auto,
             max_hold: None,
             max_watched: 4096,
-            order_between_clients: false,
+            order_between_clients: true,
             local_hand_overs: 16,
             clock: Arc::new(SystemClock),
         }
@@ -247,12 +248,12 @@ impl Builder {
     }
 
     /// Whether clients that wait for the same lock get it in the order in which they came, and are woken when it is
-    /// their turn, instead of asking again and again. Default: false.
+    /// their turn, instead of asking again and again. Default: true.
     ///
     /// A waiting client publishes to the one that stands in its way, which keeps the lock for it, for one
     /// [`instance_timeout`](Self::instance_timeout), when it releases it. That takes `SUBSCRIBE` and `PUBLISH` on channels
-    /// that begin with `redquorum:wake:`. Where it is not set, the rights are missing or a message gets lost, a client
-    /// asks as it would without it. Locks on several resources, and releases of locks with a
+    /// that begin with `redquorum:wake:`. Where it is turned off, the rights are missing or a message gets lost, a client
+    /// asks again after pauses, as drawn from [`retry_delay`](Self::retry_delay). Locks on several resources, and releases of locks with a
     /// [holder](crate::Lock::holder), do not take part. Clients with and without it exclude each other.
     pub fn order_between_clients(mut self, in_order: bool) -> Self {
         self.order_between_clients = in_order;
@@ -328,6 +329,7 @@ impl Builder {
             runtime,
             attempts: Arc::default(),
             limiter: Arc::default(),
+            ask_limit: AskLimit::default(),
             succession,
             lines: Arc::new(Lines::new(self.local_hand_overs)),
         };

@@ -51,7 +51,7 @@ pub struct HeldBy {
     /// How many of this client wait for exactly these resources, in the order in which they came.
     pub waiting_here: usize,
     /// How many other clients have told this one that they wait for it. They tell the one that has it, or gets it next,
-    /// so it is zero elsewhere, as without [`order_between_clients`](crate::Builder::order_between_clients).
+    /// so it is zero elsewhere, as it is without [`order_between_clients`](crate::Builder::order_between_clients).
     pub waiting_elsewhere: usize,
     /// The id of the client that gets it next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): for which
     /// it is kept, or, of those who wait for a lock that this client has, the first; this very client, if somebody waits here.
@@ -116,8 +116,9 @@ pub enum AcquireError {
     /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.
     #[error("the proposed fencing token was overtaken again and again; try again")]
     StaleToken,
-    /// Other tries of this client for the same lock were under way all the time; nothing was sent.
-    #[error("other tries of this client for the same lock were under way all the time")]
+    /// Other tries of this client for the same lock, or for hundreds of others, were under way all the time; nothing was
+    /// sent.
+    #[error("other tries of this client for the same lock, or for hundreds of others, were under way all the time")]
     QueueTimeout,
     /// The lock was won, but its future was not polled until too little of the ttl was left; it was
     /// released.

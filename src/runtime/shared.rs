@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
+use super::acquire::ask_limit::AskLimit;
 use super::acquire::limiter::AttemptLimiter;
 use super::acquire::line::lines::{LeftLine, Lines};
 use super::acquire::reentry_table::ReentryTable;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) runtime: Handle,
     pub(crate) attempts: Arc<AttemptTracker>,
     pub(crate) limiter: Arc<AttemptLimiter>,
+    pub(crate) ask_limit: AskLimit,
     /// `None` if waiting clients do not keep an order among themselves.
     pub(crate) succession: Option<Succession>,
     pub(crate) lines: Arc<Lines>,

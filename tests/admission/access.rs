@@ -127,7 +127,7 @@ const LONG_PAUSE: Duration = ms(6_000);
 async fn until_the_next_has_it(server: &Server) -> Outcome<Duration> {
     let address = server.address().replace("redis://", "redis://locks:secret@");
     let builder = Redlock::builder().instances([address]).admission(Admission::Off).instance_timeout(ms(1_000));
-    let builder = builder.order_between_clients(true).retry_delay(LONG_PAUSE, LONG_PAUSE);
+    let builder = builder.retry_delay(LONG_PAUSE, LONG_PAUSE);
     let (one, other) = (builder.clone().connect().await?, builder.connect().await?);
     let guard = one.lock(LOCK).try_acquire().await?;
     let waits = tokio::spawn(async move { other.lock(LOCK).acquire().await.map(drop) });

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use redquorum::{Guard, Renewal};
 use tokio::task::JoinSet;
 
-use crate::support::{PATIENCE, alone_on_each_kind, client_of, fleet_of, free_within, pair};
+use crate::support::{PATIENCE, alone_on_each_kind, builder_of, client_of, fleet_of, free_within, pair, ready};
 
 const WAITERS: usize = 3_000;
 
@@ -40,6 +41,28 @@ fn thousands_who_wait_for_one_lock_all_get_it_and_other_locks_go_on_meanwhile() 
         }
         println!("{} got it, {others} pairs meanwhile", got.load(Ordering::Relaxed));
         assert_eq!(got.load(Ordering::Relaxed), WAITERS);
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+const LOCKS: usize = 2_000;
+
+/// Counter-example: each lock has an asker of its own, and all of them asked at once. Requests waited in front of the
+/// connections for longer than the instance timeout, so that tries were released and made again, and 90 seconds were
+/// not enough.
+#[test]
+fn two_thousand_locks_that_are_wanted_at_once_are_all_acquired() {
+    alone_on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let redlock = ready(builder_of(&fleet).renew(Renewal::Auto)).await;
+        let mut crowd = JoinSet::new();
+        for number in 0..LOCKS {
+            let redlock = redlock.clone();
+            crowd.spawn(async move { redlock.lock(format!("lock:{number}")).acquire().await.unwrap() });
+        }
+        let guards = crowd.join_all().await;
+        assert!(guards.iter().all(Guard::is_valid));
+        drop(guards);
         free_within(PATIENCE, &fleet).await;
     });
 }

@@ -162,7 +162,9 @@ fn an_instance_that_drops_every_connection_is_connected_to_ever_more_seldom() {
         let drop_it = || {
             if is_connected(&redlock) {
                 dropped = proxy.accepted();
-                fleet[0].command(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+                for kind in ["normal", "pubsub"] {
+                    fleet[0].command(&["CLIENT", "KILL", "TYPE", kind]).unwrap();
+                }
             }
             false
         };

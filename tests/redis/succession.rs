@@ -13,7 +13,7 @@ use crate::support::{PATIENCE, builder_of, eventually, fleet_of, free_within, he
 
 /// A client that would ask again only after seconds: whoever gets in sooner was woken.
 fn patient(fleet: &Fleet) -> Builder {
-    builder_of(fleet).order_between_clients(true).retry_delay(secs(30), secs(30))
+    builder_of(fleet).retry_delay(secs(30), secs(30))
 }
 
 async fn clients(fleet: &Fleet, count: usize) -> Vec<Redlock> {
@@ -28,7 +28,7 @@ async fn clients(fleet: &Fleet, count: usize) -> Vec<Redlock> {
 async fn impatient(fleet: &Fleet, count: usize) -> Vec<Redlock> {
     let mut clients = Vec::new();
     for _ in 0..count {
-        clients.push(ready(builder_of(fleet).order_between_clients(true)).await);
+        clients.push(ready(builder_of(fleet)).await);
     }
     clients
 }
@@ -189,7 +189,7 @@ fn clients_that_are_not_heard_get_in_all_the_same() {
     on_each_kind(async |program| {
         for denied in [&["-subscribe"][..], &["-publish"], &["-subscribe", "-publish"], &["resetchannels"]] {
             let fleet = fleet_of(&program, 3);
-            let in_order = || builder_of(&fleet).order_between_clients(true);
+            let in_order = || builder_of(&fleet);
             for server in fleet.iter() {
                 let rule: Vec<&str> = ["ACL", "SETUSER", "default"].iter().chain(denied).copied().collect();
                 server.command(&rule).unwrap();

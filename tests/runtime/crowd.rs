@@ -1,6 +1,7 @@
 //! Many who want the same lock at once.
 
 use redquorum::AcquireError;
+use redquorum::testing::simulation::table_sizes;
 use redquorum::testing::{Hang, TestInstance};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -87,4 +88,46 @@ async fn those_in_line_are_told_of_a_shutdown() {
     while let Some(got) = crowd.join_next().await {
         assert!(matches!(got.unwrap(), Err(AcquireError::ShutDown)));
     }
+}
+
+/// How many of a client ask at once.
+const ASKS_AT_ONCE: usize = 256;
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_locks_that_are_wanted_at_once_are_asked_for_a_few_hundred_at_a_time() {
+    let (cluster, redlock) = cluster_of(3).await;
+    hang_first(&cluster, 2, Hang::RequestsLost);
+    let mut crowd = JoinSet::new();
+    for number in 0..4 * ASKS_AT_ONCE {
+        let redlock = redlock.clone();
+        crowd.spawn(async move { redlock.lock(number.to_string()).acquire().await.map(drop) });
+    }
+    settle().await;
+    let queues = table_sizes(&redlock).into_iter().find(|(what, _)| what.contains("one connection"));
+    assert_eq!(queues.unwrap().1, ASKS_AT_ONCE);
+    sleep(ms(250)).await; // the first were in vain, the next ask
+    cluster.instances().for_each(TestInstance::resume);
+    while let Some(got) = crowd.join_next().await {
+        assert!(got.unwrap().is_ok());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_tries_for_thousands_of_locks_take_turns_and_fail_when_their_turn_does_not_come_in_time() {
+    let (cluster, redlock) = cluster_of(3).await;
+    hang_first(&cluster, 2, Hang::RequestsLost);
+    let mut crowd = JoinSet::new();
+    for number in 0..2 * ASKS_AT_ONCE {
+        let redlock = redlock.clone();
+        crowd.spawn(async move { redlock.lock(number.to_string()).try_acquire().await.map(drop) });
+    }
+    let (mut answered, mut turned_away) = (0, 0);
+    while let Some(tried) = crowd.join_next().await {
+        match tried.unwrap() {
+            Err(AcquireError::NoQuorum { .. }) => answered += 1,
+            Err(AcquireError::QueueTimeout) => turned_away += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(answered >= ASKS_AT_ONCE && answered + turned_away == 2 * ASKS_AT_ONCE, "{answered} {turned_away}");
 }

@@ -45,8 +45,7 @@ impl Fleet {
             let server = servers[index].clone();
             async move { Ok(connect(&server)) }
         };
-        let client =
-            builder(SERVERS, clock, dial).admission(Admission::Off).order_between_clients(true).build().unwrap();
+        let client = builder(SERVERS, clock, dial).admission(Admission::Off).build().unwrap();
         client.wait_connected(secs(1)).await.unwrap();
         sleep(ms(10)).await; // all of them
         client
@@ -354,7 +353,7 @@ async fn a_client_that_waits_no_more_passes_its_turn_on_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_heard_asks_seldom_and_all_ask_when_what_is_in_the_way_expires() {
     let cluster = Cluster::new(SERVERS);
-    let client = async || cluster.builder().order_between_clients(true).connect().await.unwrap();
+    let client = async || cluster.builder().connect().await.unwrap();
     let (holder, waiter) = (client().await, client().await);
     let guard = holder.lock("a").try_acquire().await.unwrap();
     let before = cluster.requests().acquire;

@@ -33,7 +33,7 @@ async fn refusal(redlock: &Redlock) -> HeldBy {
 }
 
 async fn ordered(cluster: &Cluster, label: &str) -> Redlock {
-    let builder = cluster.builder().order_between_clients(true).label(label).renew(Renewal::Off);
+    let builder = cluster.builder().label(label).renew(Renewal::Off);
     let redlock = builder.connect().await.unwrap();
     sleep(ms(10)).await;
     redlock

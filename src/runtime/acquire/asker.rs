@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
+use super::ask_limit::AskPermit;
 use super::attempt::Attempt;
 use super::failure::AcquireFailure;
 use super::line::{Aftermath, AskerId, AskerStart, Line, NextStep, Parked};
@@ -37,7 +38,11 @@ struct Asker {
 }
 
 /// An ask that was begun, or why it could not be.
-type Begun = Result<Box<Attempt>, AcquireFailure>;
+struct Begun {
+    attempt: Result<Box<Attempt>, AcquireFailure>,
+    /// Given back with the outcome.
+    permit: AskPermit,
+}
 
 /// Starts the asker of a line. What it asks for at once is sent before this returns.
 pub(super) fn start_asker(shared: &Arc<Shared>, line: &Arc<Line>, start: AskerStart) {
@@ -46,7 +51,8 @@ pub(super) fn start_asker(shared: &Arc<Shared>, line: &Arc<Line>, start: AskerSt
     let mut asker = Asker::new(&shared, &line, id);
     let unended = Unended(Arc::clone(&shared), Arc::clone(&line), id);
     let tracked = TrackedAttempt::begin(&shared.attempts);
-    let first = first.filter(|_| tracked.is_some()).map(|params| asker.begin(&params));
+    let first = first.filter(|_| tracked.is_some());
+    let first = first.and_then(|params| Some(asker.begin(&params, shared.ask_limit.take_now()?)));
     let task = AbortableTask::spawn(&shared.runtime, run(unended, asker.run(tracked, first)));
     line.set_task(id, task);
 }
@@ -117,24 +123,26 @@ impl Asker {
         }
     }
 
-    fn begin(&mut self, params: &Arc<AcquireParams>) -> Begun {
+    fn begin(&mut self, params: &Arc<AcquireParams>, permit: AskPermit) -> Begun {
         self.asks = self.asks.saturating_add(1);
         let why = std::mem::replace(&mut self.why, AskReason::Line);
         let resources = self.line.resources();
         wait_events::asks(resources, self.asks, why, || self.shared.known_waiters(resources));
-        Attempt::begin(&self.shared, params, self.seen)
+        Begun { attempt: Attempt::begin(&self.shared, params, self.seen), permit }
     }
 
     /// The lease that an ask has won, and the replies to it that are outstanding.
     async fn ask(&mut self, begun: Begun) -> Result<(Box<Attempt>, UncollectedLease), AcquireFailure> {
-        let mut attempt = begun?;
+        let mut attempt = begun.attempt?;
         let outcome = attempt.outcome().await;
+        drop(begun.permit);
         self.rounds = self.rounds.saturating_add(attempt.rounds());
         Ok((attempt, outcome?)) // its releases are queued, outstanding replies are awaited in the background
     }
 
     /// Begins the next ask as soon as one is needed; `None` if nobody needs the asker any more.
     async fn next_ask(&mut self) -> Option<Begun> {
+        let mut permit = None;
         loop {
             if self.shared.attempts.is_closed() {
                 self.fail_all(AcquireFailure::ShutDown);
@@ -143,8 +151,12 @@ impl Asker {
             let (step, after) = self.line.next_step(self.id, self.shared.instance_timeout, &*self.shared.clock);
             carry_out(&self.shared, &self.line, after);
             match step {
-                NextStep::Ask(params) => return Some(self.begin(&params)),
+                NextStep::Ask(params) => match permit.take().or_else(|| self.shared.ask_limit.take_now()) {
+                    Some(permit) => return Some(self.begin(&params, permit)),
+                    None => permit = self.wait_for_permit().await,
+                },
                 NextStep::Watch(held, at_most) => {
+                    permit = None;
                     self.why = if held.is_some() { AskReason::LetGo } else { self.why };
                     self.watch(held, at_most).await;
                 }
@@ -159,6 +171,15 @@ impl Asker {
                 }
                 NextStep::End => return None,
             }
+        }
+    }
+
+    /// A permit as soon as there is one; `None` if the client is shut down before.
+    async fn wait_for_permit(&self) -> Option<AskPermit> {
+        tokio::select! {
+            biased;
+            () = self.shared.attempts.closed() => None,
+            permit = self.shared.ask_limit.take() => permit,
         }
     }
 

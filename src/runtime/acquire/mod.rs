@@ -1,6 +1,7 @@
 //! Acquires a lease. Whoever waits stands in a line, and one task asks on the wire for all of it; a single try has a
 //! task of its own.
 
+pub(crate) mod ask_limit;
 mod asker;
 mod attempt;
 mod failure;

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
+use super::ask_limit::AskPermit;
 use super::attempt::Attempt;
 use super::failure::AcquireFailure;
 use super::limiter::{AttemptPermit, PermitRequest};
@@ -21,6 +22,9 @@ use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
 type Outcome = Result<UncollectedLease, AcquireFailure>;
+
+/// A try that may be sent. Both permits are given back with its outcome.
+type Permits = (AttemptPermit, AskPermit);
 
 /// One try. It waits for its permit for `queue_limit` at most.
 pub(crate) async fn try_acquire(
@@ -40,13 +44,14 @@ pub(crate) async fn try_acquire(
             yield_now().await; // whoever tries again and again must let others run
             return Err(refusal);
         }
-        match shared.limiter.request(&params.resources) {
-            PermitRequest::Granted(permit) => {
+        match (shared.limiter.request(&params.resources), shared.ask_limit.take_now()) {
+            (PermitRequest::Granted(permit), Some(ask)) => {
                 let attempt = Attempt::begin(shared, params, seen)?; // sent at once, a task goes on from there
-                run_abort_on_drop(runtime, |result| run(tracked, permit, attempt, result)).await
+                run_abort_on_drop(runtime, |result| run(tracked, (permit, ask), attempt, result)).await
             }
-            queued @ PermitRequest::Queued(_) => {
-                run_abort_on_drop(runtime, |result| task(tracked).run_when_permitted(queued, result)).await
+            (request, ask) => {
+                drop(ask);
+                run_abort_on_drop(runtime, |result| task(tracked).run_when_permitted(request, result)).await
             }
         }
     } else {
@@ -67,7 +72,7 @@ struct TryTask {
 impl TryTask {
     async fn run_when_permitted(self, request: PermitRequest, result: oneshot::Sender<Outcome>) {
         match self.begin_when_permitted(request).await {
-            Ok((permit, attempt)) => run(self.tracked, permit, attempt, result).await,
+            Ok((permits, attempt)) => run(self.tracked, permits, attempt, result).await,
             Err(failure) => drop(result.send(Err(failure))),
         }
     }
@@ -93,12 +98,12 @@ impl TryTask {
             }
         }
         let request = self.shared.limiter.request(&self.params.resources);
-        let (permit, mut attempt) = match self.begin_when_permitted(request).await {
+        let (permits, mut attempt) = match self.begin_when_permitted(request).await {
             Ok(begun) => begun,
             Err(failure) => return drop(result.send(Err(failure))),
         };
         let outcome = attempt.outcome().await;
-        drop(permit);
+        drop(permits);
         if let Ok(lease) = &outcome {
             slot.put(lease.held());
         }
@@ -106,10 +111,7 @@ impl TryTask {
         deliver(self.tracked, attempt, outcome, result).await;
     }
 
-    async fn begin_when_permitted(
-        &self,
-        request: PermitRequest,
-    ) -> Result<(AttemptPermit, Box<Attempt>), AcquireFailure> {
+    async fn begin_when_permitted(&self, request: PermitRequest) -> Result<(Permits, Box<Attempt>), AcquireFailure> {
         let permit = match request {
             PermitRequest::Granted(permit) => permit,
             // The queue ends with the client only.
@@ -119,7 +121,11 @@ impl TryTask {
                 permit
             }
         };
-        Ok((permit, Attempt::begin(&self.shared, &self.params, self.seen)?))
+        let ask = match self.shared.ask_limit.take_now() {
+            Some(ask) => ask,
+            None => self.within_limit(self.shared.ask_limit.take()).await?.ok_or(AcquireFailure::ShutDown)?,
+        };
+        Ok(((permit, ask), Attempt::begin(&self.shared, &self.params, self.seen)?))
     }
 
     /// Waits for `queue_limit` at most; also in vain if the client is shut down meanwhile.
@@ -139,14 +145,9 @@ fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFail
     if params.holder.is_empty() { refusal().map_or(Ok(()), Err) } else { Ok(()) }
 }
 
-async fn run(
-    tracked: TrackedAttempt,
-    permit: AttemptPermit,
-    mut attempt: Box<Attempt>,
-    result: oneshot::Sender<Outcome>,
-) {
+async fn run(tracked: TrackedAttempt, permits: Permits, mut attempt: Box<Attempt>, result: oneshot::Sender<Outcome>) {
     let outcome = attempt.outcome().await;
-    drop(permit);
+    drop(permits);
     deliver(tracked, attempt, outcome, result).await;
 }
 

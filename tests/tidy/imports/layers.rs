@@ -39,6 +39,7 @@ pub(super) const SHARED: &[&str] = &[
     "clock",
     "resource",
     "token",
+    "runtime::acquire::ask_limit",
     "runtime::acquire::limiter",
     "runtime::acquire::line::lines",
     "runtime::acquire::reentry_table",
