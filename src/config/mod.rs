@@ -253,8 +253,7 @@ impl Builder {
     /// A waiting client publishes to the one that stands in its way, which keeps the lock for it, for one
     /// [`instance_timeout`](Self::instance_timeout), when it releases it. That takes `SUBSCRIBE` and `PUBLISH` on channels
     /// that begin with `redquorum:wake:`. Where it is turned off, the rights are missing or a message gets lost, a client
-    /// asks again after pauses, as drawn from [`retry_delay`](Self::retry_delay). Locks on several resources, and releases of locks with a
-    /// [holder](crate::Lock::holder), do not take part. Clients with and without it exclude each other.
+    /// asks again after pauses, as drawn from [`retry_delay`](Self::retry_delay). Clients with and without it exclude each other.
     pub fn order_between_clients(mut self, in_order: bool) -> Self {
         self.order_between_clients = in_order;
         self

@@ -116,8 +116,7 @@ pub enum AcquireError {
     /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.
     #[error("the proposed fencing token was overtaken again and again; try again")]
     StaleToken,
-    /// Other tries of this client for the same lock, or for hundreds of others, were under way all the time; nothing was
-    /// sent.
+    /// Other tries of this client, for the same lock or hundreds of others, were under way all the time; nothing was sent.
     #[error("other tries of this client for the same lock, or for hundreds of others, were under way all the time")]
     QueueTimeout,
     /// The lock was won, but its future was not polled until too little of the ttl was left; it was

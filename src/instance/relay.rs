@@ -18,18 +18,18 @@ pub(crate) enum Relay {
         /// What.
         message: Vec<u8>,
     },
-    /// What it keeps for this client under a key, which is not wanted any more.
-    Decline {
-        /// Under which key.
+    /// That it keeps a key for others, and tells them.
+    Keep {
+        /// Which key.
         key: Vec<u8>,
-        /// This client.
-        client: ClientId,
-        /// Who gets it instead.
+        /// For whom it is kept now: this client, which does not want it any more. `None`: it is free.
+        instead_of: Option<ClientId>,
+        /// For whom it is to be kept.
         successors: Successors,
     },
 }
 
-/// Whether it was heard, or was there to be declined. It ends by the instance's own deadline. Dropping it takes
+/// Whether it was heard, or is kept now. It ends by the instance's own deadline. Dropping it takes
 /// nothing back.
 pub(crate) type RelayFuture = Pin<Box<dyn Future<Output = bool> + Send>>;
 

@@ -58,7 +58,7 @@ pub(crate) enum Request {
 }
 
 /// Who gets a key that is given up (P26).
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Successors {
     /// The first of them that hears it.
     pub(crate) clients: Vec<ClientId>,

@@ -129,23 +129,11 @@ impl Waiters {
         }
     }
 
-    /// How many are known to wait for a key.
-    #[must_use]
-    pub fn waiting_for(&self, key: &[u8]) -> usize {
-        self.keys.get(key).map_or(0, |known| known.waiting.len())
-    }
-
-    /// How many clients other than `own` are known to wait for a key.
-    #[must_use]
-    pub fn others(&self, key: &[u8], own: ClientId, now: Instant) -> usize {
-        let is_other = |remembered: &&Remembered| remembered.waiter.client != own && now < remembered.until;
-        self.keys.get(key).map_or(0, |known| known.waiting.iter().filter(is_other).count())
-    }
-
-    /// Who is known to have waited longest for a key.
-    #[must_use]
-    pub fn first(&self, key: &[u8]) -> Option<Waiter> {
-        self.keys.get(key)?.waiting.first().map(|remembered| remembered.waiter)
+    /// The clients other than `own` that are known to wait for a key, in order.
+    pub fn others(&self, key: &[u8], own: ClientId, now: Instant) -> impl Iterator<Item = Waiter> {
+        let known = self.keys.get(key).map_or(&[][..], |known| &known.waiting);
+        let is_other = move |remembered: &&Remembered| remembered.waiter.client != own && now < remembered.until;
+        known.iter().filter(is_other).map(|remembered| remembered.waiter)
     }
 
     /// Whether anything is known.
@@ -232,9 +220,9 @@ mod tests {
             assert_eq!(waiters.announce(KEY, waiter(ticket, client), NOW), Announcement::Kept);
         }
         waiters.inherit(KEY, &[waiter(9, 1), waiter(4, 4)], NOW);
-        assert_eq!(waiters.waiting_for(KEY), 4);
+        assert_eq!(clients(&waiters.others(KEY, waiter(0, 2).client, NOW).collect::<Vec<_>>()), [1, 3, 4]);
         assert_eq!(clients(&waiters.take(KEY, NOW)), [1, 2, 3, 4], "what is known here is newer");
-        assert_eq!(waiters.waiting_for(KEY), 0);
+        assert_eq!(waiters.others(KEY, waiter(0, 9).client, NOW).count(), 0);
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, due: DueRelease) -> ReleaseOut
     let DueRelease { mut release, left } = due;
     release.request = shared.name_successor(release.request);
     let in_flight = send(shared, &release);
+    shared.keep_for_successors(&release.request);
     drop(left); // it is queued: what is asked next stands behind it
     let client = Arc::clone(shared);
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, in_flight, release, result)).await;

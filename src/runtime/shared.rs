@@ -76,6 +76,13 @@ impl Shared {
         }
     }
 
+    /// Has what a release frees that was queued, and names nobody, kept for those who wait.
+    pub(super) fn keep_for_successors(&self, release: &Request) {
+        if let Some(succession) = &self.succession {
+            succession.keep_for_successors(release);
+        }
+    }
+
     /// How many other clients are known to wait for what is held; `None` if that cannot be known.
     fn others_waiting(&self, held: &HeldLease) -> Option<usize> {
         self.succession.as_ref()?.others_waiting(&held.claim().resources, self.quorum)
@@ -143,7 +150,9 @@ impl Shared {
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>) {
         if let Some(due) = self.begin_to_let_go(held) {
-            self.release_in_background(&self.name_successor(due.release.request), due.release.targets);
+            let release = self.name_successor(due.release.request);
+            self.release_in_background(&release, due.release.targets);
+            self.keep_for_successors(&release);
         }
     }
 

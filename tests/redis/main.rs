@@ -26,6 +26,7 @@ mod renewing;
 mod requests;
 mod restart;
 mod scripts;
+mod sets;
 mod succession;
 mod support;
 mod takeover;

@@ -24,7 +24,7 @@ pub(super) fn relay(connection: &Arc<InstanceConnection>, relay: Relay) -> Relay
     connection.note_request();
     let command = match relay {
         Relay::Message { to, message } => redis::cmd("PUBLISH").arg(to.channel()).arg(message).to_owned(),
-        Relay::Decline { key, client, successors } => connection.scripts().decline(&key, client, &successors),
+        Relay::Keep { key, instead_of, successors } => connection.scripts().keep(&key, instead_of, &successors),
     };
     let mut multiplexed = connection.multiplexed();
     let result = poll_once(async move { multiplexed.send_packed_command(&command).await });

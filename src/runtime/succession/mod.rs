@@ -8,16 +8,17 @@ mod task;
 mod wait;
 mod woken;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::clock::Clock;
-use crate::instance::{Instance, ReceivedMessage, Request};
-use crate::protocol::{ClientId, Quorum};
+use crate::instance::{Claim, Instance, ReceivedMessage, Request};
+use crate::protocol::{ClientId, Quorum, Waiter};
 use crate::resource::Resources;
-use parts::{Parts, announced_key};
+use parts::{Parts, announced_keys};
 pub(crate) use wait::Wait;
 
 /// What a client knows of others that wait, and its own waits.
@@ -51,30 +52,36 @@ impl Succession {
         [known.waits.len(), known.waiters.len(), known.won.len()]
     }
 
-    /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that only ask.
+    /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that
+    /// only ask.
     pub(crate) fn wait(&self, resources: &Resources, quorum: Quorum, wall_us: u64) -> Option<Wait> {
         Wait::begin(&self.parts, resources, quorum, wall_us)
     }
 
     /// How many other clients are known to wait for these resources; `None` if they could not make themselves heard.
     pub(crate) fn others_waiting(&self, resources: &Resources, quorum: Quorum) -> Option<usize> {
-        let key = announced_key(resources)?;
-        let now = self.parts.clock.now();
-        self.parts.hears(quorum).then(|| self.parts.known().waiters.others(key, self.parts.client, now))
+        let heard = announced_keys(resources).is_some() && self.parts.hears(quorum);
+        heard.then(|| self.known_waiters(resources).0)
     }
 
-    /// How many other clients are known to wait for a lock, and which of them comes first.
+    /// How many other clients are known to wait for any of these resources, and which of them comes first.
     pub(crate) fn known_waiters(&self, resources: &Resources) -> (usize, Option<ClientId>) {
+        let now = self.parts.clock.now();
         let known = self.parts.known();
-        let of_key = |key| (known.waiters.waiting_for(key), known.waiters.first(key).map(|first| first.client));
-        announced_key(resources).map(of_key).unwrap_or_default()
+        let others = |key| known.waiters.others(key, self.parts.client, now);
+        let first_tickets: BTreeMap<ClientId, u64> =
+            resources.lock_keys().flat_map(others).map(|Waiter { client, ticket }| (client, ticket)).collect();
+        let first = first_tickets.iter().min_by_key(|(_, ticket)| **ticket);
+        (first_tickets.len(), first.map(|(client, _)| *client))
     }
 
-    /// The release of a lease, which names the client that has waited longest for its key, if any has (P26).
+    /// The release of a lease, which names the client that has waited longest for its key, if any has (P26). Where there are
+    /// several keys, or the lease took over others, they are [kept behind it](Self::keep_for_successors).
     pub(crate) fn name_successor(&self, request: Request) -> Request {
         match request {
-            Request::Release(claim) if claim.value.holder_prefix().is_empty() => {
-                match announced_key(&claim.resources).and_then(|key| self.parts.take_successors(key)) {
+            Request::Release(claim) if names_successor(&claim) => {
+                let key = claim.resources.lock_keys().next();
+                match key.and_then(|key| self.parts.take_successors(key)) {
                     Some(successors) => Request::PassOn(claim, Arc::new(successors)),
                     None => Request::Release(claim),
                 }
@@ -82,4 +89,17 @@ impl Succession {
             request => request,
         }
     }
+
+    /// Has the keys of a lease whose release was queued, and names nobody, kept for those who have waited longest.
+    pub(crate) fn keep_for_successors(&self, request: &Request) {
+        let Request::Release(claim) = request else { return };
+        if !names_successor(claim) {
+            announced_keys(&claim.resources).into_iter().flatten().for_each(|key| self.parts.keep_for_next(key));
+        }
+    }
+}
+
+/// Whether the release of a lease says who gets its key.
+fn names_successor(claim: &Claim) -> bool {
+    claim.resources.len() == 1 && claim.value.holder_prefix().is_empty()
 }

@@ -9,15 +9,17 @@ use tokio::sync::Notify;
 use super::woken::Woken;
 use crate::clock::Clock;
 use crate::instance::{Instance, ReceivedMessage, Relay, Successors};
-use crate::protocol::{Announcement, ClientId, InstanceId, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters};
+use crate::protocol::{
+    Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
+};
 use crate::resource::Resources;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events;
 
-/// The key under which those who wait are announced; `None` for several resources, or a key that is too long for a
-/// message.
-pub(super) fn announced_key(resources: &Resources) -> Option<&[u8]> {
-    resources.lock_keys().next().filter(|key| resources.len() == 1 && key.len() <= MAX_MESSAGE_KEY)
+/// The keys under which those who wait are announced; `None` if one is too long for a message.
+pub(super) fn announced_keys(resources: &Resources) -> Option<impl Iterator<Item = &[u8]>> {
+    let fit = resources.lock_keys().all(|key| key.len() <= MAX_MESSAGE_KEY);
+    fit.then(|| resources.lock_keys())
 }
 
 /// What the client's task and its waits share.
@@ -83,6 +85,29 @@ impl Parts {
         Successors::new(key, &waiters, self.grace)
     }
 
+    /// Has a key that was let go kept for whoever has waited longest, where it is free.
+    pub(super) fn keep_for_next(&self, key: &[u8]) {
+        let Some(successors) = self.take_successors(key) else { return };
+        for instance in InstanceId::all(self.instances.len()) {
+            let (key, successors) = (key.to_vec(), successors.clone());
+            self.relay(instance, Relay::Keep { key, instead_of: None, successors });
+        }
+    }
+
+    /// What instances keep for a wait of this client goes to the next, who may ask at once elsewhere too. Where it was
+    /// `asked` for since, it may have been kept no more.
+    pub(super) fn pass_on(&self, key: &[u8], kept: InstanceSet, asked: InstanceSet) {
+        let waiters = self.known().waiters.take(key, self.clock.now());
+        for instance in kept.union(asked).iter() {
+            self.decline(instance, key.to_vec(), &waiters);
+        }
+        let Some(Successors { clients, message, .. }) = Successors::new(key, &waiters, self.grace) else { return };
+        let Some(to) = clients.first().copied() else { return };
+        for instance in InstanceId::all(self.instances.len()).filter(|id| !kept.contains(*id)) {
+            self.relay(instance, Relay::Message { to, message: message.clone() });
+        }
+    }
+
     /// Takes a message in.
     pub(super) fn on_message(&self, ReceivedMessage { instance, message }: ReceivedMessage) {
         match Message::from_wire(&message) {
@@ -134,7 +159,7 @@ impl Parts {
         let successors = if waiters.is_empty() { None } else { Successors::new(&key, waiters, self.grace) };
         let successors = successors.unwrap_or_else(nobody);
         wait_events::passed_on(&key, instance, successors.clients.first().copied());
-        self.relay(instance, Relay::Decline { key, client: self.client, successors });
+        self.relay(instance, Relay::Keep { key, instead_of: Some(self.client), successors });
     }
 
     /// Sends something over one instance. Whether it arrives is not waited for.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::parts::{Parts, Won, announced_key};
+use super::parts::{Parts, Won, announced_keys};
 use super::woken::Woken;
-use crate::instance::{Relay, RelayFuture, Successors};
+use crate::instance::{Relay, RelayFuture};
 use crate::protocol::{
     ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
     reconnect_delay,
@@ -34,46 +35,65 @@ const EXPIRY_SPREAD: Duration = Duration::from_millis(20);
 /// The part of the grace for which a waiter that was woken over one instance waits for the others.
 const SETTLE_DIVISOR: u32 = 40;
 
-/// A wait for one resource. Dropped before it has won, it passes on what was kept for it.
+/// The part of the grace after which what is kept in vain goes to the next.
+const KEPT_DIVISOR: u32 = 2;
+
+/// A wait for one or several resources. Dropped before it has won, it passes on what was kept for it.
 #[derive(Debug)]
 pub(crate) struct Wait {
     parts: Arc<Parts>,
     quorum: Quorum,
-    key: Vec<u8>,
-    woken: Arc<Woken>,
-    /// When it was woken last.
-    woken_at: Option<Instant>,
+    /// In key order.
+    keys: Vec<WaitedKey>,
+    /// Told of each instance that keeps one of the keys.
+    came: Arc<Notify>,
     /// The lease that it has won.
     won: Option<Arc<HeldLease>>,
 }
 
+/// One of the keys that are waited for.
+#[derive(Debug)]
+struct WaitedKey {
+    key: Vec<u8>,
+    woken: Arc<Woken>,
+    /// When it was woken for this key last, and which instances kept it then.
+    kept: Option<(Instant, InstanceSet)>,
+}
+
 impl Wait {
-    /// Begins a wait at `wall_us` of the clock by which tokens are proposed. `None` for several resources, or a key
-    /// that is too long for a message: those waits only ask.
+    /// Begins a wait at `wall_us` of the clock by which tokens are proposed. `None` for a key that is too long for a
+    /// message: such waits only ask.
     pub(super) fn begin(parts: &Arc<Parts>, resources: &Resources, quorum: Quorum, wall_us: u64) -> Option<Self> {
-        let key = announced_key(resources)?;
-        let woken = Arc::new(Woken::new(wall_us));
-        parts.known().waits.entry(key.to_vec()).or_default().push(Arc::clone(&woken));
-        let (parts, key) = (Arc::clone(parts), key.to_vec());
-        Some(Self { parts, quorum, key, woken, woken_at: None, won: None })
+        let came = Arc::<Notify>::default();
+        let mut known = parts.known();
+        let waited = |key: &[u8]| {
+            let woken = Arc::new(Woken::new(wall_us, Arc::clone(&came)));
+            known.waits.entry(key.to_vec()).or_default().push(Arc::clone(&woken));
+            WaitedKey { key: key.to_vec(), woken, kept: None }
+        };
+        let keys = announced_keys(resources)?.map(waited).collect();
+        drop(known);
+        Some(Self { parts: Arc::clone(parts), quorum, keys, came, won: None })
     }
 
     /// Waits until it is worth asking again: until the lock is kept for this client, or for a while (P27). `lost` is
     /// the round that was lost, if there was one. Returns why it is.
     pub(crate) async fn pause(&mut self, lost: Option<&Round>, failures: u32, retry: RetryDelay) -> AskReason {
         let began = self.parts.clock.now();
+        self.give_up_what_is_kept_too_long(began);
         let announced = lost.map(|round| self.announce(round)).unwrap_or_default();
         let (parts, recently_woken) = (Arc::clone(&self.parts), self.was_woken_recently(began));
         let hears = self.parts.hears(self.quorum) && !recently_woken && !lost.is_some_and(is_split);
+        let longest = if recently_woken { self.parts.grace / KEPT_DIVISOR } else { Duration::MAX };
         let expiry = lost.and_then(earliest_expiry);
-        let key = &self.key;
+        let key = lost.and_then(|round| self.keys.get(first_in_the_way(round)?)).map(|waited| &waited.key);
         let asks_again = async {
             let is_heard = join_all(announced).await.contains(&true);
-            wait_events::announced(key, is_heard);
+            key.inspect(|key| wait_events::announced(key, is_heard));
             let pause = if hears && is_heard {
                 reconnect_delay(failures, FIRST_PAUSE, LONGEST_PAUSE, random::spread())
             } else {
-                retry.after(failures, random::spread())
+                retry.after(failures, random::spread()).min(longest)
             };
             let spread = RetryDelay::new(Duration::ZERO, EXPIRY_SPREAD).next(random::spread());
             let until_expiry = expiry.map(|expiry| expiry.saturating_add(spread));
@@ -84,19 +104,12 @@ impl Wait {
             sleep(pause.saturating_sub(parts.clock.now().saturating_since(began))).await;
             why
         };
-        let settle = self.parts.grace / SETTLE_DIVISOR;
         let why = tokio::select! {
             biased;
-            () = self.woken.enough(self.quorum, settle) => AskReason::Woken,
+            () = self.enough_woken() => AskReason::Woken,
             why = asks_again => why,
         };
-        let woken = self.woken.take();
-        if woken.is_empty() {
-            return why;
-        }
-        wait_events::woken(&self.key, woken);
-        self.woken_at = Some(self.parts.clock.now());
-        AskReason::Woken
+        if self.take_woken() { AskReason::Woken } else { why }
     }
 
     /// It has the lock, and those who are known to wait are its own to serve.
@@ -104,69 +117,129 @@ impl Wait {
         self.won = Some(Arc::clone(held));
         let now = self.parts.clock.now();
         let mut known = self.parts.known();
-        known.waiters.hold(&self.key);
-        if self.woken_at.is_some() {
-            let until = now.saturating_add(self.parts.grace);
-            known.won.insert(self.key.clone(), Won { until, held: Arc::downgrade(held) });
-            self.parts.grew.notify_one();
+        for WaitedKey { key, kept, .. } in &self.keys {
+            known.waiters.hold(key);
+            if kept.is_some() {
+                let until = now.saturating_add(self.parts.grace);
+                known.won.insert(key.clone(), Won { until, held: Arc::downgrade(held) });
+                self.parts.grew.notify_one();
+            }
         }
+    }
+
+    /// Returns once a quorum keeps one of the keys, or a little after the first instance does.
+    async fn enough_woken(&self) {
+        let settle = self.parts.grace / SETTLE_DIVISOR;
+        loop {
+            let count = self.keys.iter().map(|waited| waited.woken.count()).max().unwrap_or(0);
+            if count >= self.quorum.votes() {
+                return;
+            }
+            if count == 0 {
+                self.came.notified().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = sleep(settle) => return,
+                () = self.came.notified() => {}
+            }
+        }
+    }
+
+    /// Takes in which instances keep what; whether any does.
+    fn take_woken(&mut self) -> bool {
+        let now = self.parts.clock.now();
+        let mut any = false;
+        for waited in &mut self.keys {
+            let woken = waited.woken.take();
+            if !woken.is_empty() {
+                any = true;
+                wait_events::woken(&waited.key, woken);
+                waited.kept = Some((now, woken));
+            }
+        }
+        any
     }
 
     /// Tells the other clients that stand in the way that this one waits (P25). What is left of its own tries goes by
     /// itself, and nobody is woken then.
     fn announce(&self, round: &Round) -> Vec<RelayFuture> {
-        let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client };
-        let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
-        let Some(message) = message.to_wire() else { return Vec::new() };
-        let in_the_way = InstanceId::all(round.replies().len()).zip(round.replies()).filter_map(|(id, answer)| {
-            let Reply::Refused(refusal) = &answer.as_ref()?.reply else { return None };
-            Some((self.parts.instances.get(id.index())?, ClientId::of_value(refusal.value.as_deref()?)?))
-        });
-        let tell = in_the_way.filter(|(_, to)| *to != self.parts.client).take(ANNOUNCED_OVER);
-        tell.map(|(instance, to)| instance.relay(Relay::Message { to, message: message.clone() })).collect()
+        let mut announced = Vec::new();
+        let mut times: BTreeMap<usize, usize> = BTreeMap::new();
+        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
+            let Some(Reply::Refused(refusal)) = answer.as_ref().map(|answer| &answer.reply) else { continue };
+            let to = refusal.value.as_deref().and_then(ClientId::of_value).filter(|to| *to != self.parts.client);
+            let (Some(to), Some(waited)) = (to, self.keys.get(refusal.resource)) else { continue };
+            let times = times.entry(refusal.resource).or_default();
+            if *times >= ANNOUNCED_OVER {
+                continue;
+            }
+            let waiter = Waiter { ticket: waited.woken.ticket(), client: self.parts.client };
+            let message = Message::Waiting { waiter, forwarded: false, key: waited.key.clone() };
+            if let (Some(instance), Some(message)) = (self.parts.instances.get(id.index()), message.to_wire()) {
+                announced.push(instance.relay(Relay::Message { to, message }));
+                *times += 1;
+            }
+        }
+        announced
     }
 
     /// Whether what was kept for it may be kept on other instances still.
     fn was_woken_recently(&self, now: Instant) -> bool {
-        self.woken_at.is_some_and(|at| now < at.saturating_add(self.parts.grace))
+        self.keys.iter().any(|waited| waited.was_woken_within(self.parts.grace, now))
     }
 
-    /// It is over without the lock: what was kept for it goes to the next, who may ask at once.
-    fn pass_on(&self, woken: InstanceSet) {
-        let now = self.parts.clock.now();
-        if woken.is_empty() && !self.was_woken_recently(now) {
-            return;
+    /// Several resources: what is kept of one of them while another one is in the way is kept from others in vain, in
+    /// the end. A part of the grace is enough for a turn that is near.
+    fn give_up_what_is_kept_too_long(&mut self, now: Instant) {
+        let longest = self.parts.grace / KEPT_DIVISOR;
+        for waited in self.keys.iter_mut().filter(|waited| !waited.was_woken_within(longest, now)) {
+            if let Some((_, kept)) = waited.kept.take() {
+                self.parts.known().waiters.remove(&waited.key, self.parts.client);
+                self.parts.pass_on(&waited.key, InstanceSet::default(), kept);
+            }
         }
-        let waiters = self.parts.known().waiters.take(&self.key, now);
-        for instance in woken.iter() {
-            self.parts.decline(instance, self.key.clone(), &waiters);
-        }
-        let Some(to) = waiters.first().map(|first| first.client) else { return };
-        let Some(Successors { message, .. }) = Successors::new(&self.key, &waiters, self.parts.grace) else { return };
-        for instance in InstanceId::all(self.parts.instances.len()).filter(|id| !woken.contains(*id)) {
-            self.parts.relay(instance, Relay::Message { to, message: message.clone() });
-        }
+    }
+}
+
+impl WaitedKey {
+    fn was_woken_within(&self, time: Duration, now: Instant) -> bool {
+        self.kept.is_some_and(|(at, _)| now < at.saturating_add(time))
+    }
+
+    /// What may be kept for it still.
+    fn kept_within(&self, time: Duration, now: Instant) -> Option<InstanceSet> {
+        self.kept.filter(|(at, _)| now < at.saturating_add(time)).map(|(_, instances)| instances)
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        let mut known = self.parts.known();
-        remove(&mut known.waits, &self.key, &self.woken);
-        let (next, client) = (known.waits.get(&self.key).and_then(|waits| waits.first()).cloned(), self.parts.client);
-        if next.is_none() {
-            known.waiters.remove(&self.key, client);
-        }
-        drop(known);
-        let woken = self.woken.take();
-        match (&self.won, next) {
-            (Some(held), _) => {
-                let kept = woken.iter().filter(|id| held.lacks(*id)); // elsewhere its value has taken the place
-                kept.for_each(|id| self.parts.decline(id, self.key.clone(), &[]));
+        let now = self.parts.clock.now();
+        for waited in &self.keys {
+            let mut known = self.parts.known();
+            remove(&mut known.waits, &waited.key, &waited.woken);
+            let next = known.waits.get(&waited.key).and_then(|waits| waits.first()).cloned();
+            if next.is_none() {
+                known.waiters.remove(&waited.key, self.parts.client);
             }
-            // What is kept for this client is as good for its next wait.
-            (None, Some(next)) => woken.iter().for_each(|instance| next.note(instance)),
-            (None, None) => self.pass_on(woken),
+            drop(known);
+            let woken = waited.woken.take();
+            match (&self.won, next) {
+                (Some(held), _) => {
+                    let kept = woken.iter().filter(|id| held.lacks(*id)); // elsewhere its value has taken the place
+                    kept.for_each(|id| self.parts.decline(id, waited.key.clone(), &[]));
+                }
+                // What is kept for this client is as good for its next wait.
+                (None, Some(next)) => woken.iter().for_each(|instance| next.note(instance)),
+                // It is over without the lock: what was kept for it goes to the next, who may ask at once.
+                (None, None) => match waited.kept_within(self.parts.grace, now) {
+                    Some(asked) => self.parts.pass_on(&waited.key, woken, asked),
+                    None if !woken.is_empty() => self.parts.pass_on(&waited.key, woken, InstanceSet::default()),
+                    None => {}
+                },
+            }
         }
     }
 }
@@ -192,4 +265,12 @@ fn earliest_expiry(round: &Round) -> Option<Duration> {
 /// Whether nobody has the lock, though several want it.
 fn is_split(round: &Round) -> bool {
     matches!(RoundFailure::of(round), RoundFailure::SplitVote(_))
+}
+
+/// The resource that stands in the way on the first instance that refused.
+fn first_in_the_way(round: &Round) -> Option<usize> {
+    round.replies().iter().flatten().find_map(|answer| match &answer.reply {
+        Reply::Refused(refusal) => Some(refusal.resource),
+        _ => None,
+    })
 }

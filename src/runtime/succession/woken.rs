@@ -1,34 +1,43 @@
 //! Which instances keep a key for a wait.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
 
-use crate::protocol::{InstanceId, InstanceSet, Quorum};
+use crate::protocol::{InstanceId, InstanceSet};
 
-/// The instances that keep a key for a wait.
+/// The instances that keep one key for a wait.
 #[derive(Debug)]
 pub(super) struct Woken {
-    ticket: u64,
+    ticket: AtomicU64,
     instances: Mutex<InstanceSet>,
-    came: Notify,
+    /// Shared by the keys of the wait.
+    came: Arc<Notify>,
 }
 
 impl Woken {
-    /// None, so far, for the wait with this ticket.
-    pub(super) fn new(ticket: u64) -> Self {
-        Self { ticket, instances: Mutex::default(), came: Notify::new() }
+    /// None, so far, for the wait with this ticket. `came` is told of each that comes.
+    pub(super) fn new(ticket: u64, came: Arc<Notify>) -> Self {
+        Self { ticket: AtomicU64::new(ticket), instances: Mutex::default(), came }
     }
 
-    /// The instances so far, which are forgotten.
+    /// The instances so far, which are forgotten. If there are any, the ticket counts as served, and the wait goes on
+    /// under the next one.
     pub(super) fn take(&self) -> InstanceSet {
-        std::mem::take(&mut *self.instances())
+        let instances = std::mem::take(&mut *self.instances());
+        if !instances.is_empty() {
+            self.ticket.fetch_add(1, Ordering::Relaxed);
+        }
+        instances
     }
 
-    pub(super) const fn ticket(&self) -> u64 {
-        self.ticket
+    pub(super) fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.instances().len()
     }
 
     pub(super) fn note(&self, instance: InstanceId) {
@@ -38,24 +47,5 @@ impl Woken {
 
     fn instances(&self) -> MutexGuard<'_, InstanceSet> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns once a quorum keeps the key, or a little after the first does.
-    pub(super) async fn enough(&self, quorum: Quorum, settle: Duration) {
-        loop {
-            let count = self.instances().len();
-            if count >= quorum.votes() {
-                return;
-            }
-            if count == 0 {
-                self.came.notified().await;
-                continue;
-            }
-            tokio::select! {
-                biased;
-                () = sleep(settle) => return,
-                () = self.came.notified() => {}
-            }
-        }
     }
 }

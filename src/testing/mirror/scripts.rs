@@ -202,7 +202,7 @@ impl<'a> Script<'a> {
     fn pass_on(&mut self, successors: &Successors) -> Reply {
         let mut all = true;
         for (key, fence) in self.keys() {
-            let own = give_up(self.store, key, self.claim.value.as_bytes(), successors, self.now);
+            let own = give_up(self.store, key, Some(self.claim.value.as_bytes()), successors, self.now);
             if self.claim.resent || !own {
                 self.set_tombstone(fence); // P6
             }
@@ -324,14 +324,20 @@ impl<'a> Script<'a> {
 }
 
 /// As in `pass_on.lua`: whether `value` was under the key, which is kept for a successor or deleted.
-pub(crate) fn give_up(store: &mut Store, key: &[u8], value: &[u8], successors: &Successors, now: Instant) -> bool {
-    if store.get(key) != Some(value) {
+pub(crate) fn give_up(
+    store: &mut Store,
+    key: &[u8],
+    value: Option<&[u8]>,
+    successors: &Successors,
+    now: Instant,
+) -> bool {
+    if store.get(key) != value {
         return false;
     }
     let mut clients = successors.clients.iter();
     match clients.find(|client| store.publish(&client.channel(), &successors.message)) {
         Some(next) => store.set(key, &next.reservation(), Some(now.saturating_add(successors.grace))),
-        None => drop(store.remove(key)),
+        None => return store.remove(key),
     }
     true
 }

@@ -41,7 +41,7 @@ fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8
         ScriptKind::Extend | ScriptKind::Reenter => add(Asked::Extend, args.get(2)?),
         ScriptKind::Release | ScriptKind::ReleaseHolder | ScriptKind::PassOn => add(Asked::Release, args.first()?),
         ScriptKind::ExtendMany => args.get(3..)?.iter().for_each(|value| add(Asked::Extend, value)),
-        ScriptKind::Decline | ScriptKind::WriteRecord => {}
+        ScriptKind::Keep | ScriptKind::WriteRecord => {}
         ScriptKind::Batch => {
             let [_, _, first, _, _, letters, rest @ ..] = args else { return None };
             let (first, mut rest) = rest.split_at_checked(2 * number(first)?)?;

@@ -63,10 +63,11 @@ impl Scripts {
         command
     }
 
-    /// The one command that gives up what is kept for `client` under a key (P26).
-    pub(crate) fn decline(&self, key: &[u8], client: ClientId, successors: &Successors) -> Cmd {
+    /// The one command that keeps a key for others: what is kept for `instead_of`, or a free one (P26).
+    pub(crate) fn keep(&self, key: &[u8], instead_of: Option<ClientId>, successors: &Successors) -> Cmd {
         let mut command = Cmd::new();
-        command.arg("EVALSHA").arg(&self.decline.hash).arg(1).arg(key).arg(client.reservation());
+        let reservation = instead_of.map(|client| client.reservation()).unwrap_or_default();
+        command.arg("EVALSHA").arg(&self.keep.hash).arg(1).arg(key).arg(reservation);
         add_successors(&mut command, successors);
         command
     }

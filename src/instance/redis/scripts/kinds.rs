@@ -11,7 +11,7 @@ pub(crate) enum ScriptKind {
     Release,
     ReleaseHolder,
     PassOn,
-    Decline,
+    Keep,
     Batch,
     ExtendMany,
     WriteRecord,
@@ -20,7 +20,7 @@ pub(crate) enum ScriptKind {
 impl Scripts {
     /// Every script with its text and the hash by which it is called.
     pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 10] {
-        let Self { acquire, extend, reenter, release, release_holder, pass_on, decline, batch, .. } = self;
+        let Self { acquire, extend, reenter, release, release_holder, pass_on, keep, batch, .. } = self;
         let Self { extend_many, write_record, .. } = self;
         [
             (ScriptKind::Acquire, acquire),
@@ -29,7 +29,7 @@ impl Scripts {
             (ScriptKind::Release, release),
             (ScriptKind::ReleaseHolder, release_holder),
             (ScriptKind::PassOn, pass_on),
-            (ScriptKind::Decline, decline),
+            (ScriptKind::Keep, keep),
             (ScriptKind::Batch, batch),
             (ScriptKind::ExtendMany, extend_many),
             (ScriptKind::WriteRecord, write_record),

@@ -45,7 +45,7 @@ const CALL_RELEASE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[
 const CALL_RELEASE_HOLDER: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[4])";
 
 const CALL_PASS_ON: &str = "return pass_on(1, ARGV[1], ARGV[2], ARGV[3], ARGV[7], ARGV[4], ARGV[5], ARGV[6])";
-const CALL_DECLINE: &str = "return give_up(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
+const CALL_KEEP: &str = "return give_up(KEYS[1], ARGV[1] ~= '' and ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
 
 /// The scripts for one generation of servers.
 pub(crate) struct Scripts {
@@ -58,7 +58,7 @@ pub(crate) struct Scripts {
     /// A release that names its successors.
     pass_on: Text,
     /// A client gives up what is kept for it.
-    decline: Text,
+    keep: Text,
     batch: Text,
     extend_many: Text,
     write_record: Text,
@@ -106,7 +106,7 @@ impl Scripts {
             release: Text::of(&[&release_alone, TOKEN_LIMIT, TOMBSTONE, RELEASE, CALL_RELEASE]),
             release_holder: Text::of(&[TOKEN_LIMIT, TOMBSTONE, FORMER_VALUES, RELEASE, CALL_RELEASE_HOLDER]),
             pass_on: Text::of(&[TOKEN_LIMIT, TOMBSTONE, PASS_ON, CALL_PASS_ON]),
-            decline: Text::of(&[TOKEN_LIMIT, TOMBSTONE, PASS_ON, CALL_DECLINE]),
+            keep: Text::of(&[TOKEN_LIMIT, TOMBSTONE, PASS_ON, CALL_KEEP]),
             batch: Text::of(&[
                 ADMISSION,
                 CLOCK,
@@ -158,9 +158,9 @@ impl Scripts {
 
     fn load_all(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
-        let Self { acquire, extend, reenter, release, release_holder, pass_on, decline, batch, .. } = self;
+        let Self { acquire, extend, reenter, release, release_holder, pass_on, keep, batch, .. } = self;
         let Self { extend_many, write_record, .. } = self;
-        let scripts = [acquire, extend, reenter, release, release_holder, pass_on, decline, batch];
+        let scripts = [acquire, extend, reenter, release, release_holder, pass_on, keep, batch];
         for script in scripts.into_iter().chain([extend_many, write_record]) {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.text).ignore();
         }

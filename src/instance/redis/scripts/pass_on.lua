@@ -1,6 +1,6 @@
--- Gives up a key that holds `value` (P26): keeps it, for `grace` ms, for the first of the clients in `successors`
--- that hears `message` through this instance, or deletes it. Returns whether it was there, as 1 or 0. (pcall:
--- where the instance is full or a right is missing the key is deleted.)
+-- Gives up a key that holds `value`, or is free where `value` is false (P26): keeps it, for `grace` ms, for the first
+-- of the clients in `successors` that hears `message` through this instance, or deletes it. Returns whether it was
+-- there, or is kept now, as 1 or 0. (pcall: where the instance is full or a right is missing the key is deleted.)
 local function give_up(key, value, successors, grace, message)
   if redis.pcall('GET', key) ~= value then
     return 0

@@ -107,7 +107,7 @@ impl State {
         }
         let count = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at_checked(count)?;
-        if matches!(script, ScriptKind::PassOn | ScriptKind::Decline | ScriptKind::Batch) {
+        if matches!(script, ScriptKind::PassOn | ScriptKind::Keep | ScriptKind::Batch) {
             self.store.set_channels(self.sessions.values().flat_map(|session| session.channels.clone()).collect());
         }
         let answer = Call { keys, args, wall_us }.run(script, self);

@@ -41,7 +41,7 @@ impl Call<'_> {
             }
             ScriptKind::ReleaseHolder => self.release(state, Request::Release, 4),
             ScriptKind::PassOn => self.pass_on(state),
-            ScriptKind::Decline => self.decline(state),
+            ScriptKind::Keep => self.keep(state),
             ScriptKind::Batch => self.batch(state),
             ScriptKind::ExtendMany => self.extend_many(state),
             ScriptKind::WriteRecord => self.write_record(state),
@@ -77,9 +77,10 @@ impl Call<'_> {
         Some(self.answer_to(state, request, None, false))
     }
 
-    fn decline(&self, state: &mut State) -> Option<Answer> {
+    fn keep(&self, state: &mut State) -> Option<Answer> {
         let ([key], [value, next, grace, message]) = (self.keys, self.args) else { return None };
         state.store.expire(self.now());
+        let value = (!value.is_empty()).then_some(*value);
         let was_there = give_up(&mut state.store, key, value, &*successors(next, grace, message)?, self.now());
         Some(Answer::Number(was_there.into()))
     }
