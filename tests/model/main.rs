@@ -19,6 +19,7 @@ use succession::{Planted, Succession};
 /// All states that can be reached with every rule in force. A change of a rule changes it.
 const STATES: usize = 832_723;
 const SUCCESSION_STATES: usize = 991_894;
+const KEPT_BEHIND_STATES: usize = 2_718_151;
 
 fn counter_example(broken: Broken, property: &'static str) -> Vec<String> {
     // Deeper and deeper, so that the trace that is found is one of the shortest.
@@ -30,7 +31,8 @@ fn counter_example(broken: Broken, property: &'static str) -> Vec<String> {
 fn counter_example_of_succession(planted: Planted, property: &'static str) -> Vec<String> {
     // Breadth first: the trace that is found is one of the shortest.
     let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
-    let path = Succession { planted }.checker().finish_when(until).spawn_bfs().join().discovery(property);
+    let kept_behind = planted == Planted::KeptUncompared;
+    let path = Succession { planted, kept_behind }.checker().finish_when(until).spawn_bfs().join().discovery(property);
     let path = path.unwrap_or_else(|| panic!("{planted:?} must break {property}"));
     path.into_actions().iter().map(|action| format!("{action:?}")).collect()
 }
@@ -104,10 +106,12 @@ fn a_key_that_counts_in_quarantine_is_forgotten_when_the_process_is_still_young(
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn with_every_rule_of_order_no_state_breaks_exclusion_tokens_or_what_is_kept() {
-    let checker = Succession { planted: Planted::Nothing }.checker().symmetry().spawn_dfs().join();
-    println!("{} states", checker.unique_state_count());
-    checker.assert_properties();
-    assert_eq!(checker.unique_state_count(), SUCCESSION_STATES);
+    for (kept_behind, states) in [(false, SUCCESSION_STATES), (true, KEPT_BEHIND_STATES)] {
+        let checker = Succession { planted: Planted::Nothing, kept_behind }.checker().symmetry().spawn_dfs().join();
+        println!("{} states", checker.unique_state_count());
+        checker.assert_properties();
+        assert_eq!(checker.unique_state_count(), states);
+    }
 }
 
 #[test]
@@ -172,6 +176,27 @@ fn a_wake_up_that_counts_as_a_vote_makes_two_holders() {
             "Tick",
             "ServeRelease(0, 1)",
             "Serve(2, 0)"
+        ]
+    );
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn what_is_kept_behind_a_release_without_a_look_at_the_key_takes_the_lock_from_its_holder() {
+    let trace = counter_example_of_succession(Planted::KeptUncompared, "mutual exclusion");
+    assert_eq!(
+        trace,
+        [
+            "Tick",
+            "Tick",
+            "Release(0)",
+            "Ask(2)",
+            "Ask(1)",
+            "Serve(2, 0)",
+            "Serve(2, 1)",
+            "KeepFree(1)",
+            "Serve(1, 1)",
+            "Serve(1, 2)"
         ]
     );
 }

@@ -22,6 +22,7 @@ pub(crate) enum Planted {
     ReservationForAll,
     NamedUncompared,
     DeclinedUncompared,
+    KeptUncompared,
     WakeIsGrant,
 }
 
@@ -75,6 +76,8 @@ pub(crate) struct State {
     clients: [Client; 3],
     /// How many instances may still forget everything.
     forgets: u8,
+    /// How often a free key may still be kept.
+    keeps: u8,
     /// The largest token that was proposed: whoever asks later proposes a larger one.
     proposed: u8,
     /// The token of the last won round, and whether a later one was not larger.
@@ -97,12 +100,16 @@ pub(crate) enum Action {
     ServeRelease(usize, usize),
     /// Client 1 gives up what an instance keeps for it, for client 2.
     Decline(usize),
+    /// Right behind a release that names nobody, a free key is kept.
+    KeepFree(usize),
     /// Restarted empty, or flushed.
     Forget(usize),
 }
 
 pub(crate) struct Succession {
     pub(crate) planted: Planted,
+    /// Whether the first release names nobody, as that of several keys, and each key is kept right behind it.
+    pub(crate) kept_behind: bool,
 }
 
 impl Client {
@@ -164,6 +171,7 @@ impl Model for Succession {
             instances,
             clients: [holder, idle, idle],
             forgets: 1,
+            keeps: u8::from(self.kept_behind),
             proposed: 1,
             last_token: 1,
             unordered: false,
@@ -194,8 +202,11 @@ impl Model for Succession {
                     actions.push(Action::ServeRelease(c, i));
                 }
             }
-            if was_named {
+            if was_named && !self.kept_behind {
                 actions.push(Action::Decline(i));
+            }
+            if was_named && state.keeps > 0 {
+                actions.push(Action::KeepFree(i));
             }
             if state.forgets > 0 {
                 actions.push(Action::Forget(i));
@@ -225,6 +236,13 @@ impl Model for Succession {
                 let instance = &mut state.instances[i];
                 if instance.stored(now) == Some(Stored::Kept(NAMED)) || self.planted == Planted::DeclinedUncompared {
                     instance.key = Some((Stored::Kept(OTHER), now + GRACE));
+                }
+            }
+            Action::KeepFree(i) => {
+                let instance = &mut state.instances[i];
+                state.keeps -= 1;
+                if instance.stored(now).is_none() || self.planted == Planted::KeptUncompared {
+                    instance.key = Some((Stored::Kept(NAMED), now + GRACE));
                 }
             }
             Action::Forget(i) => {
@@ -281,7 +299,9 @@ impl Succession {
         instance.fence = instance.fence.max(state.clients[c].token);
         let is_own = instance.stored(now) == Some(Stored::Value(c));
         let next = if c == HOLDER { NAMED } else { OTHER };
-        if is_own || self.planted == Planted::NamedUncompared {
+        if is_own && c == HOLDER && self.kept_behind {
+            instance.key = None;
+        } else if is_own || self.planted == Planted::NamedUncompared {
             instance.key = Some((Stored::Kept(next), now + GRACE));
             if self.planted == Planted::WakeIsGrant && state.clients[next].phase == Phase::Asking {
                 count(state, next, i);
