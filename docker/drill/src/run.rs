@@ -66,11 +66,17 @@ fn judge(run: &ScenarioRun, history: Vec<crate::event::Event>) -> ScenarioReport
 /// What those who wait are promised. Controls that are to be caught at something else are not asked.
 fn wait_limits(peer: LockLibrary) -> Option<WaitLimits> {
     // A ttl and a quarter of a second, and as much as a busy machine may take.
-    let after_crash = TTL + Duration::from_millis(250 + 750);
+    let after_crash = Some(TTL + Duration::from_millis(250 + 750));
     match peer {
-        LockLibrary::WithAdmission | LockLibrary::WithoutOrder | LockLibrary::LastFirst => {
-            Some(WaitLimits { after_crash: Some(after_crash), ..WaitLimits::default() })
-        }
+        LockLibrary::WithAdmission | LockLibrary::LastFirst => Some(WaitLimits {
+            // An instance that was restarted sits out the ttl, and a client that had no quorum may pause for a second.
+            without_faults: Some(TTL + Duration::from_secs(3)),
+            after_crash,
+            // Also meanwhile: as many as get in within that second, and as many again on a faster machine.
+            overtakes: Some(300),
+            overtakes_within: Some(3),
+        }),
+        LockLibrary::WithoutOrder => Some(WaitLimits { after_crash, ..WaitLimits::default() }),
         LockLibrary::WithoutAdmission | LockLibrary::Rslock => None,
     }
 }

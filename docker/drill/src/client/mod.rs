@@ -1,6 +1,7 @@
 //! The program in the clients' containers: takes locks in a loop, writes with the token, logs all of it.
 
 mod last_first;
+mod named;
 mod roles;
 pub(crate) mod strike;
 mod subject;
@@ -15,6 +16,7 @@ use crate::Outcome;
 use crate::clock::now;
 use crate::event::{EventKind, log_now};
 use crate::referee::Referee;
+use named::WhenNamed;
 pub(crate) use roles::Role;
 use strike::Tasks;
 use subject::Subject;
@@ -71,6 +73,7 @@ pub(crate) async fn run(job: Job) -> Outcome {
     let subject = Subject::start(&job)?;
     let referee = Referee::new(&job.referee);
     let tasks = Arc::new(Tasks::start(&job.name)?);
+    tracing::subscriber::set_global_default(WhenNamed::new(job.name.clone()))?;
     tokio::spawn(watch(Arc::clone(&job), subject.clone()));
     tokio::spawn(look(Arc::clone(&job), Arc::clone(&tasks)));
     let roles = job.roles.iter().enumerate().map(|(number, role)| {

@@ -37,6 +37,8 @@ pub(crate) enum Moment {
     Waiting,
     /// One of its tasks holds the lock.
     Holding,
+    /// The lock is kept for one of its tasks, which has not taken it yet.
+    Named,
 }
 
 /// What the tasks of this process are doing.
@@ -78,7 +80,7 @@ impl Tasks {
 }
 
 /// Ends or hangs this process, if that is to happen at this moment.
-fn take_strike(client: &str, moment: Moment) {
+pub(super) fn take_strike(client: &str, moment: Moment) {
     let Ok(text) = std::fs::read_to_string(STRIKE_FILE) else { return };
     // One that is half written is whole at the next look.
     let Some(strike) = serde_json::from_str::<Strike>(&text).ok().filter(|strike| strike.moment == moment) else {

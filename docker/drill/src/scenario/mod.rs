@@ -152,8 +152,12 @@ impl Action {
             Self::RestartClient(client) => format!("kill -9 and start c{client}"),
             Self::Strike(client, blow, moment) => {
                 let blow = if *blow == Blow::Kill { "kill -9" } else { "hang" };
-                let moment = if *moment == Moment::Waiting { "waits" } else { "holds" };
-                format!("{blow} c{client} while it {moment}")
+                let moment = match moment {
+                    Moment::Waiting => "while it waits",
+                    Moment::Holding => "while it holds",
+                    Moment::Named => "when it is next",
+                };
+                format!("{blow} c{client} {moment}")
             }
             Self::ContinueClient(client) => format!("c{client} goes on"),
             Self::Heal => "over".to_owned(),

@@ -7,7 +7,7 @@ use super::Action::{
 use super::CutKind::{Lossy, Lost, Refused, Replies, Requests};
 use super::Expectation::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety, WaitersGetIn};
 use super::{Expectation, Scenario, Setup};
-use crate::client::LockLibrary::{Rslock, WithAdmission, WithoutAdmission, WithoutOrder};
+use crate::client::LockLibrary::{LastFirst, Rslock, WithAdmission, WithoutAdmission, WithoutOrder};
 use crate::client::Role::{self, Careless, Holder, Rival, Waiter, Worker};
 use crate::client::strike::{Blow, Moment};
 
@@ -36,17 +36,21 @@ const WAITERS_STEPS: &[(f64, super::Action)] = &[
     (15.5, RestartClient(1)),
     (17.5, Strike(4, Blow::Hang, Moment::Holding)),
     (21.0, ContinueClient(4)),
-    (23.0, Kill(&[1, 2])),
-    (25.0, Start(&[1, 2])),
-    (27.0, Pause(&[3, 4])),
-    (29.0, Resume(&[3, 4])),
-    (31.0, Cut(&[1, 2], &[4, 5], Replies)),
-    (33.0, Mend(&[1, 2])),
-    (35.0, Strike(2, Blow::Hang, Moment::Holding)),
-    (35.2, Flush(&[1, 2, 3])),
-    (38.5, ContinueClient(2)),
-    (40.5, Restart(&[3, 4, 5])),
-    (43.0, Heal),
+    (23.0, Strike(1, Blow::Kill, Moment::Named)),
+    (25.5, RestartClient(1)),
+    (27.5, Strike(3, Blow::Hang, Moment::Named)),
+    (30.0, ContinueClient(3)),
+    (32.0, Kill(&[1, 2])),
+    (34.0, Start(&[1, 2])),
+    (36.0, Pause(&[3, 4])),
+    (38.0, Resume(&[3, 4])),
+    (40.0, Cut(&[1, 2], &[4, 5], Replies)),
+    (42.0, Mend(&[1, 2])),
+    (44.0, Strike(2, Blow::Hang, Moment::Holding)),
+    (44.2, Flush(&[1, 2, 3])),
+    (47.5, ContinueClient(2)),
+    (49.5, Restart(&[3, 4, 5])),
+    (52.0, Heal),
 ];
 
 const BASE: Scenario = Scenario {
@@ -266,13 +270,13 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         clients: LINE,
-        violated_by: &[WithoutAdmission, Rslock],
+        violated_by: &[WithoutAdmission, Rslock, LastFirst],
         beside: &[WithoutOrder],
         ..crowd(
             "waiters",
             "16 tasks in four processes wait for one lock, while some of them and some instances die or hang",
             WaitersGetIn,
-            49.0,
+            58.0,
             WAITERS_STEPS,
         )
     },
