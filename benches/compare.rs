@@ -1,11 +1,13 @@
 //! Compares this library with the least that a quorum lock can cost, and with another crate.
 //!
 //! `make bench`, or `cargo run --release --package redquorum-bench -- [--quick] [--rounds N]
-//! [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on five
-//! servers of its own; REDQUORUM_SERVER names the program.
+//! [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on
+//! servers of its own, five unless a workload says otherwise; REDQUORUM_SERVER names the program.
 //! In every round each subject does the same work in turn, so that what else the machine does hits
 //! all alike. Printed are the medians over the rounds; `target/bench/results.json` has them too.
 
+#[path = "compare/cost.rs"]
+mod cost;
 #[path = "compare/measure.rs"]
 mod measure;
 #[path = "compare/memory.rs"]
@@ -22,6 +24,8 @@ mod raw;
 mod report;
 #[path = "shared/results.rs"]
 mod results;
+#[path = "compare/stage.rs"]
+mod stage;
 #[path = "compare/subject.rs"]
 mod subject;
 #[path = "compare/workload.rs"]
@@ -29,14 +33,14 @@ mod workload;
 
 use std::time::Duration;
 
-use redquorum_testkit::{Fleet, Program};
+use redquorum_testkit::Program;
 
 use measure::run;
 use options::Options;
-use report::WORKLOADS;
 use results::Results;
-use subject::{Kind, Subject};
-use workload::{Fault, Workload};
+use stage::Running;
+use subject::Kind;
+use workload::{WORKLOADS, Workload};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -45,18 +49,18 @@ const INSTANCES: usize = 5;
 /// Of every lock here, and how long the servers must have been up before this library uses them.
 const TTL: Duration = Duration::from_secs(2);
 
-#[tokio::main]
-async fn main() -> Outcome {
-    let options = Options::read(&WORKLOADS, &Kind::ALL.map(Kind::name))?;
+fn main() -> Outcome {
+    let options = Options::read(&WORKLOADS.map(|workload| workload.name), &Kind::ALL.map(Kind::name))?;
     let program = Program::required()?;
-    eprintln!("{INSTANCES} x {program}, {} rounds{}", options.rounds, if options.quick { ", quick" } else { "" });
+    eprintln!("{program}, {} rounds{}", options.rounds, if options.quick { ", quick" } else { "" });
     let mut results = Results::default();
     for kind in Kind::chosen(&options).into_iter().filter(|_| options.only.is_empty()) {
         eprintln!("memory: {kind}"); // first, as memory that was freed before would hide growth
-        results.add("memory", kind.name(), &memory::grown(&program, kind, &options).await?);
+        let runtime = tokio::runtime::Runtime::new()?;
+        results.add("memory", kind.name(), &runtime.block_on(memory::grown(&program, kind, &options))?);
     }
-    for fault in [Fault::None, Fault::Hung, Fault::Dead] {
-        compare(&program, fault, &options, &mut results).await?;
+    for workloads in Workload::chosen(&options) {
+        compare(&program, &workloads, &options, &mut results)?;
     }
     report::print(&results);
     let path = results.write("results.json")?;
@@ -64,25 +68,20 @@ async fn main() -> Outcome {
     Ok(())
 }
 
-/// Everything that is to be measured with one fault, on servers of its own.
-async fn compare(program: &Program, fault: Fault, options: &Options, results: &mut Results) -> Outcome {
-    let workloads = Workload::chosen(fault, options);
-    if workloads.is_empty() {
-        return Ok(());
-    }
-    let fleet = Fleet::start(program, INSTANCES)?;
-    let mut subjects = Vec::new();
-    for kind in Kind::chosen(options) {
-        subjects.push(Subject::connect(kind, &fleet, TTL).await?);
-    }
-    fault.bring_about(&fleet)?;
+/// All workloads of one stage, on servers of its own.
+fn compare(program: &Program, workloads: &[Workload], options: &Options, results: &mut Results) -> Outcome {
+    let Some(first) = workloads.first() else { return Ok(()) };
+    let running = Running::start(program, first.stage, options)?;
+    let kinds = Kind::chosen(options);
     for round in 0..options.rounds {
-        for &workload in &workloads {
-            for at in 0..subjects.len() {
-                let subject = &subjects[(at + round) % subjects.len()]; // nobody is always first
-                eprintln!("round {} of {}: {workload}, {}", round + 1, options.rounds, subject.kind());
-                let metrics = run(subject, workload, workload.pairs(subject.kind(), options), &fleet).await?;
-                results.add(workload.name(), subject.kind().name(), &metrics);
+        for workload in workloads {
+            for at in 0..kinds.len() {
+                let kind = kinds[(at + round) % kinds.len()]; // nobody is always first
+                if workload.suits(kind) {
+                    eprintln!("round {} of {}: {workload}, {kind}", round + 1, options.rounds);
+                    let metrics = run(&running, workload, kind, workload.times(kind, options))?;
+                    results.add(workload.name, kind.name(), &metrics);
+                }
             }
         }
     }

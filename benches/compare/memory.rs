@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use redquorum_testkit::{Fleet, Program};
 
-use crate::measure::only_work;
+use crate::measure::work;
 use crate::options::Options;
 use crate::results::Metric;
 use crate::subject::{Kind, Subject};
-use crate::workload::{Fault, Workload};
+use crate::workload::{Fault, Links, Stage};
 use crate::{INSTANCES, Outcome, TTL};
+
+const TASKS: usize = 64;
+
+const HUNG: Stage = Stage { instances: INSTANCES, fault: Fault::Hung(1), links: Links { of: 0, round_trip_ms: 0 } };
 
 /// The growth of this process over 20 000 pairs with one instance hung; nothing where that would
 /// take minutes or cannot be read.
@@ -18,14 +22,13 @@ pub(crate) async fn grown(program: &Program, kind: Kind, options: &Options) -> O
     if kind == Kind::Rslock {
         return Ok(Vec::new()); // at half a second for every operation
     }
-    let workload = Workload::many(Fault::Hung);
     let pairs = if options.quick { 2_000 } else { 20_000 };
     let fleet = Fleet::start(program, INSTANCES)?;
-    let subject = Subject::connect(kind, &fleet, TTL).await?;
-    only_work(&subject, workload, 2_000 / workload.tasks).await?; // so that buffers have grown
-    workload.fault.bring_about(&fleet)?;
+    let subject = Subject::connect(kind, fleet.addresses(), TTL).await?;
+    work(&subject, TASKS, 2_000 / TASKS).await?; // so that buffers have grown
+    HUNG.bring_about(&fleet)?;
     let before = resident_kib();
-    only_work(&subject, workload, pairs / workload.tasks).await?;
+    work(&subject, TASKS, pairs / TASKS).await?;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let grown = before.zip(resident_kib()).map(|(before, after)| (after - before) / 1024.0);
     Ok(grown.map(|mib| ("memory growth", mib, "MiB")).into_iter().collect())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionStatus, Guard, Redlock};
+use redquorum::{Admission, AdmissionStatus, Guard, Redlock, ResourceNames};
 
 use crate::Outcome;
 
@@ -23,5 +23,9 @@ impl Ours {
 
     pub(crate) async fn acquire(&self, name: &str) -> Outcome<Guard> {
         Ok(self.0.lock(name).try_acquire().await?)
+    }
+
+    pub(crate) async fn acquire_all(&self, names: &[String]) -> Outcome<Guard> {
+        Ok(self.0.lock(names.iter().collect::<ResourceNames>()).try_acquire().await?)
     }
 }

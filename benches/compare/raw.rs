@@ -3,11 +3,16 @@
 //! `SET NX PX` to all instances at once, done at the third OK; a compare-and-delete script to all,
 //! done at the third reply. On each instance a release is sent after its acquire, and late replies are
 //! followed, so that nothing is left. No deadline, no validity, no token, no admission.
+//!
+//! Without that order, as it is mostly written, a `SET` that nobody waits for any more may come behind its release, and
+//! its key stays.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,10 +33,18 @@ struct Shared {
     drawn: AtomicU64,
 }
 
-/// Tells each instance's task when to release.
+/// A lock whose releases keep their order.
 pub(crate) struct Held {
     shared: Arc<Shared>,
+    /// Tells each instance's task when to release.
     releases: Vec<UnboundedSender<Report>>,
+}
+
+/// A lock whose releases keep none.
+pub(crate) struct HeldUnordered {
+    shared: Arc<Shared>,
+    name: Arc<str>,
+    value: Arc<str>,
 }
 
 type Report = UnboundedSender<bool>;
@@ -72,6 +85,42 @@ impl Raw {
     }
 }
 
+impl Raw {
+    /// As [`acquire`](Self::acquire), without any order between what is late and its release.
+    pub(crate) async fn acquire_unordered(&self, name: &str) -> Outcome<HeldUnordered> {
+        let value: Arc<str> = self.shared.drawn.fetch_add(1, Ordering::Relaxed).to_string().into();
+        let held = HeldUnordered { shared: Arc::clone(&self.shared), name: name.into(), value };
+        let set = |connection: &MultiplexedConnection| {
+            let (mut connection, command) = (connection.clone(), self.shared.set(&held.name, &held.value));
+            async move { matches!(command.query_async::<Option<String>>(&mut connection).await, Ok(Some(_))) }
+        };
+        first(self.shared.connections.iter().map(set).collect(), self.shared.quorum()).await?;
+        Ok(held)
+    }
+}
+
+impl HeldUnordered {
+    pub(crate) async fn release(self) -> Outcome {
+        let delete = |connection: &MultiplexedConnection| {
+            let (mut connection, command) = (connection.clone(), self.shared.delete(&self.name, &self.value));
+            async move { command.query_async::<i64>(&mut connection).await.is_ok() }
+        };
+        first(self.shared.connections.iter().map(delete).collect(), self.shared.quorum()).await
+    }
+}
+
+/// Waits for so many that are true; the others are given up.
+async fn first(mut votes: FuturesUnordered<impl Future<Output = bool>>, count: usize) -> Outcome {
+    let mut given = 0;
+    while let Some(vote) = votes.next().await {
+        given += usize::from(vote);
+        if given == count {
+            return Ok(());
+        }
+    }
+    Err("raw: no quorum".into())
+}
+
 impl Held {
     pub(crate) async fn release(self) -> Outcome {
         let (report, reports) = unbounded_channel();
@@ -87,6 +136,14 @@ impl Shared {
     fn quorum(&self) -> usize {
         self.connections.len() / 2 + 1
     }
+
+    fn set(&self, name: &str, value: &str) -> redis::Cmd {
+        redis::cmd("SET").arg(name).arg(value).arg("NX").arg("PX").arg(self.ttl_ms).to_owned()
+    }
+
+    fn delete(&self, name: &str, value: &str) -> redis::Cmd {
+        redis::cmd("EVALSHA").arg(&self.hash).arg(1).arg(name).arg(value).to_owned()
+    }
 }
 
 /// One acquire and its release on one instance.
@@ -99,24 +156,13 @@ struct Pair {
 
 impl Pair {
     async fn carry_out(mut self, granted: Report, mut told: UnboundedReceiver<Report>) {
-        let set = redis::cmd("SET")
-            .arg(&*self.name)
-            .arg(&*self.value)
-            .arg("NX")
-            .arg("PX")
-            .arg(self.shared.ttl_ms)
-            .query_async::<Option<String>>(&mut self.connection)
-            .await;
+        let set = self.shared.set(&self.name, &self.value);
+        let set = set.query_async::<Option<String>>(&mut self.connection).await;
         let _ = granted.send(set.is_ok_and(|reply| reply.is_some())); // nobody waits after the quorum
         drop(granted);
         let report = told.recv().await;
-        let deleted = redis::cmd("EVALSHA")
-            .arg(&self.shared.hash)
-            .arg(1)
-            .arg(&*self.name)
-            .arg(&*self.value)
-            .query_async::<i64>(&mut self.connection)
-            .await;
+        let deleted = self.shared.delete(&self.name, &self.value);
+        let deleted = deleted.query_async::<i64>(&mut self.connection).await;
         if let Some(report) = report {
             let _ = report.send(deleted.is_ok());
         }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use redquorum::Admission;
-use redquorum_testkit::Fleet;
 
 use crate::Outcome;
 use crate::options::Options;
@@ -20,12 +19,14 @@ pub(crate) enum Kind {
     Off,
     /// The least: a SET to all and a delete to all, without anything that makes it safe.
     Raw,
+    /// The same as it is mostly written: nothing keeps a late SET before its release.
+    Unordered,
     /// The crate rslock.
     Rslock,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Ours, Self::Off, Self::Raw, Self::Rslock];
+    pub(crate) const ALL: [Self; 5] = [Self::Ours, Self::Off, Self::Raw, Self::Unordered, Self::Rslock];
 
     /// Those that are measured.
     pub(crate) fn chosen(options: &Options) -> Vec<Self> {
@@ -38,6 +39,7 @@ impl Kind {
             Self::Ours => "redquorum",
             Self::Off => "admission off",
             Self::Raw => "raw",
+            Self::Unordered => "raw unordered",
             Self::Rslock => "rslock",
         }
     }
@@ -55,6 +57,7 @@ pub(crate) enum Subject {
     Ours(Ours),
     Off(Ours),
     Raw(Raw),
+    Unordered(Raw),
     Rslock(Other),
 }
 
@@ -62,16 +65,17 @@ pub(crate) enum Subject {
 pub(crate) enum Held {
     Ours(redquorum::Guard),
     Raw(crate::raw::Held),
+    Unordered(crate::raw::HeldUnordered),
     Rslock(rslock::Lock),
 }
 
 impl Subject {
-    pub(crate) async fn connect(kind: Kind, fleet: &Fleet, ttl: Duration) -> Outcome<Self> {
-        let addresses = fleet.addresses();
+    pub(crate) async fn connect(kind: Kind, addresses: Vec<String>, ttl: Duration) -> Outcome<Self> {
         Ok(match kind {
             Kind::Ours => Self::Ours(Ours::connect(addresses, ttl, Admission::On).await?),
             Kind::Off => Self::Off(Ours::connect(addresses, ttl, Admission::Off).await?),
             Kind::Raw => Self::Raw(Raw::connect(&addresses, ttl).await?),
+            Kind::Unordered => Self::Unordered(Raw::connect(&addresses, ttl).await?),
             Kind::Rslock => Self::Rslock(Other::connect(addresses, ttl).await?),
         })
     }
@@ -81,6 +85,7 @@ impl Subject {
             Self::Ours(_) => Kind::Ours,
             Self::Off(_) => Kind::Off,
             Self::Raw(_) => Kind::Raw,
+            Self::Unordered(_) => Kind::Unordered,
             Self::Rslock(_) => Kind::Rslock,
         }
     }
@@ -89,8 +94,17 @@ impl Subject {
         Ok(match self {
             Self::Ours(ours) | Self::Off(ours) => Held::Ours(ours.acquire(name).await?),
             Self::Raw(raw) => Held::Raw(raw.acquire(name).await?),
+            Self::Unordered(raw) => Held::Unordered(raw.acquire_unordered(name).await?),
             Self::Rslock(other) => Held::Rslock(other.acquire(name).await?),
         })
+    }
+
+    /// Locks several names together, if it can.
+    pub(crate) async fn acquire_all(&self, names: &[String]) -> Outcome<Held> {
+        match self {
+            Self::Ours(ours) | Self::Off(ours) => Ok(Held::Ours(ours.acquire_all(names).await?)),
+            _ => Err("it locks one name at a time".into()),
+        }
     }
 }
 
@@ -99,6 +113,7 @@ impl Held {
         match self {
             Self::Ours(guard) => drop(guard.release().await?),
             Self::Raw(held) => held.release().await?,
+            Self::Unordered(held) => held.release().await?,
             Self::Rslock(lock) => lock.release().await,
         }
         Ok(())

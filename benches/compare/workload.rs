@@ -1,79 +1,151 @@
-//! What the subjects do, and under which fault.
+//! What the subjects do, on which instances, and under which fault.
 
 use std::fmt;
 
 use redquorum_testkit::Fleet;
 
+use crate::Outcome;
 use crate::options::Options;
 use crate::subject::Kind;
-use crate::{INSTANCES, Outcome};
 
 /// What is wrong with the last of the instances.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// It accepts and says nothing (SIGSTOP).
-    Hung,
-    /// It is killed: connections are refused.
+    /// So many accept and say nothing (SIGSTOP).
+    Hung(usize),
+    /// One is killed: connections are refused.
     Dead,
 }
 
-impl Fault {
+/// So many instances, from the last, are behind links that take so long there and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Links {
+    pub(crate) of: usize,
+    pub(crate) round_trip_ms: u64,
+}
+
+/// Instances that several workloads share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stage {
+    pub(crate) instances: usize,
+    pub(crate) fault: Fault,
+    pub(crate) links: Links,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Tasks that acquire and release in turn, each on names of its own.
+    Pairs { tasks: usize },
+    /// The same, while one more task locks so many names together.
+    Beside { tasks: usize, names: usize },
+    /// One task tries, though there is no quorum: the first error, and those that follow.
+    Errors,
+    /// A new client each time, until it has its first lock.
+    Connect,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Workload {
+    /// As it is called in the results.
+    pub(crate) name: &'static str,
+    pub(crate) stage: Stage,
+    pub(crate) work: Work,
+    /// On a runtime with one thread, the one that calls.
+    pub(crate) one_thread: bool,
+    /// How often each task does it in a quick round, and in a whole one.
+    times: (usize, usize),
+}
+
+const NEAR: Links = Links { of: 0, round_trip_ms: 0 };
+const FIVE: Stage = Stage { instances: 5, fault: Fault::None, links: NEAR };
+
+const fn on(instances: usize) -> Stage {
+    Stage { instances, ..FIVE }
+}
+
+const fn far(of: usize, round_trip_ms: u64) -> Stage {
+    Stage { links: Links { of, round_trip_ms }, ..FIVE }
+}
+
+const fn pairs(name: &'static str, stage: Stage, tasks: usize, times: (usize, usize)) -> Workload {
+    Workload { name, stage, work: Work::Pairs { tasks }, one_thread: false, times }
+}
+
+const fn of(name: &'static str, stage: Stage, work: Work, times: (usize, usize)) -> Workload {
+    Workload { name, stage, work, one_thread: false, times }
+}
+
+/// Those that share a stage stand together.
+pub(crate) const WORKLOADS: [Workload; 22] = [
+    pairs("sequential", FIVE, 1, (200, 1000)),
+    Workload { one_thread: true, ..pairs("sequential, one thread", FIVE, 1, (200, 1000)) },
+    pairs("8 tasks", FIVE, 8, (100, 600)),
+    pairs("64 tasks", FIVE, 64, (20, 240)),
+    Workload { one_thread: true, ..pairs("64 tasks, one thread", FIVE, 64, (20, 240)) },
+    pairs("512 tasks", FIVE, 512, (4, 40)),
+    of("8 beside 2 names", FIVE, Work::Beside { tasks: 8, names: 2 }, (100, 600)),
+    of("8 beside 16 names", FIVE, Work::Beside { tasks: 8, names: 16 }, (100, 600)),
+    of("8 beside 256 names", FIVE, Work::Beside { tasks: 8, names: 256 }, (100, 600)),
+    of("connect", FIVE, Work::Connect, (5, 30)),
+    pairs("3 instances", on(3), 1, (200, 1000)),
+    pairs("3 instances, 64 tasks", on(3), 64, (20, 240)),
+    pairs("7 instances", on(7), 1, (200, 1000)),
+    pairs("7 instances, 64 tasks", on(7), 64, (20, 240)),
+    pairs("9 instances", on(9), 1, (200, 1000)),
+    pairs("9 instances, 64 tasks", on(9), 64, (20, 240)),
+    pairs("links of 2 ms", far(5, 2), 1, (50, 300)),
+    pairs("20 ms to two", far(2, 20), 1, (50, 300)),
+    pairs("20 ms to three", far(3, 20), 1, (20, 60)),
+    pairs("one hung", Stage { fault: Fault::Hung(1), ..FIVE }, 1, (200, 1000)),
+    pairs("one dead", Stage { fault: Fault::Dead, ..FIVE }, 1, (200, 1000)),
+    of("three hung", Stage { fault: Fault::Hung(3), ..FIVE }, Work::Errors, (5, 20)),
+];
+
+impl Stage {
     /// How many instances, from the first, still answer.
     pub(crate) const fn reachable(self) -> usize {
-        match self {
-            Self::None => INSTANCES,
-            Self::Hung | Self::Dead => INSTANCES - 1,
+        match self.fault {
+            Fault::None => self.instances,
+            Fault::Hung(count) => self.instances - count,
+            Fault::Dead => self.instances - 1,
         }
     }
 
     pub(crate) fn bring_about(self, fleet: &Fleet) -> Outcome {
-        let last = &fleet[INSTANCES - 1];
-        match self {
-            Self::None => Ok(()),
-            Self::Hung => Ok(last.hang()?),
-            Self::Dead => Ok(last.kill()?),
+        for last in &fleet[self.reachable()..] {
+            match self.fault {
+                Fault::None => {}
+                Fault::Hung(_) => last.hang()?,
+                Fault::Dead => last.kill()?,
+            }
         }
+        Ok(())
     }
-}
-
-/// Tasks that acquire and release in turn, each on names of its own.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Workload {
-    pub(crate) fault: Fault,
-    pub(crate) tasks: usize,
 }
 
 impl Workload {
-    const MANY: usize = 64;
-
-    /// Those that are measured under a fault.
-    pub(crate) fn chosen(fault: Fault, options: &Options) -> Vec<Self> {
-        let tasks: &[usize] = if matches!(fault, Fault::None) { &[1, Self::MANY] } else { &[1] };
-        let all = tasks.iter().map(|&tasks| Self { fault, tasks });
-        all.filter(|workload| options.has_workload(workload.name())).collect()
+    /// Those that are to be measured, by what they share.
+    pub(crate) fn chosen(options: &Options) -> Vec<Vec<Self>> {
+        let chosen: Vec<Self> = WORKLOADS.into_iter().filter(|workload| options.has_workload(workload.name)).collect();
+        chosen.chunk_by(|one, next| one.stage == next.stage).map(<[Self]>::to_vec).collect()
     }
 
-    pub(crate) const fn many(fault: Fault) -> Self {
-        Self { fault, tasks: Self::MANY }
-    }
-
-    /// As it is called in the results.
-    pub(crate) const fn name(self) -> &'static str {
-        match (self.fault, self.tasks) {
-            (Fault::None, 1) => "sequential",
-            (Fault::None, _) => "64 tasks",
-            (Fault::Hung, _) => "one hung",
-            (Fault::Dead, _) => "one dead",
+    /// Whether this subject can do it, in a time that can be waited for.
+    pub(crate) fn suits(&self, kind: Kind) -> bool {
+        match self.work {
+            Work::Pairs { .. } => true,
+            Work::Connect => !matches!(kind, Kind::Unordered),
+            Work::Beside { .. } => matches!(kind, Kind::Ours | Kind::Off),
+            Work::Errors => matches!(kind, Kind::Ours | Kind::Off | Kind::Rslock), // raw waits for ever
         }
     }
 
-    /// How many pairs of acquire and release each task does in a round.
-    pub(crate) fn pairs(self, kind: Kind, options: &Options) -> usize {
-        let (quick, full) = match (self.fault, self.tasks, kind) {
-            (Fault::Hung, _, Kind::Rslock) => (1, 2), // half a second for every operation
-            (Fault::None, 2.., _) => (20, 240),
-            _ => (200, 1000),
+    /// How often each task does it in a round.
+    pub(crate) const fn times(&self, kind: Kind, options: &Options) -> usize {
+        let (quick, full) = match (self.stage.fault, kind) {
+            (Fault::Hung(_), Kind::Rslock) => (1, 2), // half a second for every operation
+            _ => self.times,
         };
         if options.quick { quick } else { full }
     }
@@ -81,6 +153,6 @@ impl Workload {
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.name)
     }
 }
