@@ -12,8 +12,9 @@ pub(crate) const RESERVED: &[u8] = b"redquorum:";
 /// Where an instance's admission record is.
 pub(crate) const ADMISSION_KEY: &str = "redquorum:admission";
 
-/// Before a lock's key, gives the key that stores its last fencing token.
-const FENCE_PREFIX: &[u8] = b"redquorum:fence:";
+/// The sorted set of all locks' last fencing tokens, as in `tokens.lua` (P13).
+#[cfg(feature = "testing")]
+pub(crate) const TOKENS_KEY: &str = "redquorum:fence";
 
 /// Before a value and a lock's key, gives the key that stores what the value took over (P23).
 #[cfg(feature = "testing")]
@@ -130,22 +131,11 @@ pub enum ResourceError {
 
 /// Checked resources: sorted, distinct, with their keys. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Resources(Arc<[Keys]>);
+pub(crate) struct Resources(Arc<[Box<[u8]>]>);
 
 impl fmt::Debug for Resources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.lock_keys().map(display_name)).finish()
-    }
-}
-
-#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Keys {
-    fence: Box<[u8]>,
-}
-
-impl Keys {
-    fn lock(&self) -> &[u8] {
-        self.fence.get(FENCE_PREFIX.len()..).unwrap_or_default()
     }
 }
 
@@ -164,7 +154,7 @@ impl Resources {
             let name = pair.first().map(|name| display_name(name)).unwrap_or_default();
             return Err(ResourceError::DuplicateResource { name });
         }
-        let keys: Result<Vec<Keys>, ResourceError> = names.iter().map(|name| keys_of(namespace, name)).collect();
+        let keys: Result<Vec<Box<[u8]>>, ResourceError> = names.iter().map(|name| key_of(namespace, name)).collect();
         Ok(Self(keys?.into()))
     }
 
@@ -173,11 +163,7 @@ impl Resources {
     }
 
     pub(crate) fn lock_keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(Keys::lock)
-    }
-
-    pub(crate) fn fence_keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(|keys| &*keys.fence)
+        self.0.iter().map(|key| &**key)
     }
 
     /// Whether some resource is among both. Both are sorted.
@@ -195,7 +181,7 @@ impl Resources {
 
     /// The key at `index` for people.
     pub(crate) fn display(&self, index: usize) -> String {
-        self.0.get(index).map(|keys| display_name(keys.lock())).unwrap_or_default()
+        self.0.get(index).map(|key| display_name(key)).unwrap_or_default()
     }
 
     /// All keys for people.
@@ -205,7 +191,7 @@ impl Resources {
     }
 }
 
-fn keys_of(namespace: &[u8], name: &[u8]) -> Result<Keys, ResourceError> {
+fn key_of(namespace: &[u8], name: &[u8]) -> Result<Box<[u8]>, ResourceError> {
     if name.is_empty() {
         return Err(ResourceError::EmptyResource);
     }
@@ -213,17 +199,11 @@ fn keys_of(namespace: &[u8], name: &[u8]) -> Result<Keys, ResourceError> {
     if length > MAX_KEY_LENGTH {
         return Err(ResourceError::ResourceTooLong { length, most: MAX_KEY_LENGTH });
     }
-    let fence = fence_key(&[namespace, name].concat());
-    let keys = Keys { fence: fence.into() };
-    if keys.lock().starts_with(RESERVED) {
-        return Err(ResourceError::ReservedResource { name: display_name(keys.lock()) });
+    let key = [namespace, name].concat();
+    if key.starts_with(RESERVED) {
+        return Err(ResourceError::ReservedResource { name: display_name(&key) });
     }
-    Ok(keys)
-}
-
-/// The key that stores the last fencing token of the lock with this key.
-pub(crate) fn fence_key(lock_key: &[u8]) -> Vec<u8> {
-    [FENCE_PREFIX, lock_key].concat()
+    Ok(key.into())
 }
 
 /// The key that stores what `value` took over under a lock's key: as in `former_values.lua`.
@@ -253,8 +233,6 @@ mod tests {
     fn names_are_sorted_and_take_the_namespace() {
         assert_eq!(checked(["b", "a"]).unwrap(), [b"ns:a".to_vec(), b"ns:b".to_vec()]);
         assert_eq!(checked([[0xff_u8, 0]]).unwrap(), [b"ns:\xff\0".to_vec()]);
-        let fences = Resources::new(b"", "x".into()).unwrap();
-        assert_eq!(fences.fence_keys().next(), Some(b"redquorum:fence:x".as_slice()));
     }
 
     #[test]
@@ -278,7 +256,7 @@ mod tests {
         assert!(checked("x".repeat(MAX_KEY_LENGTH - 3)).is_ok());
         let many: Vec<String> = (0..=MAX_RESOURCES).map(|i| i.to_string()).collect();
         assert!(matches!(checked(many), Err(ResourceError::TooManyResources { .. })));
-        let reserved = Resources::new(b"red", "quorum:fence:a".into());
+        let reserved = Resources::new(b"red", "quorum:fence".into());
         assert!(matches!(reserved, Err(ResourceError::ReservedResource { .. })));
     }
 

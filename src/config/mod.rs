@@ -206,8 +206,8 @@ impl Builder {
     }
 
     /// How long instances keep the last fencing token of a resource. Default: 24 h, at most ten
-    /// years. It must be far longer than any difference between the clients' wall clocks. A lease that is
-    /// held for longer keeps its token.
+    /// years. It must be far longer than any difference between the wall clocks of clients and instances, and the same for every
+    /// client of the same instances: the shortest counts. A lease that is held for longer keeps its token.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
         self.fence_retention = retention;
         self
@@ -323,7 +323,6 @@ impl Builder {
             tokens,
             instance_timeout: self.instance_timeout,
             retry: RetryDelay::new(self.retry_delay.0, self.retry_delay.1),
-            fence_retention: self.fence_retention,
             process: std::process::id(),
             runtime,
             attempts: Arc::default(),
@@ -348,6 +347,7 @@ impl Builder {
             quorum: quorum.votes(),
             max_ttl: self.max_ttl,
             drift_ppm: self.drift_ppm,
+            fence_retention: self.fence_retention,
             admission: self.admission == Admission::On,
             machine_clock: Arc::clone(&self.clock),
             own_clock: Arc::clone(own_clock),

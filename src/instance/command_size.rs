@@ -20,7 +20,7 @@ impl Claim {
     /// What it adds to a command.
     pub(crate) fn command_size(&self) -> CommandSize {
         let resources = &self.resources;
-        let keys: usize = resources.lock_keys().chain(resources.fence_keys()).map(<[u8]>::len).sum();
+        let keys: usize = resources.lock_keys().map(<[u8]>::len).sum();
         CommandSize { names: resources.len(), bytes: keys + self.value.as_bytes().len() }
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     fn a_claim_adds_its_keys_and_its_value_to_a_command() {
         let one = Claim::sample(1, &["a".to_owned()]);
         let two = Claim::sample(1, &["a".to_owned(), "b".to_owned()]);
-        let of_keys = |claim: &Claim| claim.resources.lock_keys().chain(claim.resources.fence_keys()).flatten().count();
+        let of_keys = |claim: &Claim| claim.resources.lock_keys().flatten().count();
         for (claim, names) in [(one, 1), (two, 2)] {
             let size = claim.command_size();
             assert_eq!((size.names, size.bytes), (names, of_keys(&claim) + claim.value.as_bytes().len()));

@@ -17,8 +17,6 @@ pub(crate) struct Claim {
     pub(crate) token: FencingToken,
     /// The time to live of the keys, in whole milliseconds.
     pub(crate) ttl: Duration,
-    /// How long the instance keeps the token (P13).
-    pub(crate) fence_retention: Duration,
     /// Whether anything that sets keys was sent for it more than once, a repeat of the acquire or an
     /// extend: then its release leaves a tombstone even where it deletes the key, for the other may
     /// still arrive (P6).
@@ -34,7 +32,6 @@ impl Claim {
             value: Value::new("", uuid::Uuid::from_u128(round), "host/1"),
             token: FencingToken::from_number(4096).unwrap(),
             ttl: Duration::from_secs(1),
-            fence_retention: Duration::from_secs(60),
             resent: false,
         }
     }

@@ -27,9 +27,6 @@ const MARGIN_US: u64 = 60 * 1_000_000;
 /// A client whose clock is further from the one that the instances agree on goes by theirs.
 const LEEWAY_US: u64 = 1_000_000;
 
-/// Digits of a token on the wire: all of them, so that text order is number order (P13).
-const WIRE_DIGITS: usize = 19;
-
 /// A number that is larger for every later holder of the same resource.
 ///
 /// Store it with what the lock protects and refuse writes that carry a smaller one, as in
@@ -37,7 +34,7 @@ const WIRE_DIGITS: usize = 19;
 /// can do no harm. Tokens are positive and fit a signed 64-bit column.
 ///
 /// Tokens are compared per resource; across resources they say nothing. The order is kept by the
-/// instances for `fence_retention` after the last grant, and by the clients' wall clocks past that.
+/// instances for `fence_retention` after the last grant and while the lock is held, and by wall clocks past that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(u64);
 
@@ -120,31 +117,44 @@ impl FencingToken {
         Self(self.0 | (STEP - 1))
     }
 
-    /// The token as instances store it: 19 digits, so that they can compare it as text. Numbers in
-    /// Lua are doubles and would lose the low digits (P13).
+    /// What requests carry: the microseconds since 2025 at which the lease's token was proposed. Hand-overs
+    /// do not change it.
     #[must_use]
-    pub fn wire_digits(self) -> [u8; WIRE_DIGITS] {
-        let mut digits = [b'0'; WIRE_DIGITS];
-        let mut rest = self.0;
-        for digit in digits.iter_mut().rev() {
-            *digit += (rest % 10) as u8;
-            rest /= 10;
-        }
-        digits
+    pub const fn proposed_us(self) -> u64 {
+        self.0 / STEP
     }
 
-    /// The same as a string.
+    /// The token as an instance stores it, as the score of a sorted set (P13): microseconds since 2025, and a
+    /// half more for a tombstone. Both are below 2^51, so a double holds either exactly.
     #[must_use]
-    pub fn to_wire(self) -> String {
-        self.wire_digits().into_iter().map(char::from).collect()
+    #[expect(clippy::cast_precision_loss, reason = "it is below 2^51")]
+    pub fn to_score(self) -> f64 {
+        let half = if self == self.tombstone() { 0.5 } else { 0.0 };
+        self.proposed_us() as f64 + half
     }
 
     /// Reads a token that an instance stored; anything that is not one is `None`.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was compared with the bounds")]
+    pub fn from_score(score: f64) -> Option<Self> {
+        // NaN is within no bounds.
+        if !(1.0..Self(Self::MAX).to_score() + 1.0).contains(&score) {
+            return None;
+        }
+        let token = Self::from_number(score as u64 * STEP)?;
+        Some(if score.fract() > 0.0 { token.tombstone() } else { token })
+    }
+
+    /// The same as text.
+    #[must_use]
+    pub fn to_wire(self) -> String {
+        self.to_score().to_string()
+    }
+
+    /// The same from a server's text.
+    #[must_use]
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
-        let is_token = wire.len() == WIRE_DIGITS && wire.iter().all(u8::is_ascii_digit);
-        let number = std::str::from_utf8(wire).ok().filter(|_| is_token)?.parse().ok()?;
-        Self::from_number(number)
+        Self::from_score(std::str::from_utf8(wire).ok()?.parse().ok()?)
     }
 }
 
@@ -254,9 +264,7 @@ mod tests {
 
     #[test]
     fn text_that_is_not_a_token_is_none() {
-        for wire in
-            ["", "1", "-000000000000000001", "000000000000000000a", "0000000000000000000", "9223372036854775808"]
-        {
+        for wire in ["", "0", "0.5", "-1", "-inf", "inf", "nan", "1x", "2251799813685248", "9223372036854775808"] {
             assert_eq!(FencingToken::from_wire(wire.as_bytes()), None, "{wire}");
         }
     }
@@ -279,14 +287,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_proposal_is_after_everything_seen_and_text_order_is_number_order(
+        fn a_proposal_is_after_everything_seen_and_the_order_of_scores_is_that_of_tokens(
             wall in any::<u64>(), a in 1u64..(1 << 62), b in 1u64..(1 << 62),
         ) {
             let (a, b) = (FencingToken(a), FencingToken(b));
             prop_assert!(FencingToken::propose(wall, Some(a)) > a);
-            prop_assert_eq!(a.to_wire().cmp(&b.to_wire()), a.cmp(&b));
-            prop_assert_eq!(a.to_wire(), format!("{:019}", a.get()));
-            prop_assert_eq!(FencingToken::from_wire(a.to_wire().as_bytes()), Some(a));
+            let stored = |token: FencingToken| [token.next_grant(), token.tombstone()];
+            for (a, b) in stored(a).into_iter().flat_map(|a| stored(b).map(|b| (a, b))) {
+                prop_assert_eq!(a.to_score().partial_cmp(&b.to_score()), Some(a.cmp(&b)));
+                prop_assert_eq!(FencingToken::from_wire(a.to_score().to_string().as_bytes()), Some(a));
+            }
+            prop_assert_eq!(a.proposed_us(), a.tombstone().proposed_us());
             prop_assert!(FencingToken::propose(wall, None).as_i64() > 0);
         }
     }

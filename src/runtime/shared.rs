@@ -43,7 +43,6 @@ pub(crate) struct Shared {
     pub(crate) reentry_table: ReentryTable,
     pub(crate) instance_timeout: Duration,
     pub(crate) retry: RetryDelay,
-    pub(crate) fence_retention: Duration,
     /// The id of the process in which the client was built.
     pub(crate) process: u32,
     /// Where the client's tasks run, whoever calls it.

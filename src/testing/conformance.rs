@@ -13,13 +13,13 @@ use crate::instance::redis::scripts::batch::releases_first;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{
-    AdmissionRecord, AttachedRecord, ClientId, FencingToken, Instant, ProcessIdentity, RawReply, RecordOrigin, Reply,
-    Value,
+    AdmissionRecord, AttachedRecord, ClientId, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Value,
 };
-use crate::resource::{Resources, fence_key, former_key};
-use crate::testing::mirror::bulk::{self, NewRecord};
-use crate::testing::mirror::scripts::run;
-use crate::testing::mirror::store::Store;
+use crate::resource::{Resources, TOKENS_KEY, former_key};
+
+mod mirror;
+
+pub use mirror::{Content, Mirror};
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,8 +84,6 @@ pub struct Ask {
     pub token: FencingToken,
     /// How long the keys live.
     pub ttl: Duration,
-    /// How long the fence keys live.
-    pub retention: Duration,
     /// Whether an extend was ever sent.
     pub resent: bool,
     /// Whether the instance is known to be past its quarantine.
@@ -114,7 +112,6 @@ impl Ask {
             value: self.value(),
             token: self.token,
             ttl: self.ttl,
-            fence_retention: self.retention,
             resent: self.resent,
         });
         Some(match self.kind {
@@ -213,6 +210,13 @@ impl Dialect {
         )
     }
 
+    /// The command that removes old tokens, after this score.
+    #[must_use]
+    pub fn forget_tokens(self, retention: Duration, after: Option<f64>) -> Cmd {
+        let from = after.map_or_else(|| "-inf".to_owned(), |score| format!("({score}"));
+        self.0.forget_tokens(retention, &from)
+    }
+
     /// The command that renews leases with one resource each, for the longest of their ttls.
     #[must_use]
     pub fn extend_many(self, namespace: &str, leases: &[Ask], record: Option<&AdmissionRecord>) -> Option<Cmd> {
@@ -252,129 +256,8 @@ pub fn renewal(count: usize, answer: Result<Wire, RedisError>) -> (RawReply, Vec
     classify_extend_many(count, answer)
 }
 
-/// The data of an in-process instance, and the scripts as they are mirrored there. Every operation
-/// takes the instant at which it is carried out.
-#[derive(Debug)]
-pub struct Mirror(Store);
-
-impl Default for Mirror {
-    fn default() -> Self {
-        let mut store = Store::default();
-        store.set_channels(channels().into_iter().map(String::into_bytes).collect());
-        Self(store)
-    }
-}
-
-/// What is under a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// Nothing.
-    Nothing,
-    /// A string, and how long it still lives; `None` for ever.
-    Text(Vec<u8>, Option<Duration>),
-    /// No string.
-    OtherType,
-}
-
-impl Mirror {
-    /// Carries a request out when the instance's wall clock reads `wall_us`.
-    pub fn run(&mut self, ask: &Ask, record: Option<&AdmissionRecord>, now: Instant, wall_us: u64) -> Option<Reply> {
-        let attached = record.map(|record| AttachedRecord::new(record.clone(), ask.quarantine_over));
-        let reply = run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us));
-        let _ = self.0.take_published(); // to nobody in particular
-        Some(reply)
-    }
-
-    /// What a renewal must be: the keys of each lease that holds its value live on, and nothing to the
-    /// others, whose places are told.
-    pub fn extend_many(
-        &mut self,
-        leases: &[Ask],
-        record: Option<&AdmissionRecord>,
-        now: Instant,
-        wall_us: u64,
-    ) -> Option<(Reply, Vec<usize>)> {
-        let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        let requests: Option<Vec<Request>> = leases.iter().map(|lease| lease.request("")).collect();
-        let requests = requests?;
-        let leases = requests.iter().filter_map(|request| {
-            let claim = request.claim();
-            Some((claim.resources.lock_keys().next()?, claim.value.as_bytes(), claim.ttl))
-        });
-        Some(match bulk::extend_many(&mut self.0, leases, attached.as_ref(), (now, wall_us)) {
-            Ok(others) => (Reply::Granted, others),
-            Err(refused) => (refused, Vec::new()),
-        })
-    }
-
-    /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
-    pub fn admit(&mut self, admission: &Admission, wall_us: u64) -> Option<Vec<u8>> {
-        let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission.clone();
-        let new = NewRecord { found, identity, max_ttl, vote_from_ms, origin, least_order };
-        bulk::write_record(&mut self.0, new, wall_us)
-    }
-
-    /// SET NX PX.
-    pub fn set_if_absent(&mut self, key: &str, value: &str, ttl: Duration, now: Instant) -> bool {
-        self.0.expire(now);
-        self.0.set_if_absent(key.as_bytes(), value.as_bytes(), Some(now.saturating_add(ttl)))
-    }
-
-    /// SET.
-    pub fn set(&mut self, key: &str, value: &str) {
-        self.0.set(key.as_bytes(), value.as_bytes(), None);
-    }
-
-    /// DEL and RPUSH.
-    pub fn set_other_type(&mut self, key: &str) {
-        self.0.set_other_type(key.as_bytes());
-    }
-
-    /// PEXPIRE.
-    pub fn expire_in(&mut self, key: &str, ttl: Duration, now: Instant) {
-        self.0.expire(now);
-        self.0.expire_at(key.as_bytes(), now.saturating_add(ttl));
-    }
-
-    /// PERSIST: whether it had an end.
-    pub fn persist(&mut self, key: &str, now: Instant) -> bool {
-        self.0.expire(now);
-        let had_end = self.0.ttl(key.as_bytes(), now).is_some();
-        match self.0.get(key.as_bytes()).map(<[u8]>::to_vec) {
-            _ if !had_end => {}
-            Some(text) => self.0.set(key.as_bytes(), &text, None),
-            None => self.0.set_other_type(key.as_bytes()),
-        }
-        had_end
-    }
-
-    /// DEL: whether it was there.
-    pub fn remove(&mut self, key: &str, now: Instant) -> bool {
-        self.0.expire(now);
-        self.0.remove(key.as_bytes())
-    }
-
-    /// FLUSHALL.
-    pub fn flush(&mut self) {
-        self.0.flush();
-    }
-
-    /// What is under a key.
-    pub fn content(&mut self, key: &str, now: Instant) -> Content {
-        self.0.expire(now);
-        match self.0.get(key.as_bytes()) {
-            Some(text) => Content::Text(text.to_vec(), self.0.ttl(key.as_bytes(), now)),
-            None if self.0.contains(key.as_bytes()) => Content::OtherType,
-            None => Content::Nothing,
-        }
-    }
-}
-
-/// The fence key of the lock with this key.
-#[must_use]
-pub fn fence_of(key: &str) -> String {
-    String::from_utf8_lossy(&fence_key(key.as_bytes())).into_owned()
-}
+/// Where servers keep the tokens of all locks.
+pub const TOKENS: &str = TOKENS_KEY;
 
 /// Where what the same holder had under the lock's key stands while `value` is in its place.
 #[must_use]

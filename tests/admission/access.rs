@@ -18,8 +18,11 @@ const FOR_NOTICE: [&str; 2] = ["+client|tracking", "+mget"];
 /// Without these as well; a flush of other data counts as one of theirs.
 const FOR_FLUSHES: [&str; 3] = ["+client|info", "+watch", "+unwatch"];
 
+/// Without these old tokens stay.
+const FOR_OLD_TOKENS: [&str; 2] = ["+zrange", "+zrem"];
+
 fn not_needed(right: &str) -> bool {
-    FOR_NOTICE.contains(&right) || FOR_FLUSHES.contains(&right)
+    FOR_NOTICE.contains(&right) || FOR_FLUSHES.contains(&right) || FOR_OLD_TOKENS.contains(&right)
 }
 
 /// The rule of the page: `user locks on ..`.

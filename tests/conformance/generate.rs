@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
 use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Value};
-use redquorum::testing::conformance::{Ask, Kind, fence_of, former_of, id_of, in_batch_order, reservation_of};
+use redquorum::testing::conformance::{Ask, Kind, former_of, id_of, in_batch_order, reservation_of};
 
 use crate::model::wall_us;
 
@@ -25,6 +25,7 @@ const AHEAD_HOURS: [u64; 2] = [23, 25];
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key {
     Lock(&'static str),
+    /// The token of the lock with this name, which has no key of its own.
     Fence(&'static str),
     /// What the value of this holder and nonce took over.
     Former(&'static str, &'static str, u128),
@@ -43,8 +44,7 @@ impl Key {
 
     pub(crate) fn within(self, namespace: &str) -> String {
         match self {
-            Self::Lock(name) => format!("{namespace}{name}"),
-            Self::Fence(name) => fence_of(&format!("{namespace}{name}")),
+            Self::Lock(name) | Self::Fence(name) => format!("{namespace}{name}"),
             Self::Former(name, holder, nonce) => {
                 former_of(&format!("{namespace}{name}"), &Value::new(holder, id_of(nonce), ""))
             }
@@ -63,6 +63,10 @@ pub(crate) enum Step {
     SetIfAbsent(Key, String, Duration),
     /// SET
     Set(Key, String),
+    /// ZADD of a lock's token, as a score
+    SetToken(&'static str, String),
+    /// ZREM of it
+    RemoveToken(&'static str),
     /// DEL, RPUSH
     OtherType(Key),
     /// DEL
@@ -119,7 +123,7 @@ impl Generator<'_> {
     }
 
     fn step(&mut self) -> Step {
-        match self.rng.random_range(0..29) {
+        match self.rng.random_range(0..33) {
             0 => {
                 let value = self.text();
                 Step::SetIfAbsent(self.key(), value, self.ttl())
@@ -129,7 +133,9 @@ impl Generator<'_> {
                 Step::Set(self.key(), value)
             }
             2 => Step::OtherType(self.key()),
-            3 | 4 => Step::Delete(self.key()),
+            3 => Step::Delete(self.key()),
+            4 | 29 => Step::RemoveToken(self.one_of(&NAMES)),
+            30..33 => Step::SetToken(self.one_of(&NAMES), self.score()),
             5 => Step::Expire(self.key(), self.ttl()),
             6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
             8..=10 => Step::Renew(self.leases(), self.named()),
@@ -146,20 +152,27 @@ impl Generator<'_> {
     }
 
     fn key(&mut self) -> Key {
-        let name = self.one_of(&NAMES);
-        if self.rng.random_bool(0.6) { Key::Lock(name) } else { Key::Fence(name) }
+        Key::Lock(self.one_of(&NAMES))
     }
 
-    /// For a key: a lock's value, own or foreign, or a token, usual or odd.
+    /// What is stored as a token, usual or odd.
+    fn score(&mut self) -> String {
+        match self.rng.random_range(0..8) {
+            0 => "inf".to_owned(),
+            1 => "-3".to_owned(),
+            2 => self.token_of_a_clock_ahead().to_wire(),
+            3 | 4 => self.token().tombstone().to_wire(),
+            _ => self.token().to_wire(),
+        }
+    }
+
+    /// For a key: a lock's value, own or foreign.
     fn text(&mut self) -> String {
-        match self.rng.random_range(0..12) {
-            11 => reservation_of(self.rng.random_range(0..6)),
-            9 => self.token_of_a_clock_ahead().to_wire(),
+        match self.rng.random_range(0..10) {
+            9 => reservation_of(self.rng.random_range(0..6)),
             0 => "foreign".to_owned(),
             1 => String::new(),
             2 => i64::MAX.to_string(),
-            3 => self.token().tombstone().to_wire(),
-            4 | 5 => self.token().to_wire(),
             6 => "a:not as this library stores it".to_owned(),
             7 => "a:longer than any that this library stores".repeat(100),
             _ => {
@@ -178,10 +191,9 @@ impl Generator<'_> {
         FencingToken::propose(wall_us() + ahead_us, None)
     }
 
-    /// One of a few, sometimes as after hand-overs.
+    /// One of a few.
     fn token(&mut self) -> FencingToken {
-        let handed = if self.rng.random_bool(0.1) { 1 } else { 0 };
-        token((100 + self.rng.random_range(1..5)) * 4096 + handed)
+        token((100 + self.rng.random_range(1..5)) * 4096)
     }
 
     fn ask(&mut self) -> Ask {
@@ -207,17 +219,7 @@ impl Generator<'_> {
         };
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
-        Ask {
-            kind,
-            names,
-            holder,
-            nonce,
-            token,
-            ttl: self.ttl(),
-            retention: self.ttl(),
-            resent,
-            quarantine_over: false,
-        }
+        Ask { kind, names, holder, nonce, token, ttl: self.ttl(), resent, quarantine_over: false }
     }
 
     /// Tries of one holder, which take each other over, and what becomes of them.

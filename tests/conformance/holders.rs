@@ -122,14 +122,6 @@ fn of_several_resources_each_gets_back_what_was_there() {
     assert_eq!([&contents[0], &contents[2], &contents[4]], [&Content::Nothing, &lease, &Content::Nothing]);
 }
 
-#[test]
-fn a_fence_key_that_is_no_string_does_not_cost_what_was_taken_over() {
-    let wrong = Step::OtherType(Key::Fence("a"));
-    let mut model = on_every_server(&[asks(&[acquire(1)]), wrong, asks(&[acquire(2)]), asks(&[give_back(2)])]);
-    assert!(matches!(replies(&model)[1], Reply::Unknown(_)));
-    assert_eq!(model.contents()[0], text(&value("me", 1), Some(TTL)));
-}
-
 /// What a holder asks that has a lease: under the value of the first, with the token of the second.
 fn enter(number: u64, token_of: u64) -> Ask {
     Ask { kind: Kind::Reenter, token: token(token_of * 4096), resent: true, ..acquire(number) }
@@ -138,7 +130,7 @@ fn enter(number: u64, token_of: u64) -> Ask {
 #[test]
 fn a_holder_enters_its_lease_under_a_larger_token_only() {
     let fence = |model: &mut Model| model.contents()[1].clone();
-    let stored = |number: u64| Content::Text(token(number * 4096).to_wire().into_bytes(), Some(2 * TTL));
+    let stored = |number: u64| text(&token(number * 4096).to_wire(), None);
 
     let mut entered = has(&[acquire(1), enter(1, 5)], Some(1), true);
     assert_eq!((replies(&entered).pop(), fence(&mut entered)), (Some(Reply::Granted), stored(5)));

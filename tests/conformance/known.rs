@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redquorum::FencingToken;
 use redquorum::protocol::{Cause, Reply};
-use redquorum::testing::conformance::{Ask, Content, Kind, reservation_of};
+use redquorum::testing::conformance::{Ask, Content, Dialect, Kind, Mirror, TOKENS, reservation_of};
 use redquorum_testkit::{Program, Server};
 
 use crate::generate::{Key, Step, token, value};
@@ -17,17 +17,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 pub(crate) fn ask(kind: Kind, names: &[&str], number: u64, resent: bool) -> Ask {
     let names = names.iter().map(|name| (*name).to_owned()).collect();
     let holder = String::new();
-    Ask {
-        kind,
-        names,
-        holder,
-        nonce: 1,
-        token: token(number),
-        ttl: TTL,
-        retention: 2 * TTL,
-        resent,
-        quarantine_over: false,
-    }
+    Ask { kind, names, holder, nonce: 1, token: token(number), ttl: TTL, resent, quarantine_over: false }
 }
 
 fn asks_as(holder: &str, nonce: u128, ask: Ask) -> Ask {
@@ -91,7 +81,7 @@ fn an_extend_that_comes_after_its_release_does_not_repair() {
 fn a_mark_is_left_only_where_it_is_needed_and_below_the_next_grant() {
     let a = ["a"];
     let fence = |model: &mut Model| model.contents()[1].clone();
-    let stored = |number| Content::Text(token(number).to_wire().into_bytes(), Some(2 * TTL));
+    let stored = |number| text(&token(number).to_wire(), None);
     let pair = |resent| asks(&[ask(Kind::Acquire, &a, 4096, false), ask(Kind::Release, &a, 4096, resent)]);
     assert_eq!(fence(&mut on_every_server(&[pair(false)])), stored(4096));
     assert_eq!(fence(&mut on_every_server(&[pair(true)])), stored(8191));
@@ -102,19 +92,6 @@ fn a_mark_is_left_only_where_it_is_needed_and_below_the_next_grant() {
     assert_eq!(replies(&model)[2], Reply::Granted);
     assert_eq!(fence(&mut model), stored(8192), "not lowered");
     assert_eq!(model.contents()[0], Content::Nothing);
-}
-
-/// The stored token is put back, with a new time to live, before the other fence keys are looked at.
-#[test]
-fn a_stale_acquire_that_ends_with_an_error_has_kept_the_stored_token() {
-    let mut model = on_every_server(&[
-        asks(&[ask(Kind::Acquire, &["a"], 8192, false), ask(Kind::Release, &["a"], 8192, false)]),
-        Step::Expire(Key::Fence("a"), TTL / 2),
-        Step::OtherType(Key::Fence("b")),
-        asks(&[ask(Kind::Acquire, &["a", "b"], 4096, false)]),
-    ]);
-    assert!(matches!(replies(&model)[2], Reply::Unknown(_)));
-    assert_eq!(model.contents()[1], Content::Text(token(8192).to_wire().into_bytes(), Some(2 * TTL)));
 }
 
 /// A copy of an earlier extend overtaken by a longer one, over another connection.
@@ -221,27 +198,27 @@ fn a_stored_token_that_no_clock_can_have_made_is_overwritten() {
         vec![ask(Kind::Extend, &["a"], sane, true)],
         vec![ask(Kind::Release, &["a"], sane, true)],
     ];
-    for (poison, asked) in ["9223372036854771712", "odd", "5", &ahead]
+    for (poison, asked) in ["2251799813685247", "inf", "-1", &ahead]
         .iter()
         .flat_map(|poison| asked.iter().map(move |asked| (poison, asked)))
     {
-        let mut model = on_every_server(&[Step::Set(Key::Fence("a"), (*poison).to_owned()), asks(asked)]);
+        let mut model = on_every_server(&[Step::SetToken("a", (*poison).to_owned()), asks(asked)]);
         let kept = if asked[0].kind == Kind::Release { token(sane).tombstone() } else { token(sane) };
-        assert_eq!(model.contents()[1], text(&kept.to_wire(), Some(2 * TTL)), "{poison} {asked:?}");
+        assert_eq!(model.contents()[1], text(&kept.to_wire(), None), "{poison} {asked:?}");
     }
 }
 
-/// A lease that is held for longer than tokens are kept would lose its own, and a smaller one be granted after it.
+/// Otherwise a smaller one could be granted after the lease.
 #[test]
-fn an_extend_keeps_the_token_for_as_long_again() {
+fn an_extend_stores_the_token_where_none_or_a_smaller_one_is() {
     let extend = ask(Kind::Extend, &["a", "b"], 4096, true);
     let mut model = on_every_server(&[
         asks(&[ask(Kind::Acquire, &["a", "b"], 4096, false)]),
-        Step::Expire(Key::Fence("a"), TTL),
-        Step::Delete(Key::Fence("b")),
+        Step::SetToken("a", "0.5".to_owned()),
+        Step::RemoveToken("b"),
         asks(&[extend]),
     ]);
-    let kept = text(&token(4096).to_wire(), Some(2 * TTL));
+    let kept = text(&token(4096).to_wire(), None);
     assert_eq!([&model.contents()[1], &model.contents()[3]], [&kept, &kept]);
 }
 
@@ -341,4 +318,49 @@ fn a_successor_of_one_resource_may_ask_for_several() {
     let foreign = Step::SetIfAbsent(Key::Lock("b"), "foreign".to_owned(), TTL);
     let mut refused = on_every_server(&[asks(&passed_on), foreign, asks(&[both])]);
     assert_eq!(refused.contents()[0], text(&reservation_of(1), Some(Duration::from_secs(40))), "it stays as it was");
+}
+
+/// A token of so many hours ago.
+fn hours_ago(hours: u64) -> String {
+    FencingToken::propose(wall_us() - hours * 3_600_000_000, None).to_wire()
+}
+
+/// More than are looked at in one go; every third has a lock that lives.
+#[test]
+fn tokens_are_forgotten_by_their_age_in_slices_but_for_those_of_locks_that_live() {
+    const COUNT: usize = 300;
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let ahead = FencingToken::propose(wall_us() + 25 * 3_600_000_000, None).to_wire();
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        let dialect = Dialect::for_version(7);
+        dialect.load().exec(&mut connection).unwrap();
+        let (mut mirror, now) = (Mirror::default(), redquorum::protocol::Instant::ZERO);
+        let mut store = |key: &str, score: &str| {
+            redis::cmd("ZADD").arg(TOKENS).arg(score).arg(key).exec(&mut connection).unwrap();
+            mirror.set_token(key, score.parse().unwrap());
+        };
+        store("recent", &hours_ago(23));
+        store("ahead", &ahead);
+        (0..COUNT).for_each(|number| store(&format!("old {number}"), &hours_ago(25 + number as u64)));
+        for key in (0..COUNT).step_by(3).map(|number| format!("old {number}")) {
+            redis::cmd("SET").arg(&key).arg("value").exec(&mut connection).unwrap();
+            mirror.set(&key, "value");
+        }
+        let mut after = None;
+        for slice in 0..3 {
+            let next: Option<String> = dialect.forget_tokens(DAY, after).query(&mut connection).unwrap();
+            after = mirror.forget_tokens(DAY, after, now, wall_us());
+            assert_eq!(next, after.map(|score| format!("({score}")), "{server:?}");
+            assert_eq!(after.is_some(), slice < 2);
+        }
+        let kept: Vec<String> = redis::cmd("ZRANGE").arg(TOKENS).arg(0).arg(-1).query(&mut connection).unwrap();
+        assert_eq!(kept.len(), COUNT / 3 + 1, "{server:?}");
+        let in_mirror = kept.iter().filter(|key| mirror.token(key) != Content::Nothing).count();
+        assert_eq!(in_mirror, kept.len());
+        assert!(
+            kept.contains(&"recent".to_owned()) && ["ahead", "old 1"].map(|key| mirror.remove_token(key)) == [false; 2]
+        );
+    }
 }

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value as Wire;
 use redquorum::protocol::{self, AdmissionRecord, Cause, FencingToken, Reply};
-use redquorum::testing::conformance::{Ask, Content, Mirror, fence_of, former_of};
+use redquorum::testing::conformance::{Ask, Content, Mirror, former_of};
 
 use crate::generate::{Key, Step};
 use crate::seen::Seen;
@@ -95,7 +95,11 @@ impl Model {
 
     pub(crate) fn contents(&mut self) -> Vec<Content> {
         let now = self.now;
-        Key::all().map(|key| self.mirror.content(&key.within(""), now)).collect()
+        let mut content = |key: Key| match key {
+            Key::Fence(name) => self.mirror.token(name),
+            _ => self.mirror.content(&key.within(""), now),
+        };
+        Key::all().map(&mut content).collect()
     }
 
     pub(crate) fn carry_out(&mut self, step: Step) {
@@ -114,7 +118,7 @@ impl Model {
                         names.iter().map(|name| mirror.content(&former_of(name, &ask.value()), now)).collect::<Vec<_>>()
                     };
                     let had = behind(mirror);
-                    let odd = names.iter().any(|name| is_odd(&mirror.content(&fence_of(name), now)));
+                    let odd = names.iter().any(|name| is_odd(&mirror.token(name)));
                     let reply = mirror.run(ask, record.as_ref(), now, wall_us()).unwrap();
                     self.seen.note(ask, &before, [&had, &behind(mirror)], &reply);
                     self.seen.note_token(ask, odd, &reply);
@@ -138,6 +142,12 @@ impl Model {
                 mirror.set(&key.within(""), value);
                 Wire::Okay
             }
+            Step::SetToken(name, score) => {
+                let is_new = mirror.token(name) == Content::Nothing;
+                mirror.set_token(name, score.parse().unwrap());
+                Wire::Int(is_new.into())
+            }
+            Step::RemoveToken(name) => Wire::Int(mirror.remove_token(name).into()),
             Step::OtherType(key) => {
                 let was_there = mirror.remove(&key.within(""), now);
                 mirror.set_other_type(&key.within(""));

@@ -4,7 +4,7 @@ use std::vec::IntoIter;
 
 use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
 use redquorum::protocol::{AdmissionRecord, RawReply};
-use redquorum::testing::conformance::{Ask, Content, Dialect, channels, renewal, replies, reply};
+use redquorum::testing::conformance::{Ask, Content, Dialect, TOKENS, channels, renewal, replies, reply};
 use redquorum_testkit::Server;
 
 use crate::generate::{Key, Step};
@@ -12,12 +12,16 @@ use crate::generate::{Key, Step};
 /// Where the scripts look for the record.
 const ADMISSION_KEY: &str = "redquorum:admission";
 
-/// TYPE, GET and PTTL of every key.
+/// TYPE, GET and PTTL of every key; of a lock's token its score.
 const LOOK: &str = "
 local seen = {}
 for i, key in ipairs(KEYS) do
+  local score = ARGV[i] == 'token' and redis.call('ZSCORE', '{tokens}', key)
   local kind = redis.call('TYPE', key).ok
   seen[i] = {kind, kind == 'string' and redis.call('GET', key) or '', redis.call('PTTL', key)}
+  if ARGV[i] == 'token' then
+    seen[i] = {score and 'string' or 'none', score or '', -1}
+  end
 end
 return seen";
 
@@ -73,6 +77,12 @@ impl Execution {
                 vec![cmd]
             }
             Step::Set(key, value) => vec![set(key, value)],
+            Step::SetToken(name, score) => {
+                vec![redis::cmd("ZADD").arg(TOKENS).arg(score).arg(format!("{namespace}{name}")).to_owned()]
+            }
+            Step::RemoveToken(name) => {
+                vec![redis::cmd("ZREM").arg(TOKENS).arg(format!("{namespace}{name}")).to_owned()]
+            }
             Step::OtherType(key) => {
                 let key = key.within(namespace);
                 vec![redis::cmd("DEL").arg(&key).to_owned(), redis::cmd("RPUSH").arg(&key).arg("x").to_owned()]
@@ -139,16 +149,19 @@ impl Real {
     pub(crate) fn look(&mut self, namespaces: &[String]) -> Vec<Vec<Content>> {
         let look = |namespace: &String| {
             let keys: Vec<String> = Key::all().map(|key| key.within(namespace)).collect();
-            redis::cmd("EVAL").arg(LOOK).arg(keys.len()).arg(keys).to_owned()
+            let kinds: Vec<&str> =
+                Key::all().map(|key| if matches!(key, Key::Fence(_)) { "token" } else { "" }).collect();
+            redis::cmd("EVAL").arg(LOOK.replace("{tokens}", TOKENS)).arg(keys.len()).arg(keys).arg(kinds).to_owned()
         };
         let commands: Vec<Cmd> = namespaces.iter().map(look).collect();
         self.send(&commands).map(contents).collect()
     }
 
-    /// How many keys there are, the record left out.
+    /// How many keys and tokens there are, the record left out.
     pub(crate) fn count(&mut self) -> usize {
         let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut self.connection).unwrap();
-        keys.iter().filter(|key| *key != ADMISSION_KEY).count()
+        let tokens: usize = redis::cmd("ZCARD").arg(TOKENS).query(&mut self.connection).unwrap();
+        tokens + keys.iter().filter(|key| ![ADMISSION_KEY, TOKENS].contains(&key.as_str())).count()
     }
 }
 

@@ -8,15 +8,15 @@ use tokio::time::sleep;
 
 use crate::support::{MAX_TTL, builder_of, client_of, fleet_of, held, on_each_kind, ready, with_admission};
 
-const FENCE: &str = "redquorum:fence:a";
+const TOKENS: &str = "redquorum:fence";
 
 fn stored(server: &Server) -> Option<String> {
-    server.client().unwrap().command(&["GET", FENCE]).unwrap().text()
+    server.client().unwrap().command(&["ZSCORE", TOKENS, "a"]).unwrap().text()
 }
 
 fn set_on_all(fleet: &Fleet, token: &str) {
     for server in fleet.iter() {
-        server.command(&["SET", FENCE, token]).unwrap();
+        server.command(&["ZADD", TOKENS, token, "a"]).unwrap();
     }
 }
 
@@ -26,7 +26,7 @@ fn the_largest_token_on_all_instances_stands_in_nobodys_way() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         for redlock in [client_of(&fleet).await, ready(with_admission(&fleet)).await] {
-            set_on_all(&fleet, "9223372036854771712");
+            set_on_all(&fleet, "2251799813685247");
             let first = held(&redlock, "a").await;
             let token = first.fencing_token();
             assert!(token < FencingToken::from_number(1 << 62).unwrap(), "{token}");

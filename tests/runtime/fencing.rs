@@ -13,10 +13,8 @@ fn token_ahead_by(cluster: &Cluster, ahead: Duration) -> FencingToken {
     FencingToken::propose(now_us + u64::try_from(ahead.as_micros()).unwrap(), None)
 }
 
-fn set_token(cluster: &Cluster, resource: &str, token: impl AsRef<str>) {
-    for instance in cluster.instances() {
-        instance.set(format!("redquorum:fence:{resource}"), token.as_ref());
-    }
+fn set_token(cluster: &Cluster, resource: &str, score: f64) {
+    cluster.instances().for_each(|instance| instance.set_token_score(resource, score));
 }
 
 const HOUR: Duration = secs(3600);
@@ -42,7 +40,7 @@ async fn clients_with_different_wall_clocks_pay_no_second_round_as_they_go_by_th
 async fn a_token_of_a_clock_that_is_ahead_costs_a_second_round_for_its_own_resource_only() {
     let (cluster, redlock) = cluster_of(5).await;
     let far = token_ahead_by(&cluster, HOUR);
-    set_token(&cluster, "a", far.to_wire());
+    set_token(&cluster, "a", far.to_score());
     let guard = held(&redlock, "a").await;
     assert_eq!(cluster.requests().acquire, 10);
     assert_eq!(guard.fencing_token(), far.next_grant());
@@ -107,15 +105,14 @@ async fn a_client_whose_clock_is_apart_from_the_instances_by_more_than_a_day_say
 #[tokio::test(start_paused = true)]
 async fn a_stored_token_that_no_clock_can_have_made_is_as_if_there_were_none() {
     for poison in [
-        i64::MAX.to_string(),
-        "9223372036854771712".to_owned(),
-        "not a token".to_owned(),
-        "5".to_owned(),
-        "000000000000000000x".to_owned(),
-        token_ahead_by(&cluster_of(1).await.0, 25 * HOUR).to_wire(),
+        f64::INFINITY,
+        2_251_799_813_685_247.0, // the largest token
+        -1.0,
+        0.5,
+        token_ahead_by(&cluster_of(1).await.0, 25 * HOUR).to_score(),
     ] {
         let (cluster, redlock) = cluster_of(3).await;
-        set_token(&cluster, "a", &poison);
+        set_token(&cluster, "a", poison);
         for round in 1..=2 {
             let guard = held(&redlock, "a").await;
             assert_eq!(cluster.requests().acquire, 3 * round, "{poison}");
@@ -158,7 +155,7 @@ async fn an_instance_that_only_the_first_send_reached_is_released_too() {
         let (cluster, redlock) = cluster_of(3).await;
         let only_once = cluster.instance(0);
         let far = token_ahead_by(&cluster, HOUR);
-        cluster.instances().skip(1).for_each(|instance| instance.set("redquorum:fence:a", far.to_wire()));
+        cluster.instances().skip(1).for_each(|instance| instance.set_token_score("a", far.to_score()));
         cluster.instances().skip(1).for_each(|instance| instance.slow_down(ms(50), ms(0)));
         let breaking = cluster.clone();
         tokio::spawn(async move {
@@ -186,7 +183,7 @@ async fn whoever_waits_proposes_above_the_token_of_the_holder_that_it_was_refuse
     let (cluster, _) = cluster_of(3).await;
     let redlock = cluster.builder().retry_delay(ms(100), ms(100)).connect().await.unwrap();
     let far = token_ahead_by(&cluster, HOUR);
-    set_token(&cluster, "a", far.to_wire());
+    set_token(&cluster, "a", far.to_score());
     let guard = held(&cluster.builder().connect().await.unwrap(), "a").await;
     let waiting = tokio::spawn({
         let redlock = redlock.clone();

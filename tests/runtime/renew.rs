@@ -55,7 +55,6 @@ async fn a_lock_of_several_resources_is_renewed_as_one() {
     assert!(cluster.instances().all(|instance| instance.keys() == ["a", "b", "c"]));
 }
 
-/// P13: renewals that are sent together leave the tokens alone.
 #[tokio::test(start_paused = true)]
 async fn the_tokens_of_a_lock_are_kept_for_as_long_as_it_is_held_however_many_resources_it_has() {
     let cluster = Cluster::new(3);
@@ -69,6 +68,25 @@ async fn the_tokens_of_a_lock_are_kept_for_as_long_as_it_is_held_however_many_re
         }
         assert_eq!(instance.fencing_token("d"), Some(one.fencing_token()));
     }
+    drop((several, one));
+    sleep(secs(2)).await;
+    let forgets = |name| cluster.instances().all(|instance| instance.fencing_token(name).is_none());
+    assert!(["a", "b", "c", "d"].map(forgets) == [true; 4], "they are older than they are kept for");
+}
+
+/// More than are looked at in one go.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_connects_removes_old_tokens() {
+    let cluster = Cluster::new(3);
+    let names: Vec<String> = (1..1000).map(|number| format!("old {number}")).collect();
+    for instance in cluster.instances() {
+        names.iter().zip(1_u32..).for_each(|(name, score)| instance.set_token_score(name, score.into()));
+    }
+    let redlock = cluster.builder().connect().await.unwrap();
+    let recent = held(&redlock, "a").await.fencing_token();
+    sleep(secs(1)).await;
+    assert!(cluster.instances().all(|instance| names.iter().all(|name| instance.fencing_token(name).is_none())));
+    assert_eq!(cluster.instance(0).fencing_token("a"), Some(recent));
 }
 
 #[tokio::test(start_paused = true)]

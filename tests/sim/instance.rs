@@ -46,7 +46,6 @@ pub(crate) struct Request {
     pub(crate) value: Rc<Value>,
     pub(crate) token: FencingToken,
     pub(crate) ttl_ms: u64,
-    pub(crate) retention_ms: u64,
     /// Something of its round that sets keys was sent more than once (release only).
     pub(crate) resent: bool,
     pub(crate) note: Option<RecordWrite>,
@@ -229,8 +228,9 @@ impl Store {
         if self.is(Mutant::TokenNotStored) {
             return;
         }
-        let keep = if self.is(Mutant::FenceExpiresWithLease) { request.ttl_ms } else { request.retention_ms };
-        self.fences[key] = Some(Fence { token, until_ms: now_ms + keep });
+        let expires = self.is(Mutant::FenceExpiresWithLease);
+        let until_ms = if expires { now_ms + request.ttl_ms } else { u64::MAX };
+        self.fences[key] = Some(Fence { token, until_ms });
     }
 
     /// As `tombstone.lua`.
@@ -264,24 +264,18 @@ impl Store {
             }
             return refused;
         }
-        for (index, key) in keys(request.keys).enumerate() {
-            let is_stale =
-                |stored: &FencingToken| self.is_stale(*stored, request.token) && self.counts(now_ms, *stored);
-            let Some(stored) = self.fence(now_ms, key).filter(is_stale) else {
-                self.keep_token(now_ms, key, request.token, request);
-                continue;
-            };
-            self.keep_token(now_ms, key, stored, request);
+        let is_stale = |stored: &FencingToken| self.is_stale(*stored, request.token) && self.counts(now_ms, *stored);
+        let mut larger = keys(request.keys).filter_map(|key| self.fence(now_ms, key)).filter(is_stale);
+        if let Some(first) = larger.next() {
             // The largest of all: a repeat goes above it, and there is only one repeat.
-            let later = keys(request.keys).skip(index + 1).filter_map(|key| self.fence(now_ms, key));
-            let later = later.filter(|later| self.counts(now_ms, *later));
-            let stored = if self.is(Mutant::FirstStaleNamed) { stored } else { later.fold(stored, Ord::max) };
+            let stored = if self.is(Mutant::FirstStaleNamed) { first } else { larger.fold(first, Ord::max) };
             if self.is(Mutant::LateCopyLeavesLine) {
                 self.leave_lines(now_ms, request);
             }
             return Answer::Stale { stored };
         }
         for key in keys(request.keys) {
+            self.keep_token(now_ms, key, request.token, request);
             if !self.take_over(now_ms, key, request) {
                 self.set_lock(now_ms, key, request);
             }
@@ -328,11 +322,10 @@ impl Store {
             }
         }
         for key in keys(request.keys) {
-            let own = self.holds(now_ms, key, request);
             self.set_lock(now_ms, key, request);
-            let stored = self.fence(now_ms, key);
-            let larger = stored.filter(|stored| own || (*stored >= request.token && self.counts(now_ms, *stored)));
-            self.keep_token(now_ms, key, larger.unwrap_or(request.token), request); // P13: for as long again
+            let larger = |stored: &FencingToken| *stored >= request.token && self.counts(now_ms, *stored);
+            let stored = self.fence(now_ms, key).filter(larger).unwrap_or(request.token);
+            self.keep_token(now_ms, key, stored, request);
         }
         if complete { Answer::Granted } else { Answer::Repaired }
     }

@@ -9,9 +9,7 @@ use std::time::Duration;
 use redquorum::protocol::{
     AdmissionRecord, ClientId, FencingToken, Instant, Message, ProcessIdentity, RecordOrigin, Refusal, Reply, Value,
 };
-use redquorum::testing::conformance::{
-    Admission, Ask, Content, GRACE, Kind, Mirror, channels, fence_of, former_of, id_of,
-};
+use redquorum::testing::conformance::{Admission, Ask, Content, GRACE, Kind, Mirror, channels, former_of, id_of};
 
 use crate::admission::RecordWrite;
 use crate::client::translate;
@@ -84,8 +82,8 @@ impl Pair {
         }
         if self.rng.percent(1) {
             self.fake.poison();
-            let largest = FencingToken::propose(u64::MAX, None).to_wire();
-            NAMES.iter().for_each(|name| self.mirror.set(&fence_of(name), &largest));
+            let largest = FencingToken::propose(u64::MAX, None).to_score();
+            NAMES.iter().for_each(|name| self.mirror.set_token(name, largest));
             return Ok(None);
         }
         if self.rng.percent(8) {
@@ -176,14 +174,13 @@ impl Pair {
         // So large that doubles lose the low digits (P13); some from a clock that is ahead (P12).
         let ahead_us = if self.rng.percent(5) { 25 * 3_600_000_000 } else { 0 };
         let token = FencingToken::propose(1_750_000_000_000_000 + ahead_us + number, None);
-        let (ttl_ms, retention_ms) = (self.rng.pick(&DURATIONS_MS), self.rng.pick(&DURATIONS_MS));
+        let ttl_ms = self.rng.pick(&DURATIONS_MS);
         let resent = self.rng.percent(50);
         let value = Rc::new(Value::new(holder, id_of(nonce.into()), ""));
         let is_alone = mask.count_ones() == 1 && holder.is_empty();
         let script = if script == Script::PassOn && !is_alone { Script::Release } else { script };
         let successors = (script == Script::PassOn).then(|| Rc::new(successors_of(nonce.into())));
-        let request =
-            Request { script, keys: mask, value, token, ttl_ms, retention_ms, resent, note: None, successors };
+        let request = Request { script, keys: mask, value, token, ttl_ms, resent, note: None, successors };
         let ask = Ask {
             kind,
             names: keys(mask).map(|key| NAMES[key].to_owned()).collect(),
@@ -191,7 +188,6 @@ impl Pair {
             nonce: u128::from(nonce),
             token,
             ttl: Duration::from_millis(ttl_ms),
-            retention: Duration::from_millis(retention_ms),
             resent,
             quarantine_over: script == Script::Acquire && self.rng.percent(30),
         };
@@ -205,11 +201,12 @@ impl Pair {
             };
             let lock = self.fake.lock(self.now_ms, key);
             let lock = lock.map_or(Content::Nothing, |lock| text(lock.value.as_bytes(), lock.until_ms));
-            let fence = self.fake.fences[key].filter(|fence| self.now_ms <= fence.until_ms);
-            let fence = fence.map_or(Content::Nothing, |fence| match fence.until_ms {
-                u64::MAX => Content::Text(fence.token.to_wire().into_bytes(), None),
-                until_ms => text(fence.token.to_wire().as_bytes(), until_ms),
-            });
+            let fence = self.fake.fences[key];
+            let fence = fence.map_or(Content::Nothing, |fence| Content::Text(fence.token.to_wire().into_bytes(), None));
+            let found = self.mirror.token(name);
+            if found != fence {
+                return Err(format!("the token of {name:?} is {fence:?}, and {found:?} in the process"));
+            }
             let formers = HOLDERS.iter().zip(0..).map(|(holder, nonce)| {
                 let value = Value::new(holder, id_of(nonce), "");
                 let former = self.fake.formers[key].iter().find(|(before, _)| **before == value);
@@ -220,7 +217,7 @@ impl Pair {
                 )
             });
             let formers: Vec<_> = formers.collect();
-            for (key, expected) in [((*name).to_owned(), lock), (fence_of(name), fence)].into_iter().chain(formers) {
+            for (key, expected) in [((*name).to_owned(), lock)].into_iter().chain(formers) {
                 let found = self.mirror.content(&key, now);
                 if found != expected {
                     return Err(format!("{key:?} holds {expected:?}, and {found:?} in the process"));

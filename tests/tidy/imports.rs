@@ -153,6 +153,7 @@ const RULES: &[Rule] = &[
     rule("testing/requests.rs", &["instance"], &[]),
     rule("testing/simulation/", &["*"], &["tokio"]),
     rule("testing/conformance.rs", &["*"], &["redis", "uuid"]),
+    rule("testing/conformance/", &["*"], &[]),
     rule("lib.rs", &["*"], &[]),
     rule("bin/", &["*"], &["redquorum", "tokio", "clap", "rustix"]),
 ];

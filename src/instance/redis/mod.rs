@@ -11,6 +11,7 @@ mod dialed;
 mod driver;
 mod extend_many;
 mod flushes;
+mod forget_tokens;
 mod health;
 mod hello;
 mod log_limit;

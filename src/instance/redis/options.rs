@@ -19,6 +19,8 @@ pub(crate) struct ClientOptions {
     pub(crate) quorum: usize,
     pub(crate) max_ttl: Duration,
     pub(crate) drift_ppm: u32,
+    /// For how long instances keep fencing tokens (P13).
+    pub(crate) fence_retention: Duration,
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(crate) admission: bool,
     /// The machine's clock as it is, which the instances' clocks are compared with.
@@ -43,6 +45,7 @@ impl ClientOptions {
             instance_timeout: self.instance_timeout,
             max_ttl: self.max_ttl,
             drift_ppm: self.drift_ppm,
+            fence_retention: self.fence_retention,
             clock: Arc::clone(&self.machine_clock),
             processes: Arc::clone(&processes),
             peers: Arc::clone(&peers),
@@ -62,6 +65,8 @@ pub(super) struct ConnectOptions {
     pub(super) instance_timeout: Duration,
     pub(super) max_ttl: Duration,
     pub(super) drift_ppm: u32,
+    /// For how long instances keep fencing tokens (P13).
+    pub(super) fence_retention: Duration,
     /// The machine's clock as it is, which the instances' clocks are compared with.
     pub(super) clock: Arc<dyn Clock>,
     pub(super) processes: Arc<ProcessRegistry>,

@@ -22,6 +22,7 @@ use super::admission::shared::SharedAdmission;
 use super::classify::clip;
 use super::connect::{ADMISSION_TRIPS, ConnectFailure, connect, within_trips};
 use super::connection::{InstanceConnection, probe_interval};
+use super::forget_tokens::keep_forgetting_tokens;
 use super::health::InstanceHealth;
 use super::log_limit::{ConnectionLog, LogLimit};
 use super::options::ConnectOptions;
@@ -151,6 +152,7 @@ impl Supervisor {
         let instance = InstanceId::new(options.index);
         let mut forwarding = pin!(pushes.forward(&connection, instance, &options.invalidations));
         let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
+        let mut forgetting = pin!(keep_forgetting_tokens(&connection, options.fence_retention));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
         loop {
@@ -160,6 +162,7 @@ impl Supervisor {
                 () = self.announced.0.closed() => return closed(),
                 () = &mut forwarding => {}
                 () = &mut probes => {}
+                () = &mut forgetting => {}
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
                     self.log.up(options.address.shown());
@@ -267,6 +270,7 @@ mod tests {
             instance_timeout,
             max_ttl: instance_timeout,
             drift_ppm: 0,
+            fence_retention: instance_timeout,
             clock: Arc::new(clock.clone()),
             processes: Arc::default(),
             peers: Arc::new(PeerConnections::new(corrected, 1, instance_timeout, instance_timeout)),

@@ -109,7 +109,6 @@ fn send(
         value: value.clone(),
         token,
         ttl: params.terms.ttl(),
-        fence_retention: shared.fence_retention,
         resent,
     });
     let started_at = shared.clock.now(); // P2: before anything is sent

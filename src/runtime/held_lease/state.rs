@@ -44,8 +44,6 @@ pub(crate) struct HeldLeaseState {
     /// The renewal whose replies are outstanding.
     pub(crate) renewal: Option<Box<Round>>,
     pub(crate) renewal_started_at: Instant,
-    /// When the instances are to be asked to keep its token for longer (P13).
-    token_due: Option<Instant>,
     pub(super) observed: ObservedKeys,
     /// The last round that did not extend it.
     pub(super) failed: Option<Arc<Round>>,
@@ -69,7 +67,6 @@ impl HeldLeaseState {
             end: None,
             renewal: None,
             renewal_started_at: Instant::ZERO,
-            token_due: None,
             observed: ObservedKeys::default(),
             failed: None,
             schedule_key: None,
@@ -109,17 +106,6 @@ impl HeldLeaseState {
 
     pub(crate) fn note_failure(&mut self, round: &Round) {
         self.failed = Some(Arc::new(round.clone()));
-    }
-
-    /// Whether a renewal at `now` is to keep the token for longer: after a quarter of the time for which
-    /// it is kept, so that three more may fail (P13).
-    pub(crate) fn refreshes_token(&mut self, now: Instant) -> bool {
-        let next = now.saturating_add(self.claim.fence_retention / 4);
-        let is_due = self.token_due.is_some_and(|due| due <= now);
-        if is_due || self.token_due.is_none() {
-            self.token_due = Some(next);
-        }
-        is_due
     }
 
     /// The claim of a re-entry with this token: what is sent for the lease later, its release above

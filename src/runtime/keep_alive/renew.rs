@@ -88,7 +88,7 @@ impl Renewer {
         let now = self.clock.now();
         let mut table = self.table.lock_send_order();
         let mut batches: BTreeMap<Duration, Vec<Due>> = BTreeMap::new(); // by ttl
-        let (mut whole, mut refreshed, mut over) = (Vec::new(), 0, Vec::new());
+        let (mut whole, mut over) = (Vec::new(), Vec::new());
         while let Some(held) = table.pop_due(now) {
             let mut state = held.state();
             state.schedule_key = None;
@@ -108,12 +108,8 @@ impl Renewer {
                     claim
                 }
             };
-            // P13: a batch leaves the token alone. Few at a time, or a client with many leases would fill
-            // the send queue; the others follow with their next renewal.
-            let refreshes = claim.resources.len() == 1 && refreshed < MAX_BATCH && state.refreshes_token(now);
             drop(state);
-            refreshed += usize::from(refreshes);
-            if refreshes || claim.resources.len() > 1 {
+            if claim.resources.len() > 1 {
                 whole.push((held, claim));
             } else {
                 batches.entry(claim.ttl).or_default().push((held, claim));

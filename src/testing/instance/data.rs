@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::TestInstance;
 use crate::clock::Clock;
 use crate::protocol::FencingToken;
-use crate::resource::{RESERVED, fence_key};
+use crate::resource::{RESERVED, TOKENS_KEY};
+use crate::testing::mirror::store::Store;
 use crate::testing::requests::Requests;
 
 /// Data.
@@ -54,8 +55,15 @@ impl TestInstance {
     /// The fencing token that the instance has stored for the lock with this key.
     #[must_use]
     pub fn fencing_token(&self, key: impl AsRef<[u8]>) -> Option<FencingToken> {
-        let fence = fence_key(key.as_ref());
-        self.0.server.with_data(|store, _| store.get(&fence).and_then(FencingToken::from_wire))
+        let stored = |store: &Store| store.score(TOKENS_KEY.as_bytes(), key.as_ref()).ok().flatten();
+        self.0.server.with_data(|store, _| stored(store).and_then(FencingToken::from_score))
+    }
+
+    /// Stores this as the fencing token of the lock with this key: [`FencingToken::to_score`], or anything.
+    pub fn set_token_score(&self, key: impl AsRef<[u8]>, score: f64) {
+        self.0.server.with_data(|store, _| {
+            let _ = store.set_score(TOKENS_KEY.as_bytes(), key.as_ref(), score); // nothing else is ever there
+        });
     }
 
     /// Sets a key as a client of another library would, with `SET key value NX PX ttl`; gives

@@ -1,13 +1,13 @@
-//! What the scripts `write_record.lua` and `extend_many.lua` do. Whoever changes one of those changes its mirror here.
+//! What the scripts `write_record.lua`, `extend_many.lua` and `forget_tokens.lua` do. Whoever changes one of those changes its mirror here.
 
 use std::time::Duration;
 
 use super::scripts::may_vote;
 use super::store::Store;
 use crate::protocol::{
-    AdmissionRecord, AttachedRecord, Instant, ProcessIdentity, RecordOrigin, Reply, START_UNCERTAINTY_MS,
+    AdmissionRecord, AttachedRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, START_UNCERTAINTY_MS,
 };
-use crate::resource::ADMISSION_KEY;
+use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// An admission record that is to be written.
 #[derive(Clone, Debug)]
@@ -67,4 +67,28 @@ pub(crate) fn extend_many<'a>(
         }
     }
     Ok(others)
+}
+
+/// How many tokens are looked at in one go (`forget_tokens.lua`).
+const MOST_TOKENS: usize = 128;
+
+/// As `forget_tokens.lua`: from which score on to go on, if there is more to look at.
+pub(crate) fn forget_tokens(
+    store: &mut Store,
+    retention: Duration,
+    is_looked_at: impl Fn(f64) -> bool,
+    wall_us: u64,
+) -> Option<f64> {
+    let kept_us = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
+    let kept_from = FencingToken::propose((wall_us / 1_000 * 1_000).saturating_sub(kept_us), None).to_score();
+    let all = store.scores(TOKENS_KEY.as_bytes());
+    let is_ahead = |score: f64| FencingToken::from_score(score).is_none_or(|token| token.is_ahead_of(wall_us));
+    let old: Vec<_> =
+        all.iter().filter(|(_, score)| *score < kept_from && is_looked_at(*score)).take(MOST_TOKENS).collect();
+    let ahead = all.iter().filter(|(_, score)| *score >= 1.0 && is_ahead(*score)).take(MOST_TOKENS);
+    let gone: Vec<_> = old.iter().copied().filter(|(key, _)| !store.contains(key)).chain(ahead).collect();
+    for (key, _) in gone {
+        store.remove_score(TOKENS_KEY.as_bytes(), key);
+    }
+    old.last().filter(|_| old.len() == MOST_TOKENS).map(|(_, score)| *score)
 }

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::store::Store;
+use super::store::{Store, WrongType};
 use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{AttachedRecord, Cause, ClientId, FencingToken, Instant, Refusal, Reply};
-use crate::resource::{ADMISSION_KEY, former_key};
+use crate::resource::{ADMISSION_KEY, TOKENS_KEY, former_key};
 
 /// How much of a value that stands in the way is reported (`refusal.lua`).
 const MOST_OF_A_VALUE: usize = 2048;
@@ -63,9 +63,6 @@ type Former = (Vec<u8>, Option<Instant>);
 /// As in `former_values.lua`.
 const LONGEST_LINE: usize = 32;
 
-/// A fence key that is no string aborts a script where it stands.
-struct WrongType;
-
 struct Script<'a> {
     store: &'a mut Store,
     claim: &'a Claim,
@@ -75,8 +72,8 @@ struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    fn keys(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
-        self.claim.resources.lock_keys().zip(self.claim.resources.fence_keys())
+    fn keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.claim.resources.lock_keys()
     }
 
     fn acquire(&mut self) -> Result<Reply, WrongType> {
@@ -88,7 +85,7 @@ impl<'a> Script<'a> {
         }
         let expires_at = self.now.saturating_add(self.claim.ttl);
         let (mut taken, mut formers, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, (key, _)) in self.keys().enumerate() {
+        for (index, key) in self.keys().enumerate() {
             if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
                 taken.push(key);
             } else if self.is_own(key) {
@@ -102,19 +99,12 @@ impl<'a> Script<'a> {
                 return Ok(self.refused(index));
             }
         }
-        for (index, (_, fence)) in self.keys().enumerate() {
-            match self.stored(fence)? {
-                Some(stored) if stored >= self.token() && self.is_valid_token(&stored) => {
-                    self.keep_token(fence, &stored);
-                    let later: Result<Vec<_>, WrongType> =
-                        self.keys().skip(index + 1).map(|(_, fence)| self.stored(fence)).collect();
-                    let later = later?.into_iter().flatten().filter(|later| self.is_valid_token(later));
-                    let highest = later.fold(stored, Ord::max);
-                    self.roll_back(&taken);
-                    return Ok(stale(&highest)); // P12
-                }
-                _ => self.keep_token(fence, &self.token()),
-            }
+        if let Some(stored) = self.larger_token()? {
+            self.roll_back(&taken);
+            return Ok(Reply::Stale { stored }); // P12
+        }
+        for key in self.keys() {
+            self.store_token(key, self.claim.token)?;
         }
         for (key, former) in formers {
             self.take_over(key, &former);
@@ -133,32 +123,25 @@ impl<'a> Script<'a> {
             return Ok(self.behind()); // P12
         }
         let blocked = |key| self.store.contains(key) && !self.is_own(key);
-        if let Some(index) = self.keys().position(|(key, _)| blocked(key)) {
+        if let Some(index) = self.keys().position(blocked) {
             return Ok(self.refused(index)); // P8
         }
         let expires_at = self.now.saturating_add(self.claim.ttl);
-        let missing: Vec<_> = self.keys().filter(|(key, _)| !self.store.contains(key)).collect();
-        for (index, (key, fence)) in self.keys().enumerate() {
-            if !self.store.contains(key) && self.stored(fence)?.is_some_and(|stored| stored == self.tombstone()) {
+        let missing: Vec<_> = self.keys().filter(|key| !self.store.contains(key)).collect();
+        for (index, key) in self.keys().enumerate() {
+            if !self.store.contains(key) && self.stored(key)? == Some(self.claim.token.tombstone()) {
                 return Ok(self.refused(index)); // P6: released, this extend is late
             }
         }
-        for (key, _) in self.keys() {
+        for key in self.keys() {
             self.store.extend_ttl(key, expires_at);
         }
         let reply = if missing.is_empty() { Reply::Granted } else { Reply::Repaired };
-        for (key, fence) in missing {
+        for key in missing {
             self.store.set(key, self.claim.value.as_bytes(), Some(expires_at)); // P10
-            if self.stored(fence)?.is_none_or(|stored| stored < self.token() || !self.is_valid_token(&stored)) {
-                self.keep_token(fence, &self.token());
-            }
         }
-        for (_, fence) in self.keys() {
-            if self.store.contains(fence) {
-                self.store.expire_at(fence, self.now.saturating_add(self.claim.fence_retention)); // P13
-            } else {
-                self.keep_token(fence, &self.token());
-            }
+        for key in self.keys() {
+            self.raise_token(key, self.claim.token)?;
         }
         Ok(reply)
     }
@@ -167,24 +150,15 @@ impl<'a> Script<'a> {
         if let Err(refused) = &self.may_vote {
             return Ok(refused.clone()); // P14
         }
-        let stored: Result<Vec<_>, WrongType> = self.keys().map(|(_, fence)| self.stored(fence)).collect();
-        let is_larger = |stored: &Vec<u8>| *stored >= self.token() && self.is_valid_token(stored);
-        let largest = stored?.into_iter().flatten().filter(is_larger).max();
-        if let Some(largest) = largest {
-            return Ok(stale(&largest)); // P12
+        match self.larger_token()? {
+            Some(stored) => Ok(Reply::Stale { stored }), // P12
+            None => self.extend(),
         }
-        let reply = self.extend()?;
-        if matches!(reply, Reply::Granted | Reply::Repaired) {
-            for (_, fence) in self.keys() {
-                self.keep_token(fence, &self.token());
-            }
-        }
-        Ok(reply)
     }
 
     fn release(&mut self, forgets: bool) -> Reply {
         let mut deleted = 0;
-        for (key, fence) in self.keys() {
+        for key in self.keys() {
             let own = if self.claim.value.holder_prefix().is_empty() {
                 self.is_own(key) && self.store.remove(key)
             } else {
@@ -192,7 +166,7 @@ impl<'a> Script<'a> {
             };
             deleted += usize::from(own);
             if self.claim.resent || !own {
-                self.set_tombstone(fence); // P6
+                self.set_tombstone(key); // P6
             }
         }
         let all = deleted == self.claim.resources.len();
@@ -201,10 +175,10 @@ impl<'a> Script<'a> {
 
     fn pass_on(&mut self, successors: &Successors) -> Reply {
         let mut all = true;
-        for (key, fence) in self.keys() {
+        for key in self.keys() {
             let own = give_up(self.store, key, Some(self.claim.value.as_bytes()), successors, self.now);
             if self.claim.resent || !own {
-                self.set_tombstone(fence); // P6
+                self.set_tombstone(key); // P6
             }
             all &= own;
         }
@@ -271,35 +245,25 @@ impl<'a> Script<'a> {
     }
 
     fn refused(&self, resource: usize) -> Reply {
-        let (key, fence) = self.keys().nth(resource).unwrap_or_default();
+        let key = self.keys().nth(resource).unwrap_or_default();
         Reply::Refused(Refusal {
             resource,
             value: self.store.get(key).map(|value| value.iter().take(MOST_OF_A_VALUE).copied().collect()),
             expires_in: self.store.ttl(key, self.now),
-            token: self.store.get(fence).and_then(FencingToken::from_wire),
+            token: self.stored(key).ok().flatten(),
         })
     }
 
-    /// The claim's token, as text: so the scripts compare (P13).
-    fn token(&self) -> Vec<u8> {
-        self.claim.token.wire_digits().to_vec()
+    /// What is stored for a lock (`tokens.lua`); nothing that is no token is ever larger than one.
+    fn stored(&self, key: &[u8]) -> Result<Option<FencingToken>, WrongType> {
+        Ok(self.store.score(TOKENS_KEY.as_bytes(), key)?.and_then(FencingToken::from_score))
     }
 
-    fn tombstone(&self) -> Vec<u8> {
-        self.claim.token.tombstone().wire_digits().to_vec()
-    }
-
-    fn stored(&self, fence: &[u8]) -> Result<Option<Vec<u8>>, WrongType> {
-        match self.store.get(fence) {
-            Some(stored) => Ok(Some(stored.to_vec())),
-            None if self.store.contains(fence) => Err(WrongType),
-            None => Ok(None),
-        }
-    }
-
-    /// As in `token_limit.lua`: whether what is stored is a token that a clock can have made (P12).
-    fn is_valid_token(&self, stored: &[u8]) -> bool {
-        FencingToken::from_wire(stored).is_some_and(|stored| !stored.is_ahead_of(self.wall_us))
+    /// As `larger_token.lua`.
+    fn larger_token(&self) -> Result<Option<FencingToken>, WrongType> {
+        let stored: Result<Vec<_>, WrongType> = self.keys().map(|key| self.stored(key)).collect();
+        let counts = |stored: &FencingToken| *stored >= self.claim.token && !stored.is_ahead_of(self.wall_us);
+        Ok(stored?.into_iter().flatten().filter(counts).max())
     }
 
     fn behind(&self) -> Reply {
@@ -307,18 +271,21 @@ impl<'a> Script<'a> {
         Reply::Unknown(Cause::ClockBehind { clock_s, token_s })
     }
 
-    fn keep_token(&mut self, fence: &[u8], token: &[u8]) {
-        self.store.set(fence, token, Some(self.now.saturating_add(self.claim.fence_retention)));
+    fn store_token(&mut self, key: &[u8], token: FencingToken) -> Result<(), WrongType> {
+        self.store.set_score(TOKENS_KEY.as_bytes(), key, token.to_score())
+    }
+
+    /// As in `tokens.lua`.
+    fn raise_token(&mut self, key: &[u8], token: FencingToken) -> Result<(), WrongType> {
+        let larger = self.stored(key)?.filter(|stored| *stored >= token && !stored.is_ahead_of(self.wall_us));
+        if larger.is_none() { self.store_token(key, token) } else { Ok(()) }
     }
 
     /// As `tombstone.lua`.
-    fn set_tombstone(&mut self, fence: &[u8]) {
-        if let Ok(stored) = self.stored(fence)
-            && !self.claim.token.tombstone().is_ahead_of(self.wall_us)
-        {
-            let tombstone = self.tombstone();
-            let larger = stored.filter(|stored| *stored > tombstone && self.is_valid_token(stored));
-            self.keep_token(fence, &larger.unwrap_or(tombstone));
+    fn set_tombstone(&mut self, key: &[u8]) {
+        let tombstone = self.claim.token.tombstone();
+        if !tombstone.is_ahead_of(self.wall_us) {
+            let _ = self.raise_token(key, tombstone); // the release goes on
         }
     }
 }
@@ -340,9 +307,4 @@ pub(crate) fn give_up(
         None => return store.remove(key),
     }
     true
-}
-
-fn stale(stored: &[u8]) -> Reply {
-    let odd = || Reply::Unknown(Cause::OddReply("the stored token is no token".to_owned()));
-    FencingToken::from_wire(stored).map_or_else(odd, |stored| Reply::Stale { stored })
 }

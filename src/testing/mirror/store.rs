@@ -9,7 +9,9 @@ use crate::protocol::Instant;
 #[derive(Clone, Debug)]
 enum Content {
     Text(Vec<u8>),
-    /// A list, a hash: present, but no string.
+    /// A sorted set.
+    Scores(BTreeMap<Vec<u8>, f64>),
+    /// A list, a hash: present, but neither.
     OtherType,
 }
 
@@ -18,6 +20,10 @@ struct Entry {
     content: Content,
     expires_at: Option<Instant>,
 }
+
+/// A key is of another kind than a script needs, which ends it where it stands.
+#[derive(Debug)]
+pub(crate) struct WrongType;
 
 /// The data of one instance. Every operation takes the instant at which it is carried out.
 #[derive(Clone, Debug, Default)]
@@ -84,8 +90,53 @@ impl Store {
     pub(crate) fn get(&self, key: &[u8]) -> Option<&[u8]> {
         match &self.entries.get(key)?.content {
             Content::Text(text) => Some(text),
-            Content::OtherType => None,
+            Content::Scores(_) | Content::OtherType => None,
         }
+    }
+
+    /// ZSCORE.
+    pub(crate) fn score(&self, key: &[u8], member: &[u8]) -> Result<Option<f64>, WrongType> {
+        match self.entries.get(key).map(|entry| &entry.content) {
+            None => Ok(None),
+            Some(Content::Scores(scores)) => Ok(scores.get(member).copied()),
+            Some(_) => Err(WrongType),
+        }
+    }
+
+    /// ZADD.
+    pub(crate) fn set_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), WrongType> {
+        let empty = || Entry { content: Content::Scores(BTreeMap::new()), expires_at: None };
+        let Content::Scores(scores) = &mut self.entries.entry(key.to_vec()).or_insert_with(empty).content else {
+            return Err(WrongType);
+        };
+        scores.insert(member.to_vec(), score);
+        self.note(key);
+        Ok(())
+    }
+
+    /// ZREM: whether it was there.
+    pub(crate) fn remove_score(&mut self, key: &[u8], member: &[u8]) -> bool {
+        let Some(Content::Scores(scores)) = self.entries.get_mut(key).map(|entry| &mut entry.content) else {
+            return false;
+        };
+        let was_there = scores.remove(member).is_some();
+        if scores.is_empty() {
+            self.entries.remove(key);
+        }
+        if was_there {
+            self.note(key);
+        }
+        was_there
+    }
+
+    /// All members of a sorted set, in the order of their scores.
+    pub(crate) fn scores(&self, key: &[u8]) -> Vec<(Vec<u8>, f64)> {
+        let Some(Content::Scores(scores)) = self.entries.get(key).map(|entry| &entry.content) else {
+            return Vec::new();
+        };
+        let mut all: Vec<(Vec<u8>, f64)> = scores.iter().map(|(member, score)| (member.clone(), *score)).collect();
+        all.sort_by(|(_, one), (_, other)| one.total_cmp(other)); // stable: members of one score stay sorted
+        all
     }
 
     /// EXISTS.

@@ -41,18 +41,18 @@ fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8
         ScriptKind::Extend | ScriptKind::Reenter => add(Asked::Extend, args.get(2)?),
         ScriptKind::Release | ScriptKind::ReleaseHolder | ScriptKind::PassOn => add(Asked::Release, args.first()?),
         ScriptKind::ExtendMany => args.get(3..)?.iter().for_each(|value| add(Asked::Extend, value)),
-        ScriptKind::Keep | ScriptKind::WriteRecord => {}
+        ScriptKind::Keep | ScriptKind::WriteRecord | ScriptKind::ForgetTokens => {}
         ScriptKind::Batch => {
-            let [_, _, first, _, _, letters, rest @ ..] = args else { return None };
+            let [_, _, first, _, letters, rest @ ..] = args else { return None };
             let (first, mut rest) = rest.split_at_checked(2 * number(first)?)?;
             first.iter().step_by(2).for_each(|value| add(Asked::Release, value));
             for letter in letters.iter() {
                 let (asked, words) = match letter {
                     b'a' => (Asked::Lock, 2),
-                    b'A' => (Asked::Lock, 7),
-                    b'E' | b'N' => (Asked::Extend, 7),
-                    b'P' | b'Q' => (Asked::Release, 10),
-                    _ => (Asked::Release, 7),
+                    b'A' => (Asked::Lock, 5),
+                    b'E' | b'N' => (Asked::Extend, 5),
+                    b'P' | b'Q' => (Asked::Release, 8),
+                    _ => (Asked::Release, 5),
                 };
                 add(asked, rest.first()?);
                 rest = rest.get(words..)?;

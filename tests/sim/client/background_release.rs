@@ -75,7 +75,6 @@ impl World {
             value: ticket.value.clone(),
             token,
             ttl_ms: u64::try_from(terms.ttl().as_millis()).unwrap_or(0),
-            retention_ms: 86_400_000,
             resent: ticket.resent.get(),
             successors,
         });

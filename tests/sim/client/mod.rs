@@ -219,7 +219,6 @@ impl World {
             value: in_flight.ticket.value.clone(),
             token: in_flight.token,
             ttl_ms: u64::try_from(in_flight.terms.ttl().as_millis()).unwrap_or(0),
-            retention_ms: 86_400_000,
             resent: false,
             successors: None,
         });

@@ -267,7 +267,6 @@ fn blank() -> Request {
         value: Rc::new(Value::new("", Uuid::nil(), "")),
         token: FencingToken::propose(0, None),
         ttl_ms: 0,
-        retention_ms: 0,
         resent: false,
         note: None,
         successors: None,

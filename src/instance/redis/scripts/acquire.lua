@@ -1,21 +1,20 @@
 -- Acquires every resource of a round on this instance, or none of them (P1, P11, P12, P23).
 --
--- The lock keys are KEYS[first] and the next count - 1, the fence keys follow in the same order.
--- Durations are in ms, the token has 19 digits; `holder` is how the values of the same holder begin,
+-- The lock keys are KEYS[first] and the next count - 1. Durations are in ms, tokens in microseconds since 2025
+-- (see tokens.lua); `holder` is how the values of the same holder begin,
 -- empty if it gave no identity. Returns one of
 --   {'granted', clock in us}
 --   {'not admitted', ms left}   see admission.lua
 --   {'refused', ..}             see refusal.lua
 --   {'stale', stored token}     the largest
 --   {'ahead', clock in us}      see token_limit.lua
-local function acquire(first, count, value, ttl, token, retention, holder)
+local function acquire(first, count, value, ttl, token, holder)
   if left ~= 0 then
     return {'not admitted', left} -- P14
   end
   if is_ahead(token, now_ms) then
     return {'ahead', now_us} -- P12: it would stand in the way of everybody
   end
-  local fence = first + count
   local taken, formers, reserved = {}, nil, nil
 
   for i = 0, count - 1 do
@@ -34,25 +33,16 @@ local function acquire(first, count, value, ttl, token, retention, holder)
       reserved[#reserved + 1] = key -- P26: to this client it is free
     else
       roll_back(taken)
-      return refusal(first, count, i, other)
+      return refusal(first, i, other)
     end
   end
 
-  for i = 0, count - 1 do
-    -- P12: only a larger token. As text: numbers are doubles here and lose the low digits (P13).
-    local stored = redis.call('SET', KEYS[fence + i], token, 'PX', retention, 'GET')
-    if stored and stored >= token and is_valid_token(stored, now_ms) then
-      redis.call('SET', KEYS[fence + i], stored, 'PX', retention)
-      for j = i + 1, count - 1 do
-        local later = redis.call('GET', KEYS[fence + j])
-        if later and later > stored and is_valid_token(later, now_ms) then
-          stored = later
-        end
-      end
-      roll_back(taken)
-      return {'stale', stored}
-    end
+  local stored = larger_token(first, count, token)
+  if stored then
+    roll_back(taken)
+    return {'stale', stored} -- P12: only a larger token
   end
+  store_token(first, count, token)
 
   -- Last: a try that is refused leaves what the holder has as it is.
   for key, former in pairs(formers or {}) do

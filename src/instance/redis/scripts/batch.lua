@@ -3,34 +3,33 @@
 -- The usual ones are short: the releases that come first are compared and deleted all together, and
 -- an acquire that is granted returns when its lock expires, as in acquire_alone.lua.
 --
--- KEYS  for each request its lock keys and then its fence keys
--- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4, 5 the usual ttl and retention;
---       6 a letter for each other request; for each of the first releases: value, tombstone; for each other
---       request: value, token, and if its letter is no `a`: tombstone, number of resources, ttl,
---       retention, holder; for P and Q then: successors, grace, message
+-- KEYS  for each request its lock keys
+-- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4 the usual ttl;
+--       5 a letter for each other request; for each request: value, token, and if it is none of the first
+--       releases and its letter is no `a`: number of resources, ttl, holder; for P and Q then: successors, grace, message
 --
 -- a, A acquire; E extend; N enter; R release, S that of a round that was resent; U, V give back, and P, Q pass
 -- on, likewise
-local first, usual_ttl, usual_retention, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
-local replies, key, arg = {}, 1, 7
+local first, usual_ttl, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local replies, key, arg = {}, 1, 6
 
 local lock_keys, own = {}, {}
 for i = 1, first do
-  lock_keys[i] = KEYS[2 * i - 1]
+  lock_keys[i] = KEYS[i]
 end
 local found = first > 0 and redis.pcall('MGET', unpack(lock_keys))
 for i = 1, first do
-  local value, tombstone = ARGV[arg], ARGV[arg + 1]
+  local value, token = ARGV[arg], ARGV[arg + 1]
   if found.err then
-    replies[i] = release(key, 1, value, tombstone, usual_retention, false, nil) -- MGET is denied
+    replies[i] = release(key, 1, value, token, false, nil) -- MGET is denied
   elseif found[i] == value then
     own[#own + 1] = KEYS[key]
     replies[i] = 1
   else
-    set_tombstone(KEYS[key + 1], tombstone, usual_retention)
+    set_tombstone(KEYS[key], token)
     replies[i] = 0
   end
-  key, arg = key + 2, arg + 2
+  key, arg = key + 1, arg + 2
 end
 if #own > 0 then
   redis.call('DEL', unpack(own))
@@ -41,33 +40,32 @@ local expires = now_ms + usual_ttl
 for i = 1, #letters do
   local letter, value, token, reply = string.sub(letters, i, i), ARGV[arg], ARGV[arg + 1], nil
   if letter == 'a' then
-    if left == 0 and acquire_one(KEYS[key], KEYS[key + 1], value, usual_ttl, token, usual_retention, expires) then
+    if left == 0 and acquire_one(KEYS[key], value, usual_ttl, token, expires) then
       reply = expires
     else
-      reply = acquire(key, 1, value, usual_ttl, token, usual_retention, '')
+      reply = acquire(key, 1, value, usual_ttl, token, '')
     end
-    key, arg = key + 2, arg + 2
+    key, arg = key + 1, arg + 2
   else
-    local tombstone, count, ttl = ARGV[arg + 2], tonumber(ARGV[arg + 3]), ARGV[arg + 4]
-    local retention, holder = ARGV[arg + 5], ARGV[arg + 6]
+    local count, ttl, holder = tonumber(ARGV[arg + 2]), ARGV[arg + 3], ARGV[arg + 4]
     if letter == 'A' then
-      reply = acquire(key, count, value, ttl, token, retention, holder)
+      reply = acquire(key, count, value, ttl, token, holder)
     elseif letter == 'E' then
-      reply = extend(key, count, value, ttl, token, tombstone, retention)
+      reply = extend(key, count, value, ttl, token)
     elseif letter == 'N' then
-      reply = reenter(key, count, value, ttl, token, tombstone, retention)
+      reply = reenter(key, count, value, ttl, token)
     elseif letter == 'P' or letter == 'Q' then
-      local successors, grace, message = ARGV[arg + 7], ARGV[arg + 8], ARGV[arg + 9]
-      reply = pass_on(key, value, tombstone, retention, letter == 'Q', successors, grace, message)
+      local successors, grace, message = ARGV[arg + 5], ARGV[arg + 6], ARGV[arg + 7]
+      reply = pass_on(key, value, token, letter == 'Q', successors, grace, message)
       arg = arg + 3
     else
       local resent, taken_over = letter == 'S' or letter == 'V', nil
       if holder ~= '' then
         taken_over = (letter == 'U' or letter == 'V') and 'give back' or 'forget'
       end
-      reply = release(key, count, value, tombstone, retention, resent, taken_over)
+      reply = release(key, count, value, token, resent, taken_over)
     end
-    key, arg = key + 2 * count, arg + 7
+    key, arg = key + count, arg + 5
   end
   replies[first + i] = reply
 end

@@ -17,27 +17,22 @@ impl Scripts {
         let claims = || requests.iter().map(|request| request.claim());
         let acquired = others.iter().find(|request| matches!(request, Request::Acquire(_)));
         let ttl = acquired.map_or(Duration::ZERO, |request| request.claim().ttl);
-        let retention = claims().next().map_or(Duration::ZERO, |claim| claim.fence_retention);
-        let letters: String = others.iter().map(|request| letter(request, ttl, retention)).collect();
+        let letters: String = others.iter().map(|request| letter(request, ttl)).collect();
 
-        let keys: usize = claims().map(|claim| 2 * claim.resources.len()).sum();
-        let mut command = Cmd::with_capacity(9 + keys + 2 * requests.len(), 256 * requests.len());
+        let keys: usize = claims().map(|claim| claim.resources.len()).sum();
+        let mut command = Cmd::with_capacity(8 + keys + 2 * requests.len(), 256 * requests.len());
         command.arg("EVALSHA").arg(&self.batch.hash).arg(keys);
         claims().for_each(|claim| add_keys(&mut command, claim));
         add_record(&mut command, attached, false);
-        command.arg(first.len()).arg(millis(ttl)).arg(millis(retention)).arg(&letters);
+        command.arg(first.len()).arg(millis(ttl)).arg(&letters);
         for release in first {
-            command.arg(release.claim().value.as_bytes()).arg(&release.claim().token.tombstone().wire_digits()[..]);
+            command.arg(release.claim().value.as_bytes()).arg(release.claim().token.proposed_us());
         }
         for (request, letter) in others.iter().zip(letters.chars()) {
             let claim = request.claim();
-            command.arg(claim.value.as_bytes()).arg(&claim.token.wire_digits()[..]);
+            command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us());
             if letter != USUAL_ACQUIRE {
-                command
-                    .arg(&claim.token.tombstone().wire_digits()[..])
-                    .arg(claim.resources.len())
-                    .arg(millis(claim.ttl));
-                command.arg(millis(claim.fence_retention)).arg(claim.value.holder_prefix());
+                command.arg(claim.resources.len()).arg(millis(claim.ttl)).arg(claim.value.holder_prefix());
             }
             if let Request::PassOn(_, successors) = request {
                 add_successors(&mut command, successors);
@@ -47,16 +42,15 @@ impl Scripts {
     }
 }
 
-/// The letter of an acquire of one resource without a holder, with the usual ttl and retention.
+/// The letter of an acquire of one resource without a holder, with the usual ttl.
 const USUAL_ACQUIRE: char = 'a';
 
 /// What batch.lua calls a request by.
-fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> char {
+fn letter(request: &Request, usual_ttl: Duration) -> char {
     match request {
         Request::Acquire(claim) => {
-            let is_usual = claim.resources.len() == 1
-                && claim.value.holder_prefix().is_empty()
-                && (claim.ttl, claim.fence_retention) == (usual_ttl, usual_retention);
+            let is_usual =
+                claim.resources.len() == 1 && claim.value.holder_prefix().is_empty() && claim.ttl == usual_ttl;
             if is_usual { USUAL_ACQUIRE } else { 'A' }
         }
         Request::Extend(_) => 'E',
@@ -74,7 +68,6 @@ fn letter(request: &Request, usual_ttl: Duration, usual_retention: Duration) -> 
 /// of one resource without a holder, for which nothing was sent twice, and which stand behind nothing
 /// else of their own round (P6). They may pass others by: no answer had reached those who made them.
 pub(crate) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Request) -> usize {
-    let usual_retention = batch.first().map(|first| request(first).claim().fence_retention);
     let mut first = 0;
     for at in 0..batch.len() {
         let (before, rest) = batch.split_at_mut(at);
@@ -82,7 +75,6 @@ pub(crate) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Reques
         let can_lead = !claim.resent
             && claim.resources.len() == 1
             && claim.value.holder_prefix().is_empty()
-            && Some(claim.fence_retention) == usual_retention
             // Those that lead already too: of two releases of a round both would find the key.
             && !before.iter().any(|before| request(before).claim().value == claim.value);
         if can_lead && let Some(passed) = batch.get_mut(first..=at) {
@@ -150,25 +142,21 @@ mod tests {
     fn releases_that_need_more_than_a_comparison_do_not_come_first() {
         let resent = RELEASE(claim(1, &["a"], true));
         let several = RELEASE(claim(2, &["a", "b"], false));
-        let other_retention =
-            Claim { fence_retention: Duration::from_secs(1), ..Claim::clone(&claim(3, &["a"], false)) };
         let of_holder =
             Claim { value: Value::new("me", Uuid::from_u128(5), ""), ..Claim::clone(&claim(5, &["a"], false)) };
-        let others = [RELEASE(Arc::new(other_retention)), RELEASE(Arc::new(of_holder))];
-        let batch = [resent, several].into_iter().chain(others).chain([one(RELEASE, 4)]).collect();
-        assert_eq!(ordered(batch), (1, vec![4, 0, 1, 2, 3]));
+        let batch = vec![resent, several, RELEASE(Arc::new(of_holder)), one(RELEASE, 4)];
+        assert_eq!(ordered(batch), (1, vec![3, 0, 1, 2]));
     }
 
-    /// Sent as a usual one, it would get the ttl and the retention of the others, and no holder.
+    /// Sent as a usual one, it would get the ttl of the others, and no holder.
     #[test]
     fn only_an_acquire_of_the_usual_terms_is_sent_as_a_usual_one() {
         let sample = Claim::clone(&claim(1, &["a"], false));
-        let letter_of = |claim: Claim| letter(&ACQUIRE(Arc::new(claim)), sample.ttl, sample.fence_retention);
+        let letter_of = |claim: Claim| letter(&ACQUIRE(Arc::new(claim)), sample.ttl);
         let later = |time: Duration| time + Duration::from_millis(1);
         assert_eq!(letter_of(sample.clone()), USUAL_ACQUIRE);
         assert_eq!(letter_of(Claim::clone(&claim(1, &["a", "b"], false))), 'A');
         assert_eq!(letter_of(Claim { value: Value::new("me", Uuid::from_u128(1), ""), ..sample.clone() }), 'A');
         assert_eq!(letter_of(Claim { ttl: later(sample.ttl), ..sample.clone() }), 'A');
-        assert_eq!(letter_of(Claim { fence_retention: later(sample.fence_retention), ..sample.clone() }), 'A');
     }
 }

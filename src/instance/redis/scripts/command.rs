@@ -31,29 +31,25 @@ impl Scripts {
             Request::Release(_) | Request::GiveBack(_) => &self.release_holder,
             Request::PassOn(..) => &self.pass_on,
         };
-        let mut command = Cmd::with_capacity(10 + 2 * claim.resources.len(), 512);
-        command.arg("EVALSHA").arg(&script.hash).arg(2 * claim.resources.len());
+        let mut command = Cmd::with_capacity(10 + claim.resources.len(), 512);
+        command.arg("EVALSHA").arg(&script.hash).arg(claim.resources.len());
         add_keys(&mut command, claim);
-        let (value, retention) = (claim.value.as_bytes(), millis(claim.fence_retention));
-        let token = &claim.token.wire_digits()[..];
-        let tombstone = &claim.token.tombstone().wire_digits()[..];
+        let (value, token) = (claim.value.as_bytes(), claim.token.proposed_us());
         match request {
             Request::Acquire(_) => {
                 add_record(&mut command, attached, attached.is_some_and(|attached| attached.quarantine_over));
-                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(retention);
+                command.arg(value).arg(millis(claim.ttl)).arg(token);
                 command.arg(claim.value.holder_prefix())
             }
             Request::Extend(_) | Request::Reenter(_) => {
                 add_record(&mut command, attached, false);
-                command.arg(value).arg(millis(claim.ttl)).arg(token).arg(tombstone).arg(retention)
+                command.arg(value).arg(millis(claim.ttl)).arg(token)
             }
-            Request::Release(_) if claim.value.holder_prefix().is_empty() => {
-                command.arg(value).arg(tombstone).arg(retention)
-            }
-            Request::Release(_) => command.arg(value).arg(tombstone).arg(retention).arg("forget"),
-            Request::GiveBack(_) => command.arg(value).arg(tombstone).arg(retention).arg("give back"),
+            Request::Release(_) if claim.value.holder_prefix().is_empty() => command.arg(value).arg(token),
+            Request::Release(_) => command.arg(value).arg(token).arg("forget"),
+            Request::GiveBack(_) => command.arg(value).arg(token).arg("give back"),
             Request::PassOn(_, successors) => {
-                command.arg(value).arg(tombstone).arg(retention);
+                command.arg(value).arg(token);
                 add_successors(&mut command, successors)
             }
         };
@@ -86,6 +82,13 @@ impl Scripts {
         for claim in claims {
             command.arg(claim.value.as_bytes());
         }
+        command
+    }
+
+    /// The command that removes some of the tokens that are older than `retention`, from this score on (P13).
+    pub(crate) fn forget_tokens(&self, retention: Duration, from: &str) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&self.forget_tokens.hash).arg(0).arg(millis(retention)).arg(from);
         command
     }
 
@@ -122,7 +125,7 @@ pub(super) fn add_successors<'a>(command: &'a mut Cmd, successors: &Successors) 
 }
 
 pub(super) fn add_keys(command: &mut Cmd, claim: &Claim) {
-    for key in claim.resources.lock_keys().chain(claim.resources.fence_keys()) {
+    for key in claim.resources.lock_keys() {
         command.arg(key);
     }
 }

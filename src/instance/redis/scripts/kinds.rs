@@ -15,13 +15,14 @@ pub(crate) enum ScriptKind {
     Batch,
     ExtendMany,
     WriteRecord,
+    ForgetTokens,
 }
 
 impl Scripts {
     /// Every script with its text and the hash by which it is called.
-    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 10] {
+    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 11] {
         let Self { acquire, extend, reenter, release, release_holder, pass_on, keep, batch, .. } = self;
-        let Self { extend_many, write_record, .. } = self;
+        let Self { extend_many, write_record, forget_tokens, .. } = self;
         [
             (ScriptKind::Acquire, acquire),
             (ScriptKind::Extend, extend),
@@ -33,6 +34,7 @@ impl Scripts {
             (ScriptKind::Batch, batch),
             (ScriptKind::ExtendMany, extend_many),
             (ScriptKind::WriteRecord, write_record),
+            (ScriptKind::ForgetTokens, forget_tokens),
         ]
         .map(|(script, text)| (script, &*text.text, &*text.hash))
     }

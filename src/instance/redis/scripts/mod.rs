@@ -13,6 +13,9 @@ use std::sync::LazyLock;
 use redis::{Pipeline, Script};
 
 const TOKEN_LIMIT: &str = include_str!("token_limit.lua");
+const TOKENS: &str = include_str!("tokens.lua");
+const LARGER_TOKEN: &str = include_str!("larger_token.lua");
+const FORGET_TOKENS: &str = include_str!("forget_tokens.lua");
 const ADMISSION: &str = include_str!("admission.lua");
 const WRITE_RECORD: &str = include_str!("write_record.lua");
 const CLOCK: &str = include_str!("clock.lua");
@@ -38,13 +41,13 @@ const RELEASE_ALONE: &str = include_str!("release_alone.lua");
 const EXTEND_MANY: &str = include_str!("extend_many.lua");
 const BATCH: &str = include_str!("batch.lua");
 
-const CALL_ACQUIRE: &str = "return acquire(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
-const CALL_EXTEND: &str = "return extend(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
-const CALL_REENTER: &str = "return reenter(1, #KEYS / 2, ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7])";
-const CALL_RELEASE: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[4], nil)";
-const CALL_RELEASE_HOLDER: &str = "return release(1, #KEYS / 2, ARGV[1], ARGV[2], ARGV[3], ARGV[5], ARGV[4])";
+const CALL_ACQUIRE: &str = "return acquire(1, #KEYS, ARGV[3], ARGV[4], ARGV[5], ARGV[6])";
+const CALL_EXTEND: &str = "return extend(1, #KEYS, ARGV[3], ARGV[4], ARGV[5])";
+const CALL_REENTER: &str = "return reenter(1, #KEYS, ARGV[3], ARGV[4], ARGV[5])";
+const CALL_RELEASE: &str = "return release(1, #KEYS, ARGV[1], ARGV[2], ARGV[3], nil)";
+const CALL_RELEASE_HOLDER: &str = "return release(1, #KEYS, ARGV[1], ARGV[2], ARGV[4], ARGV[3])";
 
-const CALL_PASS_ON: &str = "return pass_on(1, ARGV[1], ARGV[2], ARGV[3], ARGV[7], ARGV[4], ARGV[5], ARGV[6])";
+const CALL_PASS_ON: &str = "return pass_on(1, ARGV[1], ARGV[2], ARGV[6], ARGV[3], ARGV[4], ARGV[5])";
 const CALL_KEEP: &str = "return give_up(KEYS[1], ARGV[1] ~= '' and ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
 
 /// The scripts for one generation of servers.
@@ -62,6 +65,7 @@ pub(crate) struct Scripts {
     batch: Text,
     extend_many: Text,
     write_record: Text,
+    forget_tokens: Text,
     /// What loads all of them, put together once for all connections.
     loading: Pipeline,
 }
@@ -89,6 +93,7 @@ impl Scripts {
             acquire: Text::of(&[
                 ADMISSION,
                 TOKEN_LIMIT,
+                TOKENS,
                 set_if_free,
                 &acquire_alone,
                 CLOCK,
@@ -98,19 +103,33 @@ impl Scripts {
                 TAKE_OVER,
                 ROLL_BACK,
                 RESERVATION,
+                LARGER_TOKEN,
                 ACQUIRE,
                 CALL_ACQUIRE,
             ]),
-            extend: Text::of(&[ADMISSION, CLOCK, TOKEN_LIMIT, extend_ttl, REFUSAL, EXTEND, CALL_EXTEND]),
-            reenter: Text::of(&[ADMISSION, CLOCK, TOKEN_LIMIT, extend_ttl, REFUSAL, EXTEND, REENTER, CALL_REENTER]),
-            release: Text::of(&[&release_alone, TOKEN_LIMIT, TOMBSTONE, RELEASE, CALL_RELEASE]),
-            release_holder: Text::of(&[TOKEN_LIMIT, TOMBSTONE, FORMER_VALUES, RELEASE, CALL_RELEASE_HOLDER]),
-            pass_on: Text::of(&[TOKEN_LIMIT, TOMBSTONE, PASS_ON, CALL_PASS_ON]),
-            keep: Text::of(&[TOKEN_LIMIT, TOMBSTONE, PASS_ON, CALL_KEEP]),
+            extend: Text::of(&[ADMISSION, CLOCK, TOKEN_LIMIT, TOKENS, extend_ttl, REFUSAL, EXTEND, CALL_EXTEND]),
+            reenter: Text::of(&[
+                ADMISSION,
+                CLOCK,
+                TOKEN_LIMIT,
+                TOKENS,
+                LARGER_TOKEN,
+                extend_ttl,
+                REFUSAL,
+                EXTEND,
+                REENTER,
+                CALL_REENTER,
+            ]),
+            release: Text::of(&[&release_alone, TOKEN_LIMIT, TOKENS, TOMBSTONE, RELEASE, CALL_RELEASE]),
+            release_holder: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FORMER_VALUES, RELEASE, CALL_RELEASE_HOLDER]),
+            pass_on: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, PASS_ON, CALL_PASS_ON]),
+            keep: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, PASS_ON, CALL_KEEP]),
             batch: Text::of(&[
                 ADMISSION,
                 CLOCK,
                 TOKEN_LIMIT,
+                TOKENS,
+                LARGER_TOKEN,
                 set_if_free,
                 ACQUIRE_ONE,
                 extend_ttl,
@@ -129,6 +148,7 @@ impl Scripts {
             ]),
             extend_many: Text::of(&[ADMISSION, CLOCK, extend_ttl, EXTEND_MANY]),
             write_record: Text::of(&[WRITE_RECORD]),
+            forget_tokens: Text::of(&[TOKENS, FORGET_TOKENS]),
         };
         scripts.loading = scripts.load_all();
         scripts
@@ -159,9 +179,9 @@ impl Scripts {
     fn load_all(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
         let Self { acquire, extend, reenter, release, release_holder, pass_on, keep, batch, .. } = self;
-        let Self { extend_many, write_record, .. } = self;
+        let Self { extend_many, write_record, forget_tokens, .. } = self;
         let scripts = [acquire, extend, reenter, release, release_holder, pass_on, keep, batch];
-        for script in scripts.into_iter().chain([extend_many, write_record]) {
+        for script in scripts.into_iter().chain([extend_many, write_record, forget_tokens]) {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.text).ignore();
         }
         pipeline

@@ -20,10 +20,10 @@ end
 
 -- A release that names its successors: as release.lua for one resource without a holder, but that it gives the
 -- key up to them.
-local function pass_on(first, value, tombstone, retention, resent, successors, grace, message)
+local function pass_on(first, value, token, resent, successors, grace, message)
   local released = give_up(KEYS[first], value, successors, grace, message)
   if resent or released == 0 then
-    set_tombstone(KEYS[first + 1], tombstone, retention) -- P6
+    set_tombstone(KEYS[first], token) -- P6
   end
   return released
 end

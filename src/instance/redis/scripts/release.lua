@@ -1,10 +1,10 @@
 -- Deletes the round's own keys on this instance, and nobody else's (P7).
 --
--- Keys and units as in acquire.lua; `tombstone` see tombstone.lua; `resent` is true if the acquire was
+-- Keys and units as in acquire.lua; `resent` is true if the acquire was
 -- repeated or an extend was ever sent. For the round of a holder, `taken_over` says what becomes of that
 -- which it took over: `forget` it, for the round was won, or `give back` (P23); else it is nil.
 -- Returns how many keys were deleted or given back.
-local function release(first, count, value, tombstone, retention, resent, taken_over)
+local function release(first, count, value, token, resent, taken_over)
   local released = 0
 
   for i = 0, count - 1 do
@@ -22,7 +22,7 @@ local function release(first, count, value, tombstone, retention, resent, taken_
     end
     -- P6: where the key was found, the acquire is behind it; only a repeat or an extend may still come.
     if resent or not own then
-      set_tombstone(KEYS[first + count + i], tombstone, retention)
+      set_tombstone(key, token)
     end
   end
 

@@ -12,7 +12,7 @@ use crate::protocol::{
     AdmissionRecord, AttachedRecord, Cause, ClientId, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply,
     Value,
 };
-use crate::resource::Resources;
+use crate::resource::{Resources, TOKENS_KEY};
 use crate::testing::mirror::bulk::{self, NewRecord};
 use crate::testing::mirror::scripts::{give_up, run};
 use crate::testing::mirror::store::Store;
@@ -35,44 +35,45 @@ impl Call<'_> {
             ScriptKind::Acquire => self.acquire(state),
             ScriptKind::Extend => self.extend(state, Request::Extend),
             ScriptKind::Reenter => self.extend(state, Request::Reenter),
-            ScriptKind::Release => self.release(state, Request::Release, 3),
-            ScriptKind::ReleaseHolder if *self.args.get(3)? == b"give back" => {
-                self.release(state, Request::GiveBack, 4)
+            ScriptKind::Release => self.release(state, Request::Release, 2),
+            ScriptKind::ReleaseHolder if *self.args.get(2)? == b"give back" => {
+                self.release(state, Request::GiveBack, 3)
             }
-            ScriptKind::ReleaseHolder => self.release(state, Request::Release, 4),
+            ScriptKind::ReleaseHolder => self.release(state, Request::Release, 3),
             ScriptKind::PassOn => self.pass_on(state),
             ScriptKind::Keep => self.keep(state),
             ScriptKind::Batch => self.batch(state),
             ScriptKind::ExtendMany => self.extend_many(state),
             ScriptKind::WriteRecord => self.write_record(state),
+            ScriptKind::ForgetTokens => self.forget_tokens(state),
         }
     }
 
     fn acquire(&self, state: &mut State) -> Option<Answer> {
-        let [_, instant, value, ttl, token, retention, _holder] = self.args else { return None };
-        let claim = claim(self.keys, value, token, ttl, retention)?;
-        let is_short = instant.is_empty() && self.keys.len() == 2;
+        let [_, instant, value, ttl, token, _holder] = self.args else { return None };
+        let claim = claim(self.keys, value, token, ttl)?;
+        let is_short = instant.is_empty() && self.keys.len() == 1;
         Some(self.answer_to(state, Request::Acquire(claim), self.attached()?.as_ref(), is_short))
     }
 
     fn extend(&self, state: &mut State, kind: fn(Arc<Claim>) -> Request) -> Option<Answer> {
-        let [_, _, value, ttl, token, _closed, retention] = self.args else { return None };
-        let claim = claim(self.keys, value, token, ttl, retention)?;
+        let [_, _, value, ttl, token] = self.args else { return None };
+        let claim = claim(self.keys, value, token, ttl)?;
         Some(self.answer_to(state, kind(claim), self.attached()?.as_ref(), false))
     }
 
     /// What comes at `resent` says, by being there, that the acquire was sent more than once.
     fn release(&self, state: &mut State, kind: fn(Arc<Claim>) -> Request, resent: usize) -> Option<Answer> {
-        let [value, closed, retention, ..] = self.args else { return None };
-        let mut claim = Claim::clone(&*claim(self.keys, value, closed, b"0", retention)?);
+        let [value, token, ..] = self.args else { return None };
+        let mut claim = Claim::clone(&*claim(self.keys, value, token, b"0")?);
         claim.resent = self.args.len() > resent;
         Some(self.answer_to(state, kind(Arc::new(claim)), None, false))
     }
 
     fn pass_on(&self, state: &mut State) -> Option<Answer> {
-        let [value, closed, retention, next, grace, message, ..] = self.args else { return None };
-        let mut claim = Claim::clone(&*claim(self.keys, value, closed, b"0", retention)?);
-        claim.resent = self.args.len() > 6;
+        let [value, token, next, grace, message, ..] = self.args else { return None };
+        let mut claim = Claim::clone(&*claim(self.keys, value, token, b"0")?);
+        claim.resent = self.args.len() > 5;
         let request = Request::PassOn(Arc::new(claim), successors(next, grace, message)?);
         Some(self.answer_to(state, request, None, false))
     }
@@ -87,28 +88,28 @@ impl Call<'_> {
 
     /// As `batch.lua`.
     fn batch(&self, state: &mut State) -> Option<Answer> {
-        let [_, _, first, usual_ttl, usual_retention, letters, rest @ ..] = self.args else { return None };
+        let [_, _, first, usual_ttl, letters, rest @ ..] = self.args else { return None };
         let attached = self.attached()?;
         let (mut keys, mut rest, mut answers) = (self.keys, rest, Vec::new());
         for _ in 0..number(first)? {
-            let [value, closed, ..] = rest else { return None };
-            let (now, later) = keys.split_at_checked(2)?;
-            let claim = claim(now, value, closed, b"0", usual_retention)?;
+            let [value, token, ..] = rest else { return None };
+            let (now, later) = keys.split_at_checked(1)?;
+            let claim = claim(now, value, token, b"0")?;
             answers.push(self.answer_to(state, Request::Release(claim), None, false));
             (keys, rest) = (later, rest.get(2..)?);
         }
         for letter in letters.iter() {
             let [value, token, ..] = rest else { return None };
-            let (count, ttl, retention, words) = match letter {
-                b'a' => (1, *usual_ttl, *usual_retention, 2),
-                b'P' | b'Q' => (1, *rest.get(4)?, *rest.get(5)?, 10),
-                _ => (number(rest.get(3)?)?, *rest.get(4)?, *rest.get(5)?, 7),
+            let (count, ttl, words) = match letter {
+                b'a' => (1, *usual_ttl, 2),
+                b'P' | b'Q' => (1, *rest.get(3)?, 8),
+                _ => (number(rest.get(2)?)?, *rest.get(3)?, 5),
             };
-            let (now, later) = keys.split_at_checked(2 * usize::try_from(count).ok()?)?;
-            let mut claim = Claim::clone(&*claim(now, value, token, ttl, retention)?);
+            let (now, later) = keys.split_at_checked(usize::try_from(count).ok()?)?;
+            let mut claim = Claim::clone(&*claim(now, value, token, ttl)?);
             claim.resent = matches!(letter, b'S' | b'V' | b'Q');
-            let request = match rest.get(7..10) {
-                Some([next, grace, message]) if words == 10 => {
+            let request = match rest.get(5..8) {
+                Some([next, grace, message]) if words == 8 => {
                     Request::PassOn(Arc::new(claim), successors(next, grace, message)?)
                 }
                 _ => request(*letter, Arc::new(claim))?,
@@ -152,6 +153,15 @@ impl Call<'_> {
         let there = bulk::write_record(&mut state.store, new, self.wall_us);
         let there = there.map_or(Answer::Nothing, Answer::Bytes);
         Some(Answer::List(vec![there, Answer::number(self.wall_us)]))
+    }
+
+    /// As `forget_tokens.lua`.
+    fn forget_tokens(&self, state: &mut State) -> Option<Answer> {
+        let [retention, from] = self.args else { return None };
+        let from = std::str::from_utf8(from).ok()?;
+        let after: f64 = from.strip_prefix('(').unwrap_or(from).parse().ok()?;
+        let next = bulk::forget_tokens(&mut state.store, millis(retention)?, |score| score > after, self.wall_us);
+        Some(next.map_or(Answer::Nothing, |score| Answer::bytes(format!("({score}"))))
     }
 
     /// The record that the call names, if admission is on.
@@ -225,8 +235,9 @@ impl Call<'_> {
 /// As `acquire_one.lua`: a free key, and a token that is larger than whatever is stored.
 fn is_usual(store: &Store, claim: &Claim) -> bool {
     let free = claim.resources.lock_keys().all(|key| !store.contains(key));
-    let token = claim.token.to_wire();
-    free && claim.resources.fence_keys().all(|fence| store.get(fence).is_none_or(|stored| stored < token.as_bytes()))
+    let token = claim.token.to_score();
+    let stored = |key| store.score(TOKENS_KEY.as_bytes(), key).unwrap_or_default();
+    free && claim.resources.lock_keys().all(|key| stored(key).is_none_or(|stored| stored < token))
 }
 
 fn request(letter: u8, claim: Arc<Claim>) -> Option<Request> {
@@ -246,19 +257,15 @@ fn successors(names: &[u8], grace: &[u8], message: &[u8]) -> Option<Arc<Successo
     Some(Arc::new(Successors { clients, message: message.to_vec(), grace: millis(grace)? }))
 }
 
-/// `keys` are the lock keys and then their fence keys.
-fn claim(keys: Words<'_>, value: &[u8], token: &[u8], ttl: &[u8], retention: &[u8]) -> Option<Arc<Claim>> {
-    let (locks, fences) = keys.split_at_checked(keys.len() / 2)?;
-    let resources = Resources::new(b"", locks.to_vec().into()).ok()?;
-    let are_named =
-        resources.lock_keys().eq(locks.iter().copied()) && resources.fence_keys().eq(fences.iter().copied());
-    are_named.then_some(())?;
+/// `keys` are the lock keys.
+fn claim(keys: Words<'_>, value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Arc<Claim>> {
+    let resources = Resources::new(b"", keys.to_vec().into()).ok()?;
+    resources.lock_keys().eq(keys.iter().copied()).then_some(())?;
     Some(Arc::new(Claim {
         resources,
         value: Value::from_wire(value),
         token: FencingToken::from_wire(token)?,
         ttl: millis(ttl)?,
-        fence_retention: millis(retention)?,
         resent: false,
     }))
 }

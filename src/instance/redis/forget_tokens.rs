@@ -1,0 +1,41 @@
+//! Removes old fencing tokens from an instance, a few at a time (P13).
+
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::{sleep, timeout};
+
+use super::connection::InstanceConnection;
+
+/// Before all tokens.
+const FIRST: &str = "-inf";
+
+/// The pause before the next few of those that are known to be left.
+const SHORT_PAUSE: Duration = Duration::from_millis(10);
+
+/// The pause after all were looked at: a small part of the time for which they are kept, within these.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+const MOST_PAUSE: Duration = Duration::from_secs(60 * 60);
+const PARTS: u32 = 64;
+
+/// Removes what is older than `retention`, for as long as the connection lasts. It begins at once, for the
+/// clients that never stay for long.
+pub(super) async fn keep_forgetting_tokens(connection: &InstanceConnection, retention: Duration) {
+    let mut from = FIRST.to_owned();
+    loop {
+        let next = forget_some(connection, retention, &from).await;
+        let pause = if next.is_some() { SHORT_PAUSE } else { (retention / PARTS).clamp(LEAST_PAUSE, MOST_PAUSE) };
+        from = next.unwrap_or_else(|| FIRST.to_owned());
+        sleep(pause).await;
+    }
+}
+
+/// Gives from where to go on; none if there is nothing more to look at, or the instance did not say so.
+async fn forget_some(connection: &InstanceConnection, retention: Duration, from: &str) -> Option<String> {
+    let (command, mut multiplexed) = (connection.scripts().forget_tokens(retention, from), connection.multiplexed());
+    let asked = timeout(connection.deadline(), async move { multiplexed.send_packed_command(&command).await });
+    match asked.await {
+        Ok(Ok(Value::BulkString(next))) => String::from_utf8(next).ok(),
+        _ => None, // it is tried again after a pause; who does not let it is only left with old tokens
+    }
+}
