@@ -22,6 +22,9 @@ pub(super) fn announced_keys(resources: &Resources) -> Option<impl Iterator<Item
     fit.then(|| resources.lock_keys())
 }
 
+/// Over so many instances a client is told something that one of them may be slow to pass on.
+pub(super) const TOLD_OVER: usize = 2;
+
 /// What the client's task and its waits share.
 #[derive(Debug)]
 pub(super) struct Parts {
@@ -91,6 +94,11 @@ impl Parts {
         for instance in InstanceId::all(self.instances.len()) {
             let (key, successors) = (key.to_vec(), successors.clone());
             self.relay(instance, Relay::Keep { key, instead_of: None, successors });
+        }
+        // Nothing is free yet where the release still waits in front of the connection: the next one is woken all the same.
+        let Some(to) = successors.clients.first().copied() else { return };
+        for instance in InstanceId::all(self.instances.len()).take(TOLD_OVER) {
+            self.relay(instance, Relay::Message { to, message: successors.message.clone() });
         }
     }
 

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::parts::{Parts, Won, announced_keys};
+use super::parts::{Parts, TOLD_OVER, Won, announced_keys};
 use super::woken::Woken;
 use crate::instance::{Relay, RelayFuture};
 use crate::protocol::{
@@ -19,9 +19,6 @@ use crate::random;
 use crate::resource::Resources;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events::{self, AskReason};
-
-/// Over so many instances a waiter is announced: over more than one, for one may be slow.
-const ANNOUNCED_OVER: usize = 2;
 
 /// The pause of a waiter that is known to whoever stands in its way: doubled with each, and cut by up to half at
 /// random (P27).
@@ -172,7 +169,7 @@ impl Wait {
             let to = refusal.value.as_deref().and_then(ClientId::of_value).filter(|to| *to != self.parts.client);
             let (Some(to), Some(waited)) = (to, self.keys.get(refusal.resource)) else { continue };
             let times = times.entry(refusal.resource).or_default();
-            if *times >= ANNOUNCED_OVER {
+            if *times >= TOLD_OVER {
                 continue;
             }
             let waiter = Waiter { ticket: waited.woken.ticket(), client: self.parts.client };
