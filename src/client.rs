@@ -16,7 +16,7 @@ use crate::runtime::Shared;
 
 /// A client of N independent instances. Cheap to clone; clones share connections.
 ///
-/// Connections are made and kept up in the background. When the last clone and the last guard are
+/// Connections are made and kept up in the background. When the last clone, the last [`Lock`] and the last guard are
 /// dropped, outstanding releases are finished and then the connections are closed; call
 /// [`shutdown`](Self::shutdown) before the runtime ends to wait for that.
 ///
@@ -87,8 +87,8 @@ impl Redlock {
     }
 
     /// A lock on one or several resources, all or nothing. Nothing is sent until it is acquired.
-    pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock<'_> {
-        Lock::new(&self.shared, &self.settings, names.into())
+    pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock {
+        Lock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
     }
 
     /// Waits until a quorum of instances is connected, at most `limit`.

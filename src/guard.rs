@@ -8,6 +8,7 @@ use crate::config::Settings;
 use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
 use crate::lease::{LeaseView, Redundancy};
 use crate::protocol::FencingToken;
+use crate::resource::ResourceNames;
 use crate::runtime::Shared;
 use crate::runtime::extend::extend;
 use crate::runtime::held_lease::Tenure;
@@ -20,7 +21,6 @@ use crate::runtime::release::{ReleaseOutcome, release};
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     lease: LeaseView,
-    settings: Arc<Settings>,
     /// Whether the lease was left: nothing to do when this is dropped.
     has_left: bool,
 }
@@ -37,7 +37,25 @@ pub struct Released {
 
 impl Guard {
     pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, tenure: Tenure) -> Self {
-        Self { lease: LeaseView::new(shared, tenure), settings, has_left: false }
+        Self { lease: LeaseView::new(shared, settings, tenure), has_left: false }
+    }
+
+    /// What is locked: the names that were given, without the namespace, sorted.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let guard = redlock.namespace("account:").lock(["7", "12"]).acquire().await?;
+    /// assert_eq!(guard.resources(), ["12", "7"].into());
+    /// assert_eq!(guard.resources().to_string(), "12, 7");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn resources(&self) -> ResourceNames {
+        self.lease.resources()
     }
 
     /// The number to store with what the lock protects; larger for every later holder.
@@ -139,8 +157,8 @@ impl Guard {
     }
 
     async fn extend_with(&mut self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
-        let terms = self.settings.terms(ttl)?;
-        let LeaseView { shared, tenure } = &self.lease;
+        let terms = self.lease.settings.terms(ttl)?;
+        let LeaseView { shared, tenure, .. } = &self.lease;
         extend(shared, tenure.held(), terms).await.map_err(|failure| extend_error(shared, failure))
     }
 
@@ -161,7 +179,7 @@ impl Guard {
     /// background, and the keys expire with their ttl at the latest; there is nothing to repeat.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.has_left = true;
-        let LeaseView { shared, tenure } = &self.lease;
+        let LeaseView { shared, tenure, .. } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), tenure.held().is_gone());
         let Some(due) = shared.begin_to_let_go(tenure.held()) else {
             return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
@@ -182,7 +200,7 @@ impl Guard {
     pub fn keep_until_expiry(mut self) -> Duration {
         let remaining = self.remaining();
         self.has_left = true;
-        let LeaseView { shared, tenure } = &self.lease;
+        let LeaseView { shared, tenure, .. } = &self.lease;
         tenure.held().keep_keys();
         shared.let_go(tenure.held()); // nothing is to be released
         remaining

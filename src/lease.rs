@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Settings;
 use crate::error::{Loss, loss};
 use crate::protocol::FencingToken;
+use crate::resource::ResourceNames;
 use crate::runtime::Shared;
 use crate::runtime::held_lease::Tenure;
 
@@ -15,6 +17,7 @@ use crate::runtime::held_lease::Tenure;
 #[derive(Clone)]
 pub struct LeaseView {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) tenure: Tenure,
 }
 
@@ -41,8 +44,14 @@ impl Redundancy {
 }
 
 impl LeaseView {
-    pub(crate) const fn new(shared: Arc<Shared>, tenure: Tenure) -> Self {
-        Self { shared, tenure }
+    pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, tenure: Tenure) -> Self {
+        Self { shared, settings, tenure }
+    }
+
+    /// As [`Guard::resources`](crate::Guard::resources).
+    #[must_use]
+    pub fn resources(&self) -> ResourceNames {
+        self.tenure.claim().resources.names(&self.settings.namespace)
     }
 
     /// As [`Guard::fencing_token`](crate::Guard::fencing_token).

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
 use tracing::Instrument;
 
 use crate::config::{Renewal, Settings};
@@ -11,17 +12,55 @@ use crate::error::{AcquireError, ReleaseError, RunError, acquire_error};
 use crate::guard::{Guard, Released};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
+use crate::random;
 use crate::resource::{ResourceNames, Resources, display_name};
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
 use crate::runtime::held_lease::Tenure;
 
+/// How often a [`Lock::try_run`] tries again where nobody got a quorum.
+const MAX_SPLIT_VOTES: u32 = 5;
+
 /// Resources to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
+///
+/// It is no lock that is held: each [`acquire`](Self::acquire) gives a [`Guard`] of its own, as often as it is called. It
+/// may be kept in a struct, shared between tasks and cloned cheaply; it keeps the client and its connections alive.
+///
+/// ```
+/// # use redquorum::testing::Cluster;
+/// use redquorum::{AcquireError, Lock, Redlock};
+///
+/// struct Reports {
+///     nightly: Lock,
+/// }
+///
+/// impl Reports {
+///     fn new(redlock: &Redlock) -> Self {
+///         Self { nightly: redlock.namespace("reports:").lock("nightly") }
+///     }
+///
+///     async fn write(&self) -> Result<(), AcquireError> {
+///         let _guard = self.nightly.acquire().await?;
+///         Ok(())
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let cluster = Cluster::new(3);
+/// # let redlock = cluster.builder().connect().await?;
+/// let reports = Reports::new(&redlock);
+/// reports.write().await?;
+/// reports.write().await?; // as often as needed
+/// // The futures borrow nothing.
+/// tokio::spawn(redlock.lock("another").acquire()).await??.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
-pub struct Lock<'a> {
-    shared: &'a Arc<Shared>,
-    settings: &'a Arc<Settings>,
+pub struct Lock {
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
     names: ResourceNames,
     ttl: Option<Duration>,
     limit: Option<Duration>,
@@ -30,7 +69,7 @@ pub struct Lock<'a> {
     max_hold: Option<Duration>,
 }
 
-impl fmt::Debug for Lock<'_> {
+impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("namespace", &display_name(&self.settings.namespace))
@@ -41,7 +80,7 @@ impl fmt::Debug for Lock<'_> {
     }
 }
 
-/// What came of [`Lock::run`].
+/// What came of [`Lock::run`] or [`Lock::try_run`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct RunOutput<T> {
@@ -51,8 +90,8 @@ pub struct RunOutput<T> {
     pub released: Result<Released, ReleaseError>,
 }
 
-impl<'a> Lock<'a> {
-    pub(crate) fn new(shared: &'a Arc<Shared>, settings: &'a Arc<Settings>, names: ResourceNames) -> Self {
+impl Lock {
+    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, names: ResourceNames) -> Self {
         let (renewal, max_hold) = (settings.renewal, settings.max_hold);
         Self { shared, settings, names, ttl: None, limit: None, holder: None, renewal, max_hold }
     }
@@ -119,11 +158,14 @@ impl<'a> Lock<'a> {
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
     /// [`AcquireError::BadRequest`] and [`AcquireError::ShutDown`] at once. No key stays behind.
-    pub async fn acquire(self) -> Result<Guard, AcquireError> {
-        let params = self.params()?;
-        let span = tracing::debug_span!("acquire", resources = params.resources.display_all());
-        let result = acquire_until(self.shared, &params, self.limit).instrument(span).await;
-        self.guard(&params, result)
+    pub fn acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
+        let lock = self.clone(); // so that the future borrows nothing
+        async move {
+            let params = lock.params()?;
+            let span = tracing::debug_span!("acquire", resources = params.resources.display_all());
+            let result = acquire_until(&lock.shared, &params, lock.limit).instrument(span).await;
+            lock.guard(&params, result)
+        }
     }
 
     /// Tries once.
@@ -143,11 +185,15 @@ impl<'a> Lock<'a> {
     ///
     /// # Errors
     /// Any [`AcquireError`] but `DeadlinePassed`. No key stays behind.
-    pub async fn try_acquire(self) -> Result<Guard, AcquireError> {
-        let params = self.params()?;
-        let span = tracing::debug_span!("try_acquire", resources = params.resources.display_all());
-        let result = try_acquire(self.shared, &params, None, Some(self.shared.instance_timeout)).instrument(span).await;
-        self.guard(&params, result)
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
+        let lock = self.clone();
+        async move {
+            let params = lock.params()?;
+            let span = tracing::debug_span!("try_acquire", resources = params.resources.display_all());
+            let patience = Some(lock.shared.instance_timeout);
+            let result = try_acquire(&lock.shared, &params, None, patience).instrument(span).await;
+            lock.guard(&params, result)
+        }
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
@@ -175,19 +221,63 @@ impl<'a> Lock<'a> {
     ///
     /// # Errors
     /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if it was dropped.
-    pub async fn run<W, F>(self, work: W) -> Result<RunOutput<F::Output>, RunError>
+    pub fn run<W, F>(&self, work: W) -> impl Future<Output = Result<RunOutput<F::Output>, RunError>> + use<W, F>
     where
         W: FnOnce(LeaseView) -> F,
         F: Future,
     {
-        let guard = self.acquire().await?;
-        let lease = guard.lease();
-        let output = tokio::select! {
-            biased; // what is lost does not go on
-            loss = lease.lost() => return Err(RunError::Lost(loss)),
-            output = work(guard.lease()) => output,
-        };
-        Ok(RunOutput { output, released: guard.release().await })
+        let acquired = self.acquire();
+        async move { run_while_held(acquired.await?, work).await }
+    }
+
+    /// Runs `work` as [`run`](Self::run) does if nobody has the lock, and gives `None` at once if somebody has. For work that
+    /// several processes are about to begin, and one is to do.
+    ///
+    /// Where several try at the same moment and none gets a quorum, it tries again, so that one of them does the work.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// match redlock.lock("job:nightly").try_run(async |_lease| 42).await? {
+    ///     Some(run) => println!("done: {}", run.output),
+    ///     None => println!("somebody else does it"),
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// As for [`run`](Self::run).
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), where the lock is not acquired because of the instances;
+    /// [`AcquireError::SplitVote`] if that came several times in a row.
+    pub fn try_run<W, F>(
+        &self,
+        work: W,
+    ) -> impl Future<Output = Result<Option<RunOutput<F::Output>>, RunError>> + use<W, F>
+    where
+        W: FnOnce(LeaseView) -> F,
+        F: Future,
+    {
+        let lock = self.clone();
+        async move {
+            let mut split_votes = 0;
+            let guard = loop {
+                match lock.try_acquire().await {
+                    Ok(guard) => break guard,
+                    Err(AcquireError::Contended(_)) => return Ok(None),
+                    Err(AcquireError::SplitVote(_)) if split_votes < MAX_SPLIT_VOTES => {
+                        sleep(lock.shared.retry.after(split_votes, random::spread())).await;
+                        split_votes += 1;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            run_while_held(guard, work).await.map(Some)
+        }
     }
 
     fn params(&self) -> Result<Arc<AcquireParams>, AcquireError> {
@@ -210,13 +300,28 @@ impl<'a> Lock<'a> {
             Ok(tenure) => {
                 let (resources, is_handed_over) = (&params.resources, tenure.was_handed_over());
                 tracing::debug!(resources = resources.display_all(), token = %tenure.token(), is_handed_over, "acquired");
-                Ok(Guard::new(Arc::clone(self.shared), Arc::clone(self.settings), tenure))
+                Ok(Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure))
             }
             Err(failure) => {
-                let error = acquire_error(self.shared, &params.resources, failure);
+                let error = acquire_error(&self.shared, &params.resources, failure);
                 tracing::debug!(resources = params.resources.display_all(), %error, "not acquired");
                 Err(error)
             }
         }
     }
+}
+
+/// Runs work until it ends or the lock is lost (P21), and then releases the lock.
+async fn run_while_held<W, F>(guard: Guard, work: W) -> Result<RunOutput<F::Output>, RunError>
+where
+    W: FnOnce(LeaseView) -> F,
+    F: Future,
+{
+    let lease = guard.lease();
+    let output = tokio::select! {
+        biased; // what is lost does not go on
+        loss = lease.lost() => return Err(RunError::Lost(loss)),
+        output = work(guard.lease()) => output,
+    };
+    Ok(RunOutput { output, released: guard.release().await })
 }

@@ -39,23 +39,40 @@ pub(crate) const MAX_RESOURCES: usize = 256;
 /// # let _ = (one, two, binary);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct ResourceNames(Vec<Vec<u8>>);
+pub struct ResourceNames(Arc<[Box<[u8]>]>);
+
+impl ResourceNames {
+    /// The names, as bytes.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.0.iter().map(|name| &**name)
+    }
+}
 
 impl fmt::Debug for ResourceNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|name| display_name(name))).finish()
+        f.debug_list().entries(self.iter().map(display_name)).finish()
+    }
+}
+
+/// For people: bytes that are no text are replaced, and long names shortened.
+impl fmt::Display for ResourceNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.iter().enumerate() {
+            write!(f, "{}{}", if index == 0 { "" } else { ", " }, display_name(name))?;
+        }
+        Ok(())
     }
 }
 
 impl From<&str> for ResourceNames {
     fn from(name: &str) -> Self {
-        Self(vec![name.into()])
+        Self::from(name.as_bytes())
     }
 }
 
 impl From<String> for ResourceNames {
     fn from(name: String) -> Self {
-        Self(vec![name.into_bytes()])
+        Self([name.into_bytes().into()].into())
     }
 }
 
@@ -67,7 +84,7 @@ impl From<&String> for ResourceNames {
 
 impl From<&[u8]> for ResourceNames {
     fn from(name: &[u8]) -> Self {
-        Self(vec![name.to_vec()])
+        Self([name.into()].into())
     }
 }
 
@@ -85,7 +102,7 @@ impl<T: AsRef<[u8]>> From<Vec<T>> for ResourceNames {
 
 impl<'a, T: AsRef<[u8]> + 'a> FromIterator<&'a T> for ResourceNames {
     fn from_iter<I: IntoIterator<Item = &'a T>>(names: I) -> Self {
-        Self(names.into_iter().map(|name| name.as_ref().to_vec()).collect())
+        Self(names.into_iter().map(|name| name.as_ref().into()).collect())
     }
 }
 
@@ -142,7 +159,7 @@ impl fmt::Debug for Resources {
 impl Resources {
     /// Checks names and gives them their keys.
     pub(crate) fn new(namespace: &[u8], names: ResourceNames) -> Result<Self, ResourceError> {
-        let mut names = names.0;
+        let mut names: Vec<&[u8]> = names.iter().collect();
         if names.is_empty() {
             return Err(ResourceError::NoResources);
         }
@@ -160,6 +177,11 @@ impl Resources {
 
     pub(crate) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// The names below `namespace`.
+    pub(crate) fn names(&self, namespace: &[u8]) -> ResourceNames {
+        ResourceNames(self.lock_keys().map(|key| key.strip_prefix(namespace).unwrap_or(key).into()).collect())
     }
 
     pub(crate) fn lock_keys(&self) -> impl Iterator<Item = &[u8]> {

@@ -17,6 +17,7 @@ mod holder;
 mod keep;
 mod line;
 mod line_leaving;
+mod lock;
 mod loss;
 mod reentry;
 mod release;
