@@ -8,23 +8,28 @@
 //! # Quick start
 //!
 //! ```no_run
-//! use redquorum::{AcquireError, Redlock};
+//! use std::time::Duration;
+//!
+//! use redquorum::Redlock;
 //!
 //! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
 //! let redlock = Redlock::builder()
 //!     .instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+//!     .max_hold(Duration::from_secs(600)) // without it a task that is stuck keeps its lock for ever
 //!     .connect()
 //!     .await?;
 //!
 //! let guard = redlock.lock("orders:42").acquire().await?; // waits until it is free
 //! println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token());
-//! // It is renewed in the background for as long as the guard lives.
+//! // It is renewed in the background for as long as the guard lives, but for max_hold at most.
 //! guard.release().await?; // dropping the guard releases in the background
 //!
 //! match redlock.lock("orders:42").try_acquire().await {
 //!     Ok(guard) => drop(guard),
-//!     Err(AcquireError::Contended(held_by)) => println!("somebody else has it: {held_by}"),
-//!     Err(error) => println!("the instances are the problem: {error}"),
+//!     Err(error) => match error.held_by() {
+//!         Some(held_by) => println!("somebody else has it: {held_by}"),
+//!         None => println!("the instances are the problem: {error}"),
+//!     },
 //! }
 //! # Ok(()) }
 //! ```

@@ -5,183 +5,22 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::protocol::{CurrentHolder, QuorumError, TtlError};
+use crate::protocol::{QuorumError, TtlError};
 use crate::resource::ResourceError;
 
+mod acquire;
 mod convert;
+mod held_by;
 mod loss;
 mod report;
 
+pub use acquire::AcquireError;
 pub(crate) use convert::{acquire_error, connect_error, extend_error, release_error, shutdown_error};
+pub use held_by::HeldBy;
 pub use loss::Loss;
 pub(crate) use loss::loss;
 use report::Reports;
 pub use report::{InstanceAnswer, InstanceReport};
-
-type Source = Box<dyn std::error::Error + Send + Sync>;
-
-/// Who stands in the way of an acquire, who gets the lock next, and how many wait.
-///
-/// ```no_run
-/// # async fn f(redlock: redquorum::Redlock) {
-/// use redquorum::AcquireError;
-/// if let Err(AcquireError::Contended(held_by)) = redlock.lock("report").try_acquire().await {
-///     println!("{} has it, {} wait here and {} elsewhere", held_by.by, held_by.waiting_here, held_by.waiting_elsewhere);
-///     if held_by.next.as_deref() == Some(&*redlock.client_id()) {
-///         println!("it comes to this client next");
-///     }
-/// }
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HeldBy {
-    /// The resource that is taken.
-    pub resource: String,
-    /// Who has it, as far as the stored value tells.
-    pub by: CurrentHolder,
-    /// How many instances refused; none was asked if it is held in this client.
-    pub refused_by: usize,
-    /// How many instances there are.
-    pub instances: usize,
-    /// When the first of the keys in the way expires, unless it is renewed or released before.
-    pub earliest_expiry: Option<Duration>,
-    /// Whether somebody of this very client has the resource, or waits for it.
-    pub in_this_client: bool,
-    /// How many of this client wait for exactly these resources, in the order in which they came.
-    pub waiting_here: usize,
-    /// How many other clients have told this one that they wait for it. They tell the one that has it, or gets it next,
-    /// so it is zero elsewhere, as it is without [`order_between_clients`](crate::Builder::order_between_clients).
-    pub waiting_elsewhere: usize,
-    /// The id of the client that gets it next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): for which
-    /// it is kept, or, of those who wait for a lock that this client has, the first; this very client, if somebody waits here.
-    pub next: Option<String>,
-}
-
-impl fmt::Display for HeldBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resource, by, refused_by, instances, .. } = self;
-        match self.earliest_expiry {
-            Some(left) if self.in_this_client => {
-                write!(f, "{resource:?} is held in this client, by {by} (valid for {left:.1?})")?;
-            }
-            None if self.in_this_client => write!(f, "{resource:?} is waited for in this client")?,
-            earliest => {
-                write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
-                earliest.map_or(Ok(()), |expiry| write!(f, ", the earliest key expires in {expiry:.1?}"))?;
-                write!(f, ")")?;
-            }
-        }
-        match (self.waiting_here, self.waiting_elsewhere) {
-            (0, 0) => Ok(()),
-            (here, 0) => write!(f, "; {here} wait in this client"),
-            (here, elsewhere) => write!(f, "; {here} wait in this client, {elsewhere} elsewhere"),
-        }
-    }
-}
-
-/// Why a lock was not acquired. After any of these no key stays behind: what may have been set is
-/// released in the background, within one instance timeout where the instance can be reached.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum AcquireError {
-    /// Somebody else holds a resource.
-    #[error("{0}")]
-    Contended(Box<HeldBy>),
-    /// Several clients hold minorities and nobody has a quorum; the next try settles it.
-    #[error("nobody has a quorum, several clients held some instances each: {0}")]
-    SplitVote(Box<HeldBy>),
-    /// Too few instances answered. This is a failure of the instances, not contention.
-    #[error("no quorum, {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
-    NoQuorum {
-        /// The votes needed.
-        needed: usize,
-        /// What each instance answered.
-        reports: Vec<InstanceReport>,
-    },
-    /// Too many instances may have forgotten locks and sit out their quarantine.
-    #[error("too few instances may vote{}: {}", Wait(*.remaining), Reports(.reports))]
-    InQuarantine {
-        /// How long until enough of them may vote, as far as it is known.
-        remaining: Option<Duration>,
-        /// What each instance answered.
-        reports: Vec<InstanceReport>,
-    },
-    /// The grants came so late that too little of the ttl would have been left.
-    #[error("too slow, no quorum had granted while enough of the ttl was left; use a longer ttl or nearer instances: {}", Reports(.reports))]
-    TooSlow {
-        /// What each instance answered.
-        reports: Vec<InstanceReport>,
-    },
-    /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.
-    #[error("the proposed fencing token was overtaken again and again; try again")]
-    StaleToken,
-    /// Other tries of this client, for the same lock or hundreds of others, were under way all the time; nothing was sent.
-    #[error("other tries of this client for the same lock, or for hundreds of others, were under way all the time")]
-    QueueTimeout,
-    /// The lock was won, but its future was not polled until too little of the ttl was left; it was
-    /// released.
-    #[error(
-        "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
-    )]
-    NotPolled,
-    /// This machine's wall clock and the one that the instances agree on are more than a day apart. Fencing
-    /// tokens come from clocks, and one that is far ahead would stand in the way of everybody, so
-    /// nothing was sent.
-    #[error(
-        "this machine's clock ({own_s} s since 1970) and the instances' ({instances_s} s) are more than a day apart; \
-         set the one that is wrong"
-    )]
-    ClocksApart {
-        /// What the own wall clock reads, in seconds since the Unix epoch.
-        own_s: u64,
-        /// What the instances' read.
-        instances_s: u64,
-    },
-    /// The wait was over before the lock could be had.
-    #[error("not acquired after waiting {waited:.1?}; the last try: {last}")]
-    DeadlinePassed {
-        /// How long it waited.
-        waited: Duration,
-        /// Why the last whole try failed.
-        #[source]
-        last: Box<AcquireError>,
-    },
-    /// The request can never succeed as it is; nothing was sent.
-    #[error("bad request: {0}")]
-    BadRequest(#[from] BadRequest),
-    /// The client was shut down; nothing was sent.
-    #[error("the client was shut down")]
-    ShutDown,
-    /// The tokio runtime in which the client was built has ended; what may have been sent expires.
-    #[error("the runtime in which the client was built has ended; build a client in the one that runs")]
-    RuntimeEnded,
-    /// This process was forked from the one in which the client was built; nothing was sent.
-    #[error("the client was built in another process, before a fork; build one in this process")]
-    Forked,
-    /// The operating system gave no random bytes; nothing was sent.
-    #[error("the operating system gave no random bytes")]
-    NoRandomness(#[source] Source),
-}
-
-impl AcquireError {
-    /// Whether the same call may succeed later.
-    #[must_use]
-    pub const fn is_retryable(&self) -> bool {
-        !matches!(
-            self,
-            Self::BadRequest(_) | Self::ShutDown | Self::RuntimeEnded | Self::Forked | Self::NoRandomness(_)
-        )
-    }
-}
-
-struct Wait(Option<Duration>);
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |wait| write!(f, " for another {wait:.1?}"))
-    }
-}
 
 /// Why work under a lock did not come to its end.
 #[derive(Debug, Error)]
@@ -202,6 +41,15 @@ impl RunError {
         match self {
             Self::Acquire(error) => error.is_retryable(),
             Self::Lost(_) => true,
+        }
+    }
+
+    /// As [`AcquireError::held_by`]; `None` if the lock was acquired, and lost.
+    #[must_use]
+    pub fn held_by(&self) -> Option<&HeldBy> {
+        match self {
+            Self::Acquire(error) => error.held_by(),
+            Self::Lost(_) => None,
         }
     }
 }
@@ -373,6 +221,27 @@ impl fmt::Display for Unreleased<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_in_the_way_is_known_now_and_at_the_deadline() {
+        let held_by = || Box::new(HeldBy::sample());
+        let late = |last| AcquireError::DeadlinePassed { waited: Duration::ZERO, last: Box::new(last) };
+        for error in [AcquireError::Contended(held_by()), AcquireError::SplitVote(held_by())] {
+            assert!(error.is_contended() && error.held_by() == Some(&*held_by()));
+            let error = late(error);
+            assert!(error.is_contended() && error.held_by() == Some(&*held_by()));
+            assert_eq!(RunError::from(error).held_by(), Some(&*held_by()));
+        }
+        for error in [
+            AcquireError::QueueTimeout,
+            AcquireError::StaleToken,
+            AcquireError::ShutDown,
+            late(AcquireError::NotPolled),
+        ] {
+            assert!(!error.is_contended() && error.held_by().is_none(), "{error}");
+        }
+        assert_eq!(RunError::Lost(Loss::GivenUp).held_by(), None);
+    }
 
     #[test]
     fn only_what_may_succeed_later_is_retryable() {

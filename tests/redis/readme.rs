@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Redlock};
+use redquorum::Redlock;
 use redquorum_testkit::{Fleet, Program};
 
 const README: &str = include_str!("../../README.md");
@@ -13,12 +13,13 @@ const HERE: &str = include_str!("readme.rs");
 async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error::Error>> {
     let redlock = Redlock::builder()
         .instances(addresses)
+        .max_hold(Duration::from_secs(600)) // without it a task that is stuck keeps its lock for ever
         .connect()
         .await?;
 
     let guard = redlock.lock("orders:42").acquire().await?; // waits; see also wait_at_most
     println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token());
-    // It is renewed in the background for as long as the guard lives.
+    // It is renewed in the background for as long as the guard lives, but for max_hold at most.
     guard.release().await?; // or drop it: the release then goes on in the background
 
     // Runs work under a lock, and drops it where it waits if the lock is lost.
@@ -27,8 +28,10 @@ async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error:
 
     match redlock.lock("orders:42").try_acquire().await {
         Ok(guard) => drop(guard),
-        Err(AcquireError::Contended(held_by)) => println!("somebody else has it: {held_by}"),
-        Err(error) => println!("the instances are the problem: {error}"),
+        Err(error) => match error.held_by() {
+            Some(held_by) => println!("somebody else has it: {held_by}"),
+            None => println!("the instances are the problem: {error}"),
+        },
     }
     // The runtime ends with `main`, and what goes on in the background with it: wait for that first.
     redlock.shutdown(Duration::from_secs(1)).await?;

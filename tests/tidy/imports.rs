@@ -139,7 +139,7 @@ const RULES: &[Rule] = &[
     rule("random.rs", &[], &["getrandom", "uuid"]),
     rule("token.rs", &["protocol::*", "random"], &[]),
     rule("resource.rs", &["protocol::*"], &[]),
-    rule("error/", &["*"], &[]),
+    rule("error/", &["*"], &["serde_core"]),
     rule("client.rs", &["*"], &["tokio"]),
     rule("config/", &["*"], &["tokio"]),
     rule("holder.rs", &["error", "random"], &[]),

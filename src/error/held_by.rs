@@ -1,0 +1,146 @@
+//! Who stands in the way.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::protocol::CurrentHolder;
+
+/// Who stands in the way of an acquire, who gets the lock next, and how many wait.
+///
+/// With the feature `serde` it can be serialised, for the body of an answer: the fields as they are named here, and
+/// `earliest_expiry_ms` in milliseconds.
+///
+/// ```no_run
+/// # async fn f(redlock: redquorum::Redlock) {
+/// let Err(error) = redlock.lock("report").try_acquire().await else { return };
+/// if let Some(held_by) = error.held_by() {
+///     println!("{} has it, {} wait here and {} elsewhere", held_by.by, held_by.waiting_here, held_by.waiting_elsewhere);
+///     if held_by.next.as_deref() == Some(&*redlock.client_id()) {
+///         println!("it comes to this client next");
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldBy {
+    /// The resource that is taken.
+    pub resource: String,
+    /// Who has it, as far as the stored value tells.
+    pub by: CurrentHolder,
+    /// How many instances refused; none was asked if it is held in this client.
+    pub refused_by: usize,
+    /// How many instances there are.
+    pub instances: usize,
+    /// When the first of the keys in the way expires, unless it is renewed or released before.
+    pub earliest_expiry: Option<Duration>,
+    /// Whether somebody of this very client has the resource, or waits for it.
+    pub in_this_client: bool,
+    /// How many of this client wait for exactly these resources, in the order in which they came.
+    pub waiting_here: usize,
+    /// How many other clients have told this one that they wait for it. They tell the one that has it, or gets it next,
+    /// so it is zero elsewhere, as it is without [`order_between_clients`](crate::Builder::order_between_clients).
+    pub waiting_elsewhere: usize,
+    /// The id of the client that gets it next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): for which
+    /// it is kept, or, of those who wait for a lock that this client has, the first; this very client, if somebody waits here.
+    pub next: Option<String>,
+}
+
+impl fmt::Display for HeldBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, by, refused_by, instances, .. } = self;
+        match self.earliest_expiry {
+            Some(left) if self.in_this_client => {
+                write!(f, "{resource:?} is held in this client, by {by} (valid for {left:.1?})")?;
+            }
+            None if self.in_this_client => write!(f, "{resource:?} is waited for in this client")?,
+            earliest => {
+                write!(f, "{resource:?} is held by {by} ({refused_by} of {instances} instances refused")?;
+                earliest.map_or(Ok(()), |expiry| write!(f, ", the earliest key expires in {expiry:.1?}"))?;
+                write!(f, ")")?;
+            }
+        }
+        match (self.waiting_here, self.waiting_elsewhere) {
+            (0, 0) => Ok(()),
+            (here, 0) => write!(f, "; {here} wait in this client"),
+            (here, elsewhere) => write!(f, "; {here} wait in this client, {elsewhere} elsewhere"),
+        }
+    }
+}
+
+/// What `{"label": ..}` and so on are is a promise to those who read it, so it is written down here.
+#[cfg(feature = "serde")]
+mod serialized {
+    use serde_core::ser::{Serialize, SerializeStruct, Serializer};
+
+    use super::{CurrentHolder, HeldBy};
+
+    impl Serialize for HeldBy {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+            let mut fields = serializer.serialize_struct("HeldBy", 9)?;
+            fields.serialize_field("resource", &self.resource)?;
+            fields.serialize_field("by", &self.by)?;
+            fields.serialize_field("refused_by", &self.refused_by)?;
+            fields.serialize_field("instances", &self.instances)?;
+            fields.serialize_field("earliest_expiry_ms", &self.earliest_expiry.map(millis))?;
+            fields.serialize_field("in_this_client", &self.in_this_client)?;
+            fields.serialize_field("waiting_here", &self.waiting_here)?;
+            fields.serialize_field("waiting_elsewhere", &self.waiting_elsewhere)?;
+            fields.serialize_field("next", &self.next)?;
+            fields.end()
+        }
+    }
+
+    impl Serialize for CurrentHolder {
+        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let mut fields = serializer.serialize_struct("CurrentHolder", 4)?;
+            fields.serialize_field("holder", &self.holder)?;
+            fields.serialize_field("label", &self.label)?;
+            fields.serialize_field("client", &self.client)?;
+            fields.serialize_field("is_reserved", &self.is_reserved)?;
+            fields.end()
+        }
+    }
+}
+
+#[cfg(test)]
+impl HeldBy {
+    pub(super) fn sample() -> Self {
+        let by = CurrentHolder {
+            holder: None,
+            label: Some("bank/1".to_owned()),
+            client: Some("0123456789ab".to_owned()),
+            is_reserved: false,
+        };
+        let (in_this_client, waiting_here, waiting_elsewhere, next) = (false, 1, 2, None);
+        let (resource, earliest_expiry) = ("a".to_owned(), Some(Duration::from_micros(1_900)));
+        let (refused_by, instances) = (2, 3);
+        Self {
+            resource,
+            by,
+            refused_by,
+            instances,
+            earliest_expiry,
+            in_this_client,
+            waiting_here,
+            waiting_elsewhere,
+            next,
+        }
+    }
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_answer_contains_keeps_its_names() {
+        let expected = concat!(
+            r#"{"resource":"a","by":{"holder":null,"label":"bank/1","client":"0123456789ab","is_reserved":false},"#,
+            r#""refused_by":2,"instances":3,"earliest_expiry_ms":1,"in_this_client":false,"#,
+            r#""waiting_here":1,"waiting_elsewhere":2,"next":null}"#
+        );
+        assert_eq!(serde_json::to_string(&HeldBy::sample()).unwrap(), expected);
+    }
+}
