@@ -11,7 +11,7 @@ use crate::config::{Builder, Settings};
 use crate::error::{ConnectError, ShutdownError, connect_error, shutdown_error};
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
-use crate::resource::{ResourceNames, display_name};
+use crate::names::{ResourceNames, display_name};
 use crate::runtime::Shared;
 
 /// A client of N independent instances. Cheap to clone; clones share connections.

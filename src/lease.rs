@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::config::Settings;
 use crate::error::{Loss, loss};
+use crate::names::ResourceNames;
 use crate::protocol::FencingToken;
-use crate::resource::ResourceNames;
 use crate::runtime::Shared;
 use crate::runtime::held_lease::Tenure;
 

@@ -104,6 +104,7 @@ mod holder;
 mod instance;
 mod lease;
 mod lock;
+mod names;
 // Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
 // feature: the code is the same in every build, and a feature would leave most of it unreachable in the usual one.
 #[doc(hidden)]
@@ -126,8 +127,9 @@ pub use holder::Holder;
 pub use instance::{AdmissionStatus, InstanceStatus, Trouble};
 pub use lease::{LeaseView, Redundancy};
 pub use lock::{Lock, RunOutput};
+pub use names::{ResourceName, ResourceNames};
 pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
-pub use resource::{ResourceError, ResourceNames};
+pub use resource::ResourceError;
 
 /// Its examples compile.
 #[cfg(doctest)]

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use crate::names::ResourceNames;
+pub(crate) use crate::names::display_name;
+
 /// Keys that begin with this are the library's own; no lock may be named so.
 pub(crate) const RESERVED: &[u8] = b"redquorum:";
 
@@ -25,86 +28,6 @@ pub(crate) const MAX_KEY_LENGTH: usize = 64 * 1024;
 
 /// The most resources in one lock.
 pub(crate) const MAX_RESOURCES: usize = 256;
-
-/// One or several names to lock together, all or nothing.
-///
-/// Made from a name or a list of names, text or bytes. A name's Redis key is the namespace
-/// followed by the name itself, so that other Redlock clients exclude each other with this one.
-///
-/// ```
-/// use redquorum::ResourceNames;
-/// let one = ResourceNames::from("orders:42");
-/// let two = ResourceNames::from(["account:1", "account:2"]);
-/// let binary = ResourceNames::from([[0u8, 159, 146, 150]]);
-/// # let _ = (one, two, binary);
-/// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct ResourceNames(Arc<[Box<[u8]>]>);
-
-impl ResourceNames {
-    /// The names, as bytes.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.0.iter().map(|name| &**name)
-    }
-}
-
-impl fmt::Debug for ResourceNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter().map(display_name)).finish()
-    }
-}
-
-/// For people: bytes that are no text are replaced, and long names shortened.
-impl fmt::Display for ResourceNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.iter().enumerate() {
-            write!(f, "{}{}", if index == 0 { "" } else { ", " }, display_name(name))?;
-        }
-        Ok(())
-    }
-}
-
-impl From<&str> for ResourceNames {
-    fn from(name: &str) -> Self {
-        Self::from(name.as_bytes())
-    }
-}
-
-impl From<String> for ResourceNames {
-    fn from(name: String) -> Self {
-        Self([name.into_bytes().into()].into())
-    }
-}
-
-impl From<&String> for ResourceNames {
-    fn from(name: &String) -> Self {
-        Self::from(name.as_str())
-    }
-}
-
-impl From<&[u8]> for ResourceNames {
-    fn from(name: &[u8]) -> Self {
-        Self([name.into()].into())
-    }
-}
-
-impl<T: AsRef<[u8]>, const N: usize> From<[T; N]> for ResourceNames {
-    fn from(names: [T; N]) -> Self {
-        names.iter().collect()
-    }
-}
-
-impl<T: AsRef<[u8]>> From<Vec<T>> for ResourceNames {
-    fn from(names: Vec<T>) -> Self {
-        names.iter().collect()
-    }
-}
-
-impl<'a, T: AsRef<[u8]> + 'a> FromIterator<&'a T> for ResourceNames {
-    fn from_iter<I: IntoIterator<Item = &'a T>>(names: I) -> Self {
-        Self(names.into_iter().map(|name| name.as_ref().into()).collect())
-    }
-}
 
 /// Names that cannot be locked.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -181,7 +104,7 @@ impl Resources {
 
     /// The names below `namespace`.
     pub(crate) fn names(&self, namespace: &[u8]) -> ResourceNames {
-        ResourceNames(self.lock_keys().map(|key| key.strip_prefix(namespace).unwrap_or(key).into()).collect())
+        self.lock_keys().map(|key| key.strip_prefix(namespace).unwrap_or(key)).collect()
     }
 
     pub(crate) fn lock_keys(&self) -> impl Iterator<Item = &[u8]> {
@@ -234,15 +157,6 @@ pub(crate) fn former_key(lock_key: &[u8], value: &[u8]) -> Vec<u8> {
     [FORMER_PREFIX, value, b":", lock_key].concat()
 }
 
-/// A name for people: at most 80 characters, bytes that are no text replaced.
-pub(crate) fn display_name(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),
-        None => text.into_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,11 +194,5 @@ mod tests {
         assert!(matches!(checked(many), Err(ResourceError::TooManyResources { .. })));
         let reserved = Resources::new(b"red", "quorum:fence".into());
         assert!(matches!(reserved, Err(ResourceError::ReservedResource { .. })));
-    }
-
-    #[test]
-    fn a_long_or_binary_name_is_shortened_for_people() {
-        assert_eq!(display_name(&[b'x'; 200]).len(), 82);
-        assert_eq!(display_name(b"a\xffb"), "a\u{fffd}b");
     }
 }

@@ -1,0 +1,291 @@
+//! The names that are given to be locked.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// One or several names to lock together, all or nothing.
+///
+/// Made from one name or a list of names. One name is
+///
+/// - text: `&str`, `String`, `&String`, `Cow<str>`, `Box<str>`, `Arc<str>`;
+/// - bytes: `&[u8]`, `Vec<u8>`, `&Vec<u8>`, `[u8; N]`, `&[u8; N]`, `Cow<[u8]>`, `Box<[u8]>`, `Arc<[u8]>`;
+/// - an integer, which is named by its decimal digits: `42` is `"42"`;
+/// - with the feature `uuid` a `Uuid`, named by its hyphenated form in small letters.
+///
+/// A list is an array, a `Vec` or a slice of these ([`ResourceName`]), or what an iterator over them collects. Bytes are
+/// one name and not a list of small integers.
+///
+/// A name's Redis key is the namespace followed by the name itself, so that other Redlock clients exclude each other with
+/// this one.
+///
+/// ```
+/// use redquorum::ResourceNames;
+///
+/// let one: ResourceNames = "orders:42".into();
+/// assert_eq!(one, b"orders:42".into());
+/// assert_eq!(ResourceNames::from(42_u64), "42".into());
+///
+/// let several: ResourceNames = ["account:1", "account:2"].into();
+/// let owned = vec!["account:1".to_owned(), "account:2".to_owned()];
+/// assert_eq!(several, ResourceNames::from(&owned));
+/// assert_eq!(several, (1..=2).map(|id| format!("account:{id}")).collect());
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResourceNames(Arc<[Box<[u8]>]>);
+
+impl ResourceNames {
+    /// The names, as bytes.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.0.iter().map(|name| &**name)
+    }
+}
+
+impl fmt::Debug for ResourceNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(display_name)).finish()
+    }
+}
+
+/// For people: bytes that are no text are replaced, and long names shortened.
+impl fmt::Display for ResourceNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.iter().enumerate() {
+            write!(f, "{}{}", if index == 0 { "" } else { ", " }, display_name(name))?;
+        }
+        Ok(())
+    }
+}
+
+/// What can be a name in a list of names; [`ResourceNames`] says what that is. Nobody else can implement it.
+///
+/// `u8` is not among them: several bytes are one name.
+pub trait ResourceName: sealed::AsName {}
+
+impl<T: sealed::AsName + ?Sized> ResourceName for T {}
+
+mod sealed {
+    use std::borrow::Cow;
+
+    pub trait AsName {
+        fn as_name(&self) -> Cow<'_, [u8]>;
+    }
+}
+
+use sealed::AsName;
+
+impl AsName for str {
+    fn as_name(&self) -> Cow<'_, [u8]> {
+        self.as_bytes().into()
+    }
+}
+
+impl AsName for [u8] {
+    fn as_name(&self) -> Cow<'_, [u8]> {
+        self.into()
+    }
+}
+
+impl<const N: usize> AsName for [u8; N] {
+    fn as_name(&self) -> Cow<'_, [u8]> {
+        self.as_slice().into()
+    }
+}
+
+/// The same name as what it leads to.
+macro_rules! as_what_it_derefs_to {
+    ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
+        impl<$($generics)*> AsName for $name {
+            fn as_name(&self) -> Cow<'_, [u8]> {
+                (**self).as_name()
+            }
+        }
+    )*};
+}
+
+as_what_it_derefs_to!(
+    [] String,
+    [] Vec<u8>,
+    [T: AsName + ?Sized] &T,
+    [T: AsName + ?Sized] Box<T>,
+    [T: AsName + ?Sized] Arc<T>,
+    [T: AsName + ToOwned + ?Sized] Cow<'_, T>,
+);
+
+/// One name by itself. No blanket impl: it would overlap with those for lists.
+macro_rules! one_name {
+    ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
+        impl<$($generics)*> From<$name> for ResourceNames {
+            fn from(name: $name) -> Self {
+                [name.as_name()].into_iter().collect()
+            }
+        }
+    )*};
+}
+
+one_name!(
+    [] &str,
+    [] String,
+    [] &String,
+    [] &[u8],
+    [] Vec<u8>,
+    [] &Vec<u8>,
+    [const N: usize] [u8; N],
+    [const N: usize] &[u8; N],
+    [T: ResourceName + ?Sized] Box<T>,
+    [T: ResourceName + ?Sized] Arc<T>,
+    [T: ResourceName + ToOwned + ?Sized] Cow<'_, T>,
+);
+
+/// Named by its decimal digits.
+macro_rules! integers {
+    ($($integer:ty),*) => {$(
+        impl AsName for $integer {
+            fn as_name(&self) -> Cow<'_, [u8]> {
+                self.to_string().into_bytes().into()
+            }
+        }
+
+        one_name!([] $integer);
+    )*};
+}
+
+integers!(u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+
+impl From<u8> for ResourceNames {
+    fn from(name: u8) -> Self {
+        Self::from(u16::from(name))
+    }
+}
+
+#[cfg(feature = "uuid")]
+impl AsName for uuid::Uuid {
+    fn as_name(&self) -> Cow<'_, [u8]> {
+        self.to_string().into_bytes().into()
+    }
+}
+
+#[cfg(feature = "uuid")]
+one_name!([] uuid::Uuid);
+
+/// A list of names.
+macro_rules! list {
+    ($([$($generics:tt)*] $names:ty),* $(,)?) => {$(
+        impl<$($generics)*> From<$names> for ResourceNames {
+            fn from(names: $names) -> Self {
+                names.iter().collect()
+            }
+        }
+    )*};
+}
+
+list!(
+    [T: ResourceName] Vec<T>,
+    [T: ResourceName] &Vec<T>,
+    [T: ResourceName] &[T],
+    [T: ResourceName, const N: usize] [T; N],
+    [T: ResourceName, const N: usize] &[T; N],
+);
+
+impl<T: ResourceName> FromIterator<T> for ResourceNames {
+    fn from_iter<I: IntoIterator<Item = T>>(names: I) -> Self {
+        Self(names.into_iter().map(|name| name.as_name().into()).collect())
+    }
+}
+
+/// A name for people: at most 80 characters, bytes that are no text replaced.
+pub(crate) fn display_name(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),
+        None => text.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: impl Into<ResourceNames>) -> Vec<String> {
+        names.into().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_one_name() {
+        let (text, bytes) = ("ab".to_owned(), b"ab".to_vec());
+        let ab = [
+            names("ab"),
+            names(text.clone()),
+            names(&text),
+            names(Cow::Borrowed("ab")),
+            names(Cow::<str>::Owned(text.clone())),
+            names(Box::<str>::from("ab")),
+            names(Arc::<str>::from("ab")),
+            names(&*bytes),
+            names(&bytes),
+            names(bytes.clone()),
+            names(b"ab"),
+            names(*b"ab"),
+            names(Cow::Borrowed(&*bytes)),
+            names(Box::<[u8]>::from(&*bytes)),
+            names(Arc::<[u8]>::from(&*bytes)),
+        ];
+        for (index, names) in ab.iter().enumerate() {
+            assert_eq!(*names, ["ab"], "{index}");
+        }
+        assert_eq!([names(42), names(7_u8), names(-1_i64), names(u128::MAX)].concat()[..3], ["42", "7", "-1"]);
+        assert_eq!(names(u64::MAX), [u64::MAX.to_string()]);
+    }
+
+    #[test]
+    fn what_is_a_list_of_names() {
+        let (text, bytes) = (["a", "b"].map(str::to_owned), [b"a".to_vec(), b"b".to_vec()]);
+        let (texts, slices) = (text.to_vec(), ["a", "b"]);
+        let borrowed: &[&str; 2] = &slices;
+        let lists = [
+            names(slices),
+            names(borrowed),
+            names(&slices[..]),
+            names(slices.to_vec()),
+            names(text.clone()),
+            names(&text),
+            names(&text[..]),
+            names(texts.clone()),
+            names(&texts),
+            names(texts.iter().collect::<Vec<&String>>()),
+            names(bytes.clone()),
+            names(bytes.to_vec()),
+            names(&bytes),
+            names([*b"a", *b"b"]),
+            names([b"a", b"b"]),
+            names([Cow::Borrowed("a"), "b".to_owned().into()]),
+            names(["a", "b"].map(Arc::<str>::from)),
+            names(texts.iter().collect::<ResourceNames>()),
+            names(texts.into_iter().collect::<ResourceNames>()),
+            names(bytes.into_iter().collect::<ResourceNames>()),
+            names(slices.iter().collect::<ResourceNames>()),
+        ];
+        for (index, names) in lists.iter().enumerate() {
+            assert_eq!(*names, ["a", "b"], "{index}");
+        }
+        assert_eq!(names([7_u64, 12]), ["7", "12"]);
+        assert_eq!(names((7..9).collect::<ResourceNames>()), ["7", "8"]);
+        assert_eq!(names([0_u8, 1]).len(), 1, "bytes are one name");
+        assert!(names([""; 0]).is_empty());
+    }
+
+    #[test]
+    #[cfg(feature = "uuid")]
+    fn a_uuid_is_named_in_its_usual_form() {
+        let id = uuid::Uuid::from_u128(0x6ba7_b810_9dad_11d1_80b4_00c0_4fd4_30c8);
+        assert_eq!(names(id), ["6ba7b810-9dad-11d1-80b4-00c04fd430c8"]);
+        assert_eq!(names([id, uuid::Uuid::nil()]).len(), 2);
+    }
+
+    #[test]
+    fn a_long_or_binary_name_is_shortened_for_people() {
+        assert_eq!(display_name(&[b'x'; 200]).len(), 82);
+        assert_eq!(display_name(b"a\xffb"), "a\u{fffd}b");
+        assert_eq!(ResourceNames::from([b"a\xff".as_slice(), b"b"]).to_string(), "a\u{fffd}, b");
+    }
+}
