@@ -32,7 +32,7 @@ async fn main() -> Outcome {
 
     println!("Alice and Bob are two clients. Each step with the time that it took:\n");
     let start = now();
-    let mut guard = alice.lock("orders:42").acquire().await?;
+    let guard = alice.lock("orders:42").acquire().await?;
     let (valid, token) = (guard.remaining(), guard.fencing_token());
     step(start, &format!("Alice locks \"orders:42\"; it is valid for {valid:.2?}"));
     note(&format!("her fencing token is {token}: store it with what the lock protects"));

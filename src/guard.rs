@@ -113,10 +113,69 @@ impl Guard {
     /// # }
     /// ```
     ///
+    /// Where a future does not fit there is [`on_lost`](Self::on_lost), and with the feature `tokio-util` a token
+    /// (`loss_token`).
+    ///
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
         self.lease.lost().await
+    }
+
+    /// Calls `notify` once when the lock is lost, in a task of the client; never if the guard is released or dropped
+    /// before. It must not block.
+    ///
+    /// If the runtime in which the client was built ends before, it is called then, with [`Loss::RuntimeEnded`]: nobody
+    /// renews the lock any more.
+    ///
+    /// ```
+    /// # use redquorum::testing::{Cluster, TestInstance};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let must_stop = Arc::new(AtomicBool::new(false));
+    /// let guard = redlock.lock("job").acquire().await?;
+    /// let stop = Arc::clone(&must_stop);
+    /// guard.on_lost(move |loss| {
+    ///     eprintln!("stopping: {loss}");
+    ///     stop.store(true, Ordering::Relaxed);
+    /// });
+    /// # cluster.instances().for_each(|instance| { instance.remove("job"); });
+    /// # while !must_stop.load(Ordering::Relaxed) { tokio::time::sleep(std::time::Duration::from_millis(5)).await; }
+    /// # Ok(()) }
+    /// ```
+    pub fn on_lost(&self, notify: impl FnOnce(Loss) + Send + 'static) {
+        self.lease.on_lost(notify);
+    }
+
+    /// A token that is cancelled when the lock is lost or given up, for work that takes one.
+    ///
+    /// It is also cancelled when the runtime in which the client was built ends. Each call makes another token, and
+    /// whoever cancels it changes nothing else.
+    ///
+    /// ```
+    /// # use redquorum::testing::{Cluster, TestInstance};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let guard = redlock.lock("job").acquire().await?;
+    /// let token = guard.loss_token();
+    /// let work = tokio::spawn(async move {
+    ///     token.run_until_cancelled(std::future::pending::<()>()).await
+    /// });
+    /// # cluster.instances().for_each(|instance| { instance.remove("job"); });
+    /// assert!(work.await?.is_none(), "it was dropped where it waited");
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "tokio-util")]
+    #[must_use]
+    pub fn loss_token(&self) -> tokio_util::sync::CancellationToken {
+        self.lease.loss_token()
     }
 
     /// A view of the lease, to be given to the work that the lock protects.
@@ -130,6 +189,27 @@ impl Guard {
     /// Where an instance has lost the key (it was restarted, or was unreachable when the lock was
     /// taken), the key is set again.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redquorum::testing::{Cluster, TestInstance};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// # let guard = redlock.lock("job").acquire().await?;
+    /// # let mut steps = 0;
+    /// let loss = loop {
+    ///     tokio::select! {
+    ///         loss = guard.lost() => break loss,
+    ///         () = tokio::time::sleep(Duration::from_millis(20)) => println!("valid for {:?}", guard.extend().await?),
+    ///     }
+    /// #   steps += 1;
+    /// #   if steps == 2 { cluster.instances().for_each(TestInstance::flush); }
+    /// };
+    /// # println!("{loss}");
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Guarantees
     /// On success a quorum confirmed the lock while it was still valid; a lock that is lost is never
     /// revived. On failure nothing is deleted and the lock stays valid for as long as it was.
@@ -140,7 +220,7 @@ impl Guard {
     /// # Errors
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
     /// quorum answered in time, which may be tried again.
-    pub async fn extend(&mut self) -> Result<Duration, ExtendError> {
+    pub async fn extend(&self) -> Result<Duration, ExtendError> {
         let ttl = self.lease.tenure.claim().ttl;
         self.extend_with(Some(ttl)).await
     }
@@ -152,11 +232,11 @@ impl Guard {
     ///
     /// # Errors
     /// Also [`ExtendError::WouldShorten`], and [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
-    pub async fn extend_to(&mut self, ttl: Duration) -> Result<Duration, ExtendError> {
+    pub async fn extend_to(&self, ttl: Duration) -> Result<Duration, ExtendError> {
         self.extend_with(Some(ttl)).await
     }
 
-    async fn extend_with(&mut self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
+    async fn extend_with(&self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
         let terms = self.lease.settings.terms(ttl)?;
         let LeaseView { shared, tenure, .. } = &self.lease;
         extend(shared, tenure.held(), terms).await.map_err(|failure| extend_error(shared, failure))

@@ -89,6 +89,31 @@ impl LeaseView {
         loss(&self.shared, &self.tenure.claim(), end)
     }
 
+    /// As [`Guard::on_lost`](crate::Guard::on_lost).
+    pub fn on_lost(&self, notify: impl FnOnce(Loss) + Send + 'static) {
+        let (lease, notifier) = (self.clone(), LossNotifier(Some(notify)));
+        self.shared.runtime.spawn(async move {
+            let mut notifier = notifier; // whole, so that it is dropped with this
+            match (lease.lost().await, notifier.0.take()) {
+                (Loss::GivenUp, _) | (_, None) => {}
+                (loss, Some(notify)) => notify(loss),
+            }
+        });
+    }
+
+    /// As [`Guard::loss_token`](crate::Guard::loss_token).
+    #[cfg(feature = "tokio-util")]
+    #[must_use]
+    pub fn loss_token(&self) -> tokio_util::sync::CancellationToken {
+        let token = tokio_util::sync::CancellationToken::new();
+        let (lease, cancel) = (self.clone(), token.clone().drop_guard());
+        self.shared.runtime.spawn(async move {
+            let _ = lease.lost().await;
+            drop(cancel); // it is also dropped if the runtime ends
+        });
+        token
+    }
+
     /// Shows the lease under the name of what holds this view.
     pub(crate) fn show_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
@@ -102,5 +127,16 @@ impl LeaseView {
 impl fmt::Debug for LeaseView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show_as("LeaseView", f)
+    }
+}
+
+/// What is to be called when a lease is lost, or when the task that waits for that is dropped with its runtime.
+struct LossNotifier<F: FnOnce(Loss)>(Option<F>);
+
+impl<F: FnOnce(Loss)> Drop for LossNotifier<F> {
+    fn drop(&mut self) {
+        if let Some(notify) = self.0.take() {
+            notify(Loss::RuntimeEnded);
+        }
     }
 }

@@ -41,6 +41,10 @@ pub enum Loss {
         /// The addresses of the instances that have it for the other one.
         instances: Vec<String>,
     },
+    /// The runtime in which the client was built has ended: nobody renews the lease any more. Told to callbacks only
+    /// ([`Guard::on_lost`](crate::Guard::on_lost)).
+    #[error("the runtime in which the client was built has ended, and nobody renews the lease any more")]
+    RuntimeEnded,
     /// Its last guard was dropped or released.
     #[error("the lease was given up by its guards")]
     GivenUp,

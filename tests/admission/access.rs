@@ -46,7 +46,7 @@ fn client(server: &Server, admission: Admission) -> Outcome<Redlock> {
 async fn everything(server: &Server, admission: Admission) -> Result<(), String> {
     let redlock = client(server, admission).map_err(|error| error.to_string())?;
     redlock.wait_connected(ms(5_000)).await.map_err(|error| error.to_string())?;
-    let mut guard = redlock
+    let guard = redlock
         .lock(LOCK)
         .renew(Renewal::Off)
         .wait_at_most(SHORT + SLACK)

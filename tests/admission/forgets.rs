@@ -179,7 +179,7 @@ fn a_key_that_came_back_from_disk_is_no_vote_and_a_flush_of_it_is_no_way_in() ->
         };
         let stage = Stage::start_with(&program, Admission::On, durable).await?;
         let holder = stage.client().await?;
-        let mut guard = stage.hold_bare_majority(&holder).await?;
+        let guard = stage.hold_bare_majority(&holder).await?;
         stage.third().restart()?;
         sleep(ms(2_500)).await;
         for server in &stage.fleet[3..] {

@@ -75,7 +75,7 @@ fn a_lease_that_is_renewed_survives_a_restart_of_every_instance() -> Outcome {
     on_every_kind(|program| async move {
         let fleet = Arc::new(Fleet::start(&program, 5)?);
         let redlock = client_of(&fleet)?;
-        let mut guard = redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?;
+        let guard = redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?;
         let token = guard.fencing_token();
         let other = client_of(&fleet)?;
         let (restarts, watcher) = (Arc::clone(&fleet), client_of(&fleet)?);

@@ -19,7 +19,7 @@ async fn work(redlock: Redlock, kind: usize, name: String) {
             let _ = redlock.lock(&name).try_acquire().await;
         },
         1 => {
-            let mut guard = acquire().await.unwrap();
+            let guard = acquire().await.unwrap();
             loop {
                 guard.extend().await.unwrap();
             }

@@ -87,7 +87,7 @@ fn what_others_put_under_our_key_is_neither_extended_nor_deleted() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let redlock = client_of(&fleet).await;
-        let mut guard = held(&redlock, "a").await;
+        let guard = held(&redlock, "a").await;
         assert!(eventually(PATIENCE, || fleet.iter().all(|server| value_of(server, "a").is_some())).await);
         for server in fleet.iter().take(3) {
             server.command(&["SET", "a", "theirs", "PX", "5000"]).unwrap();

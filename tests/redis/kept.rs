@@ -10,7 +10,7 @@ use crate::support::{PATIENCE, all_vote, builder_of, eventually, free_within, he
 async fn survives(fleet: &Fleet, before_the_end: fn(&Server)) {
     let ours = ready(builder_of(fleet)).await;
     let other = ready(builder_of(fleet).label("other")).await;
-    let mut guard = held(&ours, "a").await;
+    let guard = held(&ours, "a").await;
     assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap() == ["a"])).await);
     for server in fleet.iter() {
         before_the_end(server);

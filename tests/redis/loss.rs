@@ -147,7 +147,7 @@ fn a_lease_that_is_not_renewed_is_watched_on_after_an_extend_and_after_a_new_con
         let fleet = fleet_of(&program, 5);
         let redlock = ready(builder_of(&fleet)).await;
         for reconnects in [false, true] {
-            let (mut guard, waiting) = watched(&redlock, &fleet).await;
+            let (guard, waiting) = watched(&redlock, &fleet).await;
             sleep(ms(30)).await;
             if reconnects {
                 for server in fleet.iter() {

@@ -12,7 +12,7 @@ fn has(fleet: &Fleet, key: &[u8]) -> bool {
 /// Locks, finds every key under its own name, is in another client's way, extends and releases.
 async fn round_trip(fleet: &Fleet, (ours, other): (&Redlock, &Redlock), names: &[Vec<u8>]) {
     let names_of = || names.iter().collect::<ResourceNames>();
-    let mut guard = ours.lock(names_of()).try_acquire().await.unwrap();
+    let guard = ours.lock(names_of()).try_acquire().await.unwrap();
     assert!(eventually(PATIENCE, || names.iter().all(|name| has(fleet, name))).await);
     assert!(matches!(other.lock(names_of()).try_acquire().await, Err(AcquireError::Contended(_))));
     guard.extend().await.unwrap();

@@ -21,7 +21,7 @@ fn classic(fleet: &Fleet) -> Builder {
 }
 
 /// Extends every third of the ttl until told to stop; fails as soon as it is not confirmed.
-async fn renew(mut guard: Guard, stop: Arc<AtomicBool>) -> Guard {
+async fn renew(guard: Guard, stop: Arc<AtomicBool>) -> Guard {
     while !stop.load(Ordering::Relaxed) {
         sleep(TTL / 3).await;
         guard.extend().await.unwrap();
@@ -62,7 +62,7 @@ fn a_lease_outlives_the_loss_of_a_minority_of_its_keys() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let redlock = ready(with_admission(&fleet)).await; // nothing is restarted
-        let mut guard = held(&redlock, "a").await;
+        let guard = held(&redlock, "a").await;
         let has = |index: usize| fleet[index].keys().unwrap() == ["a"];
         assert!(eventually(PATIENCE, || (0..5).all(has)).await);
         for index in [1, 3] {

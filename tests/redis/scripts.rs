@@ -29,7 +29,7 @@ fn an_acquire_and_an_extend_that_miss_the_scripts_take_one_more_round() {
         free_within(PATIENCE, &fleet).await;
         for _ in 0..5 {
             flush_scripts(&fleet);
-            let mut guard = held(&redlock, "a").await;
+            let guard = held(&redlock, "a").await;
             was_asked_twice(&fleet).await;
             flush_scripts(&fleet);
             guard.extend().await.unwrap();

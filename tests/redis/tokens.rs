@@ -67,12 +67,12 @@ fn the_longest_times_work() {
         let builder = builder_of(&fleet).max_ttl(years(5)).ttl(years(5)).fence_retention(years(10));
         let redlock = ready(builder).await;
         for name in ["a", "b"] {
-            let mut guard = held(&redlock, name).await;
+            let guard = held(&redlock, name).await;
             assert!(guard.remaining() > years(4));
             guard.extend().await.unwrap();
             assert!(guard.release().await.unwrap().was_still_held);
         }
-        let mut several = redlock.lock(["a", "b"]).try_acquire().await.unwrap();
+        let several = redlock.lock(["a", "b"]).try_acquire().await.unwrap();
         several.extend().await.unwrap();
         assert!(several.release().await.unwrap().was_still_held);
     });

@@ -194,7 +194,7 @@ fn servers_that_do_not_say_what_they_are_are_told_so() {
 fn a_refused_extend_says_by_whom_and_a_release_that_it_deleted() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
-        let mut guard = held(&client_of(&fleet).await, "a").await;
+        let guard = held(&client_of(&fleet).await, "a").await;
         for server in fleet.iter().skip(1) {
             server.command(&["DEL", "a"]).unwrap();
         }

@@ -159,7 +159,7 @@ async fn a_hung_instance_does_not_pile_up_requests() {
 #[tokio::test(start_paused = true)]
 async fn an_extend_that_arrives_behind_its_own_release_sets_nothing() {
     let (cluster, redlock) = cluster_of(3).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(50), ms(0)));
     assert!(tokio::time::timeout(ms(10), guard.extend()).await.is_err());
     cluster.instances().for_each(|instance| instance.break_connections(ms(500)));

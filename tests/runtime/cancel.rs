@@ -101,7 +101,7 @@ async fn run(redlock: &Redlock, cluster: &Cluster, behaviours: [Behaviour; 3], o
             dropped(redlock.lock("a").try_acquire(), drops).await;
         }
         Operation::Extend => {
-            let mut guard = held(redlock, "a").await;
+            let guard = held(redlock, "a").await;
             begin();
             dropped(guard.extend(), drops).await;
         }

@@ -22,7 +22,7 @@ async fn takes_over(instances: &[&TestInstance]) {
 /// holder; each round was looked at alone.
 #[tokio::test(start_paused = true)]
 async fn refusals_of_rounds_that_were_not_won_count_together() {
-    let (cluster, redlock, mut guard) = five_for_a_second().await;
+    let (cluster, redlock, guard) = five_for_a_second().await;
     takes_over(&[cluster.instance(0), cluster.instance(1)]).await;
     cluster.instance(4).hang(Hang::RequestsLost);
     cluster.instance(3).hang(Hang::RequestsLost);
@@ -42,7 +42,7 @@ async fn refusals_of_rounds_that_were_not_won_count_together() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_replies_of_an_extend_are_followed() {
-    let (cluster, _redlock, mut guard) = five_for_a_second().await;
+    let (cluster, _redlock, guard) = five_for_a_second().await;
     cluster.instances().skip(2).for_each(|instance| assert!(instance.remove("a")));
     cluster.instances().skip(3).for_each(|instance| instance.slow_down(ms(25), ms(25)));
     assert!(guard.extend().await.is_ok(), "two had it and one was repaired");
@@ -54,7 +54,7 @@ async fn the_last_replies_of_an_extend_are_followed() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_replies_of_an_extend_whose_caller_is_gone_are_followed() {
-    let (cluster, _redlock, mut guard) = five_for_a_second().await;
+    let (cluster, _redlock, guard) = five_for_a_second().await;
     cluster.instances().skip(2).for_each(|instance| assert!(instance.remove("a")));
     cluster.instances().for_each(|instance| instance.slow_down(ms(25), ms(25)));
     assert!(tokio::time::timeout(ms(10), guard.extend()).await.is_err());

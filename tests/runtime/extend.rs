@@ -8,7 +8,7 @@ use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, s
 #[tokio::test(start_paused = true)]
 async fn an_extend_moves_the_validity_forward_from_its_own_start() {
     let (cluster, redlock) = cluster_of(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     tokio::time::sleep(secs(4)).await;
     assert_eq!(guard.extend().await.unwrap(), ms(9_898));
     assert!(cluster.instances().all(|instance| instance.expires_in("a") == Some(secs(10))));
@@ -17,7 +17,7 @@ async fn an_extend_moves_the_validity_forward_from_its_own_start() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_extend_deletes_nothing_and_may_be_tried_again() {
     let (cluster, redlock) = cluster_of(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     hang_first(&cluster, 3, Hang::RequestsLost);
     let result = guard.extend().await;
     let Err(ExtendError::Unconfirmed { remaining, .. }) = result else { panic!("{result:?}") };
@@ -32,7 +32,7 @@ async fn a_failed_extend_deletes_nothing_and_may_be_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_whose_validity_has_passed_never_comes_back_although_its_keys_are_still_there() {
     let (cluster, redlock) = cluster_of(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     tokio::time::sleep(ms(9_898)).await;
     assert_eq!(how_many_have(&cluster, "a"), 5);
     assert!(!guard.is_valid());
@@ -46,7 +46,7 @@ async fn a_lease_whose_validity_has_passed_never_comes_back_although_its_keys_ar
 #[tokio::test(start_paused = true)]
 async fn an_extend_that_is_answered_after_the_validity_has_passed_is_lost() {
     let (cluster, redlock) = cluster_of(3).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     tokio::time::sleep(ms(9_800)).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(0), ms(150)));
     let (result, took) = timed(guard.extend()).await;
@@ -60,7 +60,7 @@ async fn an_extend_that_is_answered_after_the_validity_has_passed_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_rolling_restart_of_every_instance_does_not_end_an_extended_lease() {
     let (cluster, redlock) = cluster_of(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     for instance in cluster.instances() {
         instance.start(Data::Nothing);
         for _ in 0..4 {
@@ -76,7 +76,7 @@ async fn a_rolling_restart_of_every_instance_does_not_end_an_extended_lease() {
 #[tokio::test(start_paused = true)]
 async fn an_extend_leaves_a_key_of_somebody_else_alone() {
     let (cluster, redlock) = cluster_of(3).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     for index in 0..2 {
         cluster.instance(index).set("a", "foreign");
     }
@@ -92,7 +92,7 @@ async fn an_extend_leaves_a_key_of_somebody_else_alone() {
 #[tokio::test(start_paused = true)]
 async fn an_extend_never_shortens() {
     let (cluster, redlock) = cluster_of(3).await;
-    let mut guard = redlock.lock("a").ttl(secs(5)).try_acquire().await.unwrap();
+    let guard = redlock.lock("a").ttl(secs(5)).try_acquire().await.unwrap();
     assert!(matches!(guard.extend_to(secs(4)).await, Err(ExtendError::WouldShorten)));
     assert!(matches!(guard.extend_to(secs(11)).await, Err(ExtendError::BadRequest(_))));
     assert_eq!(cluster.requests().extend, 0);
@@ -104,7 +104,7 @@ async fn an_extend_never_shortens() {
 async fn a_key_that_an_extend_set_again_is_released_with_the_lease() {
     let (cluster, redlock) = cluster_of(5).await;
     cluster.instance(0).cut_off();
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     assert_eq!(how_many_have(&cluster, "a"), 4);
     cluster.instance(0).resume();
     until_voting(&redlock, 5).await;

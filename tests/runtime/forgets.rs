@@ -177,7 +177,7 @@ async fn scripts_that_were_forgotten_are_loaded_again_and_the_try_is_won() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_nobody_can_reach_forgets_nothing() {
     let (cluster, redlock) = cluster_of(3).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     cluster.instances().skip(1).for_each(TestInstance::cut_off);
     assert!(matches!(guard.extend().await, Err(ExtendError::Unconfirmed { .. })));
     cluster.instances().for_each(TestInstance::resume);

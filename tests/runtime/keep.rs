@@ -11,7 +11,7 @@ use crate::support::{held, how_many_have, ms, renewing, secs};
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_kept_excludes_everybody_until_its_keys_expire() {
     let (cluster, redlock) = renewing(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     sleep(secs(2)).await;
     guard.extend().await.unwrap();
     let (view, sent) = (guard.lease(), cluster.requests());

@@ -112,7 +112,7 @@ async fn several_who_wait_are_all_told_the_same_and_so_is_who_asks_later() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lease_never_comes_back_although_its_keys_do() {
-    let (cluster, _redlock, mut guard) = five().await;
+    let (cluster, _redlock, guard) = five().await;
     let value = cluster.instance(0).value("a").unwrap();
     cluster.instances().for_each(TestInstance::flush);
     assert!(matches!(guard.lost().await, Loss::Gone { .. }));
@@ -183,7 +183,7 @@ async fn a_lease_that_was_lost_before_it_was_released_stays_lost_for_its_views()
 #[tokio::test(start_paused = true)]
 async fn an_extend_by_hand_finds_a_loss_out_and_whoever_waits_is_told() {
     let (cluster, redlock) = cluster_of(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     let view = guard.lease();
     let waiting = tokio::spawn(async move { timed(view.lost()).await });
     sleep(secs(1)).await;

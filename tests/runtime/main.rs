@@ -28,6 +28,7 @@ mod support;
 mod suspended;
 mod takeover;
 mod told;
+mod told_of_loss;
 mod unpolled;
 mod verdict;
 mod wait_events;

@@ -253,7 +253,7 @@ async fn instances_that_come_and_go_do_not_hasten_renewals() {
 #[tokio::test(start_paused = true)]
 async fn an_extend_by_hand_that_fails_does_not_hasten_renewals() {
     let (cluster, redlock) = renewing(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     sleep(ms(FIRST + 100)).await;
     cluster.instances().take(3).for_each(TestInstance::cut_off);
     sleep(ms(FIRST)).await; // the second renewal has just failed
@@ -271,7 +271,7 @@ async fn an_extend_by_hand_that_fails_does_not_hasten_renewals() {
 #[tokio::test(start_paused = true)]
 async fn an_extend_by_hand_puts_the_next_renewal_off() {
     let (cluster, redlock) = renewing(3).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     for _ in 0..30 {
         sleep(secs(3)).await;
         assert!(guard.extend().await.is_ok());

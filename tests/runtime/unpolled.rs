@@ -120,7 +120,7 @@ async fn a_try_that_is_dropped_has_queued_its_release_by_then_and_leaves_no_task
 #[tokio::test(start_paused = true)]
 async fn an_extend_whose_caller_is_gone_goes_on() {
     let (cluster, redlock) = cluster_of(3).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     sleep(secs(5)).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
     assert!(tokio::time::timeout(ms(10), guard.extend()).await.is_err());
@@ -156,7 +156,7 @@ async fn an_acquire_on_its_way_gives_no_lock_after_a_shutdown() {
 fn after_the_runtime_of_a_client_has_ended_its_calls_say_so_at_once() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
-    let (_cluster, redlock, mut guard, released) = first.block_on(async {
+    let (_cluster, redlock, guard, released) = first.block_on(async {
         let (cluster, redlock) = cluster_of(3).await;
         let (guard, released) = (held(&redlock, "a").await, held(&redlock, "b").await);
         (cluster, redlock, guard, released)

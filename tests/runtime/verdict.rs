@@ -16,7 +16,7 @@ async fn a_hung_minority_costs_no_time_in_acquire_extend_and_release() {
         hang_first(&cluster, 2, how);
         let (guard, took) = timed(redlock.lock("a").try_acquire()).await;
         assert_eq!(took, Duration::ZERO, "acquire, {how:?}");
-        let mut guard = guard.unwrap();
+        let guard = guard.unwrap();
         let (extended, took) = timed(guard.extend()).await;
         assert_eq!((extended.is_ok(), took), (true, Duration::ZERO), "extend, {how:?}");
         let (released, took) = timed(guard.release()).await;
@@ -33,7 +33,7 @@ async fn a_slow_minority_is_not_waited_for_and_the_quorum_th_fastest_decides() {
     }
     let (guard, took) = timed(redlock.lock("a").try_acquire()).await;
     assert_eq!(took, ms(30));
-    let mut guard = guard.unwrap();
+    let guard = guard.unwrap();
     assert_eq!(guard.remaining(), ms(9_898 - 30)); // P2: from before the first send
     let (extended, took) = timed(guard.extend()).await;
     assert!(extended.is_ok());
@@ -98,7 +98,7 @@ async fn a_stopped_majority_is_an_error_at_once() {
 #[tokio::test(start_paused = true)]
 async fn extend_and_release_without_a_quorum_end_with_the_instance_timeout() {
     let (cluster, redlock) = cluster_of(5).await;
-    let mut guard = held(&redlock, "a").await;
+    let guard = held(&redlock, "a").await;
     hang_first(&cluster, 3, Hang::Stopped);
     let (extended, took) = timed(guard.extend()).await;
     assert!(matches!(extended, Err(ExtendError::Unconfirmed { .. })), "{extended:?}");

@@ -80,7 +80,7 @@ impl User {
     }
 
     /// Holds a lock for a while and lets it go in one way or another.
-    async fn hold(&mut self, mut guard: Guard, life: u64, demand: &Demand) {
+    async fn hold(&mut self, guard: Guard, life: u64, demand: &Demand) {
         let number = self.world.given((self.client, life), demand.resources, demand.has_holder, &guard.lease());
         self.look_after(number, guard.lease());
         let mut rounds = self.rng.below(4);
