@@ -143,15 +143,37 @@ impl Redlock {
         self.shared.instances.iter().map(|instance| instance.status()).collect()
     }
 
-    /// Refuses further acquires, and waits until every released or dropped lock is deleted on all
-    /// reachable instances, at most `limit`. Instances without a connection are not waited for longer
-    /// than one instance timeout.
+    /// Ends everything: no lock is given from the moment of the call, locks that are held are released, and it waits
+    /// until that is confirmed by all reachable instances, at most `limit`. Instances without a connection are not waited
+    /// for longer than one instance timeout.
+    ///
+    /// A lock that is held ends at once, as [`Loss::ShutDown`](crate::Loss::ShutDown): it is not valid or renewed any more,
+    /// [`lost`](crate::Guard::lost) resolves, and [`run`](Lock::run) drops its work. It is released when its guard is
+    /// dropped, so that nobody else gets it before its work has stopped; but one instance timeout later in any case, or after half
+    /// of the `limit` if that is shorter. To let work come to its end first, call
+    /// [`shutdown_gracefully`](Self::shutdown_gracefully).
     ///
     /// An acquire that is under way returns no lock any more: it ends with
     /// [`AcquireError::ShutDown`](crate::AcquireError::ShutDown), and the keys that it has set are released. A
     /// lock that was won before for a future that nobody polls is released when that is polled or
-    /// dropped, and ends with its ttl. Guards that are held stay valid and can be released; they are
-    /// not waited for.
+    /// dropped, and ends with its ttl.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redquorum::testing::Cluster;
+    /// use redquorum::{AcquireError, Loss};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let guard = redlock.lock("job").acquire().await?;
+    /// let stopping = tokio::spawn(async move { guard.lost().await }); // and drops the guard then
+    /// redlock.shutdown(Duration::from_secs(5)).await?;
+    /// assert!(matches!(stopping.await?, Loss::ShutDown));
+    /// assert!(matches!(redlock.lock("job").acquire().await, Err(AcquireError::ShutDown)));
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Cancel safety
     /// Safe: releases go on in the background. The client stays shut down.
@@ -162,6 +184,36 @@ impl Redlock {
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         let pending = self.shared.drain(limit).await;
         shutdown_error(&self.shared, &pending).map_or(Ok(()), Err)
+    }
+
+    /// Gives no lock from the moment of the call, as [`shutdown`](Self::shutdown), and waits until those that are held were
+    /// released or dropped, at most `patience`. They are renewed meanwhile. Then it does what `shutdown` does.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let guard = redlock.lock("job").acquire().await?;
+    /// let work = tokio::spawn(async move {
+    ///     tokio::time::sleep(Duration::from_millis(20)).await;
+    ///     guard.is_valid()
+    /// });
+    /// redlock.shutdown_gracefully(Duration::from_secs(30), Duration::from_secs(5)).await?;
+    /// assert!(work.await?, "it came to its end under the lock");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: the client gives no more locks, and those that are held go on.
+    ///
+    /// # Errors
+    /// As for [`shutdown`](Self::shutdown).
+    pub async fn shutdown_gracefully(&self, patience: Duration, limit: Duration) -> Result<(), ShutdownError> {
+        self.shared.wait_for_guards(patience).await;
+        self.shutdown(limit).await
     }
 }
 

@@ -1,11 +1,13 @@
 //! How a client is set up, and which settings go together.
 
 mod check;
+mod runtime;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use check::Settings;
+use runtime::check_runtime;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -293,6 +295,7 @@ impl Builder {
     pub fn build(self) -> Result<Redlock, BuildError> {
         let (settings, addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
+        check_runtime(!self.urls.is_empty())?;
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let tokens = TokenSource::new(self.label.clone().unwrap_or_else(default_label));

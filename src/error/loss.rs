@@ -45,6 +45,10 @@ pub enum Loss {
     /// ([`Guard::on_lost`](crate::Guard::on_lost)).
     #[error("the runtime in which the client was built has ended, and nobody renews the lease any more")]
     RuntimeEnded,
+    /// The client was shut down ([`Redlock::shutdown`](crate::Redlock::shutdown)). The lock is released as soon as its
+    /// guard is dropped, and one instance timeout later in any case.
+    #[error("the client was shut down")]
+    ShutDown,
     /// Its last guard was dropped or released.
     #[error("the lease was given up by its guards")]
     GivenUp,
@@ -62,6 +66,7 @@ impl std::fmt::Display for LastTry<'_> {
 pub(crate) fn loss(shared: &Shared, claim: &Claim, end: LeaseEnd) -> Loss {
     let observed = match end {
         LeaseEnd::GivenUp => return Loss::GivenUp,
+        LeaseEnd::ShutDown => return Loss::ShutDown,
         LeaseEnd::Expired(round) => {
             return Loss::Expired { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() };
         }

@@ -181,6 +181,12 @@ pub enum BuildError {
     /// The client was not built within a tokio runtime.
     #[error("no tokio runtime is running here; build the client within one")]
     NoRuntime,
+    /// The tokio runtime has no timers. The panic with which it says so is caught, and printed by the panic hook.
+    #[error("the tokio runtime has no timers; build it with enable_time() or enable_all()")]
+    NoTimers,
+    /// The tokio runtime has no sockets. As for timers.
+    #[error("the tokio runtime has no sockets; build it with enable_io() or enable_all()")]
+    NoNetwork,
 }
 
 /// No quorum of instances could be connected in time.

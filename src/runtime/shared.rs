@@ -10,7 +10,7 @@ use super::acquire::ask_limit::AskLimit;
 use super::acquire::limiter::AttemptLimiter;
 use super::acquire::line::lines::{LeftLine, Lines};
 use super::acquire::reentry_table::ReentryTable;
-use super::acquire::tracker::AttemptTracker;
+use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::held_lease::{HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
@@ -21,6 +21,9 @@ use crate::instance::{Instance, Request};
 use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
 use crate::resource::Resources;
 use crate::token::TokenSource;
+
+/// How often a shutdown checks whether the guards of leases that it has ended were dropped.
+const GUARD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How often a shutdown checks which instances have pending releases.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -155,10 +158,24 @@ impl Shared {
         }
     }
 
-    /// Lets no new try begin, and waits at most `limit` until those under way have ended and every pending
-    /// release that can be sent is confirmed. Returns how many releases are still pending on each instance.
-    pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
+    /// Lets no new try begin, and waits at most `limit` until no lease is held.
+    pub(crate) async fn wait_for_guards(&self, limit: Duration) {
         self.attempts.close();
+        let begun = self.clock.now();
+        let until_none = async {
+            self.attempts.wait().await;
+            while self.keep_alive.held() > 0 && self.clock.now().saturating_since(begun) < limit {
+                sleep(DRAIN_POLL_INTERVAL).await;
+            }
+        };
+        let _ = timeout(limit, until_none).await;
+    }
+
+    /// Lets no new try begin, ends every lease, and waits at most `limit` until the tries under way have ended and every
+    /// pending release that can be sent is confirmed. Returns how many releases are still pending on each instance.
+    pub(crate) async fn drain(self: &Arc<Self>, limit: Duration) -> Vec<usize> {
+        self.attempts.close();
+        self.end_leases(self.instance_timeout.min(limit / 2));
         let begun = self.clock.now();
         if timeout(limit, self.attempts.wait()).await.is_err() {
             return self.releaser.pending();
@@ -169,6 +186,37 @@ impl Shared {
             pending = self.releaser.drain(left) => pending,
             pending = self.until_only_unreachable() => pending,
         }
+    }
+
+    /// Ends every lease that is held. Its keys are released when its guards are dropped, so that nobody gets in before the
+    /// work that it protects was dropped (P21), but after `patience` in any case.
+    fn end_leases(self: &Arc<Self>, patience: Duration) {
+        let leases = self.keep_alive.shut_down();
+        if leases.is_empty() || self.is_forked() {
+            return;
+        }
+        tracing::info!(leases = leases.len(), "shut down: the leases that were held have ended");
+        if self.has_ended() {
+            return leases.iter().for_each(|held| self.release_for_guards(held)); // in vain, and told so
+        }
+        let (client, tracked) = (Arc::clone(self), TrackedAttempt::of_shutdown(&self.attempts));
+        let begun = self.clock.now();
+        self.runtime.spawn(async move {
+            let waits = || client.clock.now().saturating_since(begun) < patience;
+            while waits() && leases.iter().any(|held| held.has_guards()) {
+                sleep(GUARD_POLL_INTERVAL).await;
+            }
+            leases.iter().for_each(|held| client.release_for_guards(held));
+            drop(tracked);
+        });
+    }
+
+    fn release_for_guards(&self, held: &Arc<HeldLease>) {
+        let left = self.lines.leave(held);
+        if let Some(release) = held.release_for_guards() {
+            self.release_in_background(&self.name_successor(release.request), release.targets);
+        }
+        drop(left);
     }
 
     /// Returns once only instances without a connection have had pending releases for one instance timeout.

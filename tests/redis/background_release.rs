@@ -1,6 +1,6 @@
 //! P5, P6: late grants, instances that come back, and what a shutdown says.
 
-use redquorum::AcquireError;
+use redquorum::{AcquireError, Loss, RunError};
 use redquorum_testkit::Proxy;
 
 use crate::support::{
@@ -89,6 +89,23 @@ fn a_shutdown_drains() {
         assert_eq!(redlock.shutdown(PATIENCE).await, Ok(()));
         assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "nothing is left to wait for");
         assert!(matches!(redlock.lock("a").try_acquire().await, Err(AcquireError::ShutDown)));
+    });
+}
+
+#[test]
+fn a_shutdown_ends_what_is_held_and_lets_others_in() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let (ours, other) = (client_of(&fleet).await, client_of(&fleet).await);
+        let guard = held(&ours, "a").await;
+        let running = tokio::spawn(ours.lock("b").run(async |_| std::future::pending::<()>().await));
+        assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap().len() == 2)).await);
+        assert_eq!(ours.shutdown(PATIENCE).await, Ok(()));
+        assert!(matches!(guard.lost().await, Loss::ShutDown));
+        assert!(matches!(running.await.unwrap(), Err(RunError::Lost(Loss::ShutDown))));
+        for name in ["a", "b"] {
+            held(&other, name).await.release().await.unwrap();
+        }
     });
 }
 

@@ -135,13 +135,17 @@ async fn a_shutdown_drains() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_is_held_across_a_shutdown_can_still_be_released() {
+async fn a_guard_that_is_held_across_a_shutdown_releases_nothing_any_more() {
     let (cluster, redlock) = cluster_of(3).await;
-    let guard = held(&redlock, "a").await;
+    let guards = [held(&redlock, "a").await, held(&redlock, "b").await];
     assert_eq!(redlock.shutdown(secs(1)).await, Ok(()));
-    assert!(guard.is_valid());
-    assert!(guard.release().await.unwrap().was_still_held);
     assert!(cluster.keys().is_empty());
+    let sent = cluster.requests().release;
+    let [released, dropped] = guards;
+    assert!(!released.release().await.unwrap().was_still_held);
+    drop(dropped);
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(cluster.requests().release, sent);
 }
 
 #[tokio::test(start_paused = true)]

@@ -163,14 +163,10 @@ fn a_runtime_that_ends_in_the_midst_of_a_renewal_ends_the_renewals_and_nothing_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_held_across_a_shutdown_is_renewed_and_its_release_is_followed() {
+async fn the_release_of_what_is_held_across_a_shutdown_is_followed() {
     let (cluster, redlock) = renewing(5).await;
-    let guards = [held(&redlock, "a").await, held(&redlock, "b").await];
-    assert_eq!(redlock.shutdown(secs(1)).await, Ok(()));
-    tokio::time::sleep(secs(60)).await;
-    assert!(guards.iter().all(Guard::is_valid));
+    let _guards = [held(&redlock, "a").await, held(&redlock, "b").await];
     cluster.instance(0).cut_off();
-    drop(guards);
     let error = redlock.shutdown(secs(1)).await.unwrap_err();
     assert_eq!(error.unreleased, [("memory:0".to_owned(), 2)]);
     cluster.instance(0).resume();

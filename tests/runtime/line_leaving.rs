@@ -127,12 +127,16 @@ async fn nothing_is_handed_over_after_a_shutdown() {
     let guard = held(&redlock, "a").await;
     let client = redlock.clone();
     let waiting = tokio::spawn(async move { client.lock("a").acquire().await });
+    let holding = tokio::spawn(async move {
+        guard.lost().await;
+        guard.release().await
+    });
     settle().await;
     let (done, took) = timed(redlock.shutdown(secs(5))).await;
     assert!(done.is_ok() && took <= ms(20), "{took:?}");
     let refused = waiting.await.unwrap();
     assert!(matches!(refused, Err(AcquireError::ShutDown)), "{refused:?}");
-    guard.release().await.unwrap();
+    assert!(holding.await.unwrap().unwrap().was_still_held, "it was released when its work had stopped");
     assert!(cluster.keys().is_empty());
 }
 

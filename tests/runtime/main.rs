@@ -23,6 +23,7 @@ mod reentry;
 mod release;
 mod renew;
 mod run;
+mod shutdown;
 mod succession;
 mod support;
 mod suspended;

@@ -81,11 +81,9 @@ impl Place {
         carry_out(&self.shared, &self.line, after);
         if let Poll::Ready(Turn::Lease(tenure)) = &turn {
             self.has_left = true;
-            if self.shared.attempts.is_closed() {
+            if self.shared.attempts.is_closed() || !self.shared.keep_alive.adopt(tenure.held()) {
                 self.shared.let_go(tenure.held());
                 turn = Poll::Ready(Turn::Failed(AcquireFailure::ShutDown));
-            } else {
-                self.shared.keep_alive.adopt(tenure.held());
             }
         }
         turn

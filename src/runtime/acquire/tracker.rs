@@ -54,7 +54,7 @@ impl AttemptTracker {
 
 /// One try, from before anything is sent until its outcome is known and its releases are queued.
 #[derive(Debug)]
-pub(super) struct TrackedAttempt(Arc<AttemptTracker>);
+pub(crate) struct TrackedAttempt(Arc<AttemptTracker>);
 
 impl TrackedAttempt {
     /// `None` if the client was shut down. A shutdown after this waits for the try to end.
@@ -62,6 +62,12 @@ impl TrackedAttempt {
         tracker.under_way.fetch_add(1, Ordering::SeqCst);
         let tracked = Self(Arc::clone(tracker));
         (!tracker.is_closed()).then_some(tracked)
+    }
+
+    /// For work of a shutdown: others wait for its end as well.
+    pub(crate) fn of_shutdown(tracker: &Arc<AttemptTracker>) -> Self {
+        tracker.under_way.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(tracker))
     }
 
     pub(super) fn is_shut_down(&self) -> bool {

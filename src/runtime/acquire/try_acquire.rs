@@ -188,7 +188,9 @@ fn collect(shared: &Shared, params: &AcquireParams, lease: UncollectedLease) -> 
     if held.remaining(&*shared.clock) < params.terms.min_remaining() {
         return Err(AcquireFailure::NotPolled); // P2, by the time at which it is relied on
     }
-    shared.keep_alive.adopt(&held);
+    if !shared.keep_alive.adopt(&held) {
+        return Err(AcquireFailure::ShutDown);
+    }
     for earlier in earlier {
         earlier.end_taken_over_by(&held); // P23
         shared.keep_alive.reschedule(earlier);

@@ -10,6 +10,8 @@ use crate::protocol::{InstanceId, InstanceSet, Instant, Reply, Round};
 pub(crate) enum LeaseEnd {
     /// Its guards gave it up.
     GivenUp,
+    /// The client was shut down.
+    ShutDown,
     /// Its validity has passed; the last round that did not extend it, if there was one.
     Expired(Option<Arc<Round>>),
     /// No quorum can have kept it (P20).

@@ -112,6 +112,23 @@ impl HeldLease {
         ((!keeps_keys).then_some(release), notice)
     }
 
+    /// Ends it because the client is shut down. Its keys stay until its guards are dropped, or it is released without
+    /// them.
+    pub(crate) fn shut_down(&self) -> EndNotice<'_> {
+        self.end(self.state(), LeaseEnd::ShutDown, None)
+    }
+
+    /// The release of a lease that has ended, for guards that were not dropped: they release nothing any more. `None` if
+    /// they were, or the keys are to stay.
+    pub(crate) fn release_for_guards(&self) -> Option<LeaseRelease> {
+        let mut state = self.state();
+        if state.guards == 0 || std::mem::replace(&mut state.keeps_keys, true) {
+            return None;
+        }
+        let request = Request::Release(Arc::clone(&state.claim));
+        Some(LeaseRelease { request, targets: state.lease.release_targets() })
+    }
+
     /// Whether anybody has a guard of it.
     pub(crate) fn has_guards(&self) -> bool {
         self.state().guards > 0

@@ -48,6 +48,8 @@ pub(crate) struct HeldLeaseState {
     /// The last round that did not extend it.
     pub(super) failed: Option<Arc<Round>>,
     pub(crate) schedule_key: Option<ScheduleKey>,
+    /// Its place among the leases that guards have.
+    pub(crate) adoption: Option<u64>,
     /// Whether its keys are in the table of watched keys.
     pub(crate) is_watched: bool,
 }
@@ -70,6 +72,7 @@ impl HeldLeaseState {
             observed: ObservedKeys::default(),
             failed: None,
             schedule_key: None,
+            adoption: None,
             is_watched: false,
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc};
 
-use super::held_lease::{HeldLease, HeldLeaseState, LeaseRelease};
+use super::held_lease::{EndNotice, HeldLease, HeldLeaseState, LeaseRelease};
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
@@ -53,9 +53,30 @@ impl KeepAlive {
         self.table.lock_send_order().sizes()
     }
 
-    /// Takes care of a lease for a guard that has it from now on.
-    pub(super) fn adopt(&self, held: &Arc<HeldLease>) {
-        self.schedule_if(held, |state, due| state.schedule_key.is_none_or(|planned| due < planned.due));
+    /// How many leases guards have.
+    pub(crate) fn held(&self) -> usize {
+        self.table.lock_send_order().adopted()
+    }
+
+    /// Takes care of a lease for a guard that has it from now on; `false` if the client was shut down.
+    #[must_use = "after a shutdown nobody gets a lease"]
+    pub(super) fn adopt(&self, held: &Arc<HeldLease>) -> bool {
+        let is_adopted = self.table.lock_send_order().adopt(held);
+        if is_adopted {
+            self.schedule_if(held, |state, due| state.schedule_key.is_none_or(|planned| due < planned.due));
+        }
+        is_adopted
+    }
+
+    /// Ends every lease, and adopts no more. After this no extend of them is sent by itself.
+    pub(super) fn shut_down(&self) -> Vec<Arc<HeldLease>> {
+        let mut table = self.table.lock_send_order();
+        let leases = table.shut_down();
+        let notices: Vec<_> = leases.iter().map(|held| held.shut_down()).collect();
+        leases.iter().for_each(|held| table.remove(held));
+        drop(table);
+        notices.into_iter().for_each(EndNotice::tell);
+        leases
     }
 
     /// Drops one guard. After this no extend of the lease is sent if it was the last.

@@ -17,8 +17,10 @@ pub(super) type SendOrder<'a> = MutexGuard<'a, LeaseTable>;
 
 impl SharedLeaseTable {
     pub(super) fn new(most_watched: usize) -> Self {
-        let (by_due, watched) = (BTreeMap::new(), BTreeMap::new());
-        Self(Mutex::new(LeaseTable { by_due, entries: 0, watched, most_watched, asleep_until: None }))
+        let (by_due, watched, adopted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (is_shut_down, asleep_until) = (false, None);
+        let table = LeaseTable { by_due, entries: 0, adopted, is_shut_down, watched, most_watched, asleep_until };
+        Self(Mutex::new(table))
     }
 
     pub(super) fn lock_send_order(&self) -> SendOrder<'_> {
@@ -30,8 +32,12 @@ impl SharedLeaseTable {
 #[derive(Debug)]
 pub(super) struct LeaseTable {
     by_due: BTreeMap<ScheduleKey, Arc<HeldLease>>,
-    /// How many times a lease was scheduled.
+    /// How many times a lease was scheduled or adopted.
     entries: u64,
+    /// Those that a guard has, in the order in which they were adopted.
+    adopted: BTreeMap<u64, Arc<HeldLease>>,
+    /// No more are adopted.
+    is_shut_down: bool,
     /// By key.
     watched: BTreeMap<Vec<u8>, Weak<HeldLease>>,
     most_watched: usize,
@@ -42,7 +48,29 @@ pub(super) struct LeaseTable {
 impl LeaseTable {
     #[cfg(feature = "testing")]
     pub(super) fn sizes(&self) -> (usize, usize) {
-        (self.by_due.len(), self.watched.len())
+        (self.by_due.len().max(self.adopted.len()), self.watched.len())
+    }
+
+    /// How many leases guards have.
+    pub(super) fn adopted(&self) -> usize {
+        self.adopted.len()
+    }
+
+    /// A guard has this lease from now on; `false` if the client was shut down.
+    pub(super) fn adopt(&mut self, held: &Arc<HeldLease>) -> bool {
+        let state = &mut *held.state();
+        if !self.is_shut_down && state.adoption.is_none() && !state.has_ended() {
+            self.entries += 1;
+            state.adoption = Some(self.entries);
+            self.adopted.insert(self.entries, Arc::clone(held));
+        }
+        !self.is_shut_down
+    }
+
+    /// Those that guards have. No more are adopted after this.
+    pub(super) fn shut_down(&mut self) -> Vec<Arc<HeldLease>> {
+        self.is_shut_down = true;
+        std::mem::take(&mut self.adopted).into_values().collect()
     }
 
     /// Schedules a lease for `due`, instead of where it stood.
@@ -63,6 +91,9 @@ impl LeaseTable {
     /// Removes a lease that has ended, and its keys.
     pub(super) fn remove(&mut self, held: &HeldLease) {
         let state = &mut *held.state();
+        if let Some(adoption) = state.adoption.take() {
+            self.adopted.remove(&adoption);
+        }
         self.unschedule(state);
         if std::mem::take(&mut state.is_watched) {
             for key in state.claim.resources.lock_keys() {

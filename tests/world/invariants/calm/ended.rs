@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::Redlock;
+use redquorum::{Guard, Redlock};
 use tokio::time::{sleep, timeout};
 
 use super::{MOMENTS, asks};
@@ -31,13 +31,14 @@ impl World {
         for moment in MOMENTS {
             drop(moment.carry_out(asks(client, "given up", None)).await);
         }
-        let held = client.lock("dropped").try_acquire().await;
+        let dropped = client.lock("dropped").try_acquire().await;
         let released = client.lock("released").try_acquire().await;
-        drop(held);
+        drop(dropped);
         if let Ok(guard) = released {
             let release: Boxed<_> = Box::pin(guard.release());
             drop(MOMENTS[0].carry_out(release).await);
         }
+        let held = client.lock("held").try_acquire().await;
         let (late, ended) =
             tokio::join!(client.lock("late").try_acquire(), timeout(SHUTDOWN * 2, client.shutdown(SHUTDOWN)));
         match ended {
@@ -49,6 +50,9 @@ impl World {
         if let Some(value) = left {
             let what = format!("client {index}: {:?}", String::from_utf8_lossy(&value));
             self.violate("a shutdown leaves no key behind", what);
+        }
+        if let Some(guard) = held.ok().filter(Guard::is_valid) {
+            self.violate("no lease outlives a shutdown", format!("client {index}: {guard:?}"));
         }
         if let Ok(guard) = late {
             self.violate("no lock is given after a shutdown", format!("client {index}: {guard:?}"));
