@@ -12,6 +12,7 @@ use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::extend::extend;
 use crate::runtime::held_lease::Tenure;
+use crate::runtime::keep::keep_for;
 use crate::runtime::release::{ReleaseOutcome, release};
 
 /// A lock that is held, for as long as [`remaining`](Self::remaining) says.
@@ -274,8 +275,8 @@ impl Guard {
     /// Gives the guard up without releasing the lock: nobody else gets it until its keys expire.
     /// Returns how long this client would have relied on it; the keys live a little longer.
     ///
-    /// For work that must not be done twice within some time, such as dropping duplicates for a
-    /// minute. For a whole ttl from now, call [`extend_to`](Self::extend_to) first.
+    /// For work that must not be done twice within some time. For a time of one's own choice there is
+    /// [`keep_for`](Self::keep_for).
     #[must_use = "zero means that the lock was lost before"]
     pub fn keep_until_expiry(mut self) -> Duration {
         let remaining = self.remaining();
@@ -284,6 +285,54 @@ impl Guard {
         tenure.held().keep_keys();
         shared.let_go(tenure.held()); // nothing is to be released
         remaining
+    }
+
+    /// Gives the guard up without releasing the lock: nobody else gets it for `time` from now, which may be far longer than
+    /// `max_ttl`. For work that must not be done again within some time.
+    ///
+    /// What stays is a mark, and no lease: nobody holds the lock, and nothing renews it. If the keys live that long anyway,
+    /// nothing is sent. Otherwise it is sent again, while the lock is valid, until a quorum has confirmed it.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// use std::time::Duration;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// if let Ok(guard) = redlock.lock("report:daily").try_acquire().await {
+    ///     // .. write the report ..
+    ///     guard.keep_for(Duration::from_secs(14 * 60)).await?; // not again within 14 minutes
+    /// }
+    /// assert!(redlock.lock("report:daily").try_acquire().await.is_err_and(|error| error.is_contended()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Guarantees
+    /// Once it has succeeded, nobody gets the lock within `time` as long as no more instances forget the mark than
+    /// may: one that was restarted empty, flushed or failed over votes again after `max_ttl`, and not after `time`. So somebody may
+    /// get the lock early, but not before `max_ttl` has passed, where so many have forgotten it that no quorum has it. A
+    /// [holder](crate::Lock::holder) with an identity takes its own mark over.
+    ///
+    /// # Cancel safety
+    /// Safe: the lock is given up and not released. What was sent goes on, and is not sent again.
+    ///
+    /// # Errors
+    /// [`ExtendError::Lost`] if no quorum confirmed it while the lock was valid; [`ExtendError::BadRequest`] for a time
+    /// above [`fence_retention`](crate::Builder::fence_retention). In any case the guard is given up, and its keys are left
+    /// to expire: after the ttl, or after `time` where the instance was reached.
+    pub async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
+        let LeaseView { shared, settings, tenure } = &self.lease;
+        let held = tenure.held();
+        held.keep_keys(); // whatever happens to this future
+        if self.remaining() >= time {
+            return Ok(());
+        }
+        let longest = shared.fence_retention;
+        // What is shorter would be refused, and a ttl is what was asked for at least.
+        let terms = settings.terms_to_keep(time.max(tenure.claim().ttl), longest)?;
+        keep_for(shared, held, terms).await.map_err(|failure| extend_error(shared, failure))
     }
 }
 

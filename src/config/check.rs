@@ -31,7 +31,15 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The terms of a lock; every ttl goes through here.
+    /// The terms of keys that stay for `time` without a lease, which `max_ttl` does not bound, at most `longest`.
+    pub(crate) fn terms_to_keep(&self, time: Duration, longest: Duration) -> Result<LeaseTerms, BadRequest> {
+        if time > longest {
+            return Err(BadRequest::KeptTooLong { time, longest });
+        }
+        Ok(LeaseTerms::new(time, self.drift_ppm)?)
+    }
+
+    /// The terms of a lock; every ttl of one goes through here.
     pub(crate) fn terms(&self, ttl: Option<Duration>) -> Result<LeaseTerms, BadRequest> {
         let ttl = ttl.unwrap_or(self.ttl);
         let terms = LeaseTerms::new(ttl, self.drift_ppm)?;

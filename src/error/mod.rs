@@ -124,6 +124,14 @@ pub enum BadRequest {
         /// The most that is allowed.
         most: usize,
     },
+    /// Keys cannot be kept for longer than their fencing token.
+    #[error("{time:?} is above fence_retention, {longest:?}: keys cannot be kept for longer than their token")]
+    KeptTooLong {
+        /// The time.
+        time: Duration,
+        /// The client's `fence_retention`.
+        longest: Duration,
+    },
     /// The ttl protects nothing.
     #[error(transparent)]
     Ttl(#[from] TtlError),

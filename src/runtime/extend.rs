@@ -101,7 +101,7 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Result<Rou
     Ok(RoundInFlight::send(shared, round, Request::Extend(claim), shared.all_instances()))
 }
 
-fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendFailure {
+pub(super) fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendFailure {
     match held.remaining(&*shared.clock) {
         Duration::ZERO => ExtendFailure::LeaseLost(Some(round)),
         remaining => ExtendFailure::Unconfirmed { remaining, round },

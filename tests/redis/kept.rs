@@ -1,9 +1,11 @@
 //! Servers that are restarted and still have their data.
 
 use redquorum::AcquireError;
-use redquorum_testkit::{Fleet, Server};
+use redquorum_testkit::{Fleet, Reply, Server};
 
-use crate::support::{PATIENCE, all_vote, builder_of, eventually, free_within, held, on_each_kind, pair, ready};
+use crate::support::{
+    PATIENCE, all_vote, builder_of, client_of, eventually, fleet_of, free_within, held, on_each_kind, pair, ready, secs,
+};
 
 /// Restarts every server while a lock is held: it must still exclude, be extended and be released.
 /// Without admission, so that the servers vote at once.
@@ -26,6 +28,20 @@ async fn survives(fleet: &Fleet, before_the_end: fn(&Server)) {
     assert!(guard.release().await.unwrap().was_still_held);
     pair(&other, "a").await;
     free_within(PATIENCE, fleet).await;
+}
+
+#[test]
+fn a_mark_is_kept_for_longer_than_max_ttl() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let (ours, other) = (client_of(&fleet).await, client_of(&fleet).await);
+        held(&ours, "a").await.keep_for(secs(60)).await.unwrap();
+        let left = || fleet.iter().map(|server| server.command(&["PTTL", "a"]).unwrap());
+        let lives = |left| matches!(left, Reply::Int(50_000..=60_000));
+        assert!(eventually(PATIENCE, || left().all(lives)).await, "{:?}", left().collect::<Vec<_>>());
+        let error = other.lock("a").try_acquire().await.unwrap_err();
+        assert!(error.held_by().unwrap().earliest_expiry > Some(secs(50)), "{error}");
+    });
 }
 
 #[test]
