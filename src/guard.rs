@@ -329,9 +329,8 @@ impl Guard {
         if self.remaining() >= time {
             return Ok(());
         }
-        let longest = shared.fence_retention;
         // What is shorter would be refused, and a ttl is what was asked for at least.
-        let terms = settings.terms_to_keep(time.max(tenure.claim().ttl), longest)?;
+        let terms = settings.terms_to_keep(time.max(tenure.claim().ttl))?;
         keep_for(shared, held, terms).await.map_err(|failure| extend_error(shared, failure))
     }
 }

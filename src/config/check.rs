@@ -26,15 +26,16 @@ pub(crate) struct Settings {
     pub(crate) ttl: Duration,
     pub(crate) max_ttl: Duration,
     pub(crate) drift_ppm: u32,
+    pub(crate) fence_retention: Duration,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
 }
 
 impl Settings {
-    /// The terms of keys that stay for `time` without a lease, which `max_ttl` does not bound, at most `longest`.
-    pub(crate) fn terms_to_keep(&self, time: Duration, longest: Duration) -> Result<LeaseTerms, BadRequest> {
-        if time > longest {
-            return Err(BadRequest::KeptTooLong { time, longest });
+    /// The terms of keys that stay for `time` without a lease: `max_ttl` does not bound it, but they must not outlive their token.
+    pub(crate) fn terms_to_keep(&self, time: Duration) -> Result<LeaseTerms, BadRequest> {
+        if time > self.fence_retention {
+            return Err(BadRequest::KeptTooLong { time, longest: self.fence_retention });
         }
         Ok(LeaseTerms::new(time, self.drift_ppm)?)
     }
@@ -79,6 +80,7 @@ impl Builder {
             ttl: self.ttl,
             max_ttl: self.max_ttl,
             drift_ppm: self.drift_ppm,
+            fence_retention: self.fence_retention,
             renewal: self.renewal,
             max_hold: self.max_hold,
         };

@@ -16,8 +16,10 @@ async fn a_lease_that_expires_is_told_once_and_why() {
     sleep(secs(20)).await;
     drop((guard.lost().await, guard));
     let lines = told();
-    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    let [failed, line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(failed.starts_with("not renewed, will be tried again") && failed.contains("unreachable"), "{failed}");
     assert!(line.contains("validity has passed") && line.contains("resources=\"a\""), "{line}");
+    assert!(line.contains("held_for=9.8") && line.contains("ttl=10s") && line.contains("token="), "{line}");
     assert!(
         line.contains("#0") && line.contains("#2") && !line.contains("#3") && line.contains("unreachable"),
         "{line}"
@@ -52,5 +54,67 @@ async fn a_lease_that_is_gone_is_told_once_and_one_that_is_given_up_is_not() {
     sleep(secs(20)).await;
     drop(guard);
     let lines = told();
-    assert!(matches!(lines.as_slice(), [line] if line.contains("no quorum can have kept it")), "{lines:?}");
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(line.contains("no quorum can have kept it") && line.contains("held_for="), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_renewal_that_fails_is_told_and_no_other_until_one_succeeds() {
+    listen(Level::WARN);
+    let (cluster, redlock) = renewing(3).await;
+    let guard = held(&redlock, "a").await;
+    for outage in 1..3 {
+        cluster.instances().take(2).for_each(TestInstance::cut_off);
+        sleep(secs(5)).await;
+        let lines = told();
+        let [line] = lines.as_slice() else { panic!("{outage}: {lines:?}") };
+        assert!(line.starts_with("not renewed, will be tried again"), "{line}");
+        assert!(line.contains("resources=\"a\"") && line.contains("remaining=6.") && line.contains("#0"), "{line}");
+        cluster.instances().for_each(TestInstance::resume);
+        sleep(secs(10)).await;
+        assert!(guard.is_valid() && told().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn thousands_of_leases_that_are_not_renewed_do_not_flood_the_log() {
+    listen(Level::WARN);
+    let (cluster, redlock) = renewing(3).await;
+    let names: Vec<String> = (0..300).map(|number| format!("a:{number}")).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(held(&redlock, name).await);
+    }
+    cluster.instances().take(2).for_each(TestInstance::cut_off);
+    sleep(secs(5)).await;
+    let lines = told();
+    let failed = lines.iter().filter(|line| line.starts_with("not renewed, will be tried again")).count();
+    assert!((16..=48).contains(&failed), "{failed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_held_for_long_without_a_bound_is_told_once() {
+    listen(Level::WARN);
+    let (cluster, redlock) = renewing(3).await;
+    let guards = [held(&redlock, "a").await, redlock.lock("b").max_hold(secs(3_000)).acquire().await.unwrap()];
+    sleep(secs(999)).await;
+    assert_eq!(told(), [""; 0]);
+    sleep(secs(1_000)).await;
+    let lines = told();
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(line.starts_with("held for long") && line.contains("resources=\"a\"") && line.contains("held_for=100"));
+    drop(guards);
+
+    let redlock = cluster.builder().warn_when_held_for(secs(60)).connect().await.unwrap();
+    let lock = redlock.lock("c");
+    let first = lock.acquire().await.unwrap();
+    let next = tokio::spawn(lock.acquire());
+    sleep(secs(50)).await;
+    drop(first);
+    let _next = next.await.unwrap().unwrap();
+    sleep(secs(50)).await;
+    assert_eq!(told(), [""; 0], "it counts for each guard anew");
+    sleep(secs(20)).await;
+    let lines = told();
+    assert!(matches!(lines.as_slice(), [line] if line.starts_with("held for long")), "{lines:?}");
 }

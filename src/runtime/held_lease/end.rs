@@ -1,8 +1,10 @@
 //! How a lease ends, and what shows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::renewal_policy::RenewalPolicy;
+use crate::instance::Claim;
 use crate::protocol::{InstanceId, InstanceSet, Instant, Reply, Round};
 
 /// How a lease ended. It never comes back.
@@ -20,18 +22,34 @@ pub(crate) enum LeaseEnd {
 
 /// What the log says of a lease that was lost.
 #[derive(Debug)]
-pub(super) enum LossLog {
+pub(super) struct LossLog {
+    pub(super) cause: LossCause,
+    /// For how long its guards had had it, until what showed the loss.
+    pub(super) held_for: Duration,
+}
+
+/// Why a lease was lost.
+#[derive(Debug)]
+pub(super) enum LossCause {
     TakenOver,
     Gone { on: InstanceSet },
     Expired { cause: String },
 }
 
 impl LossLog {
-    pub(super) fn write(self, resources: &str) {
-        match self {
-            Self::TakenOver => tracing::warn!(resources, "lease lost: its holder has taken a part of it over"),
-            Self::Gone { on } => tracing::warn!(resources, ?on, "lease lost: no quorum can have kept it"),
-            Self::Expired { cause } => tracing::warn!(resources, cause, "lease lost: its validity has passed"),
+    pub(super) fn write(self, claim: &Claim) {
+        let (resources, token, ttl, held_for) =
+            (claim.resources.display_all(), claim.token.get(), claim.ttl, self.held_for);
+        match self.cause {
+            LossCause::TakenOver => {
+                tracing::warn!(resources, token, ?held_for, ?ttl, "lease lost: its holder has taken a part of it over");
+            }
+            LossCause::Gone { on } => {
+                tracing::warn!(resources, token, ?held_for, ?ttl, ?on, "lease lost: no quorum can have kept it");
+            }
+            LossCause::Expired { cause } => {
+                tracing::warn!(resources, token, ?held_for, ?ttl, cause, "lease lost: its validity has passed");
+            }
         }
     }
 }
@@ -74,7 +92,7 @@ pub(super) fn why_expired(policy: RenewalPolicy, last: Option<&Round>, now: Inst
     }
 }
 
-fn who_did_not_grant(round: &Round) -> String {
+pub(crate) fn who_did_not_grant(round: &Round) -> String {
     let said = InstanceId::all(round.replies().len()).zip(round.replies()).filter_map(|(id, answer)| {
         let what = match answer.as_ref().map(|answer| &answer.reply) {
             None | Some(Reply::Granted | Reply::Repaired) => return None,

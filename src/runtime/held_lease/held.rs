@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::end::{LeaseEnd, LossLog, ObservedKey, why_expired};
+use super::end::{LeaseEnd, LossCause, LossLog, ObservedKey, why_expired};
 use super::renewal_policy::RenewalPolicy;
 use super::state::{Acquired, HeldLeaseState};
 use crate::clock::Clock;
@@ -129,6 +129,18 @@ impl HeldLease {
         Some(LeaseRelease { request, targets: state.lease.release_targets() })
     }
 
+    /// Tells the log that it is held for long.
+    pub(crate) fn tell_long_held(&self, now: Instant) {
+        let (claim, held_for) = (self.claim(), self.state().held_for(now));
+        let (resources, token) = (claim.resources.display_all(), claim.token.get());
+        tracing::warn!(
+            resources,
+            token,
+            ?held_for,
+            "held for long, and renewed without a bound: if its task is stuck nobody else gets it; see max_hold"
+        );
+    }
+
     /// Whether anybody has a guard of it.
     pub(crate) fn has_guards(&self) -> bool {
         self.state().guards > 0
@@ -174,14 +186,14 @@ impl HeldLease {
                 state.note_reply(id, &answer.reply, round.started_at());
             }
         }
-        self.end_if_gone(state).tell();
+        self.end_if_gone(state, round.started_at()).tell();
     }
 
     /// Records what one instance answered to an extend that was sent at `sent` (P20).
     pub(crate) fn note_reply(&self, id: InstanceId, reply: &Reply, sent: Instant) -> EndNotice<'_> {
         let mut state = self.state();
         state.note_reply(id, reply, sent);
-        self.end_if_gone(state)
+        self.end_if_gone(state, sent)
     }
 
     /// Records that an instance that was asked at `sent` had something else in its place (P20).
@@ -189,26 +201,29 @@ impl HeldLease {
         let mut state = self.state();
         state.observed.record(id, value);
         state.lease.note_missing(id, sent);
-        self.end_if_gone(state).tell();
+        self.end_if_gone(state, sent).tell();
     }
 
     /// Its holder has taken a part of it over in this client (P23): an instance does not notify a client of
     /// changes that it made itself.
     pub(crate) fn end_taken_over_by(&self, later: &Self) {
-        let (value, instances) = {
+        let (value, instances, since) = {
             let later = later.state();
-            (later.claim.value.as_bytes().to_vec(), later.lease.rests_on())
+            (later.claim.value.as_bytes().to_vec(), later.lease.rests_on(), later.since)
         };
         let observed: Vec<ObservedKey> =
             instances.iter().map(|instance| ObservedKey { instance, value: Some(value.clone()) }).collect();
-        self.end(self.state(), LeaseEnd::Gone(observed.into()), Some(LossLog::TakenOver)).tell();
+        let state = self.state();
+        let log = LossLog { cause: LossCause::TakenOver, held_for: state.held_for(since) };
+        self.end(state, LeaseEnd::Gone(observed.into()), Some(log)).tell();
     }
 
-    fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>) -> EndNotice<'_> {
+    fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>, asked_at: Instant) -> EndNotice<'_> {
         if state.has_ended() || !state.lease.no_quorum_has_key() {
             return EndNotice::default();
         }
-        let log = LossLog::Gone { on: state.lease.absent() };
+        let cause = LossCause::Gone { on: state.lease.absent() };
+        let log = LossLog { cause, held_for: state.held_for(asked_at) };
         let observed = state.observed.take();
         self.end(state, LeaseEnd::Gone(observed), Some(log))
     }
@@ -228,7 +243,7 @@ impl HeldLease {
         contain(|| self.ended.notify_waiters());
         contain(|| self.tenure_ended.notify_waiters());
         if let Some(log) = log {
-            log.write(&self.claim().resources.display_all());
+            log.write(&self.claim());
         }
     }
 
@@ -247,7 +262,8 @@ impl HeldLease {
         }
         let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
         let last = late.map(Arc::from).or_else(|| state.failed.take());
-        let log = LossLog::Expired { cause: why_expired(state.policy, last.as_deref(), now) };
+        let cause = LossCause::Expired { cause: why_expired(state.policy, last.as_deref(), now) };
+        let log = LossLog { cause, held_for: state.held_for(now) };
         let end = LeaseEnd::Expired(last);
         self.end(state, end.clone(), Some(log)).tell();
         Some(end)

@@ -7,6 +7,7 @@ mod state;
 mod tenure;
 
 pub(crate) use end::LeaseEnd;
+pub(super) use end::who_did_not_grant;
 pub(super) use held::EndNotice;
 pub(crate) use held::{HeldLease, LeaseRelease};
 pub(crate) use renewal_policy::RenewalPolicy;

@@ -9,6 +9,9 @@ use crate::clock::Clock;
 use crate::instance::Claim;
 use crate::protocol::{FencingToken, InstanceId, Instant, Lease, Reply, Round};
 
+/// A lease that is held for as many of its ttls is long held.
+const LONG_IN_TTLS: u32 = 100;
+
 /// A round that was won: the lease, with what is needed to extend and release it.
 #[derive(Debug)]
 pub(crate) struct Acquired {
@@ -34,6 +37,10 @@ pub(crate) struct HeldLeaseState {
     pub(super) guards: usize,
     /// Counts the hand-overs (P24).
     pub(super) tenure: u32,
+    /// Since when its guards have it.
+    pub(super) since: Instant,
+    /// Whether the log says that it is held for long.
+    pub(super) is_long_told: bool,
     /// Whether a caller ever had a guard of it.
     pub(super) is_collected: bool,
     /// For the guard that needs the lease for longest.
@@ -57,7 +64,11 @@ pub(crate) struct HeldLeaseState {
 impl HeldLeaseState {
     /// With one guard, which no caller has collected yet.
     pub(super) fn new(acquired: Acquired, policy: RenewalPolicy) -> Self {
+        let terms = acquired.lease.terms();
+        let since = acquired.lease.valid_until().saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         Self {
+            since,
+            is_long_told: false,
             token: acquired.claim.token,
             lease: acquired.lease,
             claim: acquired.claim,
@@ -107,8 +118,21 @@ impl HeldLeaseState {
         Some(self.lease.remaining(now))
     }
 
-    pub(crate) fn note_failure(&mut self, round: &Round) {
-        self.failed = Some(Arc::new(round.clone()));
+    /// Records a round that did not extend it; whether it is the first since one did.
+    pub(crate) fn note_failure(&mut self, round: &Round) -> bool {
+        self.failed.replace(Arc::new(round.clone())).is_none()
+    }
+
+    /// Whether it has been renewed for so long, without a bound, that somebody should look at it; true once.
+    pub(crate) fn is_long_held(&mut self, longest: Option<Duration>, now: Instant) -> bool {
+        let longest = longest.unwrap_or_else(|| self.lease.terms().ttl().saturating_mul(LONG_IN_TTLS));
+        let is_long = self.policy.not_after.is_none() && now.saturating_since(self.since) >= longest;
+        is_long && !std::mem::replace(&mut self.is_long_told, true)
+    }
+
+    /// For how long its guards have had it.
+    pub(super) fn held_for(&self, now: Instant) -> Duration {
+        now.saturating_since(self.since)
     }
 
     /// The claim of a re-entry with this token: what is sent for the lease later, its release above

@@ -127,6 +127,7 @@ impl HeldLease {
             state.token = state.token.next_in_lease()?;
         }
         (state.is_collected, state.policy) = (true, policy);
+        (state.since, state.is_long_told) = (clock.now(), false);
         Some(Tenure { held: Arc::clone(self), number: state.tenure, token: state.token })
     }
 

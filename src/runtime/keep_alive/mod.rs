@@ -6,6 +6,7 @@ mod task;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
@@ -34,6 +35,8 @@ pub(crate) struct KeepAliveParts {
     pub(crate) invalidations: mpsc::Receiver<Invalidation>,
     /// The most keys that are watched.
     pub(crate) most_watched: usize,
+    /// After how long the log says that a lease is held; `None` for a number of its ttls.
+    pub(crate) long_hold: Option<Duration>,
 }
 
 impl KeepAlive {
@@ -41,8 +44,8 @@ impl KeepAlive {
     pub(crate) fn start(parts: KeepAliveParts) -> Self {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
-        let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
-        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table));
+        let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, long_hold, .. } = parts;
+        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), long_hold);
         tokio::spawn(task.run(receiver, invalidations, clock_moved));
         Self { table, messages }
     }

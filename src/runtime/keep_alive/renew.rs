@@ -1,7 +1,7 @@
 //! Renews leases before they end (P19): those that are due together go to each instance in one command.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -11,7 +11,7 @@ use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
 use crate::instance::{Claim, ExtendReply, Instance, Request, split_into_commands};
 use crate::protocol::{InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
-use crate::runtime::held_lease::{HeldLease, HeldLeaseState};
+use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
 
 /// The most leases in one command: an instance does nothing else meanwhile.
 const MAX_BATCH: usize = 128;
@@ -30,14 +30,24 @@ enum NextStep {
 }
 
 /// What a reply has made of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum RenewalOutcome {
     /// It has ended.
     Ended,
     /// It is held.
     Held,
     /// It is held, and this renewal of it is lost.
-    Failed,
+    Failed(FailedRenewal),
+}
+
+/// What the log says of a renewal that is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FailedRenewal {
+    /// Whether the one before was won.
+    is_first: bool,
+    cause: String,
+    /// How long the lease is still valid.
+    remaining: Duration,
 }
 
 /// Leases whose renewal was begun together.
@@ -66,6 +76,28 @@ pub(super) struct Renewer {
     clock: Arc<dyn Clock>,
     table: Arc<SharedLeaseTable>,
     in_flight: FuturesUnordered<BoxFuture<'static, BatchReplies>>,
+    /// After how long a lease is long held; `None` for a number of its ttls.
+    long_hold: Option<Duration>,
+    warnings: WarningLimit,
+}
+
+/// Bounds the warnings of a kind: thousands of leases fail together.
+#[derive(Debug, Default)]
+struct WarningLimit(Mutex<(Instant, u32)>);
+
+impl WarningLimit {
+    /// How many there are at most within a second.
+    const MOST: u32 = 16;
+
+    /// Whether one more is written.
+    fn take(&self, now: Instant) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.1 == 0 || now.saturating_since(state.0) >= Duration::from_secs(1) {
+            *state = (now, 0);
+        }
+        state.1 += 1;
+        state.1 <= Self::MOST
+    }
 }
 
 impl Renewer {
@@ -74,8 +106,10 @@ impl Renewer {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
+        long_hold: Option<Duration>,
     ) -> Self {
-        Self { instances, quorum, clock, table, in_flight: FuturesUnordered::new() }
+        let (in_flight, warnings) = (FuturesUnordered::new(), WarningLimit::default());
+        Self { instances, quorum, clock, table, in_flight, long_hold, warnings }
     }
 
     /// The next replies; `None` if nothing is in flight.
@@ -88,7 +122,7 @@ impl Renewer {
         let now = self.clock.now();
         let mut table = self.table.lock_send_order();
         let mut batches: BTreeMap<Duration, Vec<Due>> = BTreeMap::new(); // by ttl
-        let (mut whole, mut over) = (Vec::new(), Vec::new());
+        let (mut whole, mut over, mut long_held) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(held) = table.pop_due(now) {
             let mut state = held.state();
             state.schedule_key = None;
@@ -108,6 +142,9 @@ impl Renewer {
                     claim
                 }
             };
+            if state.is_long_held(self.long_hold, now) {
+                long_held.push(Arc::clone(&held));
+            }
             drop(state);
             if claim.resources.len() > 1 {
                 whole.push((held, claim));
@@ -125,6 +162,7 @@ impl Renewer {
         let next = table.mark_asleep();
         drop(table); // those who wait are told without it
         over.iter().for_each(|held| drop(held.ended(&*self.clock)));
+        long_held.iter().filter(|_| self.warnings.take(now)).for_each(|held| held.tell_long_held(now));
         next
     }
 
@@ -209,11 +247,21 @@ impl Renewer {
         let outcome = self.feed_round(&mut table, held, started_at, (id, reply));
         drop(table);
         notice.tell();
-        if outcome == RenewalOutcome::Failed {
-            let resources = held.claim().resources.display_all();
-            tracing::debug!(resources, "not renewed, will be tried again");
+        if let RenewalOutcome::Failed(failed) = &outcome {
+            self.tell_failure(held, failed);
         }
         outcome != RenewalOutcome::Ended
+    }
+
+    /// The first failure of a lease is a warning, unless many leases fail at once.
+    fn tell_failure(&self, held: &HeldLease, failed: &FailedRenewal) {
+        let resources = held.claim().resources.display_all();
+        let FailedRenewal { is_first, cause, remaining } = failed;
+        if *is_first && self.warnings.take(self.clock.now()) {
+            tracing::warn!(resources, cause, ?remaining, "not renewed, will be tried again");
+        } else {
+            tracing::debug!(resources, cause, ?remaining, "not renewed, will be tried again");
+        }
     }
 
     fn feed_round(
@@ -243,8 +291,9 @@ impl Renewer {
                 table.schedule(held, &mut state, due);
             }
             Verdict::Lost if was_pending => {
-                outcome = RenewalOutcome::Failed;
-                state.note_failure(&round);
+                let is_first = state.note_failure(&round);
+                let (cause, remaining) = (who_did_not_grant(&round), state.lease.remaining(now));
+                outcome = RenewalOutcome::Failed(FailedRenewal { is_first, cause, remaining });
                 let due = schedule.after_failure(started_at).max(now).min(state.lease.valid_until());
                 table.schedule(held, &mut state, due);
             }

@@ -41,9 +41,10 @@ impl KeepAliveTask {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
+        long_hold: Option<Duration>,
     ) -> Self {
         let watcher = KeyWatcher::new(Arc::clone(&instances), Arc::clone(&clock), Arc::clone(&table));
-        Self { renewer: Renewer::new(instances, quorum, Arc::clone(&clock), table), watcher, clock }
+        Self { renewer: Renewer::new(instances, quorum, Arc::clone(&clock), table, long_hold), watcher, clock }
     }
 
     pub(super) async fn run(
