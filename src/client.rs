@@ -13,6 +13,7 @@ use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
 use crate::names::{ResourceNames, display_name};
 use crate::runtime::Shared;
+use crate::stats::{ClientStats, stats};
 
 /// A client of N independent instances. Cheap to clone; clones share connections.
 ///
@@ -141,6 +142,43 @@ impl Redlock {
     #[must_use]
     pub fn instances(&self) -> Vec<InstanceStatus> {
         self.shared.instances.iter().map(|instance| instance.status()).collect()
+    }
+
+    /// What this client has done since it was built, and what it has now. Cheap: nothing is sent.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let guard = redlock.lock("job").acquire().await?;
+    /// assert!(redlock.lock("job").try_acquire().await.is_err());
+    /// let stats = redlock.stats();
+    /// assert_eq!((stats.acquired, stats.contended, stats.held), (1, 1, 1));
+    /// # drop(guard); Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        stats(&self.shared)
+    }
+
+    /// Sets the gauges of the facade `metrics` to what is now; call it before each scrape, or every few seconds. Counters and
+    /// histograms are recorded as things happen. `docs/operations.md` names them all.
+    ///
+    /// ```no_run
+    /// # async fn f(redlock: redquorum::Redlock) {
+    /// tokio::spawn(async move {
+    ///     loop {
+    ///         redlock.record_gauges();
+    ///         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    #[cfg(feature = "metrics")]
+    pub fn record_gauges(&self) {
+        crate::stats::record_gauges(&self.shared);
     }
 
     /// Ends everything: no lock is given from the moment of the call, locks that are held are released, and it waits

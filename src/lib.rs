@@ -112,6 +112,7 @@ pub mod protocol;
 mod random;
 mod resource;
 mod runtime;
+mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
@@ -130,6 +131,7 @@ pub use lock::{Lock, RunOutput};
 pub use names::{ResourceName, ResourceNames};
 pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
 pub use resource::ResourceError;
+pub use stats::ClientStats;
 
 /// Its examples compile.
 #[cfg(doctest)]

@@ -13,10 +13,12 @@ use crate::guard::{Guard, Released};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
 use crate::names::{ResourceNames, display_name};
+use crate::protocol::Instant;
 use crate::random;
 use crate::resource::Resources;
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
+use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
 
 /// How often a [`Lock::try_run`] tries again where nobody got a quorum.
@@ -164,8 +166,9 @@ impl Lock {
         async move {
             let params = lock.params()?;
             let span = tracing::debug_span!("acquire", resources = params.resources.display_all());
+            let begun = lock.shared.clock.now();
             let result = acquire_until(&lock.shared, &params, lock.limit).instrument(span).await;
-            lock.guard(&params, result)
+            lock.guard(&params, result, begun)
         }
     }
 
@@ -192,8 +195,9 @@ impl Lock {
             let params = lock.params()?;
             let span = tracing::debug_span!("try_acquire", resources = params.resources.display_all());
             let patience = Some(lock.shared.instance_timeout);
+            let begun = lock.shared.clock.now();
             let result = try_acquire(&lock.shared, &params, None, patience).instrument(span).await;
-            lock.guard(&params, result)
+            lock.guard(&params, result, begun)
         }
     }
 
@@ -296,15 +300,24 @@ impl Lock {
         params.map_err(AcquireError::BadRequest)
     }
 
-    fn guard(&self, params: &AcquireParams, result: Result<Tenure, AcquireFailure>) -> Result<Guard, AcquireError> {
+    fn guard(
+        &self,
+        params: &AcquireParams,
+        result: Result<Tenure, AcquireFailure>,
+        begun: Instant,
+    ) -> Result<Guard, AcquireError> {
+        let took = self.shared.clock.now().saturating_since(begun);
         match result {
             Ok(tenure) => {
                 let (resources, is_handed_over) = (&params.resources, tenure.was_handed_over());
+                self.shared.counters.acquire_ended(AcquireOutcome::Acquired { is_handed_over }, took);
                 tracing::debug!(resources = resources.display_all(), token = %tenure.token(), is_handed_over, "acquired");
                 Ok(Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure))
             }
             Err(failure) => {
                 let error = acquire_error(&self.shared, &params.resources, failure);
+                let outcome = if error.is_contended() { AcquireOutcome::Contended } else { AcquireOutcome::Failed };
+                self.shared.counters.acquire_ended(outcome, took);
                 tracing::debug!(resources = params.resources.display_all(), %error, "not acquired");
                 Err(error)
             }

@@ -18,6 +18,7 @@ use crate::runtime::acquire::ask_limit::AskLimit;
 use crate::runtime::acquire::line::lines::Lines;
 use crate::runtime::acquire::reentry_table::ReentryTable;
 use crate::runtime::background_release::BackgroundReleaser;
+use crate::runtime::counters::Counters;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
 use crate::runtime::succession::Succession;
 use crate::token::TokenSource;
@@ -53,6 +54,7 @@ impl Builder {
             let (instances, clock) = (Arc::clone(&instances), Arc::clone(&clock));
             Succession::start(tokens.client(), instances, clock, self.instance_timeout, messages)
         });
+        let counters = Arc::new(Counters::default());
         let keep_alive = KeepAlive::start(KeepAliveParts {
             instances: Arc::clone(&instances),
             quorum,
@@ -61,9 +63,11 @@ impl Builder {
             invalidations,
             most_watched: self.max_watched,
             long_hold: self.long_hold,
+            counters: Arc::clone(&counters),
         });
         let shared = Shared {
             keep_alive,
+            counters,
             reentry_table: ReentryTable::default(),
             releaser: BackgroundReleaser::start(Arc::clone(&instances), Arc::clone(&clock)),
             instances,

@@ -12,6 +12,7 @@ use super::acquire::line::lines::{LeftLine, Lines};
 use super::acquire::reentry_table::ReentryTable;
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
+use super::counters::Counters;
 use super::held_lease::{HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
 use super::succession::Succession;
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) tokens: TokenSource,
     pub(crate) releaser: BackgroundReleaser,
     pub(crate) keep_alive: KeepAlive,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) reentry_table: ReentryTable,
     pub(crate) instance_timeout: Duration,
     pub(crate) retry: RetryDelay,

@@ -24,6 +24,7 @@ mod release;
 mod renew;
 mod run;
 mod shutdown;
+mod stats;
 mod succession;
 mod support;
 mod suspended;

@@ -94,17 +94,18 @@ const RULES: &[Rule] = &[
     ),
     rule("runtime/mod.rs", &["runtime::shared"], &[]),
     rule("runtime/client_task.rs", &[], &["tokio"]),
+    rule("runtime/counters.rs", &[], &["metrics"]),
     rule("runtime/foreign.rs", &[], &[]),
     rule("runtime/wait_events.rs", &["protocol", "resource"], &[]),
     rule("runtime/background_release.rs", &["protocol", "instance", "clock"], &["tokio"]),
     rule(
         "runtime/held_lease/",
-        &["protocol", "instance", "clock", "runtime::foreign", "runtime::held_lease::*"],
+        &["protocol", "instance", "clock", "runtime::counters", "runtime::foreign", "runtime::held_lease::*"],
         &["tokio"],
     ),
     rule(
         "runtime/keep_alive/",
-        &["protocol", "instance", "clock", "runtime::held_lease", "runtime::keep_alive::*"],
+        &["protocol", "instance", "clock", "runtime::counters", "runtime::held_lease", "runtime::keep_alive::*"],
         &["tokio"],
     ),
     rule(
@@ -160,6 +161,7 @@ const RULES: &[Rule] = &[
     rule("lease.rs", &["*"], &["tokio_util"]),
     rule("guard.rs", &["*"], &["tokio", "tokio_util"]),
     rule("lock.rs", &["*"], &["tokio"]),
+    rule("stats.rs", &["instance", "runtime"], &["metrics"]),
     rule("testing/mod.rs", &["*"], &[]),
     rule("testing/instance/", &["*"], &["tokio"]),
     rule("testing/mirror/", &["protocol", "resource", "instance", "testing::mirror::*"], &[]),

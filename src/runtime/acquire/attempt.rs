@@ -65,7 +65,8 @@ impl Attempt {
         let now = self.shared.clock.now();
         let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, claim.token, now)?;
         self.in_flight.on_drop = OnDrop::LeaveKeys;
-        let acquired = Acquired { lease: lease.add_release_targets(self.in_flight.sent_before), claim };
+        let lease = lease.add_release_targets(self.in_flight.sent_before);
+        let acquired = Acquired { lease, claim, counters: Arc::clone(&self.shared.counters) };
         let policy = self.params.renewal_policy(self.shared.clock.now());
         Some(UncollectedLease::new(Arc::clone(&self.shared), Arc::new(HeldLease::new(acquired, policy))))
     }
@@ -103,6 +104,7 @@ fn send(
     (wall_us, seen): (u64, Option<FencingToken>),
     resent: bool,
 ) -> RoundInFlight {
+    shared.counters.round_sent();
     let token = shared.tokens.propose(wall_us, seen); // P12
     let claim = Arc::new(Claim {
         resources: params.resources.clone(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::renewal_policy::RenewalPolicy;
 use crate::instance::Claim;
 use crate::protocol::{InstanceId, InstanceSet, Instant, Reply, Round};
+use crate::runtime::counters::LossKind;
 
 /// How a lease ended. It never comes back.
 #[derive(Clone, Debug)]
@@ -32,8 +33,18 @@ pub(super) struct LossLog {
 #[derive(Debug)]
 pub(super) enum LossCause {
     TakenOver,
-    Gone { on: InstanceSet },
+    Gone { on: InstanceSet, is_taken_over: bool },
     Expired { cause: String },
+}
+
+impl LossCause {
+    pub(super) const fn kind(&self) -> LossKind {
+        match self {
+            Self::TakenOver | Self::Gone { is_taken_over: true, .. } => LossKind::TakenOver,
+            Self::Gone { .. } => LossKind::Gone,
+            Self::Expired { .. } => LossKind::Expired,
+        }
+    }
 }
 
 impl LossLog {
@@ -44,7 +55,7 @@ impl LossLog {
             LossCause::TakenOver => {
                 tracing::warn!(resources, token, ?held_for, ?ttl, "lease lost: its holder has taken a part of it over");
             }
-            LossCause::Gone { on } => {
+            LossCause::Gone { on, .. } => {
                 tracing::warn!(resources, token, ?held_for, ?ttl, ?on, "lease lost: no quorum can have kept it");
             }
             LossCause::Expired { cause } => {

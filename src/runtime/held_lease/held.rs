@@ -12,12 +12,14 @@ use super::state::{Acquired, HeldLeaseState};
 use crate::clock::Clock;
 use crate::instance::{Claim, Request};
 use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
+use crate::runtime::counters::Counters;
 use crate::runtime::foreign::contain;
 
 /// A lease that is held or was.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     state: Mutex<HeldLeaseState>,
+    counters: Arc<Counters>,
     ended: Notify,
     /// Notified when the lease ends, and when it is handed over (P24).
     tenure_ended: Notify,
@@ -52,6 +54,7 @@ impl<'a> EndNotice<'a> {
 impl HeldLease {
     pub(crate) fn new(acquired: Acquired, policy: RenewalPolicy) -> Self {
         Self {
+            counters: Arc::clone(&acquired.counters),
             state: Mutex::new(HeldLeaseState::new(acquired, policy)),
             ended: Notify::new(),
             tenure_ended: Notify::new(),
@@ -222,9 +225,10 @@ impl HeldLease {
         if state.has_ended() || !state.lease.no_quorum_has_key() {
             return EndNotice::default();
         }
-        let cause = LossCause::Gone { on: state.lease.absent() };
-        let log = LossLog { cause, held_for: state.held_for(asked_at) };
         let observed = state.observed.take();
+        let is_taken_over = observed.iter().any(|key| key.value.is_some());
+        let cause = LossCause::Gone { on: state.lease.absent(), is_taken_over };
+        let log = LossLog { cause, held_for: state.held_for(asked_at) };
         self.end(state, LeaseEnd::Gone(observed), Some(log))
     }
 
@@ -243,6 +247,7 @@ impl HeldLease {
         contain(|| self.ended.notify_waiters());
         contain(|| self.tenure_ended.notify_waiters());
         if let Some(log) = log {
+            self.counters.lost(log.cause.kind());
             log.write(&self.claim());
         }
     }

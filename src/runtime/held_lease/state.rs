@@ -8,6 +8,7 @@ use super::renewal_policy::RenewalPolicy;
 use crate::clock::Clock;
 use crate::instance::Claim;
 use crate::protocol::{FencingToken, InstanceId, Instant, Lease, Reply, Round};
+use crate::runtime::counters::Counters;
 
 /// A lease that is held for as many of its ttls is long held.
 const LONG_IN_TTLS: u32 = 100;
@@ -17,6 +18,8 @@ const LONG_IN_TTLS: u32 = 100;
 pub(crate) struct Acquired {
     pub(crate) lease: Lease,
     pub(crate) claim: Arc<Claim>,
+    /// Where its loss is counted.
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// The place of a lease in the renewal schedule, which is ordered by `due`, then by `entry`.

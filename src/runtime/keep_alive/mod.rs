@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
+use super::counters::Counters;
 use super::held_lease::{EndNotice, HeldLease, HeldLeaseState, LeaseRelease};
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
@@ -37,6 +38,7 @@ pub(crate) struct KeepAliveParts {
     pub(crate) most_watched: usize,
     /// After how long the log says that a lease is held; `None` for a number of its ttls.
     pub(crate) long_hold: Option<Duration>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl KeepAlive {
@@ -44,8 +46,8 @@ impl KeepAlive {
     pub(crate) fn start(parts: KeepAliveParts) -> Self {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
-        let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, long_hold, .. } = parts;
-        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), long_hold);
+        let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
+        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), (parts.long_hold, parts.counters));
         tokio::spawn(task.run(receiver, invalidations, clock_moved));
         Self { table, messages }
     }

@@ -11,6 +11,7 @@ use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
 use crate::instance::{Claim, ExtendReply, Instance, Request, split_into_commands};
 use crate::protocol::{InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
+use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
 
 /// The most leases in one command: an instance does nothing else meanwhile.
@@ -36,6 +37,8 @@ enum RenewalOutcome {
     Ended,
     /// It is held.
     Held,
+    /// It is held, and this renewal of it is won.
+    Renewed,
     /// It is held, and this renewal of it is lost.
     Failed(FailedRenewal),
 }
@@ -79,6 +82,7 @@ pub(super) struct Renewer {
     /// After how long a lease is long held; `None` for a number of its ttls.
     long_hold: Option<Duration>,
     warnings: WarningLimit,
+    counters: Arc<Counters>,
 }
 
 /// Bounds the warnings of a kind: thousands of leases fail together.
@@ -106,10 +110,10 @@ impl Renewer {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
-        long_hold: Option<Duration>,
+        (long_hold, counters): (Option<Duration>, Arc<Counters>),
     ) -> Self {
         let (in_flight, warnings) = (FuturesUnordered::new(), WarningLimit::default());
-        Self { instances, quorum, clock, table, in_flight, long_hold, warnings }
+        Self { instances, quorum, clock, table, in_flight, long_hold, warnings, counters }
     }
 
     /// The next replies; `None` if nothing is in flight.
@@ -247,8 +251,13 @@ impl Renewer {
         let outcome = self.feed_round(&mut table, held, started_at, (id, reply));
         drop(table);
         notice.tell();
-        if let RenewalOutcome::Failed(failed) = &outcome {
-            self.tell_failure(held, failed);
+        match &outcome {
+            RenewalOutcome::Renewed => self.counters.renewal_decided(true),
+            RenewalOutcome::Failed(failed) => {
+                self.counters.renewal_decided(false);
+                self.tell_failure(held, failed);
+            }
+            RenewalOutcome::Ended | RenewalOutcome::Held => {}
         }
         outcome != RenewalOutcome::Ended
     }
@@ -289,6 +298,7 @@ impl Renewer {
             Verdict::Won if was_pending && state.settle(&mut round, now).is_some() => {
                 let due = schedule.after_success(started_at).min(state.lease.valid_until());
                 table.schedule(held, &mut state, due);
+                outcome = RenewalOutcome::Renewed;
             }
             Verdict::Lost if was_pending => {
                 let is_first = state.note_failure(&round);

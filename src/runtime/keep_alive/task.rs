@@ -12,6 +12,7 @@ use super::watch::KeyWatcher;
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Quorum};
+use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::HeldLease;
 
 /// The longest sleep while a lease is held: timers stand still while the machine sleeps, so the
@@ -41,10 +42,14 @@ impl KeepAliveTask {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
-        long_hold: Option<Duration>,
+        (long_hold, counters): (Option<Duration>, Arc<Counters>),
     ) -> Self {
         let watcher = KeyWatcher::new(Arc::clone(&instances), Arc::clone(&clock), Arc::clone(&table));
-        Self { renewer: Renewer::new(instances, quorum, Arc::clone(&clock), table, long_hold), watcher, clock }
+        Self {
+            renewer: Renewer::new(instances, quorum, Arc::clone(&clock), table, (long_hold, counters)),
+            watcher,
+            clock,
+        }
     }
 
     pub(super) async fn run(

@@ -45,6 +45,7 @@ pub(super) const SHARED: &[&str] = &[
     "runtime::acquire::reentry_table",
     "runtime::acquire::tracker",
     "runtime::background_release",
+    "runtime::counters",
     "runtime::held_lease",
     "runtime::keep_alive",
     "runtime::succession",

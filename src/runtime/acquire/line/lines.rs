@@ -61,6 +61,12 @@ impl Lines {
         self.find(resources).map_or(0, |line| line.waiting())
     }
 
+    /// How many of this client wait, whatever for.
+    pub(crate) fn all_waiting(&self) -> usize {
+        let lines: Vec<Arc<Line>> = self.lock().values().cloned().collect();
+        lines.iter().map(|line| line.waiting()).sum()
+    }
+
     /// Passes a lease on to whoever of this client waits for it; `false` if it is to be released. `others` tells how
     /// many are known to wait elsewhere, if that can be known.
     pub(crate) fn hand_over(&self, left: &LeftLine, others: impl FnOnce() -> Option<usize>, clock: &dyn Clock) -> bool {

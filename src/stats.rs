@@ -1,0 +1,92 @@
+//! What a client has done so far, and what it has now.
+
+use std::time::Duration;
+
+#[cfg(feature = "metrics")]
+use crate::instance::AdmissionStatus;
+use crate::runtime::Shared;
+
+/// What a client has done since it was built, and what it has now: a snapshot, given by
+/// [`Redlock::stats`](crate::Redlock::stats). How each instance does is in [`Redlock::instances`](crate::Redlock::instances).
+///
+/// The numbers of what was done only rise. Clones of a client, and its namespaces, count together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClientStats {
+    /// Acquires that gave a lock.
+    pub acquired: u64,
+    /// Of these, the ones that were handed over within this client, without asking the instances.
+    pub handed_over: u64,
+    /// Acquires that ended because somebody else was in the way, at once or when their wait was over.
+    pub contended: u64,
+    /// Acquires that ended for any other reason: the instances, the request, a shutdown.
+    pub failed: u64,
+    /// How long those that gave a lock took, all together.
+    pub acquire_time: Duration,
+    /// Rounds that were sent to acquire a lock. More than acquires: whoever waits asks again.
+    pub acquire_rounds: u64,
+    /// Renewals that a quorum confirmed.
+    pub renewals: u64,
+    /// Renewals that no quorum confirmed; the lock is lost only if none does before it ends.
+    pub failed_renewals: u64,
+    /// Locks that were lost because their validity had passed.
+    pub lost_by_expiry: u64,
+    /// Locks that were lost because their keys were gone.
+    pub lost_by_deletion: u64,
+    /// Locks that were lost because somebody else had their keys.
+    pub lost_by_takeover: u64,
+    /// Locks that guards of this client have now.
+    pub held: usize,
+    /// How many acquires stand in line now. Those with a [holder](crate::Lock::holder) do not.
+    pub waiting: usize,
+    /// Releases that an instance has not confirmed yet, over all instances.
+    pub pending_releases: usize,
+}
+
+pub(crate) fn stats(shared: &Shared) -> ClientStats {
+    let counters = &shared.counters;
+    ClientStats {
+        acquired: counters.acquired.get(),
+        handed_over: counters.handed_over.get(),
+        contended: counters.contended.get(),
+        failed: counters.failed.get(),
+        acquire_time: Duration::from_micros(counters.acquire_micros.get()),
+        acquire_rounds: counters.rounds.get(),
+        renewals: counters.renewals.get(),
+        failed_renewals: counters.failed_renewals.get(),
+        lost_by_expiry: counters.expired.get(),
+        lost_by_deletion: counters.gone.get(),
+        lost_by_takeover: counters.taken_over.get(),
+        held: shared.keep_alive.held(),
+        waiting: shared.lines.all_waiting(),
+        pending_releases: shared.releaser.pending().iter().sum(),
+    }
+}
+
+/// Sets the gauges of the facade `metrics` to what is now.
+#[cfg(feature = "metrics")]
+pub(crate) fn record_gauges(shared: &Shared) {
+    fn set(name: &'static str, value: f64) {
+        metrics::gauge!(name).set(value);
+    }
+    fn set_of(name: &'static str, instance: &str, value: f64) {
+        metrics::gauge!(name, "instance" => instance.to_owned()).set(value);
+    }
+    let now = stats(shared);
+    set("redquorum_held", now.held as f64);
+    set("redquorum_waiting", now.waiting as f64);
+    let pending = shared.releaser.pending();
+    for (instance, pending) in shared.instances.iter().zip(pending) {
+        let status = instance.status();
+        let address = status.address.as_str();
+        let is = |what: bool| f64::from(u8::from(what));
+        let votes = matches!(status.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
+        set_of("redquorum_pending_releases", address, pending as f64);
+        set_of("redquorum_instance_connected", address, is(status.connected));
+        set_of("redquorum_instance_may_vote", address, is(status.connected && votes));
+        set_of("redquorum_instance_clock_steps", address, status.clock_steps as f64);
+        if let Some(round_trip) = status.round_trip {
+            set_of("redquorum_instance_round_trip_seconds", address, round_trip.as_secs_f64());
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a client counts.
+
+use redquorum::testing::TestInstance;
+use redquorum::{ClientStats, Redlock};
+use tokio::time::sleep;
+
+use crate::support::{held, ms, renewing, secs, settle};
+
+#[tokio::test(start_paused = true)]
+async fn acquires_are_counted_by_their_end() {
+    let (cluster, redlock) = renewing(3).await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(10), ms(10)));
+    assert_eq!(redlock.stats(), ClientStats::default());
+    let guard = held(&redlock, "a").await;
+    let waiting: Vec<_> = (0..2).map(|_| tokio::spawn(redlock.lock("a").acquire())).collect();
+    settle().await;
+    assert!(redlock.namespace("n:").lock("x").try_acquire().await.is_ok(), "namespaces count together");
+    assert!(redlock.lock("a").try_acquire().await.is_err());
+    let late = redlock.lock("a").wait_at_most(ms(50)).acquire().await;
+    assert!(late.unwrap_err().is_contended());
+    assert!(redlock.lock("").acquire().await.is_err(), "what is never asked for is not counted");
+    let stats = redlock.stats();
+    assert_eq!((stats.acquired, stats.contended, stats.failed), (2, 2, 0));
+    assert_eq!((stats.held, stats.waiting, stats.handed_over, stats.acquire_rounds), (1, 2, 0, 2));
+    assert_eq!(stats.acquire_time, ms(40));
+
+    drop(guard);
+    for waiting in waiting {
+        drop(waiting.await.unwrap().unwrap());
+    }
+    cluster.instances().take(2).for_each(TestInstance::cut_off);
+    assert!(redlock.lock("b").try_acquire().await.is_err());
+    let stats = redlock.stats();
+    assert_eq!((stats.acquired, stats.handed_over, stats.failed), (4, 2, 1));
+    assert_eq!((stats.held, stats.waiting), (0, 0));
+    assert!(stats.pending_releases > 0);
+}
+
+/// Losses by expiry, deletion and takeover.
+fn losses(redlock: &Redlock) -> [u64; 3] {
+    let stats = redlock.stats();
+    [stats.lost_by_expiry, stats.lost_by_deletion, stats.lost_by_takeover]
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_and_losses_are_counted() {
+    let (cluster, redlock) = renewing(3).await;
+    let guards = [held(&redlock, "a").await, held(&redlock, "b").await, held(&redlock, "c").await];
+    sleep(secs(5)).await;
+    assert_eq!((redlock.stats().renewals, redlock.stats().failed_renewals, redlock.stats().held), (3, 0, 3));
+    for instance in cluster.instances() {
+        instance.remove("a");
+        instance.set("b", "somebody else");
+    }
+    drop((guards[0].lost().await, guards[1].lost().await));
+    assert_eq!(losses(&redlock), [0, 1, 1]);
+    cluster.instances().for_each(TestInstance::cut_off);
+    guards[2].lost().await;
+    assert_eq!(losses(&redlock), [1, 1, 1]);
+    assert!(redlock.stats().failed_renewals > 1);
+    drop(guards);
+    settle().await;
+    assert_eq!((losses(&redlock), redlock.stats().held), ([1, 1, 1], 0), "each once");
+}
+
+#[cfg(feature = "metrics")]
+mod recorded {
+    use std::collections::BTreeMap;
+    use std::sync::{Arc, Mutex};
+
+    use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder};
+    use metrics::{SharedString, Unit};
+    use redquorum::testing::{Cluster, TestInstance};
+
+    use crate::support::held;
+
+    /// The sum of what was recorded, by name and labels.
+    #[derive(Clone, Default)]
+    struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>);
+
+    struct Handle(Recorded, String);
+
+    impl Handle {
+        fn change(&self, to: impl FnOnce(f64) -> f64) {
+            let mut values = self.0.0.lock().unwrap();
+            let value = values.entry(self.1.clone()).or_default();
+            *value = to(*value);
+        }
+    }
+
+    impl CounterFn for Handle {
+        fn increment(&self, value: u64) {
+            self.change(|sum| sum + value as f64);
+        }
+
+        fn absolute(&self, value: u64) {
+            self.change(|_| value as f64);
+        }
+    }
+
+    impl GaugeFn for Handle {
+        fn increment(&self, value: f64) {
+            self.change(|sum| sum + value);
+        }
+
+        fn decrement(&self, value: f64) {
+            self.change(|sum| sum - value);
+        }
+
+        fn set(&self, value: f64) {
+            self.change(|_| value);
+        }
+    }
+
+    impl HistogramFn for Handle {
+        fn record(&self, _: f64) {
+            self.change(|count| count + 1.0);
+        }
+    }
+
+    impl Recorded {
+        fn handle(&self, key: &Key) -> Arc<Handle> {
+            let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+            Arc::new(Handle(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
+        }
+    }
+
+    impl Recorder for Recorded {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+        fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(self.handle(key))
+        }
+
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+            Gauge::from_arc(self.handle(key))
+        }
+
+        fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::from_arc(self.handle(key))
+        }
+    }
+
+    #[test]
+    fn metrics_are_those_of_the_documentation_and_name_no_resource() {
+        let recorded = Recorded::default();
+        metrics::with_local_recorder(&recorded, || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+            runtime.unwrap().block_on(async {
+                let cluster = Cluster::new(3);
+                let redlock = cluster.builder().connect().await.unwrap();
+                let guard = held(&redlock, "secret").await;
+                let next = tokio::spawn(redlock.lock("secret").acquire());
+                assert!(redlock.lock("secret").try_acquire().await.is_err());
+                tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+                drop(guard);
+                let guard = next.await.unwrap().unwrap();
+                redlock.record_gauges();
+                cluster.instances().for_each(TestInstance::cut_off);
+                assert!(redlock.lock("other").try_acquire().await.is_err());
+                guard.lost().await;
+            });
+        });
+        let values = recorded.0.lock().unwrap();
+        for (name, value) in [
+            ("redquorum_acquires_total{outcome=acquired}", 2.0),
+            ("redquorum_acquires_total{outcome=contended}", 1.0),
+            ("redquorum_acquires_total{outcome=failed}", 1.0),
+            ("redquorum_acquire_seconds{outcome=acquired}", 2.0),
+            ("redquorum_hand_overs_total{}", 1.0),
+            ("redquorum_acquire_rounds_total{}", 2.0),
+            ("redquorum_renewals_total{result=won}", 1.0),
+            ("redquorum_losses_total{cause=expired}", 1.0),
+            ("redquorum_held{}", 1.0),
+            ("redquorum_waiting{}", 0.0),
+            ("redquorum_pending_releases{instance=memory:0}", 0.0),
+            ("redquorum_instance_connected{instance=memory:0}", 1.0),
+            ("redquorum_instance_may_vote{instance=memory:0}", 1.0),
+            ("redquorum_instance_clock_steps{instance=memory:0}", 0.0),
+        ] {
+            assert_eq!(values.get(name), Some(&value), "{name}: {values:?}");
+        }
+        const DOCUMENTED: &str = include_str!("../../docs/operations.md");
+        for key in values.keys() {
+            let name = key.split('{').next().unwrap_or_default();
+            assert!(DOCUMENTED.contains(&format!("`{name}`")), "{name} is not in docs/operations.md");
+            assert!(!key.contains("secret") && !key.contains("other"), "{key}");
+        }
+    }
+}
