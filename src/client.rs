@@ -8,10 +8,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
 use crate::config::{Builder, Settings};
-use crate::error::{ConnectError, ShutdownError, connect_error, shutdown_error};
+use crate::error::{BadRequest, ConnectError, ShutdownError, connect_error, shutdown_error};
+use crate::inspection::{ForcedRelease, Inspection, force_release, inspect};
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
 use crate::names::{ResourceNames, display_name};
+use crate::protocol::CurrentHolder;
+use crate::resource::Resources;
 use crate::runtime::Shared;
 use crate::stats::{ClientStats, stats};
 
@@ -142,6 +145,76 @@ impl Redlock {
     #[must_use]
     pub fn instances(&self) -> Vec<InstanceStatus> {
         self.shared.instances.iter().map(|instance| instance.status()).collect()
+    }
+
+    /// Who has the lock on one resource, since which token, for how long, on which instances, and who waits. Changes nothing.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// # let _guard = redlock.lock("job").acquire().await?;
+    /// let inspection = redlock.inspect("job").await?;
+    /// match inspection.holder() {
+    ///     Some(holder) => println!("{} has it on {:?}, token {:?}", holder.by, holder.on, holder.token),
+    ///     None => println!("nobody has it on a quorum: {inspection:?}"),
+    /// }
+    /// # assert!(inspection.holder().is_some()); Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    ///
+    /// # Errors
+    /// [`BadRequest`] for a name that cannot be locked, or several. Instances that do not answer within the instance
+    /// timeout are named in the [`Inspection`].
+    pub async fn inspect(&self, name: impl Into<ResourceNames>) -> Result<Inspection, BadRequest> {
+        let resources = self.one_resource(name.into())?;
+        Ok(inspect(&self.shared, &resources).await)
+    }
+
+    /// Takes a lock away from `expected`, whoever that was seen to be: deletes its key on every instance where it still has
+    /// it. For operators: the work that the lock protects may go on beside that of the next holder, until the former one is
+    /// told, and only the fencing token decides whose writes count.
+    ///
+    /// The former holder is told as of any loss: by push where it waits for it, at its next renewal elsewhere. A client of
+    /// another library cannot be told from others of its kind.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let (redlock, stuck) = (cluster.builder().connect().await?, cluster.builder().connect().await?);
+    /// # let guard = stuck.lock("job").acquire().await?;
+    /// if let Some(holder) = redlock.inspect("job").await?.holder() {
+    ///     let forced = redlock.force_release("job", &holder.by).await?;
+    ///     assert!(forced.is_complete(), "{forced:?}");
+    /// }
+    /// # guard.lost().await;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// What was sent is carried out. It may be called again.
+    ///
+    /// # Errors
+    /// [`BadRequest`] for a name that cannot be locked, or several. What happened on each instance is in the
+    /// [`ForcedRelease`]; nothing is sent again.
+    pub async fn force_release(
+        &self,
+        name: impl Into<ResourceNames>,
+        expected: &CurrentHolder,
+    ) -> Result<ForcedRelease, BadRequest> {
+        let resources = self.one_resource(name.into())?;
+        Ok(force_release(&self.shared, &resources, expected).await)
+    }
+
+    fn one_resource(&self, names: ResourceNames) -> Result<Resources, BadRequest> {
+        let resources = Resources::new(&self.settings.namespace, names)?;
+        if resources.len() == 1 { Ok(resources) } else { Err(BadRequest::NotOneResource { given: resources.len() }) }
     }
 
     /// What this client has done since it was built, and what it has now. Cheap: nothing is sent.

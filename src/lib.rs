@@ -101,6 +101,7 @@ mod config;
 mod error;
 mod guard;
 mod holder;
+mod inspection;
 mod instance;
 mod lease;
 mod lock;
@@ -125,6 +126,7 @@ pub use error::{
 };
 pub use guard::{Guard, Released};
 pub use holder::Holder;
+pub use inspection::{ForcedRelease, FoundHolder, Inspection};
 pub use instance::{AdmissionStatus, InstanceStatus, Trouble};
 pub use lease::{LeaseView, Redundancy};
 pub use lock::{Lock, RunOutput};

@@ -116,6 +116,12 @@ pub enum BadRequest {
     /// The resources.
     #[error(transparent)]
     Resources(#[from] ResourceError),
+    /// This is asked of one resource at a time.
+    #[error("{given} resources were named; this is asked of one at a time")]
+    NotOneResource {
+        /// How many were named.
+        given: usize,
+    },
     /// The holder's identity is too long: it is stored with every lock.
     #[error("the holder's identity has {length} bytes; at most {most} are allowed")]
     HolderTooLong {

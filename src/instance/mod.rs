@@ -6,12 +6,14 @@ pub(crate) mod redis;
 mod relay;
 mod requests;
 mod status;
+mod stored_key;
 
 pub(crate) use command_size::{fit_in_command, split_into_commands};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
 pub(crate) use relay::{Listener, ReceivedMessage, Relay, RelayFuture};
 pub(crate) use requests::{Claim, ExtendReply, Request, Successors};
 pub use status::{AdmissionStatus, InstanceStatus, Trouble};
+pub(crate) use stored_key::{Read, StoredKey};
 
 use std::fmt;
 use std::future::Future;
@@ -19,6 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::protocol::{Cause, Instant, Reply};
+use crate::resource::Resources;
 
 /// The reply to a request. It ends by the instance's own deadline.
 pub(crate) type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
@@ -28,6 +31,9 @@ pub(crate) type ExtendManyFuture = Pin<Box<dyn Future<Output = Vec<ExtendReply>>
 
 /// The states of the keys of many leases, one for each.
 pub(crate) type KeyCheckFuture = Pin<Box<dyn Future<Output = Vec<KeyState>> + Send>>;
+
+/// What is stored for a lock.
+pub(crate) type ReadFuture = Pin<Box<dyn Future<Output = Read> + Send>>;
 
 /// One instance.
 ///
@@ -58,6 +64,9 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
 
     /// Checks the keys of leases, and asks for one push at the next change of them.
     fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture;
+
+    /// Reads what is stored for a lock of one resource; changes nothing.
+    fn read(&self, resources: Resources) -> ReadFuture;
 
     /// Whether messages to this client come over it (P25).
     fn hears(&self) -> bool;

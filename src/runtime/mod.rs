@@ -9,6 +9,7 @@ pub(crate) mod extend;
 mod foreign;
 pub(crate) mod held_lease;
 mod in_flight;
+pub(crate) mod inspect;
 pub(crate) mod keep;
 pub(crate) mod keep_alive;
 pub(crate) mod release;

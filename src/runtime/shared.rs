@@ -120,6 +120,11 @@ impl Shared {
         Box::new(round)
     }
 
+    /// Why nothing is sent once the runtime of the client has ended.
+    pub(super) fn runtime_has_ended(&self) -> Cause {
+        runtime_ended()
+    }
+
     /// Whether this is another process than the one in which the client was built. The connections, and
     /// the locks, belong to that one.
     pub(crate) fn is_forked(&self) -> bool {

@@ -7,8 +7,8 @@ use redquorum_testkit::{Fleet, Program};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    PATIENCE, all_vote, alone_on_each_kind, builder_of, eventually, fleet_of, held, ms, on_each_kind, ready, secs,
-    timed,
+    PATIENCE, all_vote, alone_on_each_kind, builder_of, client_of, eventually, fleet_of, held, ms, on_each_kind, ready,
+    secs, timed,
 };
 
 /// A lease of 10 s is renewed after 3.3 s: what is known within this was pushed.
@@ -52,6 +52,26 @@ fn on_a_quorum(fleet: &Fleet, command: &[&str]) {
     for server in fleet.iter().take(3) {
         server.command(command).unwrap();
     }
+}
+
+#[test]
+fn a_lock_is_shown_and_taken_away_and_its_holder_is_told() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let (ours, other) = (client_of(&fleet).await, client_of(&fleet).await);
+        let guard = held(&ours, "a").await;
+        assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap().contains(&"a".into()))).await);
+        let seen = other.inspect("a").await.unwrap();
+        let holder = seen.holder().unwrap();
+        assert_eq!((holder.on.len(), holder.token), (3, Some(guard.fencing_token())), "{seen:?}");
+        assert_eq!(holder.by.client.as_deref(), Some(&*ours.client_id()));
+        let forced = other.force_release("a", &holder.by).await.unwrap();
+        assert!(forced.is_complete() && forced.released_on.len() == 3, "{forced:?}");
+        let loss = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
+        assert!(matches!(loss, Loss::Gone { .. }), "{loss:?}");
+        held(&other, "a").await.release().await.unwrap();
+        assert_eq!(other.inspect("a").await.unwrap().free_on.len(), 3);
+    });
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod fencing;
 mod foreign;
 mod forgets;
 mod holder;
+mod inspect;
 mod keep;
 mod line;
 mod line_leaving;

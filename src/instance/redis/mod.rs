@@ -17,6 +17,7 @@ mod hello;
 mod log_limit;
 mod options;
 mod pushes;
+mod read;
 mod relay;
 mod reply_limit;
 pub(crate) mod scripts;
@@ -43,9 +44,11 @@ use tokio::task::JoinHandle;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    Claim, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, Relay, RelayFuture, ReplyFuture, Request,
+    Claim, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReadFuture, Relay, RelayFuture,
+    ReplyFuture, Request,
 };
 use crate::protocol::{Cause, Instant, Reply};
+use crate::resource::Resources;
 use admission::first_use::watch_first_use;
 use health::InstanceHealth;
 use options::ConnectOptions;
@@ -103,6 +106,13 @@ impl Instance for RedisInstance {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => extend_many::check_keys(connection, claims),
             ConnectionState::Down(_) => Box::pin(ready(vec![KeyState::Unknown; claims.len()])),
+        }
+    }
+
+    fn read(&self, resources: Resources) -> ReadFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => read::read(connection, &resources),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 

@@ -28,6 +28,7 @@ pub(super) const INSTANCE: &[&str] = &[
     "instance::command_size",
     "instance::requests",
     "instance::status",
+    "instance::stored_key",
 ];
 
 pub(super) const ADMISSION_STATE: &[&str] =

@@ -52,6 +52,15 @@ impl State {
             ([b"SCRIPT", b"LOAD"], [_, _, text]) => return self.load_script(text),
             ([b"GET", _], [_, key]) => self.read(number, key),
             ([b"MGET", ..], [_, keys @ ..]) => Answer::List(keys.iter().map(|key| self.read(number, key)).collect()),
+            ([b"ZSCORE", ..], [_, key, member]) => match self.store.score(key, member) {
+                Ok(score) => score.map_or(Answer::Nothing, |score| Answer::bytes(score.to_string())),
+                Err(_) => return None,
+            },
+            ([b"PTTL", _], [_, key]) => {
+                let left = self.store.ttl(key, Instant::from_nanos(wall_us.saturating_mul(1_000)));
+                let missing = if self.store.get(key).is_some() { -1 } else { -2 };
+                Answer::Number(left.map_or(missing, |left| i64::try_from(left.as_millis()).unwrap_or(i64::MAX)))
+            }
             ([b"TIME"], _) => {
                 let part = |number: u64| Answer::bytes(number.to_string());
                 Answer::List(vec![part(wall_us / 1_000_000), part(wall_us % 1_000_000)])

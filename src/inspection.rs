@@ -1,0 +1,140 @@
+//! What a lock looks like from outside.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::{CurrentHolder, FencingToken};
+use crate::resource::Resources;
+use crate::runtime::Shared;
+use crate::runtime::inspect::{TakenAway, read_all, take_away};
+
+/// Who has a lock, as the instances tell; given by [`Redlock::inspect`](crate::Redlock::inspect).
+///
+/// The instances are read one after the other's answer, and not at one moment: while a lock changes hands it may show both.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The resource, with the namespace.
+    pub resource: String,
+    /// Those who have it on some instances; first who has it on most.
+    pub holders: Vec<FoundHolder>,
+    /// The addresses of the instances on which it is free.
+    pub free_on: Vec<String>,
+    /// The instances that did not tell: the address, and why.
+    pub unknown: Vec<(String, String)>,
+    /// How many instances are needed for a lock.
+    pub quorum: usize,
+    /// How many of this client wait for it.
+    pub waiting_here: usize,
+    /// How many other clients have told this one that they wait for it, as in
+    /// [`HeldBy::waiting_elsewhere`](crate::HeldBy::waiting_elsewhere).
+    pub waiting_elsewhere: usize,
+}
+
+/// Somebody who has a lock on some instances.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FoundHolder {
+    /// Who, as far as the stored value tells.
+    pub by: CurrentHolder,
+    /// The largest token that is stored there: the holder's, or a larger one of a try that was not won.
+    pub token: Option<FencingToken>,
+    /// When the first of the keys expires, unless it is renewed; `None` if one of them never does.
+    pub expires_in: Option<Duration>,
+    /// The addresses of the instances.
+    pub on: Vec<String>,
+}
+
+impl Inspection {
+    /// Who has it on a quorum of instances. Whoever has fewer is trying, or has lost it.
+    #[must_use]
+    pub fn holder(&self) -> Option<&FoundHolder> {
+        self.holders.first().filter(|holder| holder.on.len() >= self.quorum)
+    }
+}
+
+/// What came of [`Redlock::force_release`](crate::Redlock::force_release).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ForcedRelease {
+    /// The addresses of the instances on which it was deleted.
+    pub released_on: Vec<String>,
+    /// Those on which somebody else, or nobody, had it.
+    pub not_theirs_on: Vec<String>,
+    /// Those of which it is not known: the address, and why.
+    pub unknown: Vec<(String, String)>,
+    /// How many instances are needed for a lock.
+    pub quorum: usize,
+}
+
+impl ForcedRelease {
+    /// Whether so many instances are without the holder's key that no quorum can have it any more.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.unknown.len() < self.quorum
+    }
+}
+
+pub(crate) async fn inspect(shared: &Arc<Shared>, resources: &Resources) -> Inspection {
+    let waiting = shared.known_waiters(resources);
+    let mut inspection = Inspection {
+        resource: resources.display(0),
+        holders: Vec::new(),
+        free_on: Vec::new(),
+        unknown: Vec::new(),
+        quorum: shared.quorum.votes(),
+        waiting_here: waiting.here,
+        waiting_elsewhere: waiting.elsewhere,
+    };
+    let found = read_all(shared, resources).await;
+    for (instance, read) in shared.instances.iter().zip(found) {
+        let address = instance.address().to_owned();
+        let stored = match read {
+            Ok(stored) => stored,
+            Err(cause) => {
+                inspection.unknown.push((address, cause.to_string()));
+                continue;
+            }
+        };
+        let Some(value) = stored.value else {
+            inspection.free_on.push(address);
+            continue;
+        };
+        let by = CurrentHolder::from_value(&value);
+        match inspection.holders.iter_mut().find(|holder| holder.by == by) {
+            Some(holder) => {
+                holder.on.push(address);
+                holder.token = holder.token.max(stored.token);
+                holder.expires_in = holder.expires_in.zip(stored.expires_in).map(|(a, b)| a.min(b));
+            }
+            None => inspection.holders.push(FoundHolder {
+                by,
+                token: stored.token,
+                expires_in: stored.expires_in,
+                on: vec![address],
+            }),
+        }
+    }
+    inspection.holders.sort_by_key(|holder| std::cmp::Reverse(holder.on.len()));
+    inspection
+}
+
+pub(crate) async fn force_release(
+    shared: &Arc<Shared>,
+    resources: &Resources,
+    expected: &CurrentHolder,
+) -> ForcedRelease {
+    let (mut released_on, mut not_theirs_on, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+    let taken = take_away(shared, resources, expected).await;
+    for (instance, taken) in shared.instances.iter().zip(taken) {
+        let address = instance.address().to_owned();
+        match taken {
+            TakenAway::Deleted => released_on.push(address),
+            TakenAway::NotTheirs => not_theirs_on.push(address),
+            TakenAway::Unknown(cause) => unknown.push((address, cause.to_string())),
+        }
+    }
+    let resource = resources.display(0);
+    tracing::warn!(resource, from = %expected, ?released_on, ?unknown, "a lock was taken away from its holder by force");
+    ForcedRelease { released_on, not_theirs_on, unknown, quorum: shared.quorum.votes() }
+}

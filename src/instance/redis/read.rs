@@ -1,0 +1,54 @@
+//! Reads what is stored for a lock.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::timeout;
+
+use super::classify::failed;
+use super::connection::InstanceConnection;
+use super::driver::poll_once;
+use crate::instance::{ReadFuture, StoredKey};
+use crate::protocol::{Cause, FencingToken};
+use crate::resource::{Resources, TOKENS_KEY};
+
+/// Queues the reads. They do not wait in the send queue: nothing depends on their order.
+pub(super) fn read(connection: &Arc<InstanceConnection>, resources: &Resources) -> ReadFuture {
+    if connection.is_silent() {
+        return Box::pin(ready(Err(Cause::Silent)));
+    }
+    connection.note_request();
+    let mut commands = redis::pipe();
+    for key in resources.lock_keys() {
+        commands.cmd("GET").arg(key).cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key);
+    }
+    let mut multiplexed = connection.multiplexed();
+    let result = poll_once(async move { commands.query_async::<Vec<Value>>(&mut multiplexed).await });
+    let deadline = connection.deadline();
+    Box::pin(async move {
+        match timeout(deadline, result).await {
+            Ok(Ok(values)) => Ok(stored(&values)),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(Cause::TimedOut),
+        }
+    })
+}
+
+fn stored(values: &[Value]) -> StoredKey {
+    let [value, left, token, ..] = values else { return StoredKey::default() };
+    let bytes = |value: &Value| match value {
+        Value::BulkString(bytes) => Some(bytes.clone()),
+        _ => None,
+    };
+    let expires_in = match left {
+        Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis), // negative: none, or for ever
+        _ => None,
+    };
+    let token = match token {
+        Value::Double(score) => FencingToken::from_score(*score),
+        other => bytes(other).and_then(|token| FencingToken::from_wire(&token)),
+    };
+    StoredKey { value: bytes(value), expires_in, token }
+}

@@ -1,0 +1,83 @@
+//! Looks at a lock from outside, and takes it away from its holder.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+
+use super::client_task::run_detached;
+use super::shared::Shared;
+use crate::instance::{Claim, Read, Request, StoredKey};
+use crate::protocol::{Cause, CurrentHolder, FencingToken, Reply, Value};
+use crate::resource::Resources;
+
+/// A token for a release where none is stored; the least there is.
+const LEAST_TOKEN: u64 = 4096;
+
+/// What became of a lock on one instance from which it was to be taken away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TakenAway {
+    /// It was deleted.
+    Deleted,
+    /// Somebody else has it, or nobody.
+    NotTheirs,
+    /// It could not be asked, or the answer is not known.
+    Unknown(Cause),
+}
+
+/// Reads what every instance has stored for a lock of one resource.
+pub(crate) async fn read_all(shared: &Arc<Shared>, resources: &Resources) -> Vec<Read> {
+    let reads: Vec<_> = shared.instances.iter().map(|instance| instance.read(resources.clone())).collect();
+    let outcome = run_detached(&shared.runtime, |result: oneshot::Sender<Vec<Read>>| async move {
+        drop(result.send(join_all(reads).await));
+    });
+    outcome.await.unwrap_or_else(|_| shared.instances.iter().map(|_| Err(shared.runtime_has_ended())).collect())
+}
+
+/// Deletes the keys of `expected` on every instance, each by the very value that was read there (P7).
+pub(crate) async fn take_away(shared: &Arc<Shared>, resources: &Resources, expected: &CurrentHolder) -> Vec<TakenAway> {
+    let found = read_all(shared, resources).await;
+    let calls: Vec<_> = shared
+        .instances
+        .iter()
+        .zip(found)
+        .map(|(instance, read)| match read {
+            Err(cause) => Err(TakenAway::Unknown(cause)),
+            Ok(stored) => match release(resources, expected, stored) {
+                Some(request) => Ok(instance.call(request)),
+                None => Err(TakenAway::NotTheirs),
+            },
+        })
+        .collect();
+    let known = calls.len();
+    let outcome = run_detached(&shared.runtime, |result: oneshot::Sender<Vec<TakenAway>>| async move {
+        let ended = calls.into_iter().map(|call| async move {
+            match call {
+                Ok(call) => of_reply(call.await),
+                Err(known) => known,
+            }
+        });
+        drop(result.send(join_all(ended).await));
+    });
+    outcome.await.unwrap_or_else(|_| vec![TakenAway::Unknown(shared.runtime_has_ended()); known])
+}
+
+fn release(resources: &Resources, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {
+    let value = stored.value.filter(|value| CurrentHolder::from_value(value) == *expected)?;
+    let token = stored.token.or_else(|| FencingToken::from_number(LEAST_TOKEN))?;
+    Some(Request::Release(Arc::new(Claim {
+        resources: resources.clone(),
+        value: Value::from_wire(&value),
+        token,
+        ttl: stored.expires_in.unwrap_or_default(),
+        resent: true, // its holder may be about to extend it (P6)
+    })))
+}
+
+fn of_reply(reply: Reply) -> TakenAway {
+    match reply {
+        Reply::Granted => TakenAway::Deleted,
+        Reply::NotSent(cause) | Reply::Unknown(cause) => TakenAway::Unknown(cause),
+        _ => TakenAway::NotTheirs,
+    }
+}
