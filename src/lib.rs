@@ -58,6 +58,27 @@
 //! on new servers waits for that. The feature `testing` adds `redquorum::testing`: instances inside the
 //! process, for tests.
 //!
+//! # What stops renewal
+//!
+//! Renewal, and everything else that goes on in the background, runs as tasks of the runtime in which the client was built. Work
+//! that computes or blocks on a thread of that runtime keeps them from running: on a current-thread runtime always, on others as
+//! soon as all threads are busy so. A lock of 2 s was lost in 2.5 s of such work. Let it run on a thread of its own:
+//!
+//! ```
+//! # use redquorum::testing::Cluster;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let cluster = Cluster::new(3);
+//! # let redlock = cluster.builder().connect().await?;
+//! let sum = redlock.lock("report").run(async |_lease| {
+//!     tokio::task::spawn_blocking(|| (0..1_000_000_u64).sum::<u64>()).await
+//! });
+//! assert_eq!(sum.await?.output?, 499_999_500_000);
+//! # Ok(()) }
+//! ```
+//!
+//! A program without a runtime uses `redquorum::blocking` (feature `blocking`), whose client has a thread of its own.
+//!
 //! # What it guarantees
 //!
 //! - While a guard is valid, no other client gets the lock, within the limits below. Validity is
@@ -95,6 +116,8 @@
 //! - Order between clients: they are served in the order in which they came, as far as messages arrive. After a crash, or
 //!   without the right to publish, they ask again after random pauses, and whoever asks first gets the lock.
 
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod client;
 mod clock;
 mod config;

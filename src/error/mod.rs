@@ -195,6 +195,9 @@ pub enum BuildError {
     /// The client was not built within a tokio runtime.
     #[error("no tokio runtime is running here; build the client within one")]
     NoRuntime,
+    /// The thread of a blocking client could not be started.
+    #[error("the thread of the client could not be started: {0}")]
+    NoThread(String),
     /// The tokio runtime has no timers. The panic with which it says so is caught, and printed by the panic hook.
     #[error("the tokio runtime has no timers; build it with enable_time() or enable_all()")]
     NoTimers,

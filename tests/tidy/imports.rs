@@ -168,6 +168,7 @@ const RULES: &[Rule] = &[
     rule("guard.rs", &["*"], &["tokio", "tokio_util"]),
     rule("lock.rs", &["*"], &["tokio"]),
     rule("inspection.rs", &["protocol", "resource", "runtime", "runtime::inspect"], &[]),
+    rule("blocking/", &["*"], &["tokio", "pollster"]),
     rule("stats.rs", &["instance", "runtime"], &["metrics"]),
     rule("testing/mod.rs", &["*"], &[]),
     rule("testing/instance/", &["*"], &["tokio"]),

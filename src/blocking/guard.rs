@@ -1,0 +1,120 @@
+//! A lock that a thread holds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client::Running;
+use crate::error::{ExtendError, Loss, ReleaseError};
+use crate::guard::{Guard as AsyncGuard, Released};
+use crate::lease::{LeaseView, Redundancy};
+use crate::names::ResourceNames;
+use crate::protocol::FencingToken;
+
+/// As [`redquorum::Guard`](crate::Guard): a lock that is held, renewed on the client's thread. Dropped, it is released in the
+/// background.
+#[must_use = "the lock is released when its guard is dropped"]
+pub struct Guard {
+    // In this order: what the guard lets go is released before the client ends.
+    guard: AsyncGuard,
+    running: Arc<Running>,
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::Guard").field(&self.guard).finish()
+    }
+}
+
+impl Guard {
+    pub(super) const fn new(guard: AsyncGuard, running: Arc<Running>) -> Self {
+        Self { guard, running }
+    }
+
+    /// What is locked.
+    #[must_use]
+    pub fn resources(&self) -> ResourceNames {
+        self.guard.resources()
+    }
+
+    /// Larger than that of every earlier holder: see [`Guard::fencing_token`](crate::Guard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.guard.fencing_token()
+    }
+
+    /// Whether the lock is held at this moment.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.guard.is_valid()
+    }
+
+    /// For how long it is held if it is not renewed; zero once it is lost.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// On how many instances the lock rests.
+    #[must_use]
+    pub fn redundancy(&self) -> Redundancy {
+        self.guard.redundancy()
+    }
+
+    /// A view of the lease, for other threads; it does not keep the lock.
+    #[must_use]
+    pub fn lease(&self) -> LeaseView {
+        self.guard.lease()
+    }
+
+    /// Calls `notify` once, on the client's thread, when the lock is lost: see [`Guard::on_lost`](crate::Guard::on_lost). It
+    /// must not block.
+    pub fn on_lost(&self, notify: impl FnOnce(Loss) + Send + 'static) {
+        self.running.wait(async { self.guard.on_lost(notify) });
+    }
+
+    /// Waits until the lock is lost, for `limit` at most; `None` if it was not.
+    #[must_use]
+    pub fn lost_within(&self, limit: Duration) -> Option<Loss> {
+        self.running.wait(async { tokio::time::timeout(limit, self.guard.lost()).await.ok() })
+    }
+
+    /// Extends the lock by its ttl from now: see [`Guard::extend`](crate::Guard::extend).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn extend(&self) -> Result<Duration, ExtendError> {
+        self.running.wait(self.guard.extend())
+    }
+
+    /// Extends the lock to `ttl` from now: see [`Guard::extend_to`](crate::Guard::extend_to).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn extend_to(&self, ttl: Duration) -> Result<Duration, ExtendError> {
+        self.running.wait(self.guard.extend_to(ttl))
+    }
+
+    /// Releases the lock and waits until a quorum of instances has answered: see [`Guard::release`](crate::Guard::release).
+    ///
+    /// # Errors
+    /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release goes on in the background.
+    pub fn release(self) -> Result<Released, ReleaseError> {
+        self.running.wait(self.guard.release())
+    }
+
+    /// Gives the guard up without releasing the lock: see [`Guard::keep_until_expiry`](crate::Guard::keep_until_expiry).
+    #[must_use = "zero means that the lock was lost before"]
+    pub fn keep_until_expiry(self) -> Duration {
+        self.guard.keep_until_expiry()
+    }
+
+    /// Gives the guard up without releasing the lock, which nobody gets for `time`: see
+    /// [`Guard::keep_for`](crate::Guard::keep_for).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
+        self.running.wait(self.guard.keep_for(time))
+    }
+}

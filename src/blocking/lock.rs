@@ -1,0 +1,111 @@
+//! A lock that a thread is about to acquire.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::client::Running;
+use super::guard::Guard;
+use crate::config::Renewal;
+use crate::error::{AcquireError, RunError};
+use crate::holder::Holder;
+use crate::lease::LeaseView;
+use crate::lock::{Lock as AsyncLock, RunOutput};
+
+/// As [`redquorum::Lock`](crate::Lock): resources to lock and how, which can be kept and acquired again and again.
+#[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    lock: AsyncLock,
+    running: Arc<Running>,
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("blocking::Lock").field(&self.lock).finish()
+    }
+}
+
+impl Lock {
+    pub(super) const fn new(lock: AsyncLock, running: Arc<Running>) -> Self {
+        Self { lock, running }
+    }
+
+    fn with(mut self, change: impl FnOnce(AsyncLock) -> AsyncLock) -> Self {
+        self.lock = change(self.lock);
+        self
+    }
+
+    /// How long the keys live without being extended: see [`Lock::ttl`](crate::Lock::ttl).
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|lock| lock.ttl(ttl))
+    }
+
+    /// How long [`acquire`](Self::acquire) waits. Default: without end.
+    pub fn wait_at_most(self, limit: Duration) -> Self {
+        self.with(|lock| lock.wait_at_most(limit))
+    }
+
+    /// Who wants the lock: the same [`Holder`] may re-enter. Default: nobody in particular.
+    pub fn holder(self, holder: Holder) -> Self {
+        self.with(|lock| lock.holder(holder))
+    }
+
+    /// Whether the lock is renewed until it is released. Default: as the client's [`renew`](crate::Builder::renew).
+    pub fn renew(self, renewal: Renewal) -> Self {
+        self.with(|lock| lock.renew(renewal))
+    }
+
+    /// For how long the lock is renewed at most: see [`Lock::max_hold`](crate::Lock::max_hold).
+    pub fn max_hold(self, longest: Duration) -> Self {
+        self.with(|lock| lock.max_hold(longest))
+    }
+
+    /// Waits until the lock is acquired: see [`Lock::acquire`](crate::Lock::acquire).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acquire(&self) -> Result<Guard, AcquireError> {
+        let guard = self.running.wait(self.lock.acquire())?;
+        Ok(Guard::new(guard, Arc::clone(&self.running)))
+    }
+
+    /// Tries once: see [`Lock::try_acquire`](crate::Lock::try_acquire).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_acquire(&self) -> Result<Guard, AcquireError> {
+        let guard = self.running.wait(self.lock.try_acquire())?;
+        Ok(Guard::new(guard, Arc::clone(&self.running)))
+    }
+
+    /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, runs `work` on this thread while it is held, and releases it.
+    ///
+    /// The work is not interrupted if the lock is lost: it is given a view of its lease, which says so. Panics of the work
+    /// come through, with the lock released in the background.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = redquorum::blocking::Redlock::connect(cluster.builder())?;
+    /// let run = redlock.lock("job:nightly").run(|lease| lease.fencing_token())?;
+    /// assert!(run.released?.was_still_held);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if the lock was lost before it had ended.
+    pub fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<RunOutput<T>, RunError> {
+        self.running.wait(self.lock.run(async |lease| work(lease)))
+    }
+
+    /// Runs `work` as [`run`](Self::run) does if nobody has the lock, and gives `None` at once if somebody has: see
+    /// [`Lock::try_run`](crate::Lock::try_run).
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), where the lock is not acquired because of the instances.
+    pub fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<RunOutput<T>>, RunError> {
+        self.running.wait(self.lock.try_run(async |lease| work(lease)))
+    }
+}

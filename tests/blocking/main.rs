@@ -1,0 +1,142 @@
+//! The blocking client: threads without a runtime, on servers in the process.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test that cannot go on has failed; threads wait in real time"
+)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redquorum::blocking::Redlock;
+use redquorum::testing::Cluster;
+use redquorum::{AcquireError, Builder, Loss, RunError};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn connected(cluster: &Cluster, with: impl FnOnce(Builder) -> Builder) -> Redlock {
+    Redlock::connect(with(cluster.builder())).unwrap()
+}
+
+fn free(cluster: &Cluster, name: &str) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < SECOND {
+        if cluster.instances().all(|instance| instance.value(name).is_none()) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
+
+#[test]
+fn one_thread_at_a_time_has_the_lock() {
+    let cluster = Cluster::new(3);
+    let redlock = connected(&cluster, |builder| builder);
+    let (inside, times) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|threads| {
+        for _ in 0..8 {
+            threads.spawn(|| {
+                for _ in 0..20 {
+                    let guard = redlock.lock("a").acquire().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
+                    thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    times.fetch_add(1, Ordering::SeqCst);
+                    assert!(guard.release().unwrap().was_still_held);
+                }
+            });
+        }
+    });
+    assert_eq!(times.into_inner(), 160);
+    assert!(free(&cluster, "a"));
+}
+
+#[test]
+fn a_lease_is_renewed_while_its_holder_computes() {
+    let cluster = Cluster::new(3);
+    let ttl = Duration::from_millis(300);
+    let redlock = connected(&cluster, |builder| builder.ttl(ttl));
+    let guard = redlock.lock("a").acquire().unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < ttl * 4 {
+        std::hint::spin_loop();
+    }
+    assert!(guard.is_valid());
+    assert!(redlock.lock("a").try_acquire().is_err());
+}
+
+#[test]
+fn a_loss_is_told_by_callback_and_to_whoever_waits_for_it() {
+    let cluster = Cluster::new(3);
+    let redlock = connected(&cluster, |builder| builder);
+    let guard = redlock.lock("a").acquire().unwrap();
+    let (told, losses) = mpsc::channel();
+    guard.on_lost(move |loss| told.send(loss).unwrap());
+    assert!(guard.lost_within(Duration::from_millis(20)).is_none());
+    let other = redlock.clone();
+    thread::spawn(move || other.shutdown(SECOND));
+    assert!(matches!(guard.lost_within(SECOND), Some(Loss::ShutDown)));
+    assert!(matches!(losses.recv_timeout(SECOND), Ok(Loss::ShutDown)));
+    assert!(matches!(redlock.lock("b").try_acquire(), Err(AcquireError::ShutDown)));
+}
+
+#[test]
+fn work_runs_on_the_calling_thread_and_is_skipped_where_somebody_has_the_lock() {
+    let cluster = Cluster::new(3);
+    let (redlock, other) = (connected(&cluster, |builder| builder), connected(&cluster, |builder| builder));
+    let here = thread::current().id();
+    let run = redlock.lock("a").run(|lease| (lease.is_valid(), thread::current().id())).unwrap();
+    assert_eq!(run.output, (true, here));
+    assert!(run.released.unwrap().was_still_held);
+    let guard = redlock.lock("a").acquire().unwrap();
+    assert!(other.lock("a").try_run(|_| ()).unwrap().is_none());
+    drop(guard);
+    let lock = other.lock("a").wait_at_most(SECOND);
+    assert!(lock.run(|_| ()).is_ok() && lock.run(|_| ()).is_ok(), "it can be used again");
+    let limit = Duration::from_millis(50);
+    let guard = redlock.lock("a").acquire().unwrap();
+    let refused = other.lock("a").wait_at_most(limit).run(|_| ());
+    assert!(matches!(refused, Err(RunError::Acquire(AcquireError::DeadlinePassed { .. }))), "{refused:?}");
+    drop(guard);
+}
+
+#[test]
+fn what_the_last_handle_lets_go_is_released_before_it_returns() {
+    let cluster = Cluster::new(3);
+    let redlock = connected(&cluster, |builder| builder);
+    let guard = redlock.lock("a").acquire().unwrap();
+    drop(redlock);
+    assert!(guard.is_valid(), "a guard keeps its client");
+    drop(guard);
+    assert!(cluster.instances().all(|instance| instance.value("a").is_none()));
+}
+
+#[test]
+fn the_last_handle_may_be_dropped_by_a_callback() {
+    let cluster = Cluster::new(3);
+    let redlock = connected(&cluster, |builder| builder);
+    let guard = Arc::new(redlock.lock("a").acquire().unwrap());
+    let (told, losses) = mpsc::channel();
+    let kept = Arc::clone(&guard);
+    guard.on_lost(move |_| {
+        drop(kept);
+        told.send(()).unwrap();
+    });
+    drop(guard);
+    cluster.instances().for_each(|instance| instance.flush());
+    losses.recv_timeout(20 * SECOND).unwrap();
+    drop(redlock);
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_and_no_thread_stays() {
+    let refused = Redlock::build(redquorum::Redlock::builder().instances(["127.0.0.1:6379"]));
+    assert!(refused.is_err());
+    let unreachable = redquorum::Redlock::builder()
+        .instances(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"])
+        .connect_timeout(Duration::from_millis(50));
+    assert!(Redlock::connect(unreachable).is_err());
+}
