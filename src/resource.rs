@@ -16,7 +16,6 @@ pub(crate) const RESERVED: &[u8] = b"redquorum:";
 pub(crate) const ADMISSION_KEY: &str = "redquorum:admission";
 
 /// The sorted set of all locks' last fencing tokens, as in `tokens.lua` (P13).
-#[cfg(feature = "testing")]
 pub(crate) const TOKENS_KEY: &str = "redquorum:fence";
 
 /// Before a value and a lock's key, gives the key that stores what the value took over (P23).

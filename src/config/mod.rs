@@ -15,7 +15,7 @@ use crate::instance::redis::Address;
 use crate::protocol::DEFAULT_DRIFT_PPM;
 use crate::resource::display_name;
 
-/// Sets up a [`Redlock`]. Every setting has a default except the instances.
+/// Sets up a [`Redlock`](crate::Redlock). Every setting has a default except the instances.
 ///
 /// ```no_run
 /// use std::time::Duration;
