@@ -21,6 +21,8 @@ pub(crate) struct Claim {
     /// extend: then its release leaves a tombstone even where it deletes the key, for the other may
     /// still arrive (P6).
     pub(crate) resent: bool,
+    /// Whether it is the first that an acquire asks for, and nothing is known to be in the way (P28).
+    pub(crate) is_first: bool,
 }
 
 #[cfg(test)]
@@ -33,6 +35,7 @@ impl Claim {
             token: FencingToken::from_number(4096).unwrap(),
             ttl: Duration::from_secs(1),
             resent: false,
+            is_first: false,
         }
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::{Cmd, Pipeline, RedisError, Value as Wire};
 use uuid::Uuid;
 
-use crate::instance::redis::classify::{classify, classify_batch, classify_extend_many};
+use crate::instance::redis::classify::{classify, classify_batch, classify_extend_many, classify_plain};
+use crate::instance::redis::plain_commands;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::batch::releases_first;
 use crate::instance::redis::scripts::command::RecordWrite;
@@ -113,6 +114,7 @@ impl Ask {
             token: self.token,
             ttl: self.ttl,
             resent: self.resent,
+            is_first: false,
         });
         Some(match self.kind {
             Kind::Acquire => Request::Acquire(claim),
@@ -240,6 +242,24 @@ pub fn in_batch_order(asks: Vec<Ask>) -> Option<Vec<Ask>> {
 #[must_use]
 pub fn reply(ask: &Ask, answer: Result<Wire, RedisError>) -> Option<RawReply> {
     Some(classify(&ask.request("")?, answer))
+}
+
+/// The commands of a plain acquire (P28).
+#[must_use]
+pub fn plain_acquire(namespace: &str, ask: &Ask) -> Option<Pipeline> {
+    Some(plain_commands(ask.request(namespace)?.claim()))
+}
+
+/// What the answers to a plain acquire mean, of an instance with this record whose clock shows about `wall_us`.
+#[must_use]
+pub fn plain_reply(
+    ask: &Ask,
+    record: &AdmissionRecord,
+    wall_us: u64,
+    answers: Result<Wire, RedisError>,
+) -> Option<RawReply> {
+    let attached = AttachedRecord::new(record.clone(), true);
+    Some(classify_plain(ask.request("")?.claim(), &attached, wall_us, answers))
 }
 
 /// What the answer to a batch means.

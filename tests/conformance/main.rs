@@ -13,6 +13,7 @@ mod generate;
 mod holders;
 mod known;
 mod model;
+mod plain;
 mod seen;
 mod server;
 mod simulated;

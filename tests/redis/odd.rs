@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Admission, Redlock, Trouble};
+use redquorum::{AcquireError, Admission, Redlock, Trouble};
 use redquorum_testkit::Fleet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -157,5 +157,22 @@ fn clients_that_disagree_on_max_ttl_are_told() {
         let other = with_admission(&fleet).max_ttl(ms(20_000)).build().unwrap();
         refused_with(&other, "20000 ms").await;
         pair(&redlock, "a").await;
+    });
+}
+
+/// Where the whole of it was told, the connection broke with each try.
+#[test]
+fn a_foreign_value_of_many_megabytes_is_in_the_way_like_any_other() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = ready(with_admission(&fleet)).await;
+        pair(&redlock, "b").await;
+        let value = "x".repeat(8 << 20);
+        fleet.iter().for_each(|server| drop(server.command(&["SET", "a", &value]).unwrap()));
+        for _ in 0..20 {
+            let error = redlock.lock("a").try_acquire().await.unwrap_err();
+            assert!(matches!(error, AcquireError::Contended(_)), "{error}");
+        }
+        pair(&redlock, "b").await;
     });
 }

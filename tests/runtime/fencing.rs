@@ -113,9 +113,11 @@ async fn a_stored_token_that_no_clock_can_have_made_is_as_if_there_were_none() {
     ] {
         let (cluster, redlock) = cluster_of(3).await;
         set_token(&cluster, "a", poison);
-        for round in 1..=2 {
+        // Plain commands do not overwrite what is larger, the repeat does.
+        let first = if poison > 1.0 { 6 } else { 3 };
+        for requests in [first, first + 3] {
             let guard = held(&redlock, "a").await;
-            assert_eq!(cluster.requests().acquire, 3 * round, "{poison}");
+            assert_eq!(cluster.requests().acquire, requests, "{poison}");
             let stored = |instance: &TestInstance| instance.fencing_token("a") == Some(guard.fencing_token());
             assert!(cluster.instances().all(stored), "{poison}");
             guard.release().await.unwrap();

@@ -20,7 +20,7 @@ use super::connection::{ConnectionParts, InstanceConnection, MAX_WAITING};
 use super::driver::{Driver, poll_once};
 use super::flushes::FlushWatch;
 use super::health::{InstanceHealth, PreviousAdmission};
-use super::hello::major_version;
+use super::hello::{Hello, hello};
 use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::relay::listen;
@@ -95,7 +95,8 @@ pub(super) async fn connect(
     let driver = Driver::start(driver, Arc::clone(&broken));
 
     let ask = ask_what_it_is(options, &mut connection);
-    let WhatItIs { version, tracking, hears, report } = within_trips(options, "asking what it is", 2, ask).await?;
+    let WhatItIs { hello: Hello { version, session }, tracking, hears, report } =
+        within_trips(options, "asking what it is", 2, ask).await?;
     note_rights(options, health, tracking, hears);
     let scripts = Scripts::for_version(version);
     let loaded = load(scripts, connection.clone());
@@ -103,7 +104,10 @@ pub(super) async fn connect(
         Some(report) => {
             let outcome = admit(options, connection.clone(), scripts, tracking, report, &pushes, health);
             let both = try_join(loaded, outcome);
-            Some(within_trips(options, "agreeing on admission", ADMISSION_TRIPS, both).await?.1)
+            let admission = within_trips(options, "agreeing on admission", ADMISSION_TRIPS, both).await?.1;
+            let ended = end_former_session(connection.clone(), health, session);
+            within_trips(options, "ending the former connection", 1, ended).await?;
+            Some(admission)
         }
         None => {
             within_trips(options, "loading the scripts", 2, loaded).await?;
@@ -119,6 +123,7 @@ pub(super) async fn connect(
         broken,
         too_long,
         scripts,
+        takes_plain: version >= 7,
         deadline,
         clock,
         wakeups,
@@ -133,7 +138,7 @@ pub(super) async fn connect(
 
 /// What an instance says and allows first.
 struct WhatItIs {
-    version: u32,
+    hello: Hello,
     /// Whether changes of keys are pushed.
     tracking: bool,
     /// Whether messages of other clients are; `None` if nobody listens.
@@ -144,7 +149,7 @@ struct WhatItIs {
 
 /// All asked together, as far as one answer does not decide the next question.
 async fn ask_what_it_is(options: &ConnectOptions, connection: &mut MultiplexedConnection) -> Result<WhatItIs, Cause> {
-    let version = poll_once(major_version(connection.clone()));
+    let hello = poll_once(hello(connection.clone()));
     let tracking = poll_once(track(connection.clone()));
     let channel = options.listener.as_ref().map(|listener| listener.client.channel());
     let hears = channel.map(|channel| poll_once(listen(connection.clone(), channel)));
@@ -152,12 +157,12 @@ async fn ask_what_it_is(options: &ConnectOptions, connection: &mut MultiplexedCo
         true => Some(server_info::read(connection).await),
         false => None,
     };
-    let version = version.await?; // first: it says best what cannot be used
+    let hello = hello.await?; // first: it says best what cannot be used
     let hears = match hears {
         Some(hears) => Some(hears.await),
         None => None,
     };
-    Ok(WhatItIs { version, tracking: tracking.await, hears, report: report.transpose()? })
+    Ok(WhatItIs { hello, tracking: tracking.await, hears, report: report.transpose()? })
 }
 
 /// Warns of rights that are missing: once, not at each reconnect.
@@ -181,6 +186,28 @@ async fn load(scripts: &'static Scripts, mut connection: MultiplexedConnection) 
 async fn track(mut connection: MultiplexedConnection) -> bool {
     let ask = redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP").to_owned();
     ask.query_async::<()>(&mut connection).await.is_ok()
+}
+
+/// Ends the former connection to the same process, if that still has it, before anything is released over this one: what
+/// was on its way over it is not carried out any more. A plain acquire that came behind its own release would set
+/// the key again, for a ttl (P6, P28).
+async fn end_former_session(
+    mut connection: MultiplexedConnection,
+    health: &InstanceHealth,
+    session: Option<u64>,
+) -> Result<(), Cause> {
+    let former = {
+        let mut last = health.lock();
+        let process = last.info.as_ref().map(|info| info.run_id.clone()).unwrap_or_default();
+        let former = last.session.take().filter(|(of, _)| *of == process);
+        last.session = session.map(|session| (process, session));
+        former
+    };
+    if let Some((_, former)) = former {
+        // Whoever does not let it may find such a key until it expires.
+        let _ = redis::cmd("CLIENT").arg("KILL").arg("ID").arg(former).query_async::<i64>(&mut connection).await;
+    }
+    Ok(())
 }
 
 /// Has the instance admitted, as the server's report and its record allow.

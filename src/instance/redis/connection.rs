@@ -14,9 +14,10 @@ use tokio::time::timeout;
 
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
-use super::classify::{classify, classify_batch, is_of_the_instance};
+use super::classify::{classify, classify_batch, classify_plain, is_of_the_instance};
 use super::driver::{BoxFuture, Driver, poll_once};
 use super::health::InstanceHealth;
+use super::plain;
 use super::reply_limit::ReplyTooLong;
 use super::scripts::Scripts;
 use super::scripts::batch::releases_first;
@@ -49,6 +50,8 @@ pub(super) struct ConnectionParts {
     /// Set if it ended because of what the instance sent.
     pub(super) too_long: Arc<OnceLock<ReplyTooLong>>,
     pub(super) scripts: &'static Scripts,
+    /// Whether the server takes the usual acquire as plain commands (P28).
+    pub(super) takes_plain: bool,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) wakeups: Arc<TimerWakeups>,
@@ -77,6 +80,8 @@ pub(super) struct SentCommand {
     pub(super) at: Instant,
     pub(super) attached: Option<AttachedRecord>,
     pub(super) result: BoxFuture<RedisResult<Value>>,
+    /// Whether they are plain commands, and no script (P28).
+    is_plain: bool,
 }
 
 impl InstanceConnection {
@@ -159,7 +164,7 @@ impl InstanceConnection {
         match self.send_queue.submit(request, MAX_WAITING) {
             SendDecision::SendNow(request) => {
                 let permit = SendPermit(Arc::clone(self));
-                let sent = self.send(|attached| self.parts.scripts.command(&request, attached));
+                let sent = self.send_one(&request);
                 Box::pin(async move { permit.0.reply_to(&request, sent).await })
             }
             SendDecision::Queued(reply) => {
@@ -182,7 +187,26 @@ impl InstanceConnection {
         let attached = self.admission().map(|admission| admission.attached_record(at));
         let command = command(attached.as_ref());
         let mut connection = self.parts.multiplexed.clone();
-        SentCommand { at, attached, result: poll_once(async move { connection.send_packed_command(&command).await }) }
+        let result = poll_once(async move { connection.send_packed_command(&command).await });
+        SentCommand { at, attached, result, is_plain: false }
+    }
+
+    /// Sends one request, as plain commands if it may be (P28).
+    fn send_one(&self, request: &Request) -> SentCommand {
+        let at = self.parts.clock.now();
+        let attached = self.admission().map(|admission| admission.attached_record(at));
+        // At least: a token that is ahead must not be stored (P12).
+        let wall_us = self.admission().map_or(0, |admission| admission.wall_us(at));
+        if !self.parts.takes_plain || !plain::may_be_plain(request, attached.as_ref(), wall_us) {
+            return self.send(|attached| self.parts.scripts.command(request, attached));
+        }
+        let commands = plain::commands(request.claim());
+        let mut connection = self.parts.multiplexed.clone();
+        let result = poll_once(async move {
+            let answers = connection.send_packed_commands(&commands, 0, plain::COMMANDS).await;
+            answers.map(Value::Array)
+        });
+        SentCommand { at, attached, result, is_plain: true }
     }
 
     async fn reply_to(self: &Arc<Self>, request: &Request, sent: SentCommand) -> Reply {
@@ -190,7 +214,15 @@ impl InstanceConnection {
             self.note_silence();
             return Reply::Unknown(Cause::TimedOut); // P5
         };
-        self.check_vote(classify(request, result), request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
+        let raw = match sent.attached.as_ref().filter(|_| sent.is_plain) {
+            Some(attached) => {
+                let now = self.parts.clock.now();
+                let wall_us = self.admission().map_or(0, |admission| admission.about_us(now));
+                classify_plain(request.claim(), attached, wall_us, result)
+            }
+            None => classify(request, result),
+        };
+        self.check_vote(raw, request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
     }
 
     /// What a reply counts for (P14, P17), and what it shows about the connection.
@@ -212,7 +244,7 @@ impl InstanceConnection {
     /// Sends requests that waited together.
     fn send_together(&self, waiting: &mut [QueuedRequest]) -> SentCommand {
         match waiting {
-            [one] => self.send(|attached| self.parts.scripts.command(&one.request, attached)),
+            [one] => self.send_one(&one.request),
             many => {
                 let releases = releases_first(many, |waiting| &waiting.request);
                 let requests: Vec<&Request> = many.iter().map(|waiting| &waiting.request).collect();

@@ -19,6 +19,8 @@ pub(super) struct LastKnown {
     pub(super) info: Option<ServerInfo>,
     pub(super) round_trip: Option<Duration>,
     pub(super) last_error: Option<String>,
+    /// The run id of the process and how that calls the last connection.
+    pub(super) session: Option<(String, u64)>,
     /// Whether changes of keys were pushed over the previous connection.
     pub(super) tracking: Option<bool>,
     /// Whether messages of other clients came over it.

@@ -8,23 +8,37 @@ use redis::aio::MultiplexedConnection;
 use super::classify::failed;
 use crate::protocol::{Cause, NotUsable};
 
-/// The major version of Redis that the server is compatible with, zero if it names none.
+/// What is needed of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// The major version of Redis that the server is compatible with, zero if it names none.
+    pub(super) version: u32,
+    /// How the server's process calls the connection.
+    pub(super) session: Option<u64>,
+}
+
+/// What a server says first.
 ///
 /// # Errors
 /// What keeps it from being used, also if that is what it is for.
-pub(super) async fn major_version(mut connection: MultiplexedConnection) -> Result<u32, Cause> {
+pub(super) async fn hello(mut connection: MultiplexedConnection) -> Result<Hello, Cause> {
     let hello = redis::cmd("HELLO").query_async(&mut connection).await;
     of_hello(&hello.map_err(|error| failed(&error))?)
 }
 
-fn of_hello(hello: &HashMap<String, Value>) -> Result<u32, Cause> {
+fn of_hello(hello: &HashMap<String, Value>) -> Result<Hello, Cause> {
     match &*text(hello, "mode") {
         "sentinel" => return Err(Cause::NotUsable(NotUsable::Sentinel)),
         // A lock has keys of several slots; no node of a cluster takes them in one script.
         "cluster" => return Err(Cause::ClusterMode("as it says itself".to_owned())),
         _ => {}
     }
-    Ok(text(hello, "version").split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0))
+    let version = text(hello, "version").split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+    let session = match hello.get("id") {
+        Some(Value::Int(id)) => u64::try_from(*id).ok(),
+        _ => None,
+    };
+    Ok(Hello { version, session })
 }
 
 fn text(hello: &HashMap<String, Value>, name: &str) -> String {
@@ -39,16 +53,17 @@ fn text(hello: &HashMap<String, Value>, name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn said(mode: &str, version: &str) -> Result<u32, Cause> {
+    fn said(mode: &str, version: &str) -> Result<Hello, Cause> {
         let value = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        of_hello(&HashMap::from([("mode".to_owned(), value(mode)), ("version".to_owned(), value(version))]))
+        let id = ("id".to_owned(), Value::Int(7));
+        of_hello(&HashMap::from([("mode".to_owned(), value(mode)), ("version".to_owned(), value(version)), id]))
     }
 
     #[test]
     fn a_master_tells_its_version_and_what_is_none_is_named() {
-        assert_eq!(said("standalone", "7.2.4"), Ok(7));
-        assert_eq!(said("standalone", "x"), Ok(0));
-        assert_eq!(of_hello(&HashMap::new()), Ok(0));
+        assert_eq!(said("standalone", "7.2.4"), Ok(Hello { version: 7, session: Some(7) }));
+        assert_eq!(said("standalone", "x"), Ok(Hello { version: 0, session: Some(7) }));
+        assert_eq!(of_hello(&HashMap::new()), Ok(Hello { version: 0, session: None }));
         assert_eq!(said("sentinel", "7.0.15"), Err(Cause::NotUsable(NotUsable::Sentinel)));
         assert!(matches!(said("cluster", "7.0.15"), Err(Cause::ClusterMode(_))));
     }

@@ -16,6 +16,7 @@ mod health;
 mod hello;
 mod log_limit;
 mod options;
+mod plain;
 mod pushes;
 mod read;
 mod relay;
@@ -33,6 +34,8 @@ pub(crate) use address::Address;
 #[cfg(feature = "testing")]
 pub(crate) use dialed::Dialer;
 pub(crate) use options::ClientOptions;
+#[cfg(feature = "testing")]
+pub(crate) use plain::commands as plain_commands;
 
 use std::fmt;
 use std::future::{Future, ready};

@@ -112,6 +112,7 @@ fn send(
         token,
         ttl: params.terms.ttl(),
         resent,
+        is_first: seen.is_none(),
     });
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);

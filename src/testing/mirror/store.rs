@@ -181,6 +181,11 @@ impl Store {
         }
     }
 
+    /// PEXPIRETIME: when a key that is there expires, if ever.
+    pub(crate) fn end(&self, key: &[u8]) -> Option<Option<Instant>> {
+        self.entries.get(key).map(|entry| entry.expires_at)
+    }
+
     /// PTTL; `None` if the key is missing or never expires.
     pub(crate) fn ttl(&self, key: &[u8], now: Instant) -> Option<Duration> {
         let left = self.entries.get(key)?.expires_at?.saturating_since(now);

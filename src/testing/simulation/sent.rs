@@ -21,7 +21,9 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
     let (mut requests, mut at) = (Vec::new(), 0);
     while let Input::Command(words, size) = read(bytes.get(at..).unwrap_or_default()) {
         at += size;
-        if let [b"EVALSHA", hash, count, rest @ ..] = &*words {
+        if let [b"SET", _, value, b"NX", ..] = &*words {
+            requests.push((Asked::Lock, value.to_vec()));
+        } else if let [b"EVALSHA", hash, count, rest @ ..] = &*words {
             let count = number(count).unwrap_or(0);
             let known = Scripts::for_version(MAJOR_VERSION).all();
             let script = known.iter().find(|(_, _, known)| known.as_bytes() == *hash);

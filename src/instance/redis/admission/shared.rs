@@ -36,6 +36,12 @@ impl SharedAdmission {
         self.state().watch().at_least_ms(now).saturating_mul(1000)
     }
 
+    /// What it shows about then, in microseconds.
+    pub(crate) fn about_us(&self, now: Instant) -> u64 {
+        let about_ns = i128::from(now.as_nanos()) + self.state().watch().offset_ns();
+        u64::try_from(about_ns / 1_000).unwrap_or(0)
+    }
+
     /// A copy of the state.
     pub(crate) fn snapshot(&self) -> AdmissionState {
         self.state().clone()

@@ -9,20 +9,16 @@ use crate::instance::{Claim, KeyState, Request};
 use crate::protocol::{Cause, FencingToken, RawReply, Refusal, Reply};
 
 mod cause;
+mod plain;
+mod read;
 
 use cause::server_cause;
 pub(crate) use cause::{clip, failed};
-
-/// The most that is kept of a value that stands in the way: more than any of ours has, and what other
-/// programs put there may be anything.
-const MAX_VALUE: usize = 4096;
+pub(crate) use plain::classify_plain;
+use read::{LEAST_EXPIRY_MS, bytes, kept, odd, redis_error, server_error};
 
 /// In a second.
 const MICROS: u64 = 1_000_000;
-
-/// A number in a grant is the instant at which the lock expires (in the year 1973 or later), and no
-/// count or code.
-const LEAST_EXPIRY_MS: i64 = 100_000_000_000;
 
 /// Classifies the end of a request. Whatever a server says, only the exact words of the request's
 /// own script count as a grant.
@@ -65,11 +61,6 @@ pub(crate) fn classify_extend_many(count: usize, result: Result<Value, RedisErro
         },
     };
     (RawReply { reply, instance_us, unit_us: 1 }, others)
-}
-
-/// What no script of ours says.
-fn odd(value: &Value) -> Reply {
-    Reply::Unknown(Cause::OddReply(clip(&format!("{value:?}"))))
 }
 
 fn extended_many(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec<usize>)> {
@@ -175,27 +166,6 @@ fn released(deleted: i64, keys: usize) -> Option<Reply> {
     }
 }
 
-fn kept(value: &[u8]) -> Vec<u8> {
-    value.get(..MAX_VALUE).unwrap_or(value).to_vec()
-}
-
-fn bytes(value: &Value) -> Option<&[u8]> {
-    match value {
-        Value::BulkString(bytes) => Some(bytes),
-        Value::SimpleString(text) => Some(text.as_bytes()),
-        _ => None,
-    }
-}
-
-/// An error of the server: the script may have been carried out in part, so it is unknown, except
-/// where the server says that it did not know the script.
-fn server_error(code: &str, details: &str) -> Reply {
-    match code {
-        "NOSCRIPT" => Reply::NotSent(Cause::ScriptMissing),
-        _ => Reply::Unknown(server_cause(code, details)),
-    }
-}
-
 /// Whether an error is about the instance, whatever the request was. Any other may be the fault of one of
 /// several requests.
 pub(crate) fn is_of_the_instance(error: &ServerError) -> bool {
@@ -205,14 +175,6 @@ pub(crate) fn is_of_the_instance(error: &ServerError) -> bool {
             cause(),
             Cause::Loading | Cause::Busy | Cause::OutOfMemory | Cause::ReadOnly | Cause::CannotWrite(_)
         )
-}
-
-fn redis_error(error: &RedisError) -> Reply {
-    match error.code() {
-        // A server's error that the client library turned into one of its own.
-        Some(code) => server_error(code, error.detail().unwrap_or_default()),
-        None => Reply::Unknown(Cause::Disconnected(clip(&error.to_string()))),
-    }
 }
 
 #[cfg(test)]

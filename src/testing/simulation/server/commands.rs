@@ -71,6 +71,12 @@ impl State {
                 self.process.hello(number, session.is_resp3)
             }
             ([b"INFO", _], [_, section]) => self.process.section(section, wall_us),
+            ([b"CLIENT", b"KILL"], [_, _, b"ID", other]) => {
+                let other = std::str::from_utf8(other).ok()?.parse().ok()?;
+                let was_there = self.sessions.contains_key(&other);
+                self.disconnect(other);
+                Answer::Number(was_there.into())
+            }
             ([b"CLIENT", what], [_, _, options @ ..]) => return client(session, what, options),
             ([b"WATCH", _], [_, key]) => {
                 session.watched.insert(key.to_vec());
@@ -84,7 +90,7 @@ impl State {
             ([b"SUBSCRIBE", _], [_, channels @ ..]) => channels::change(session, true, channels),
             ([b"UNSUBSCRIBE", ..], [_, channels @ ..]) => channels::change(session, false, channels),
             ([b"PUBLISH", _], [_, channel, message]) => Answer::number(self.publish(channel, message)),
-            _ => return None,
+            _ => return self.plain(names, words, wall_us),
         })
     }
 
@@ -107,12 +113,8 @@ impl State {
     fn evalsha(&mut self, hash: &[u8], count: &[u8], rest: &[&[u8]], wall_us: u64) -> Option<Answer> {
         let known = std::str::from_utf8(hash).ok().and_then(|hash| self.scripts.get(hash).copied());
         let Some(script) = known else { return Some(Answer::Error("NOSCRIPT No matching script".to_owned())) };
-        if !self.process.is_master {
-            let error = "READONLY You can't write against a read only replica.";
-            return Some(Answer::Error(error.to_owned()));
-        }
-        if let Some(error) = &self.faults.refusal {
-            return Some(Answer::Error(error.clone()));
+        if let Some(refused) = self.refuses_writes() {
+            return Some(refused);
         }
         let count = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at_checked(count)?;

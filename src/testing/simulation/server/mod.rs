@@ -7,6 +7,7 @@ mod channels;
 mod commands;
 mod faults;
 mod info;
+mod plain;
 mod resp;
 mod scripts;
 mod session;

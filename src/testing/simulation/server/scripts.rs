@@ -267,6 +267,7 @@ fn claim(keys: Words<'_>, value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Arc<
         token: FencingToken::from_wire(token)?,
         ttl: millis(ttl)?,
         resent: false,
+        is_first: false,
     }))
 }
 

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use super::Server;
+use super::plain::may_be_interrupted;
 use super::resp::{Answer, Input, read};
 
 /// What a server knows of a connection.
@@ -120,7 +121,9 @@ impl Server {
                     }
                 },
             }
-            self.take_in(number, &mut input)?;
+            while self.take_in(number, &mut input)? {
+                tokio::task::yield_now().await; // others may come in between
+            }
         }
     }
 
@@ -135,9 +138,9 @@ impl Server {
         }
     }
 
-    /// Carries out what has come in whole.
-    fn take_in(&self, number: u64, input: &mut Vec<u8>) -> io::Result<()> {
-        let mut at = 0;
+    /// Carries out what has come in whole; whether there may be more, and others may come before.
+    fn take_in(&self, number: u64, input: &mut Vec<u8>) -> io::Result<bool> {
+        let (mut at, mut interrupted) = (0, false);
         loop {
             let mut state = self.state();
             // Between two commands it may have been stopped, or have stopped.
@@ -147,13 +150,17 @@ impl Server {
             match read(input.get(at..).unwrap_or_default()) {
                 Input::Command(words, size) => {
                     state.carry_out(number, &words, &self.0.clock);
+                    interrupted = may_be_interrupted(&words);
                     at += size;
+                    if interrupted {
+                        break;
+                    }
                 }
                 Input::Unfinished => break,
                 Input::NoCommand => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
         input.drain(..at);
-        Ok(())
+        Ok(interrupted)
     }
 }

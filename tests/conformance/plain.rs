@@ -1,0 +1,139 @@
+//! The usual acquire as plain commands and as a script, on real servers: the same happens.
+
+use std::time::Duration;
+
+use redis::{Connection, ConnectionLike};
+use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RawReply, RecordOrigin, Reply};
+use redquorum::testing::conformance::{Ask, Dialect, Kind, TOKENS, plain_acquire, plain_reply, reply};
+use redquorum_testkit::{Program, Server};
+
+use crate::compare::same_reply;
+use crate::known::ask;
+use crate::model::wall_us;
+
+const RECORD_KEY: &str = "redquorum:admission";
+const NEAR: Duration = Duration::from_secs(2);
+
+/// What is there before.
+const THERE: [&[&str]; 6] = [
+    &[],
+    &["SET", "a", "foreign", "PX", "5000"],
+    &["SET", "a", "for ever"],
+    &["SET", "a", ""],
+    &["RPUSH", "a", "no string"],
+    &["ZADD", TOKENS, "2", "b"],
+];
+/// The token that is stored for the lock, if any: one that is smaller, the same, its tombstone, or larger.
+const STORED: [Option<&str>; 5] = [None, Some("2"), Some("3"), Some("3.5"), Some("9")];
+
+fn record() -> AdmissionRecord {
+    AdmissionRecord {
+        identity: ProcessIdentity::new("run", "replication"),
+        vote_from_ms: 1_000,
+        max_ttl_ms: 10_000,
+        origin: RecordOrigin::Waits,
+        order: 1,
+    }
+}
+
+fn prepare(connection: &mut Connection, there: &[&str], stored: Option<&str>, is_recorded: bool) {
+    let mut all = redis::pipe();
+    all.cmd("FLUSHALL").ignore();
+    if is_recorded {
+        all.cmd("SET").arg(RECORD_KEY).arg(record().to_wire()).ignore();
+    }
+    if let [name, args @ ..] = there {
+        all.cmd(name).arg(args).ignore();
+    }
+    if let Some(score) = stored {
+        all.cmd("ZADD").arg(TOKENS).arg(score).arg("a").ignore();
+    }
+    all.exec(connection).unwrap();
+}
+
+/// What an instance says and is left with.
+fn outcome(connection: &mut Connection, ask: &Ask, is_plain: bool) -> (RawReply, Option<String>) {
+    let record = record();
+    let raw = if is_plain {
+        let commands = plain_acquire("", ask).unwrap();
+        let answers = connection.req_packed_commands(&commands.get_packed_pipeline(), 0, commands.len());
+        plain_reply(ask, &record, wall_us(), answers.map(redis::Value::Array)).unwrap()
+    } else {
+        let command = Dialect::for_version(7).command("", ask, Some(&record)).unwrap();
+        reply(ask, command.query(connection)).unwrap()
+    };
+    let key = redis::cmd("GET").arg("a").query::<Option<String>>(connection).unwrap_or_default();
+    (raw, key)
+}
+
+#[test]
+fn plain_commands_grant_exactly_where_the_script_does() {
+    let ask = Ask { quarantine_over: true, ..ask(Kind::Acquire, &["a"], 3 * 4096, false) };
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        Dialect::for_version(7).load().exec(&mut connection).unwrap();
+        let mut granted = 0;
+        for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
+            for is_recorded in [true, false] {
+                let mut by = |is_plain| {
+                    prepare(&mut connection, there, stored, is_recorded);
+                    outcome(&mut connection, &ask, is_plain)
+                };
+                let ((script, left_by_script), (plain, left_by_plain)) = (by(false), by(true));
+                let at = format!("{server:?}: {there:?}, {stored:?}, {is_recorded}: {script:?} {plain:?}");
+                // Refused, plain commands do not tell the token. What they set is released.
+                let without_token = match script.reply.clone() {
+                    Reply::Refused(refusal) => Reply::Refused(redquorum::protocol::Refusal { token: None, ..refusal }),
+                    reply => reply,
+                };
+                assert!(same_reply(&without_token, &plain.reply, NEAR), "{at}");
+                let is_granted = plain.reply == Reply::Granted;
+                granted += usize::from(is_granted);
+                let near = plain.instance_us.is_some_and(|us| us.abs_diff(wall_us()) < 2_000_000);
+                assert_eq!(is_granted, near, "{at}");
+                let may_differ = matches!(plain.reply, Reply::Stale { .. } | Reply::NotAdmitted { .. });
+                assert!(left_by_script == left_by_plain || may_differ, "{at}: {left_by_script:?} {left_by_plain:?}");
+            }
+        }
+        assert_eq!(granted, 4, "where the key is free and no token, or a smaller one, is stored");
+    }
+}
+
+/// The whole of it would end the connection.
+#[test]
+fn of_a_foreign_value_plain_commands_tell_the_beginning() {
+    let ask = Ask { quarantine_over: true, ..ask(Kind::Acquire, &["a"], 3 * 4096, false) };
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        prepare(&mut connection, &["SET", "a", &"x".repeat(1 << 20)], None, true);
+        let Reply::Refused(refusal) = outcome(&mut connection, &ask, true).0.reply else { panic!("it is there") };
+        assert_eq!(refusal.value.map(|value| value.len()), Some(2048));
+    }
+}
+
+/// Others come in between the commands. Read first, the record would vouch for what was set after it was forgotten.
+#[test]
+fn an_instance_that_forgets_before_the_last_of_the_commands_grants_nothing() {
+    let ask = Ask { quarantine_over: true, ..ask(Kind::Acquire, &["a"], 3 * 4096, false) };
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        let commands = plain_acquire("", &ask).unwrap();
+        for forgets_after in 0..=commands.len() {
+            prepare(&mut connection, &[], None, true);
+            let mut answers = Vec::new();
+            for (index, command) in commands.cmd_iter().enumerate() {
+                if index == forgets_after {
+                    redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+                }
+                answers.push(command.query::<redis::Value>(&mut connection).unwrap());
+            }
+            let raw = plain_reply(&ask, &record(), wall_us(), Ok(redis::Value::Array(answers))).unwrap();
+            let is_granted = raw.reply == Reply::Granted;
+            assert_eq!(is_granted, forgets_after == commands.len(), "{server:?}: after {forgets_after}: {raw:?}");
+            assert!(raw.reply.may_hold_key(), "what was set is released");
+        }
+    }
+}
