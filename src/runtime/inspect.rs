@@ -71,6 +71,7 @@ fn release(resources: &Resources, expected: &CurrentHolder, stored: StoredKey) -
         token,
         ttl: stored.expires_in.unwrap_or_default(),
         resent: true, // its holder may be about to extend it (P6)
+        is_first: false,
     })))
 }
 
