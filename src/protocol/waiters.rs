@@ -136,6 +136,12 @@ impl Waiters {
         known.iter().filter(is_other).map(|remembered| remembered.waiter)
     }
 
+    /// Whether anybody is known to wait for a key, or to have been served lately.
+    #[must_use]
+    pub fn knows_of(&self, key: &[u8]) -> bool {
+        self.keys.contains_key(key)
+    }
+
     /// Whether anything is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -231,6 +237,7 @@ mod tests {
         waiters.announce(KEY, waiter(5, 1), NOW);
         waiters.take(KEY, NOW);
         waiters.hold(KEY);
+        assert!(waiters.knows_of(KEY) && !waiters.knows_of(b"another"));
         assert_eq!(waiters.announce(KEY, waiter(5, 1), NOW), Announcement::Dropped, "a slower instance");
         waiters.inherit(KEY, &[waiter(5, 1), waiter(4, 1)], NOW);
         assert!(waiters.take(KEY, NOW).is_empty());

@@ -87,6 +87,11 @@ impl Shared {
         }
     }
 
+    /// Whether other clients are known to wait for a lock, or to have got it lately.
+    pub(super) fn is_wanted_elsewhere(&self, resources: &Resources) -> bool {
+        self.succession.as_ref().is_some_and(|succession| succession.is_wanted(resources))
+    }
+
     /// How many other clients are known to wait for what is held; `None` if that cannot be known.
     fn others_waiting(&self, held: &HeldLease) -> Option<usize> {
         self.succession.as_ref()?.others_waiting(&held.claim().resources, self.quorum)

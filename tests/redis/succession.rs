@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use redquorum::{AcquireError, Builder, Guard, Redlock};
+use redquorum::{AcquireError, Admission, Builder, Guard, Redlock};
 use redquorum_testkit::{Fleet, Reply, Server};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{PATIENCE, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, ready, secs};
+use crate::support::{
+    MAX_TTL, PATIENCE, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready, secs,
+};
 
 /// A client that would ask again only after seconds: whoever gets in sooner was woken.
 fn patient(fleet: &Fleet) -> Builder {
@@ -325,5 +327,25 @@ fn many_clients_in_turn_cost_few_commands() {
         let each = (commands() - before) as f64 / 200.0;
         println!("{each} commands a section");
         assert!(each < 40.0, "{each}");
+    });
+}
+
+#[test]
+fn who_knows_of_others_that_want_the_lock_does_not_ask_by_plain_commands() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let in_order = || builder_of(&fleet).admission(Admission::On).max_ttl(MAX_TTL).ttl(MAX_TTL);
+        let (one, other) = (ready(in_order()).await, ready(in_order()).await);
+        let plain = || calls(&fleet[0], "getrange");
+        pair(&one, "a").await;
+        let before = plain();
+        assert!(before > 0, "nobody else wants it");
+        let guard = held(&one, "a").await;
+        let waits = waiting(&other, &fleet).await;
+        guard.release().await.unwrap();
+        let asked = plain();
+        let again = one.lock("a").wait_at_most(ms(50)).acquire().await;
+        assert!(again.is_err() && plain() == asked, "{} instead of {asked}", plain());
+        woken(waits).await.release().await.unwrap();
     });
 }

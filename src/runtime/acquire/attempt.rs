@@ -112,7 +112,7 @@ fn send(
         token,
         ttl: params.terms.ttl(),
         resent,
-        is_first: seen.is_none(),
+        is_first: seen.is_none() && !shared.is_wanted_elsewhere(&params.resources),
     });
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);

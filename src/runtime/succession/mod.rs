@@ -64,6 +64,12 @@ impl Succession {
         heard.then(|| self.known_waiters(resources).0)
     }
 
+    /// Whether other clients are known to wait for any of these resources, or to have been named for one lately.
+    pub(crate) fn is_wanted(&self, resources: &Resources) -> bool {
+        let known = self.parts.known();
+        !known.waiters.is_empty() && resources.lock_keys().any(|key| known.waiters.knows_of(key))
+    }
+
     /// How many other clients are known to wait for any of these resources, and which of them comes first.
     pub(crate) fn known_waiters(&self, resources: &Resources) -> (usize, Option<ClientId>) {
         let now = self.parts.clock.now();
