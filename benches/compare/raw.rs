@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::stream::{FuturesUnordered, Stream, StreamExt, poll_fn};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -94,7 +93,7 @@ impl Raw {
             let (mut connection, command) = (connection.clone(), self.shared.set(&held.name, &held.value));
             async move { matches!(command.query_async::<Option<String>>(&mut connection).await, Ok(Some(_))) }
         };
-        first(self.shared.connections.iter().map(set).collect(), self.shared.quorum()).await?;
+        first(self.shared.connections.iter().map(set).collect::<FuturesUnordered<_>>(), self.shared.quorum()).await?;
         Ok(held)
     }
 }
@@ -105,12 +104,12 @@ impl HeldUnordered {
             let (mut connection, command) = (connection.clone(), self.shared.delete(&self.name, &self.value));
             async move { command.query_async::<i64>(&mut connection).await.is_ok() }
         };
-        first(self.shared.connections.iter().map(delete).collect(), self.shared.quorum()).await
+        first(self.shared.connections.iter().map(delete).collect::<FuturesUnordered<_>>(), self.shared.quorum()).await
     }
 }
 
 /// Waits for so many that are true; the others are given up.
-async fn first(mut votes: FuturesUnordered<impl Future<Output = bool>>, count: usize) -> Outcome {
+async fn first(mut votes: impl Stream<Item = bool> + Unpin, count: usize) -> Outcome {
     let mut given = 0;
     while let Some(vote) = votes.next().await {
         given += usize::from(vote);
@@ -170,12 +169,5 @@ impl Pair {
 }
 
 async fn quorum(mut reports: UnboundedReceiver<bool>, votes: usize) -> Outcome {
-    let mut given = 0;
-    while let Some(vote) = reports.recv().await {
-        given += usize::from(vote);
-        if given == votes {
-            return Ok(());
-        }
-    }
-    Err("raw: no quorum".into())
+    first(poll_fn(move |cx| reports.poll_recv(cx)), votes).await
 }

@@ -202,12 +202,12 @@ impl Wait {
 
 impl WaitedKey {
     fn was_woken_within(&self, time: Duration, now: Instant) -> bool {
-        self.kept.is_some_and(|(at, _)| now < at.saturating_add(time))
+        !self.kept_within(time, now).is_empty()
     }
 
-    /// What may be kept for it still.
-    fn kept_within(&self, time: Duration, now: Instant) -> Option<InstanceSet> {
-        self.kept.filter(|(at, _)| now < at.saturating_add(time)).map(|(_, instances)| instances)
+    /// The instances that may keep it still.
+    fn kept_within(&self, time: Duration, now: Instant) -> InstanceSet {
+        self.kept.filter(|(at, _)| now < at.saturating_add(time)).map(|(_, instances)| instances).unwrap_or_default()
     }
 }
 
@@ -231,11 +231,12 @@ impl Drop for Wait {
                 // What is kept for this client is as good for its next wait.
                 (None, Some(next)) => woken.iter().for_each(|instance| next.note(instance)),
                 // It is over without the lock: what was kept for it goes to the next, who may ask at once.
-                (None, None) => match waited.kept_within(self.parts.grace, now) {
-                    Some(asked) => self.parts.pass_on(&waited.key, woken, asked),
-                    None if !woken.is_empty() => self.parts.pass_on(&waited.key, woken, InstanceSet::default()),
-                    None => {}
-                },
+                (None, None) => {
+                    let asked = waited.kept_within(self.parts.grace, now);
+                    if !woken.union(asked).is_empty() {
+                        self.parts.pass_on(&waited.key, woken, asked);
+                    }
+                }
             }
         }
     }
