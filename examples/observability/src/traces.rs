@@ -1,0 +1,22 @@
+//! Writes the spans of one request to the standard output: `cargo run --package redquorum-observability --bin traces`.
+
+use std::time::Duration;
+
+use redquorum::Redlock;
+use redquorum_observability::{Error, handle_order, provider, subscriber};
+use redquorum_testkit::{Fleet, Program};
+
+/// New instances sit out this time.
+const TTL: Duration = Duration::from_secs(2);
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let provider = provider(opentelemetry_stdout::SpanExporter::default());
+    tracing::subscriber::set_global_default(subscriber(&provider))?;
+    let fleet = Fleet::start(&Program::required()?, 3)?;
+    let redlock = Redlock::builder().instances(fleet.addresses()).ttl(TTL).max_ttl(TTL).connect().await?;
+    handle_order(&redlock).await?;
+    redlock.shutdown(Duration::from_secs(1)).await?;
+    provider.shutdown()?; // exports what is left
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Transfers between accounts: each reads two balances, works, and writes both. A lock on both accounts, all or nothing,
+//! whatever order they are named in.
+//!
+//! `cargo run -p redquorum-examples --bin several_resources`
+
+use std::sync::Arc;
+
+use redquorum::Redlock;
+use redquorum_examples::database::Connection;
+use redquorum_examples::stage::Stage;
+use redquorum_examples::{Outcome, check, ms};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+const ACCOUNTS: i64 = 4;
+const START: i64 = 1_000;
+
+async fn transfer(database: &Connection, from: i64, to: i64, amount: i64) -> Outcome {
+    let balance = "SELECT balance FROM account WHERE id = $1";
+    let left = database.number(balance, &[from.into()]).await? - amount;
+    let right = database.number(balance, &[to.into()]).await? + amount;
+    sleep(ms(2)).await; // it asks whether this is allowed
+    for (id, balance) in [(from, left), (to, right)] {
+        let sql = "UPDATE account SET balance = $1 WHERE id = $2";
+        database.execute(sql, &[balance.into(), id.into()]).await?;
+    }
+    Ok(())
+}
+
+async fn show(servers: &[Arc<(Redlock, Connection)>], with_lock: bool) -> Outcome {
+    let database = &servers[0].1;
+    database.execute("UPDATE account SET balance = $1", &[START.into()]).await?;
+    let mut transfers = JoinSet::new();
+    for number in 0..120 {
+        let server = Arc::clone(&servers[usize::try_from(number)? % servers.len()]);
+        let from = number % ACCOUNTS;
+        let to = (from + 1 + number / ACCOUNTS % (ACCOUNTS - 1)) % ACCOUNTS;
+        transfers.spawn(async move {
+            let (redlock, database) = &*server;
+            if with_lock {
+                let lock = redlock.lock([format!("account:{from}"), format!("account:{to}")]);
+                lock.run(async |_lease| transfer(database, from, to, 1 + number % 7).await).await?.output
+            } else {
+                transfer(database, from, to, 1 + number % 7).await
+            }
+        });
+    }
+    while let Some(transfer) = transfers.join_next().await {
+        transfer??;
+    }
+    let sum = database.number("SELECT CAST(SUM(balance) AS BIGINT) FROM account", &[]).await?;
+    let how = if with_lock { "with" } else { "without" };
+    println!("{how} the lock: the accounts had {} together and have {sum} now", ACCOUNTS * START);
+    check((sum == ACCOUNTS * START) == with_lock, "with the lock alone nothing is gained or lost")
+}
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let stage = Stage::start().await?;
+    let mut servers = Vec::new();
+    for _ in 0..2 {
+        servers.push(Arc::new((stage.redlock().await?, stage.database().await?)));
+    }
+    let database = &servers[0].1;
+    database.execute("CREATE TABLE account (id BIGINT NOT NULL, balance BIGINT NOT NULL)", &[]).await?;
+    for id in 0..ACCOUNTS {
+        database.execute("INSERT INTO account VALUES ($1, 0)", &[id.into()]).await?;
+    }
+    println!("120 transfers between {ACCOUNTS} accounts, at two servers:");
+    show(&servers, false).await?;
+    show(&servers, true).await?;
+    for server in &servers {
+        server.0.shutdown(ms(2_000)).await?;
+    }
+    Ok(())
+}

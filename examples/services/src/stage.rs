@@ -1,0 +1,91 @@
+//! Five servers and a database, for the process that starts them and for those that it starts.
+
+use std::env;
+
+use redquorum::{AdmissionStatus, Builder, Redlock};
+use redquorum_testkit::{Fleet, Program};
+use tokio::time::sleep;
+
+use crate::database::{Address, Connection, Database};
+use crate::worker::Worker;
+use crate::{Outcome, TTL, ms};
+
+const INSTANCES: &str = "REDQUORUM_EXAMPLE_INSTANCES";
+const DATABASE: &str = "REDQUORUM_EXAMPLE_DATABASE";
+
+/// Where to lock, and where to write.
+#[derive(Debug)]
+pub struct Stage {
+    instances: Vec<String>,
+    database: Address,
+    _owned: Option<(Fleet, Database)>,
+}
+
+impl Stage {
+    /// Starts all of it. It ends with the value.
+    ///
+    /// # Errors
+    /// When there is no Redis or Valkey server, or something does not come up.
+    pub async fn start() -> Outcome<Self> {
+        let program = Program::required()?;
+        let fleet = Fleet::start(&program, 5)?;
+        let database = Database::start().await?;
+        println!("Five servers to lock against: {program}. The rows are in {}.", database.address());
+        Ok(Self { instances: fleet.addresses(), database: database.address().clone(), _owned: Some((fleet, database)) })
+    }
+
+    /// The stage that the parent of this process has started.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub fn of_parent() -> Outcome<Self> {
+        let instances = env::var(INSTANCES)?.split(' ').map(str::to_owned).collect();
+        Ok(Self { instances, database: env::var(DATABASE)?.parse()?, _owned: None })
+    }
+
+    /// The addresses of the servers.
+    #[must_use]
+    pub fn instances(&self) -> &[String] {
+        &self.instances
+    }
+
+    /// A new connection to the database.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn database(&self) -> Outcome<Connection> {
+        Connection::open(&self.database).await
+    }
+
+    /// How a client of the servers begins.
+    pub fn builder(&self) -> Builder {
+        Redlock::builder().instances(&self.instances).max_ttl(TTL).ttl(TTL)
+    }
+
+    /// A client whose instances all vote.
+    ///
+    /// # Errors
+    /// When a quorum cannot be reached.
+    pub async fn redlock(&self) -> Outcome<Redlock> {
+        let redlock = self.builder().connect().await?;
+        while redlock.instances().iter().any(|instance| instance.admission != AdmissionStatus::Admitted) {
+            sleep(ms(5)).await;
+        }
+        Ok(redlock)
+    }
+
+    /// Starts this program once more, as a process that is told `role`.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn spawn(&self, role: &[&str]) -> Outcome<Worker> {
+        let environment = [(INSTANCES, self.instances.join(" ")), (DATABASE, self.database.to_string())];
+        Worker::spawn(role, environment)
+    }
+}
+
+/// What [`Stage::spawn`] told this process to be; empty in the one that a person has started.
+#[must_use]
+pub fn role() -> Vec<String> {
+    if env::var_os(INSTANCES).is_some() { env::args().skip(1).collect() } else { Vec::new() }
+}
