@@ -1,0 +1,154 @@
+//! `redquorum check`: what an installation needs before it goes live.
+
+mod rights;
+
+use std::process::ExitCode;
+
+use redquorum::{AdmissionStatus, Redlock};
+use serde_json::json;
+
+use crate::cli::CheckArgs;
+use crate::clock::since_boot;
+use crate::exit::{Code, Failure};
+use crate::output::{self, Look, painted, time, with_colours};
+use crate::settings::Settings;
+use crate::status::{persistence, problems, settle};
+
+/// What came of looking at one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Doubtful,
+    Bad,
+}
+
+impl Verdict {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "ok",
+            Self::Doubtful => "warning",
+            Self::Bad => "failure",
+        }
+    }
+
+    const fn look(self) -> Look {
+        match self {
+            Self::Good => Look::Good,
+            Self::Doubtful => Look::Doubtful,
+            Self::Bad => Look::Bad,
+        }
+    }
+}
+
+/// One thing that was looked at: whose, and what came of it with what to do.
+struct Finding {
+    verdict: Verdict,
+    about: String,
+    text: String,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, about: &str, text: impl Into<String>) -> Self {
+        Self { verdict, about: about.to_owned(), text: text.into() }
+    }
+}
+
+/// Of what concerns all instances.
+const ALL: &str = "all";
+
+pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    let redlock = settings.client()?;
+    settle(&redlock, settings).await;
+    let mut findings = of_settings(&redlock, settings);
+    findings.extend(of_instances(&redlock, settings).await);
+    for (index, instance) in redlock.instances().iter().enumerate() {
+        // Only after the client of all instances has agreed with each on who may vote.
+        if matches!(instance.admission, AdmissionStatus::Admitted | AdmissionStatus::Off) {
+            findings.push(rights::of_instance(index, &instance.address, &args.resource, settings).await);
+        }
+    }
+    findings.push(of_a_lock(&redlock, &args.resource).await);
+    if args.form.json {
+        let list =
+            findings.iter().map(|it| json!({ "verdict": it.verdict.name(), "about": it.about, "text": it.text }));
+        output::write_json(&json!({ "is_well": is_well(&findings), "findings": list.collect::<Vec<_>>() }))?;
+    } else {
+        output::write(in_words(&findings, with_colours()).as_bytes())?;
+    }
+    Ok(if is_well(&findings) { ExitCode::SUCCESS } else { Code::Failed.into() })
+}
+
+fn is_well(findings: &[Finding]) -> bool {
+    !findings.iter().any(|finding| finding.verdict == Verdict::Bad)
+}
+
+fn in_words(findings: &[Finding], colours: bool) -> String {
+    let mut text = String::new();
+    let width = findings.iter().map(|finding| finding.about.chars().count()).max().unwrap_or(0);
+    for Finding { verdict, about, text: what } in findings {
+        let gap = " ".repeat("failure".len() - verdict.name().len());
+        let name = painted(verdict.name(), verdict.look(), colours);
+        text.push_str(&format!("{name}{gap}  {about:width$}  {what}\n"));
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let (bad, doubtful) = (count(Verdict::Bad), count(Verdict::Doubtful));
+    text.push_str(&format!("{} checks, {doubtful} warnings, {bad} failures\n", findings.len()));
+    text
+}
+
+/// What can be said without asking anybody.
+fn of_settings(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
+    let count = redlock.instances().len();
+    let quorum = settings.quorum_of(count);
+    let spare = count - quorum;
+    let (verdict, text) = match count {
+        1 => (Verdict::Doubtful, "one instance alone: locks end with it; use three or five".to_owned()),
+        count if count % 2 == 0 => {
+            let fewer = count - 1;
+            (Verdict::Doubtful, format!("{count} instances can do without {spare}, as {fewer} can; use an odd number"))
+        }
+        count => (Verdict::Good, format!("{count} instances, {quorum} needed: {spare} may fail")),
+    };
+    let admission = if settings.has_admission() {
+        Finding::new(Verdict::Good, ALL, "instances that may have forgotten locks do not vote for max_ttl")
+    } else {
+        let text = "admission is off: an instance that restarts empty lets a lock be granted twice; turn it on";
+        Finding::new(Verdict::Doubtful, ALL, text)
+    };
+    vec![Finding::new(verdict, ALL, text), admission]
+}
+
+async fn of_instances(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let asked = redlock.examine().await;
+    for (seen, asked) in redlock.instances().iter().zip(&asked) {
+        let problems = problems(seen, asked, settings.instance_timeout);
+        for problem in &problems {
+            let verdict = if problem.is_severe { Verdict::Bad } else { Verdict::Doubtful };
+            findings.push(Finding::new(verdict, &seen.address, problem.text.as_str()));
+        }
+        if let (true, Ok(details)) = (problems.is_empty(), &asked.answer) {
+            let (version, kept, policy) = (&details.version, persistence(details), &details.eviction_policy);
+            let (offset, trip) = (details.clock_offset * 1e3, time(details.round_trip));
+            let text =
+                format!("master, {version}, {policy}, persistence {kept}, clock {offset:+.1} ms, round trip {trip}");
+            findings.push(Finding::new(Verdict::Good, &seen.address, text));
+        }
+    }
+    findings
+}
+
+/// As a program would use them.
+async fn of_a_lock(redlock: &Redlock, resource: &str) -> Finding {
+    let begun = since_boot();
+    let guard = match redlock.lock(resource).try_acquire().await {
+        Ok(guard) => guard,
+        Err(error) if error.is_contended() => return Finding::new(Verdict::Doubtful, ALL, error.to_string()),
+        Err(error) => return Finding::new(Verdict::Bad, ALL, format!("no lock can be acquired: {error}")),
+    };
+    let took = since_boot().saturating_sub(begun);
+    match guard.release().await {
+        Ok(_) => Finding::new(Verdict::Good, ALL, format!("a lock was acquired in {}, and released", time(took))),
+        Err(error) => Finding::new(Verdict::Bad, ALL, format!("a lock was not released: {error}")),
+    }
+}

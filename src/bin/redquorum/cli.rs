@@ -1,0 +1,198 @@
+//! What can be said on the command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::settings::duration;
+
+/// Distributed locks over independent Redis or Valkey masters.
+#[derive(Debug, Parser)]
+#[command(name = "redquorum", version, propagate_version = true, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Instances are taken from -i, else from REDQUORUM_INSTANCES (separated by spaces or commas), else from the file.
+Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUORUM_INSTANCES or the file; never from -i.
+
+Exit status: 64 usage, 69 no quorum, 71 operating system, 75 somebody else has the lock, 78 settings, 79 lock lost,
+126 and 127 the command cannot be run; `run` else ends with the status of the command, 128+N where signal N ended it.";
+
+/// Which instances, and how to speak to them.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// An instance, as in `10.0.0.1:6379` or `redis://10.0.0.1:6379/0`; once for each
+    #[arg(short, long = "instance", value_name = "ADDRESS", global = true)]
+    pub(crate) instances: Vec<String>,
+    /// A TOML file with settings [or: REDQUORUM_CONFIG]
+    #[arg(short, long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// A file with the password of all instances [or: REDQUORUM_PASSWORD_FILE]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Put before every resource's name [or: REDQUORUM_NAMESPACE]
+    #[arg(long, value_name = "TEXT", global = true)]
+    pub(crate) namespace: Option<String>,
+    /// The longest ttl of any client of these instances, the same for all of them [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    pub(crate) max_ttl: Option<Duration>,
+    /// How long to wait for the answer of one instance [default: 200ms]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    pub(crate) instance_timeout: Option<Duration>,
+    /// How long to wait for connections to a quorum [default: 5s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// The votes needed, if more than a majority
+    #[arg(long, value_name = "VOTES", global = true)]
+    pub(crate) quorum: Option<usize>,
+    /// Let instances vote that may have forgotten locks; must be the same for all clients
+    #[arg(long, global = true)]
+    pub(crate) no_admission: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a command under a lock
+    Run(RunArgs),
+    /// Show how the instances do, and whether a quorum could vote now
+    Status(StatusArgs),
+    /// Show who has a lock
+    Inspect(InspectArgs),
+    /// Show the locks that there are
+    List(ListArgs),
+    /// Take a lock away from its holder
+    Release(ReleaseArgs),
+    /// Look for what an installation needs before it goes live
+    Check(CheckArgs),
+    /// Measure how long locks take, and say what ttl and timeouts that asks for
+    Bench(BenchArgs),
+    /// Write the completions of a shell
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+    /// Write the man page
+    Man,
+}
+
+/// How it is written.
+#[derive(Debug, Args)]
+pub(crate) struct Form {
+    /// Write JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show how the instances do, and whether a quorum could vote now.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// Show it again and again, every so often
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, num_args = 0..=1, default_missing_value = "2s")]
+    pub(crate) watch: Option<Duration>,
+}
+
+/// Look for what an installation needs before it goes live.
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// What to lock for a moment, where the user may not lock everything
+    #[arg(short, long, default_value = "redquorum-check")]
+    pub(crate) resource: String,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Measure how long locks take, and say what ttl and timeouts that asks for.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// For how long to measure
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
+    pub(crate) time: Duration,
+    /// How the names of the locks begin that it takes
+    #[arg(short, long, default_value = "redquorum-bench")]
+    pub(crate) resource: String,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Show who has a lock.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// What is locked
+    pub(crate) resource: String,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Show the locks that there are.
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Only those whose names match, as in `orders:*`
+    #[arg(long = "match", id = "pattern", value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: String,
+    /// Look at about so many keys of each instance
+    #[arg(long, value_name = "KEYS", default_value_t = 100_000)]
+    pub(crate) most: usize,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Take a lock away from its holder, which may go on with its work until it notices.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("whose").required(true).args(["holder", "force"])))]
+pub(crate) struct ReleaseArgs {
+    /// What is locked
+    pub(crate) resource: String,
+    /// Only if this holder has it, as it was named to `run --holder`
+    #[arg(long, value_name = "ID")]
+    pub(crate) holder: Option<String>,
+    /// Whoever has it; asks before
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Do not ask
+    #[arg(long, requires = "force")]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+}
+
+/// Run a command under a lock.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// What to lock; several are locked together, all or nothing
+    #[arg(short, long = "resource", value_name = "RESOURCE", required = true)]
+    pub(crate) resources: Vec<String>,
+    /// How long the lock outlives this program if that is killed; renewed meanwhile [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) ttl: Option<Duration>,
+    /// Wait for the lock at most so long; without end if not given
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "once")]
+    pub(crate) wait: Option<Duration>,
+    /// Do not wait for the lock
+    #[arg(long = "try", id = "once")]
+    pub(crate) once: bool,
+    /// Who wants the lock: the same holder gets its own lock again, even while another process has it
+    #[arg(long, value_name = "ID")]
+    pub(crate) holder: Option<String>,
+    /// After a command that succeeded, let nobody have the lock for so long
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) keep: Option<Duration>,
+    /// End the command if it has had the lock for so long
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    pub(crate) max_hold: Option<Duration>,
+    /// The status to end with where somebody else has the lock
+    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = 75)]
+    pub(crate) conflict_exit_code: u8,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}

@@ -1,0 +1,126 @@
+//! How the program ends: one status for each kind of failure, as in `sysexits.h` where that has one.
+
+use std::process::ExitCode;
+
+use redquorum::{AcquireError, BadRequest, BuildError, ConnectError};
+
+use crate::output;
+
+/// Why the program did not do what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Something that was checked is not as it must be.
+    Failed,
+    /// The command line cannot be carried out as it is (`EX_USAGE`).
+    Usage,
+    /// Too few instances can be used (`EX_UNAVAILABLE`).
+    NoQuorum,
+    /// The operating system refused something (`EX_OSERR`).
+    OsError,
+    /// Somebody else has the lock (`EX_TEMPFAIL`), or the status that was asked for instead.
+    Contended(u8),
+    /// The file or the environment cannot be used (`EX_CONFIG`).
+    Config,
+    /// The lock was lost while the command ran.
+    Lost,
+    /// The command is there and cannot be run, as shells say it.
+    CannotRun,
+    /// The command is not there, as shells say it.
+    NotFound,
+    /// A signal ended it, as shells say it.
+    Signal(i32),
+}
+
+impl Code {
+    pub(crate) const CONTENDED: Self = Self::Contended(75);
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Failed => 1,
+            Self::Usage => 64,
+            Self::NoQuorum => 69,
+            Self::OsError => 71,
+            Self::Contended(code) => code,
+            Self::Config => 78,
+            Self::Lost => 79,
+            Self::CannotRun => 126,
+            Self::NotFound => 127,
+            Self::Signal(signal) => u8::try_from(signal).unwrap_or(0).saturating_add(128),
+        }
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        code.number().into()
+    }
+}
+
+/// What went wrong, for the status and for people.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    /// Nothing is said if it is empty.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Tells people, and gives the status.
+    pub(crate) fn report(self) -> ExitCode {
+        if !self.message.is_empty() {
+            output::say(&self.message);
+        }
+        self.code.into()
+    }
+}
+
+impl From<BuildError> for Failure {
+    fn from(error: BuildError) -> Self {
+        Self::new(Code::Config, error.to_string())
+    }
+}
+
+impl From<BadRequest> for Failure {
+    fn from(error: BadRequest) -> Self {
+        Self::new(Code::Usage, error.to_string())
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self::new(Code::NoQuorum, with_hint(error.to_string()))
+    }
+}
+
+impl From<AcquireError> for Failure {
+    fn from(error: AcquireError) -> Self {
+        let code = match &error {
+            AcquireError::BadRequest(_) => Code::Usage,
+            AcquireError::NoRandomness(_) => Code::OsError,
+            error if error.is_contended() => Code::CONTENDED,
+            _ => Code::NoQuorum,
+        };
+        Self::new(code, with_hint(error.to_string()))
+    }
+}
+
+/// The library knows only of passwords in addresses.
+fn with_hint(message: String) -> String {
+    if message.contains("(NOAUTH)") || message.contains("(WRONGPASS)") {
+        message + "; here a password may also come from REDQUORUM_PASSWORD or --password-file"
+    } else {
+        message
+    }
+}
+
+/// What the parser of the command line says: help and version are no failures.
+pub(crate) fn of_parser(error: &clap::Error) -> ExitCode {
+    let is_failure = error.use_stderr();
+    // The parser looks for terminals and colours by itself; nothing is left to do where it cannot write.
+    let _ = error.print();
+    if is_failure { Code::Usage.into() } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,88 @@
+//! `redquorum inspect`: who has a lock.
+
+use std::process::ExitCode;
+
+use redquorum::{CurrentHolder, FoundHolder, Inspection};
+use serde_json::{Value, json};
+
+use crate::cli::InspectArgs;
+use crate::exit::{Code, Failure};
+use crate::output::{self, time};
+use crate::settings::Settings;
+
+pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    let redlock = settings.connected().await?;
+    let inspection = redlock.inspect(args.resource.as_str()).await?;
+    if args.form.json {
+        output::write_json(&to_json(&inspection))?;
+    } else {
+        output::write(in_words(&inspection, redlock.instances().len()).as_bytes())?;
+    }
+    is_known(&inspection, redlock.instances().len())
+}
+
+/// Whether so many instances have told that what they say of the lock counts.
+pub(crate) fn is_known(inspection: &Inspection, instances: usize) -> Result<ExitCode, Failure> {
+    if instances - inspection.unknown.len() >= inspection.quorum {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(Failure::new(Code::NoQuorum, format!("fewer than {} instances have told", inspection.quorum)))
+}
+
+fn in_words(inspection: &Inspection, instances: usize) -> String {
+    let mut text = format!("{}\n", shown(&inspection.resource));
+    for holder in &inspection.holders {
+        text.push_str(&format!("  {}\n", holder_in_words(holder, inspection.quorum, instances)));
+    }
+    if !inspection.free_on.is_empty() {
+        text.push_str(&format!(
+            "  free on {} of {instances}: {}\n",
+            inspection.free_on.len(),
+            inspection.free_on.join(", ")
+        ));
+    }
+    for (address, reason) in &inspection.unknown {
+        text.push_str(&format!("  {address} does not tell: {reason}\n"));
+    }
+    text
+}
+
+fn holder_in_words(holder: &FoundHolder, quorum: usize, instances: usize) -> String {
+    let token = holder.token.map(|token| format!(", token {token}")).unwrap_or_default();
+    let left = holder.expires_in.map_or(", never expires".to_owned(), |left| format!(", expires in {}", time(left)));
+    let few = if holder.on.len() < quorum { ", fewer than a quorum" } else { "" };
+    format!("held by {} on {} of {instances}{few}{token}{left}", holder.by, holder.on.len())
+}
+
+/// A name for a line of a terminal.
+pub(crate) fn shown(name: &str) -> String {
+    name.escape_debug().collect()
+}
+
+pub(crate) fn to_json(inspection: &Inspection) -> Value {
+    let holders = inspection.holders.iter().map(|holder| {
+        json!({
+            "by": by(&holder.by),
+            "token": holder.token.map(|token| token.to_string()),
+            "expires_in_ms": holder.expires_in.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
+            "on": holder.on,
+        })
+    });
+    json!({
+        "resource": inspection.resource,
+        "is_held": inspection.holder().is_some(),
+        "quorum": inspection.quorum,
+        "holders": holders.collect::<Vec<_>>(),
+        "free_on": inspection.free_on,
+        "unknown": unknown(&inspection.unknown),
+    })
+}
+
+fn by(by: &CurrentHolder) -> Value {
+    json!({ "holder": by.holder, "label": by.label, "client": by.client, "is_reserved": by.is_reserved })
+}
+
+/// Instances that did not tell, and why.
+pub(crate) fn unknown(instances: &[(String, String)]) -> Value {
+    instances.iter().map(|(address, reason)| json!({ "address": address, "reason": reason })).collect()
+}

@@ -1,0 +1,56 @@
+//! `redquorum list`: the locks that there are.
+
+use std::process::ExitCode;
+
+use redquorum::Inspection;
+use serde_json::{Value, json};
+
+use crate::cli::ListArgs;
+use crate::exit::{Code, Failure};
+use crate::inspect::{shown, to_json, unknown};
+use crate::output::{self, Look, Table, time, with_colours};
+use crate::settings::Settings;
+
+pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    let redlock = settings.connected().await?;
+    let listing = redlock.list(&args.pattern, args.most).await;
+    let instances = redlock.instances().len();
+    if args.form.json {
+        output::write_json(&json!({
+            "locks": listing.locks.iter().map(to_json).collect::<Vec<Value>>(),
+            "is_complete": listing.is_complete,
+            "unknown": unknown(&listing.unknown),
+        }))?;
+    } else {
+        output::write(table(&listing.locks, instances).render(with_colours()).as_bytes())?;
+        for (address, reason) in &listing.unknown {
+            output::say(&format!("{address} does not tell: {reason}"));
+        }
+        if !listing.is_complete {
+            output::say("there are more keys; look at more of them with --most");
+        }
+    }
+    // What a quorum has, at least one of so many instances shows.
+    if listing.unknown.len() >= settings.quorum_of(instances) {
+        return Err(Failure::new(Code::NoQuorum, "too few instances have told"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(locks: &[Inspection], instances: usize) -> Table {
+    let mut table = Table::new(&["RESOURCE", "HELD BY", "ON", "TOKEN", "EXPIRES IN"]);
+    for lock in locks {
+        for holder in &lock.holders {
+            let has_quorum = holder.on.len() >= lock.quorum;
+            let look = if has_quorum { Look::Plain } else { Look::Doubtful };
+            table.row(vec![
+                (shown(&lock.resource), Look::Plain),
+                (holder.by.to_string(), Look::Plain),
+                (format!("{}/{instances}", holder.on.len()), look),
+                (holder.token.map(|token| token.to_string()).unwrap_or_default(), Look::Plain),
+                (holder.expires_in.map_or("never".to_owned(), time), Look::Plain),
+            ]);
+        }
+    }
+    table
+}

@@ -1,0 +1,58 @@
+//! Starting a command so that it does not outlive this program.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use nix::unistd::getppid;
+
+use super::group::Group;
+use crate::exit::{Code, Failure};
+
+/// The role in which this program starts itself to become the command.
+pub(crate) const EXEC: &str = "__exec";
+
+/// This very program, also where its file was replaced meanwhile.
+pub(super) fn own_program() -> io::Result<PathBuf> {
+    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
+}
+
+/// Starts the command in a process group of its own. It must be called on a thread that lives as long as this process:
+/// to the kernel that thread is the parent.
+pub(super) fn start(command: &[OsString], environment: Vec<(&'static str, OsString)>) -> io::Result<Group> {
+    let child = Command::new(own_program()?)
+        .arg0("redquorum")
+        .arg(EXEC)
+        .arg(std::process::id().to_string())
+        .args(command)
+        .envs(environment)
+        .stdin(Stdio::inherit())
+        .process_group(0)
+        .spawn()?;
+    Ok(Group::new(child.id()))
+}
+
+/// Becomes the command, which is killed if the parent dies, where the system can do that.
+pub(crate) fn exec_command(mut args: impl Iterator<Item = OsString>) -> Failure {
+    let parent = args.next().and_then(|parent| parent.to_str()?.parse::<i32>().ok());
+    let (Some(parent), Some(command)) = (parent, args.next()) else {
+        return Failure::new(Code::Usage, format!("{EXEC} is not for people"));
+    };
+    #[cfg(target_os = "linux")]
+    if let Err(error) = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL) {
+        return Failure::new(Code::OsError, format!("no signal for the death of the parent: {error}"));
+    }
+    // It may have died before that.
+    if getppid().as_raw() != parent {
+        return Failure::new(Code::OsError, "");
+    }
+    let error = Command::new(&command).args(args).exec();
+    let code = if error.kind() == io::ErrorKind::NotFound { Code::NotFound } else { Code::CannotRun };
+    Failure::new(code, format!("cannot run {}: {error}", shown(&command)))
+}
+
+fn shown(command: &OsStr) -> String {
+    command.to_string_lossy().escape_debug().collect()
+}

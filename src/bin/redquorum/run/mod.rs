@@ -1,0 +1,130 @@
+//! `redquorum run`: a command under a lock.
+
+mod child;
+mod group;
+mod limits;
+mod signals;
+mod supervise;
+mod terminal;
+mod waiting;
+mod watchdog;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use redquorum::{AcquireError, Guard, Holder, Lock, Redlock};
+
+use crate::cli::RunArgs;
+use crate::exit::{Code, Failure};
+use crate::output;
+use crate::settings::Settings;
+pub(crate) use child::{EXEC, exec_command};
+use group::Ended;
+use limits::{Limits, check_keep};
+use signals::Signals;
+use supervise::Outcome;
+pub(crate) use watchdog::{WATCHDOG, watch};
+
+/// How long what may be left on the instances is deleted at the end; it expires anyway.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+
+/// How often one try is repeated where nobody got a quorum.
+const MAX_SPLIT_VOTES: u32 = 5;
+
+pub(crate) async fn run(args: &RunArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    let ttl = args.ttl.unwrap_or(settings.ttl);
+    let limits = Limits::new(ttl)?;
+    args.keep.map_or(Ok(()), check_keep)?;
+    let signals_failed = |error| Failure::new(Code::OsError, format!("no signals can be caught: {error}"));
+    let mut signals = Signals::catch().map_err(signals_failed)?;
+    let redlock = settings.client()?;
+    let acquired = tokio::select! {
+        acquired = acquire(args, settings, &redlock, ttl) => acquired,
+        signal = signals.ending() => Err(ended_by(signal)),
+    };
+    let guard = match acquired {
+        Ok(guard) => guard,
+        Err(failure) => {
+            let _ = redlock.shutdown(SHUTDOWN).await; // what an unfinished try may have set expires otherwise
+            return Err(failure);
+        }
+    };
+    let outcome = supervise::supervise(&args.command, &guard, limits, &mut signals).await;
+    let result = finish(args, guard, outcome).await;
+    let _ = redlock.shutdown(SHUTDOWN).await;
+    result
+}
+
+fn ended_by(signal: Signal) -> Failure {
+    Failure::new(Code::Signal(signal as i32), "")
+}
+
+async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Duration) -> Result<Guard, Failure> {
+    redlock.wait_connected(settings.connect_timeout).await?;
+    let mut lock = redlock.lock(&args.resources).ttl(ttl);
+    lock = args.holder.iter().fold(lock, |lock, holder| lock.holder(Holder::from(holder.as_str())));
+    lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
+    let acquired = match args.once {
+        true => acquire_once(&lock).await,
+        false => waiting::acquire(redlock, args.wait.into_iter().fold(lock, Lock::wait_at_most), &args.resources).await,
+    };
+    acquired.map_err(|error| {
+        let failure = Failure::from(error);
+        let code =
+            if failure.code == Code::CONTENDED { Code::Contended(args.conflict_exit_code) } else { failure.code };
+        Failure { code, ..failure }
+    })
+}
+
+/// Where several try at the same moment and none gets a quorum, one of them is to get the lock.
+async fn acquire_once(lock: &Lock) -> Result<Guard, AcquireError> {
+    let mut split_votes = 0;
+    loop {
+        match lock.try_acquire().await {
+            Err(AcquireError::SplitVote(_)) if split_votes < MAX_SPLIT_VOTES => {
+                split_votes += 1;
+                // Processes that began together have different ids.
+                let pause = (std::process::id() % 17 + 3) * split_votes;
+                tokio::time::sleep(Duration::from_millis(pause.into())).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Lets the lock go, and says how it ended.
+async fn finish(args: &RunArgs, guard: Guard, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
+    let Outcome { ended, loss } = match outcome {
+        Ok(outcome) => outcome,
+        Err(failure) => {
+            let _ = guard.release().await; // nothing runs under it
+            return Err(failure);
+        }
+    };
+    let resources = guard.resources().to_string();
+    if let Some(loss) = loss {
+        drop(guard);
+        let ended = ended.in_words();
+        return Err(Failure::new(Code::Lost, format!("the lock on {resources} was lost: {loss}; the command {ended}")));
+    }
+    let was_held = match args.keep.filter(|_| ended == Ended::Status(0)) {
+        Some(time) => {
+            guard.keep_for(time).await.map_err(|error| format!("the lock on {resources} is not kept: {error}"))
+        }
+        None => match guard.release().await {
+            Ok(released) if released.was_still_held => Ok(()),
+            Ok(_) => Err(format!("the lock on {resources} was lost before the command ended")),
+            Err(error) => {
+                // The lock was held to the end; the next one waits for the ttl at most.
+                output::say(&format!("the release of {resources} is {error}"));
+                Ok(())
+            }
+        },
+    };
+    was_held.map_err(|message| Failure::new(Code::Lost, message))?;
+    Ok(match ended {
+        Ended::Status(status) => ExitCode::from(status),
+        Ended::Signal(signal) => Code::Signal(signal as i32).into(),
+    })
+}

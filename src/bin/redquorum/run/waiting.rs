@@ -1,0 +1,56 @@
+//! Waiting for a lock, and telling people at a terminal for whom.
+
+use std::time::Duration;
+
+use redquorum::{AcquireError, Guard, Lock, Redlock};
+use tokio::time::sleep;
+
+use crate::output::ProgressLine;
+
+/// Before this, waiting is nothing to speak of.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How often people are told.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Waits for the lock as long as it is set to.
+pub(super) async fn acquire(redlock: &Redlock, lock: Lock, names: &[String]) -> Result<Guard, AcquireError> {
+    let line = ProgressLine::new();
+    if !line.is_terminal() {
+        return lock.acquire().await;
+    }
+    tokio::select! {
+        acquired = lock.acquire() => acquired,
+        never = tell(redlock, names, line) => match never {},
+    }
+}
+
+async fn tell(redlock: &Redlock, names: &[String], mut line: ProgressLine) -> std::convert::Infallible {
+    sleep(PATIENCE).await;
+    loop {
+        if let Some(text) = what_is_in_the_way(redlock, names).await {
+            line.show(&text);
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+/// As the instances tell it now; nothing if that cannot be asked.
+async fn what_is_in_the_way(redlock: &Redlock, names: &[String]) -> Option<String> {
+    let mut free = None;
+    for name in names {
+        let inspection = redlock.inspect(name.as_str()).await.ok()?;
+        let instances = redlock.instances().len();
+        let answered = instances - inspection.unknown.len();
+        if answered < inspection.quorum {
+            let quorum = inspection.quorum;
+            return Some(format!("waiting for {name}: {answered} of {instances} instances answer, {quorum} needed"));
+        }
+        if let Some(holder) = inspection.holders.first() {
+            let left = holder.expires_in.map(|left| format!(", {:.1} s left", left.as_secs_f64())).unwrap_or_default();
+            return Some(format!("waiting for {name}, held by {} on {}/{instances}{left}", holder.by, holder.on.len()));
+        }
+        free.get_or_insert_with(|| format!("waiting for {name}"));
+    }
+    free
+}

@@ -1,0 +1,165 @@
+//! Where the instances and everything about them come from.
+
+mod address;
+pub(crate) mod duration;
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redquorum::{Admission, Builder, Redlock};
+
+use crate::cli::Common;
+use crate::exit::{Code, Failure};
+use file::File;
+
+const INSTANCES: &str = "REDQUORUM_INSTANCES";
+const CONFIG: &str = "REDQUORUM_CONFIG";
+const PASSWORD: &str = "REDQUORUM_PASSWORD";
+const PASSWORD_FILE: &str = "REDQUORUM_PASSWORD_FILE";
+const NAMESPACE: &str = "REDQUORUM_NAMESPACE";
+
+/// The ttl and the `max_ttl` where nothing else is said, as in the library.
+const DEFAULT_TTL: Duration = Duration::from_secs(10);
+
+/// What all commands need. Its addresses may contain passwords: it is never shown.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    addresses: Vec<String>,
+    namespace: String,
+    pub(crate) ttl: Duration,
+    max_ttl: Duration,
+    pub(crate) instance_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    quorum: Option<usize>,
+    admission: Admission,
+}
+
+impl Settings {
+    /// From the command line, else the environment, else the file.
+    pub(crate) fn gather(common: &Common) -> Result<Self, Failure> {
+        let config = common.config.clone().or(path_in(CONFIG));
+        let file = config.map_or(Ok(File::default()), |path| File::read(&path)).map_err(config_failure)?;
+        if common.instances.iter().any(|address| address::has_password(address)) {
+            return Err(Failure::new(
+                Code::Usage,
+                format!("a password in -i is seen by everybody who lists processes; use {PASSWORD} or --password-file"),
+            ));
+        }
+        let named = if common.instances.is_empty() { listed(&text_in(INSTANCES)?) } else { common.instances.clone() };
+        let named = if named.is_empty() { file.instances.clone() } else { named };
+        if named.is_empty() {
+            let hint = format!("no instances are named; use -i, {INSTANCES}, or `instances` in a file (--config)");
+            return Err(Failure::new(Code::Usage, hint));
+        }
+        let password = password(common, &file)?;
+        let addresses = named.iter().map(|address| {
+            let address = address::with_scheme(address);
+            match &password {
+                Some(password) => address::with_password(&address, file.username.as_deref(), password),
+                None => address,
+            }
+        });
+        let max_ttl = common.max_ttl.or(file.max_ttl).unwrap_or(DEFAULT_TTL);
+        let namespace = common.namespace.clone().or(Some(text_in(NAMESPACE)?).filter(|text| !text.is_empty()));
+        let with_admission = !common.no_admission && file.admission.unwrap_or(true);
+        Ok(Self {
+            addresses: addresses.collect(),
+            namespace: namespace.or(file.namespace).unwrap_or_default(),
+            ttl: file.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl)),
+            max_ttl,
+            instance_timeout: common.instance_timeout.or(file.instance_timeout).unwrap_or(Duration::from_millis(200)),
+            connect_timeout: common.connect_timeout.or(file.connect_timeout).unwrap_or(Duration::from_secs(5)),
+            quorum: common.quorum.or(file.quorum),
+            admission: if with_admission { Admission::On } else { Admission::Off },
+        })
+    }
+
+    fn builder(&self, addresses: &[String]) -> Builder {
+        Redlock::builder()
+            .instances(addresses.to_vec())
+            .namespace(&self.namespace)
+            .ttl(self.ttl)
+            .max_ttl(self.max_ttl)
+            .instance_timeout(self.instance_timeout)
+            .connect_timeout(self.connect_timeout)
+            .admission(self.admission)
+    }
+
+    /// A client of all instances that begins to connect.
+    pub(crate) fn client(&self) -> Result<Redlock, Failure> {
+        let builder = self.builder(&self.addresses);
+        Ok(self.quorum.into_iter().fold(builder, Builder::quorum).build()?)
+    }
+}
+
+impl Settings {
+    /// How many votes are needed of so many instances.
+    pub(crate) fn quorum_of(&self, instances: usize) -> usize {
+        self.quorum.unwrap_or(instances / 2 + 1)
+    }
+
+    /// A client of the instance at this place in the list, and of no other.
+    pub(crate) fn client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
+        let alone = self.addresses.get(index..=index).unwrap_or_default();
+        Ok(self.builder(alone).build()?)
+    }
+
+    /// Whether instances that may have forgotten locks are kept from voting.
+    pub(crate) fn has_admission(&self) -> bool {
+        self.admission == Admission::On
+    }
+
+    /// A client that is connected to a quorum.
+    pub(crate) async fn connected(&self) -> Result<Redlock, Failure> {
+        let redlock = self.client()?;
+        redlock.wait_connected(self.connect_timeout).await?;
+        Ok(redlock)
+    }
+}
+
+/// The password for all instances whose address has none: one source, the nearest to whoever called.
+fn password(common: &Common, file: &File) -> Result<Option<String>, Failure> {
+    if let Some(path) = &common.password_file {
+        return first_line(path).map(Some);
+    }
+    let given = text_in(PASSWORD)?;
+    if !given.is_empty() {
+        return Ok(Some(given));
+    }
+    match path_in(PASSWORD_FILE).or_else(|| file.password_file.clone()) {
+        Some(path) => first_line(&path).map(Some),
+        None => Ok(file.password.clone()),
+    }
+}
+
+fn first_line(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| config_failure(format!("{}: {error}", path.display())))?;
+    let line = text.lines().next().unwrap_or_default();
+    if line.is_empty() {
+        Err(config_failure(format!("{}: no password in it", path.display())))
+    } else {
+        Ok(line.to_owned())
+    }
+}
+
+fn config_failure(problem: String) -> Failure {
+    Failure::new(Code::Config, problem)
+}
+
+/// A variable of the environment; empty if it is not set.
+fn text_in(variable: &str) -> Result<String, Failure> {
+    match std::env::var(variable) {
+        Ok(text) => Ok(text),
+        Err(std::env::VarError::NotPresent) => Ok(String::new()),
+        Err(std::env::VarError::NotUnicode(_)) => Err(config_failure(format!("{variable} is no text"))),
+    }
+}
+
+fn path_in(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+fn listed(text: &str) -> Vec<String> {
+    text.split(|c: char| c == ',' || c.is_whitespace()).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+}

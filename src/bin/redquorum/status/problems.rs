@@ -1,0 +1,78 @@
+//! What is wrong with an instance, and what to do about it.
+
+use std::time::Duration;
+
+use redquorum::{AdmissionStatus, Examination, InstanceStatus};
+
+use crate::output::time;
+
+/// Clocks that differ by so much are not kept by anybody.
+const FAR_APART_S: f64 = 1.0;
+
+/// What should be different.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    /// Whether locks are not safe, or cannot be had, because of it.
+    pub(crate) is_severe: bool,
+    /// What, and what to do.
+    pub(crate) text: String,
+}
+
+/// What is wrong with an instance, as far as a client and the instance itself can tell.
+pub(crate) fn problems(seen: &InstanceStatus, asked: &Examination, instance_timeout: Duration) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let mut add = |is_severe, text: String| found.push(Problem { is_severe, text });
+    if !seen.connected {
+        add(true, seen.last_error.clone().unwrap_or_else(|| "not connected".to_owned()));
+        return found;
+    }
+    if let AdmissionStatus::Quarantine(left) = seen.admission {
+        add(
+            false,
+            format!("it may have forgotten locks and votes in {}; wait before another is restarted", time(left)),
+        );
+    }
+    if let Some(trouble) = &seen.trouble {
+        add(true, format!("{} ({} ago)", trouble.cause, time(trouble.age)));
+    }
+    if seen.clock_steps > 0 {
+        add(false, format!("its clock was set {} times while it was watched; slew it instead", seen.clock_steps));
+    }
+    let details = match &asked.answer {
+        Ok(details) => details,
+        Err(cause) => {
+            add(true, cause.to_string());
+            return found;
+        }
+    };
+    if details.is_in_cluster_mode {
+        add(true, "it is in cluster mode; locks need standalone masters".to_owned());
+    }
+    if details.replicas > 0 {
+        let replicas = details.replicas;
+        add(false, format!("it has {replicas} replicas; remove them, a failover to one forgets locks"));
+    }
+    if details.memory_limit.is_some() && details.eviction_policy != "noeviction" {
+        let policy = &details.eviction_policy;
+        add(true, format!("it may evict locks ({policy}); set maxmemory-policy noeviction"));
+    }
+    if let Some(limit) = details.memory_limit.filter(|limit| details.memory_used > limit / 10 * 9) {
+        let (used, limit) = (details.memory_used >> 20, limit >> 20);
+        add(false, format!("it uses {used} of {limit} MiB; raise maxmemory, a full instance grants nothing"));
+    }
+    if details.clock_offset.abs() > FAR_APART_S + details.round_trip.as_secs_f64() {
+        let offset = details.clock_offset;
+        add(false, format!("its clock and this machine's differ by {offset:.1} s; keep both by NTP"));
+    }
+    if details.round_trip > instance_timeout / 4 {
+        let (trip, limit) = (time(details.round_trip), time(instance_timeout));
+        add(false, format!("a round trip takes {trip} of an instance timeout of {limit}; use a longer timeout"));
+    }
+    if !details.pushes_changes {
+        add(false, "CLIENT TRACKING is denied: replaced data may go unnoticed; grant client|tracking".to_owned());
+    }
+    if !details.wakes_waiters {
+        add(false, "SUBSCRIBE is denied: who waits is not woken; grant subscribe and the channels".to_owned());
+    }
+    found
+}

@@ -1,0 +1,161 @@
+//! The status of all instances at one moment, for people and for programs.
+
+use std::time::Duration;
+
+use redquorum::{AdmissionStatus, Examination, InstanceStatus, Redlock, ServerDetails};
+use serde_json::{Value, json};
+
+use super::problems::{Problem, problems};
+use crate::output::{Look, Table, painted, time};
+use crate::settings::Settings;
+
+/// How all instances do.
+pub(super) struct Status {
+    instances: Vec<Instance>,
+    quorum: usize,
+}
+
+struct Instance {
+    seen: InstanceStatus,
+    details: Option<ServerDetails>,
+    problems: Vec<Problem>,
+}
+
+impl Status {
+    pub(super) async fn gather(redlock: &Redlock, settings: &Settings) -> Self {
+        let asked = redlock.examine().await;
+        let instances = redlock.instances().into_iter().zip(asked);
+        let instances = instances.map(|(seen, asked): (_, Examination)| {
+            let problems = problems(&seen, &asked, settings.instance_timeout);
+            Instance { seen, details: asked.answer.ok(), problems }
+        });
+        let instances: Vec<Instance> = instances.collect();
+        let quorum = settings.quorum_of(instances.len());
+        Self { instances, quorum }
+    }
+
+    fn may_vote(&self) -> usize {
+        self.instances.iter().filter(|instance| instance.may_vote()).count()
+    }
+
+    /// Whether a quorum could vote now.
+    pub(super) fn can_lock(&self) -> bool {
+        self.may_vote() >= self.quorum
+    }
+
+    pub(super) fn in_words(&self, colours: bool) -> String {
+        let heading =
+            ["INSTANCE", "STATE", "ROLE", "VERSION", "VOTES", "PERSISTENCE", "EVICTION", "CLOCK", "ROUND TRIP"];
+        let mut table = Table::new(&heading);
+        self.instances.iter().for_each(|instance| table.row(instance.cells()));
+        let mut text = table.render(colours);
+        for instance in &self.instances {
+            for problem in &instance.problems {
+                let look = if problem.is_severe { Look::Bad } else { Look::Doubtful };
+                text.push_str(&painted(&format!("{}: {}", instance.seen.address, problem.text), look, colours));
+                text.push('\n');
+            }
+        }
+        let (may, all, quorum) = (self.may_vote(), self.instances.len(), self.quorum);
+        let (verdict, look) = match self.can_lock() {
+            true => ("locks can be acquired", Look::Good),
+            false => ("no lock can be acquired", Look::Bad),
+        };
+        text.push_str(&format!("{may} of {all} may vote, {quorum} needed: {}\n", painted(verdict, look, colours)));
+        text
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "instances": self.instances.iter().map(Instance::to_json).collect::<Vec<_>>(),
+            "may_vote": self.may_vote(),
+            "quorum": self.quorum,
+            "can_lock": self.can_lock(),
+        })
+    }
+}
+
+impl Instance {
+    fn may_vote(&self) -> bool {
+        let is_admitted = matches!(self.seen.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
+        self.seen.connected && is_admitted && self.seen.trouble.is_none()
+    }
+
+    /// A client without admission does not ask for it.
+    fn is_master(&self) -> Option<bool> {
+        self.seen.is_master.or(self.details.as_ref().map(|details| details.is_master))
+    }
+
+    fn version(&self) -> Option<&str> {
+        let asked = self.details.as_ref().map(|details| details.version.as_str());
+        Some(self.seen.version.as_str()).filter(|version| !version.is_empty()).or(asked)
+    }
+
+    fn votes(&self) -> (String, Look) {
+        match self.seen.admission {
+            AdmissionStatus::Quarantine(left) => (format!("in {}", time(left)), Look::Doubtful),
+            _ if self.may_vote() => ("yes".to_owned(), Look::Good),
+            _ => ("no".to_owned(), Look::Bad),
+        }
+    }
+
+    fn cells(&self) -> Vec<(String, Look)> {
+        let state = if self.seen.connected { ("up", Look::Good) } else { ("down", Look::Bad) };
+        let role = match self.is_master() {
+            Some(true) => "master",
+            Some(false) => "replica",
+            None => "-",
+        };
+        let details = self.details.as_ref();
+        let plain = |text: Option<String>| (text.unwrap_or_else(|| "-".to_owned()), Look::Plain);
+        vec![
+            plain(Some(self.seen.address.clone())),
+            (state.0.to_owned(), state.1),
+            plain(Some(role.to_owned())),
+            plain(self.version().map(str::to_owned)),
+            self.votes(),
+            plain(details.map(|details| persistence(details).to_owned())),
+            plain(details.map(|details| details.eviction_policy.clone())),
+            plain(details.map(|details| format!("{:+.1} ms", details.clock_offset * 1e3))),
+            plain(details.map(|details| time(details.round_trip))),
+        ]
+    }
+
+    fn to_json(&self) -> Value {
+        let details = self.details.as_ref();
+        let whole = |time: Duration, unit: u128| u64::try_from(time.as_micros() / unit).unwrap_or(u64::MAX);
+        let quarantine_left_ms = match self.seen.admission {
+            AdmissionStatus::Quarantine(left) => Some(whole(left, 1000)),
+            _ => None,
+        };
+        json!({
+            "address": self.seen.address,
+            "connected": self.seen.connected,
+            "is_master": self.is_master(),
+            "version": self.version(),
+            "may_vote": self.may_vote(),
+            "quarantine_left_ms": quarantine_left_ms,
+            "replicas": details.map(|it| it.replicas),
+            "appends_to_file": details.map(|it| it.appends_to_file),
+            "saves_snapshots": details.and_then(|it| it.saves_snapshots),
+            "memory_limit": details.and_then(|it| it.memory_limit),
+            "memory_used": details.map(|it| it.memory_used),
+            "eviction_policy": details.map(|it| &it.eviction_policy),
+            "clock_offset_us": details.map(|it| (it.clock_offset * 1e6).round() as i64),
+            "clock_steps": self.seen.clock_steps,
+            "round_trip_us": details.map(|it| whole(it.round_trip, 1)),
+            "problems": self.problems.iter().map(|it| json!({ "is_severe": it.is_severe, "text": it.text })).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// What of the data outlives the server.
+pub(crate) fn persistence(details: &ServerDetails) -> &'static str {
+    match (details.appends_to_file, details.saves_snapshots) {
+        (true, Some(true)) => "aof, rdb",
+        (true, _) => "aof",
+        (false, Some(true)) => "rdb",
+        (false, Some(false)) => "none",
+        (false, None) => "no aof",
+    }
+}

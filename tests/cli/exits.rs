@@ -1,0 +1,139 @@
+//! How the program ends: its own statuses, and the command's.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use redquorum_testkit::{Server, wait_until};
+
+use crate::support::{Dir, bare, contents, fleet_of, output, redquorum, signal, status_of, stderr, stdout};
+
+#[test]
+fn the_status_of_the_command_is_passed_on() {
+    let fleet = fleet_of(3);
+    for (script, expected) in
+        [("exit 0", 0), ("exit 7", 7), ("exit 75", 75), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
+    {
+        let output = output(&mut redquorum(&fleet, ["run", "-r", "a", "--", "sh", "-c", script]));
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(expected), ""), "{script}");
+    }
+    assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "all was released");
+}
+
+#[test]
+fn what_the_program_itself_ends_with() {
+    let fleet = fleet_of(3);
+    let dir = Dir::new();
+    let file = |text: &str| {
+        let path = dir.file("settings.toml");
+        std::fs::write(&path, text).unwrap();
+        path.to_string_lossy().into_owned()
+    };
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["run", "-r", "a", "--", "/nonexistent"], 127, "cannot run /nonexistent"),
+        (&["run", "-r", "a", "--", "/etc/passwd"], 126, "cannot run /etc/passwd"),
+        (&["run", "-r", "a"], 64, "required arguments"),
+        (&["run", "-r", "a", "--ttl", "20s", "--", "true"], 64, "above max_ttl"),
+        (&["run", "-r", "a", "--ttl", "500ms", "--", "true"], 64, "no time to end"),
+        (&["run", "-r", "a", "--ttl", "5", "--", "true"], 64, "is no time"),
+        (&["run", "-r", "a", "--keep", "25h", "--", "touch", "/nonexistent/a"], 64, "24h at most"),
+        (&["run", "-r", "", "--", "true"], 64, "name is empty"),
+        (&["run", "-r", "a", "--try", "--wait", "1s", "--", "true"], 64, "cannot be used with"),
+        (&["run", "-r", "a", "-i", "redis://:secret@127.0.0.1", "--", "true"], 64, "seen by everybody"),
+        (&["run", "-r", "a", "-i", "http://127.0.0.1", "--", "true"], 78, "cannot be used"),
+        (&["run", "-r", "a", "-c", "/nonexistent.toml", "--", "true"], 78, "/nonexistent.toml: "),
+        (&["run", "-r", "a", "-c", &file("speed = 9"), "--", "true"], 78, "no setting \"speed\""),
+        (
+            &["run", "-r", "a", "-i", "127.0.0.1:1", "--connect-timeout", "200ms", "--", "true"],
+            69,
+            "127.0.0.1:1: not connected",
+        ),
+        (&["run", "-r", "a", "-i", "127.0.0.1", "--quorum", "2", "--", "true"], 78, "quorum"),
+    ];
+    for (args, expected, says) in cases {
+        let output = output(&mut redquorum(&fleet, *args));
+        assert_eq!(output.status.code(), Some(*expected), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(says) && output.stdout.is_empty(), "{args:?}: {}", stderr(&output));
+    }
+    let nothing = output(&mut bare(["run", "-r", "a", "--", "true"]));
+    assert_eq!(nothing.status.code(), Some(64), "no instances were named");
+    let help = output(&mut bare(["--help"]));
+    assert!(help.status.success() && stdout(&help).contains("79 lock lost"));
+}
+
+#[test]
+fn who_does_not_get_the_lock_is_told_who_has_it() {
+    let fleet = fleet_of(3);
+    let dir = Dir::new();
+    let begun = dir.file("begun");
+    let script = format!("echo > {}; exec sleep 60", begun.display());
+    let mut holder = redquorum(&fleet, ["run", "-r", "a", "-r", "b", "--", "sh", "-c", &script]).spawn().unwrap();
+    contents(&begun);
+    for (args, expected) in [(&["--try"][..], 75), (&["--wait", "300ms"], 75), (&["--try", "-E", "3"], 3)] {
+        let args = ["run", "-r", "b"].iter().chain(args).chain(&["--", "true"]);
+        let output = output(&mut redquorum(&fleet, args));
+        assert_eq!(output.status.code(), Some(expected));
+        assert!(stderr(&output).contains(&format!("/{}", holder.id())), "{}", stderr(&output));
+    }
+    let mut waiting = redquorum(&fleet, ["run", "-r", "a", "--", "sh", "-c", "exit 9"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&holder, Signal::SIGTERM);
+    assert_eq!(status_of(&mut holder), 143, "the command died of the signal");
+    assert_eq!(status_of(&mut waiting), 9, "and the next got the lock");
+}
+
+#[test]
+fn who_is_ended_while_it_waits_leaves_nothing_behind() {
+    let fleet = fleet_of(3);
+    fleet.iter().for_each(|server| drop(server.command(&["SET", "a", "other"]).unwrap()));
+    for (number, expected) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let mut waiting = redquorum(&fleet, ["run", "-r", "a", "--", "true"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        signal(&waiting, number);
+        assert_eq!(status_of(&mut waiting), expected);
+    }
+    assert!(fleet.iter().all(|server| server.keys().unwrap() == ["a"]));
+}
+
+#[test]
+fn a_lock_is_kept_after_success_and_not_after_failure() {
+    let fleet = fleet_of(3);
+    let run =
+        |script| output(&mut redquorum(&fleet, ["run", "-r", "a", "--keep", "1h", "--try", "--", "sh", "-c", script]));
+    assert_eq!(run("exit 5").status.code(), Some(5));
+    assert_eq!(run("exit 0").status.code(), Some(0));
+    assert_eq!(run("exit 0").status.code(), Some(75), "it was done already");
+    let left = |server: &Server| server.command(&["PTTL", "a"]).unwrap().int().unwrap();
+    assert!(fleet.iter().filter(|server| left(server) > 3_500_000).count() >= 2);
+}
+
+#[test]
+fn the_command_learns_of_its_lock_and_reads_what_is_meant_for_it() {
+    use std::io::Write;
+    use std::process::Stdio;
+
+    let fleet = fleet_of(3);
+    let script = "cat; echo $REDQUORUM_RESOURCE / $REDQUORUM_FENCING_TOKEN / $REDQUORUM_VALID_UNTIL";
+    let mut command = redquorum(&fleet, ["run", "-r", "b", "-r", "a", "--holder", "me", "--", "sh", "-c", script]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"from stdin\n").unwrap();
+    assert!(wait_until(crate::support::PATIENCE, || child.try_wait().unwrap().is_some()));
+    let text = stdout(&child.wait_with_output().unwrap());
+    let rest = text.strip_prefix("from stdin\na b / ").unwrap();
+    let (token, until) = rest.trim().split_once(" / ").unwrap();
+    assert!(token.parse::<u64>().unwrap() > 4096);
+    let wall = std::process::Command::new("date").arg("+%s").output().unwrap();
+    let left = until.parse::<f64>().unwrap() - stdout(&wall).trim().parse::<f64>().unwrap();
+    assert!((5.0..11.0).contains(&left), "{left}");
+}
+
+#[test]
+fn a_shell_takes_the_completions_and_the_man_page_has_every_command() {
+    let (dir, completions) = (Dir::new(), output(&mut bare(["completions", "bash"])));
+    let file = dir.file("completions");
+    std::fs::write(&file, &completions.stdout).unwrap();
+    let script = format!("source {} && complete -p redquorum", file.display());
+    let taken = output(std::process::Command::new("bash").args(["-c", &script]));
+    assert!(taken.status.success() && stdout(&taken).contains("redquorum"), "{}", stderr(&taken));
+    let man = stdout(&output(&mut bare(["man"])));
+    assert!(man.contains(".TH redquorum") && man.contains(".TH redquorum-run"), "{man}");
+}

@@ -1,0 +1,118 @@
+//! A command does not outlive its lock, whatever happens to the lock or to the program.
+
+use std::process::Child;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use redquorum_testkit::{Fleet, wait_until};
+
+use crate::support::{Dir, PATIENCE, contents, fleet_of, now, redquorum, runs, signal, status_of};
+
+/// Starts a command with a grandchild; both do not care for SIGTERM. Gives their process ids.
+fn stubborn(fleet: &Fleet, dir: &Dir, ttl: &str) -> (Child, Vec<String>) {
+    let pids = dir.file("pids");
+    let shown = pids.display();
+    // The grandchild is in the command's process group, and not the command's child.
+    let script = format!(
+        "trap '' TERM; (sh -c 'trap \"\" TERM; echo $$ > {shown}.1; mv {shown}.1 {shown}.2; while :; do sleep 0.05; done' &); \
+         while [ ! -e {shown}.2 ]; do sleep 0.01; done; (cat {shown}.2; echo $$) > {shown}.3; mv {shown}.3 {shown}; \
+         while :; do sleep 0.05; done"
+    );
+    let child = redquorum(fleet, ["run", "-r", "a", "--ttl", ttl, "--", "sh", "-c", &script]).spawn().unwrap();
+    let pids: Vec<String> = contents(&pids).lines().map(str::to_owned).collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| runs(pid)), "{pids:?}");
+    (child, pids)
+}
+
+fn are_gone(pids: &[String]) -> bool {
+    !pids.iter().any(|pid| runs(pid))
+}
+
+#[test]
+fn a_lock_that_is_deleted_ends_the_command_and_its_grandchildren() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pids) = stubborn(&fleet, &dir, "3s");
+    let begun = now();
+    fleet.iter().for_each(|server| drop(server.command(&["DEL", "a"]).unwrap()));
+    assert_eq!(status_of(&mut child), 79);
+    assert!(are_gone(&pids), "none is left when the program ends");
+    assert!(begun.elapsed() < Duration::from_millis(2900), "not only when the ttl was over: {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_lock_that_cannot_be_renewed_ends_the_command_before_its_keys_expire() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pids) = stubborn(&fleet, &dir, "3s");
+    fleet[0].hang().unwrap();
+    let left = |at: usize| fleet[at].command(&["PTTL", "a"]).unwrap().int().unwrap();
+    // Of the instance that answers on, nobody renews the key any more than of the others, but for the part that it got.
+    fleet[1].kill().unwrap();
+    let kept = std::cell::Cell::new(i64::MAX);
+    assert!(wait_until(PATIENCE, || {
+        kept.set(left(2));
+        are_gone(&pids)
+    }));
+    assert_eq!(status_of(&mut child), 79);
+    assert!(kept.get() > 0, "its keys were there to the end");
+}
+
+#[test]
+fn a_program_that_is_killed_takes_its_command_and_grandchildren_with_it() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pids) = stubborn(&fleet, &dir, "10s");
+    signal(&child, Signal::SIGKILL);
+    assert_eq!(status_of(&mut child), 137);
+    assert!(wait_until(Duration::from_secs(3), || are_gone(&pids)), "long before the ttl is over");
+    assert!(fleet[0].command(&["PTTL", "a"]).unwrap().int().unwrap() > 0, "the key runs out by itself");
+}
+
+#[test]
+fn a_program_that_stands_still_loses_its_command_before_the_keys_expire() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pids) = stubborn(&fleet, &dir, "2s");
+    signal(&child, Signal::SIGSTOP);
+    let mut kept = 0;
+    let gone = wait_until(PATIENCE, || {
+        kept = fleet[0].command(&["PTTL", "a"]).unwrap().int().unwrap();
+        are_gone(&pids)
+    });
+    signal(&child, Signal::SIGCONT);
+    assert!(gone && kept > 0, "gone: {gone}, the key had {kept} ms left");
+    assert_eq!(status_of(&mut child), 79);
+}
+
+#[test]
+fn what_a_command_leaves_in_its_group_ends_before_the_lock_is_released() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let pid = dir.file("pid");
+    let script = format!("sleep 60 & echo $! > {}; exit 4", pid.display());
+    let mut child = redquorum(&fleet, ["run", "-r", "a", "--", "sh", "-c", &script]).spawn().unwrap();
+    assert_eq!(status_of(&mut child), 4);
+    assert!(!runs(&contents(&pid)));
+}
+
+#[test]
+fn a_command_is_held_no_longer_than_max_hold_and_one_ttl() {
+    let (fleet, begun) = (fleet_of(3), now());
+    let args = ["run", "-r", "a", "--ttl", "1s", "--max-hold", "1s", "--", "sleep", "60"];
+    assert_eq!(status_of(&mut redquorum(&fleet, args).spawn().unwrap()), 79);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_signal_that_is_ignored_from_the_start_is_not_passed_on() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let begun = dir.file("begun");
+    let program = redquorum(&fleet, ["run"]);
+    let mut command = std::process::Command::new("sh");
+    let script = format!(
+        "trap '' HUP; exec {} --no-admission run -r a -- sh -c 'echo > {}; sleep 0.7; exit 3'",
+        program.get_program().to_string_lossy(),
+        begun.display()
+    );
+    command.args(["-c", &script]).env("REDQUORUM_INSTANCES", fleet.addresses().join(","));
+    let mut child = command.spawn().unwrap();
+    contents(&begun);
+    signal(&child, Signal::SIGHUP);
+    assert_eq!(status_of(&mut child), 3, "as under nohup");
+}

@@ -1,0 +1,10 @@
+//! The program `redquorum` as people and scripts see it: real processes, on real servers.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+mod exits;
+mod losses;
+mod overlap;
+mod secrets;
+mod support;
+mod terminal;
+mod views;

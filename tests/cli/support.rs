@@ -1,0 +1,113 @@
+//! What the tests share.
+#![expect(clippy::disallowed_methods, reason = "tests on real processes measure real time")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use redquorum_testkit::{Fleet, Program, wait_until};
+
+/// What may take time without end if it goes wrong gets this much.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) fn fleet_of(count: usize) -> Fleet {
+    Fleet::start(&Program::required().unwrap(), count).unwrap()
+}
+
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// The program, with nothing from the environment of whoever runs the tests.
+pub(crate) fn bare<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redquorum"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REDQUORUM_")) {
+        command.env_remove(name);
+    }
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// The program with these instances. Fresh ones vote at once, so that no test waits for that.
+pub(crate) fn redquorum<S: AsRef<OsStr>>(fleet: &Fleet, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = bare(["--no-admission"]);
+    command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn output(command: &mut Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = wait_until(PATIENCE, || child.try_wait().unwrap().is_some());
+    if !ended {
+        child.kill().unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(ended, "it did not end: {output:?}");
+    output
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Waits for the end of a process that a test has started, and gives its status as a shell would.
+pub(crate) fn status_of(child: &mut Child) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    if !wait_until(PATIENCE, || child.try_wait().unwrap().is_some()) {
+        child.kill().unwrap();
+        panic!("it did not end");
+    }
+    let status = child.wait().unwrap();
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap())
+}
+
+pub(crate) fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+}
+
+/// Whether a process runs; one that is dead and not collected does not.
+pub(crate) fn runs(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
+}
+
+/// A directory that is gone with the value.
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("redquorum-cli-{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Waits until a file has something in it.
+#[track_caller]
+pub(crate) fn contents(path: &Path) -> String {
+    let read = || fs::read_to_string(path).unwrap_or_default();
+    assert!(wait_until(PATIENCE, || read().ends_with('\n')), "nothing was written to {}", path.display());
+    read()
+}

@@ -1,0 +1,331 @@
+//! What operators are shown, and what it does.
+
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+use redquorum_testkit::{Fleet, Program};
+use serde_json::{Value, json};
+
+use crate::support::{
+    Dir, PATIENCE, bare, contents, fleet_of, now, output, redquorum, signal, status_of, stderr, stdout,
+};
+
+/// The text with what differs from run to run replaced: addresses by letters, and numbers by `#`.
+fn masked(fleet: &Fleet, text: &str) -> String {
+    let mut text = text.to_owned();
+    for (address, letter) in fleet.addresses().iter().zip(["A", "B", "C"]) {
+        text = text.replace(address.rsplit(['@', '/']).next().unwrap(), letter);
+    }
+    let version = Program::required().unwrap().version().to_owned();
+    text = text.replace(&version, "VERSION").replace("valkey", "SERVER").replace("redis", "SERVER");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| host.trim().to_owned());
+    text = text.replace(&format!("{host}/"), "HOST/");
+    let mut masked = String::new();
+    for c in text.chars() {
+        match c {
+            '0'..='9' if masked.ends_with('#') => {}
+            '0'..='9' => masked.push('#'),
+            c => masked.push(c),
+        }
+    }
+    // Columns are as wide as what is in them.
+    let lines = masked.lines().map(|line| {
+        let indent = line.len() - line.trim_start().len();
+        " ".repeat(indent) + &line.split_whitespace().collect::<Vec<_>>().join(" ")
+    });
+    lines.collect::<Vec<_>>().join("\n").replace("-#.# ms", "+#.# ms")
+}
+
+fn json_of(command: &mut Command) -> Value {
+    serde_json::from_str(&stdout(&output(command))).unwrap()
+}
+
+/// Somebody has the lock.
+fn holder(fleet: &Fleet, dir: &Dir, resource: &str, options: &[&str]) -> Child {
+    let begun = dir.file("begun");
+    let _ = std::fs::remove_file(&begun);
+    let script = format!("echo > {}; exec sleep 60", begun.display());
+    let args = [&["run", "-r", resource], options, &["--", "sh", "-c", &script]].concat();
+    let child = redquorum(fleet, args).stderr(Stdio::null()).spawn().unwrap();
+    contents(&begun);
+    child
+}
+
+#[test]
+fn the_status_is_a_table_with_what_to_do_and_a_verdict() {
+    let fleet = fleet_of(3);
+    let status = |options: &[&str]| output(redquorum(&fleet, ["status"]).args(options));
+    let well = status(&[]);
+    assert_eq!(well.status.code(), Some(0));
+    let line = |letter| format!("{letter} up master SERVER VERSION yes none noeviction +#.# ms #.# ms\n");
+    let heading = "INSTANCE STATE ROLE VERSION VOTES PERSISTENCE EVICTION CLOCK ROUND TRIP\n";
+    let expected = [heading, &line("A"), &line("B"), &line("C"), "# of # may vote, # needed: locks can be acquired"];
+    let shown = masked(&fleet, &stdout(&well)).replace(" # ms\n", " #.# ms\n");
+    assert_eq!(shown, expected.concat());
+
+    fleet[1].kill().unwrap();
+    fleet[0].command(&["CONFIG", "SET", "maxmemory", "100mb"]).unwrap();
+    fleet[0].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    let ill = status(&[]);
+    assert_eq!(ill.status.code(), Some(0), "two of three are enough");
+    let shown = masked(&fleet, &stdout(&ill));
+    let refused = "B: not connected (Connection refused (os error #)); check that it runs and can be reached";
+    for part in
+        ["B down - - no - - - -", refused, "A: it may evict locks (allkeys-lru); set maxmemory-policy noeviction"]
+    {
+        assert!(shown.lines().any(|line| line == part), "{part}\n{shown}");
+    }
+    fleet[2].kill().unwrap();
+    let dead = status(&[]);
+    assert_eq!(dead.status.code(), Some(69));
+    assert!(stdout(&dead).contains("1 of 3 may vote, 2 needed: no lock can be acquired"));
+}
+
+#[test]
+fn the_status_for_programs_keeps_its_shape() {
+    let fleet = fleet_of(3);
+    fleet[2].kill().unwrap();
+    let status = json_of(redquorum(&fleet, ["status"]).arg("--json"));
+    assert_eq!((&status["may_vote"], &status["quorum"], &status["can_lock"]), (&json!(2), &json!(2), &json!(true)));
+    let (up, down) = (&status["instances"][0], &status["instances"][2]);
+    let names: Vec<&str> = up.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut expected = vec![
+        "address",
+        "connected",
+        "is_master",
+        "version",
+        "may_vote",
+        "quarantine_left_ms",
+        "replicas",
+        "appends_to_file",
+        "saves_snapshots",
+        "memory_limit",
+        "memory_used",
+        "eviction_policy",
+        "clock_offset_us",
+        "clock_steps",
+        "round_trip_us",
+        "problems",
+    ];
+    expected.sort_unstable();
+    let mut sorted = names.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, expected);
+    assert_eq!(
+        (&up["is_master"], &up["eviction_policy"], &up["problems"]),
+        (&json!(true), &json!("noeviction"), &json!([]))
+    );
+    assert!(up["round_trip_us"].as_u64().unwrap() > 0);
+    assert_eq!(
+        (&down["connected"], &down["version"], &down["round_trip_us"]),
+        (&json!(false), &Value::Null, &Value::Null)
+    );
+    assert_eq!(down["problems"][0]["is_severe"], json!(true));
+}
+
+#[test]
+fn an_instance_in_quarantine_is_shown_with_what_is_left_of_it() {
+    let fleet = fleet_of(3);
+    let mut command = bare(["status", "--max-ttl", "30s"]);
+    let status = output(command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    assert_eq!(status.status.code(), Some(69));
+    let shown = masked(&fleet, &stdout(&status));
+    assert!(shown.contains("A up master SERVER VERSION in #.# s none"), "{shown}");
+    assert!(shown.contains("A: it may have forgotten locks and votes in #.# s; wait"), "{shown}");
+}
+
+#[test]
+fn a_watched_status_ends_with_the_pipe_that_it_is_written_to() {
+    use std::io::{BufRead, BufReader};
+    let fleet = fleet_of(1);
+    let mut child = redquorum(&fleet, ["status", "--json", "--watch", "50ms"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    for _ in 0..3 {
+        let status: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(status["can_lock"], json!(true));
+    }
+    drop(lines);
+    assert_eq!(status_of(&mut child), 141);
+    assert_eq!(stderr(&child.wait_with_output().unwrap()), "");
+}
+
+#[test]
+fn a_lock_is_shown_with_its_holder_and_listed_with_others() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let mut first = holder(&fleet, &dir, "orders:42", &["--holder", "me"]);
+    let mut second = holder(&fleet, &dir, "jobs*", &[]);
+    fleet[2].command(&["DEL", "orders:42"]).unwrap();
+    fleet.iter().for_each(|server| drop(server.command(&["SET", "data", "x", "PX", "60000"]).unwrap()));
+    fleet.iter().for_each(|server| drop(server.command(&["RPUSH", "orders:list", "x"]).unwrap()));
+    let inspected = output(&mut redquorum(&fleet, ["inspect", "orders:42"]));
+    let shown = masked(&fleet, &stdout(&inspected));
+    // The third instance may have been set again meanwhile.
+    assert!(
+        shown.starts_with("orders:#\n  held by holder \"me\" on HOST/# on # of #, token #, expires in #.# s"),
+        "{shown}"
+    );
+    let inspected = json_of(redquorum(&fleet, ["inspect", "orders:42"]).arg("--json"));
+    assert_eq!(
+        (&inspected["resource"], &inspected["is_held"], &inspected["quorum"]),
+        (&json!("orders:42"), &json!(true), &json!(2))
+    );
+    let found = &inspected["holders"][0];
+    assert_eq!((&found["by"]["holder"], &found["by"]["is_reserved"]), (&json!("me"), &json!(false)));
+    assert!(
+        found["token"].as_str().unwrap().parse::<u64>().is_ok() && found["expires_in_ms"].as_u64().unwrap() < 10_000
+    );
+    assert!(found["on"].as_array().unwrap().len() >= 2);
+
+    let listed = masked(&fleet, &stdout(&output(&mut redquorum(&fleet, ["list"]))));
+    let rows: Vec<&str> = listed.lines().collect();
+    assert_eq!(rows[0], "RESOURCE HELD BY ON TOKEN EXPIRES IN");
+    assert_eq!(rows[1], "jobs* a client on HOST/# #/# # #.# s");
+    assert_eq!(rows[2], "orders:# holder \"me\" on HOST/# #/# # #.# s");
+    assert_eq!(rows.len(), 3, "other data is none of its business\n{listed}");
+    let listed = json_of(redquorum(&fleet, ["list", "--match", "ord*"]).arg("--json"));
+    assert_eq!((listed["locks"].as_array().unwrap().len(), &listed["is_complete"]), (1, &json!(true)));
+    assert_eq!(listed["locks"][0]["resource"], json!("orders:42"));
+    let below = json_of(redquorum(&fleet, ["list", "--namespace", "orders:"]).arg("--json"));
+    assert_eq!(below["locks"][0]["resource"], json!("orders:42"));
+    let literal = json_of(redquorum(&fleet, ["list", "--namespace", "o*"]).arg("--json"));
+    assert_eq!(literal["locks"], json!([]), "a namespace is no pattern");
+
+    for child in [&mut first, &mut second] {
+        signal(child, Signal::SIGTERM);
+        assert_eq!(status_of(child), 143);
+    }
+    let free = output(&mut redquorum(&fleet, ["inspect", "orders:42"]));
+    assert_eq!(
+        (free.status.code(), masked(&fleet, &stdout(&free)).as_str()),
+        (Some(0), "orders:#\n  free on # of #: A, B, C")
+    );
+}
+
+#[test]
+fn a_scan_of_too_many_keys_says_that_there_are_more() {
+    let fleet = fleet_of(1);
+    let many: Vec<String> = (0..3000).flat_map(|number| [format!("k{number}"), "x".to_owned()]).collect();
+    let words: Vec<&str> = ["MSET"].into_iter().chain(many.iter().map(String::as_str)).collect();
+    fleet[0].command(&words).unwrap();
+    let part = output(&mut redquorum(&fleet, ["list", "--most", "1000"]));
+    assert!(part.status.success() && stderr(&part).contains("there are more keys"));
+    assert_eq!(json_of(redquorum(&fleet, ["list", "--json"]).arg("--most=9999"))["is_complete"], json!(true));
+}
+
+#[test]
+fn a_lock_is_taken_from_the_holder_that_is_named_or_from_anybody_after_a_question() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let mut stuck = holder(&fleet, &dir, "a", &["--holder", "me"]);
+    let release = |options: &[&str]| output(redquorum(&fleet, ["release", "a"]).args(options));
+    for (options, expected, says) in [
+        (&[][..], 64, "--holder"),
+        (&["--holder", "you"], 75, "a is held by holder \"me\" on "),
+        (&["--force"], 64, "--yes releases without asking"),
+        (&["--holder", "me", "--force"], 64, "cannot be used with"),
+    ] {
+        let refused = release(options);
+        assert_eq!(refused.status.code(), Some(expected), "{options:?}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(says), "{}", stderr(&refused));
+    }
+    let begun = now();
+    let released = release(&["--holder", "me"]);
+    assert_eq!(released.status.code(), Some(0), "{}", stderr(&released));
+    assert_eq!(masked(&fleet, &stdout(&released)), "a is taken from holder \"me\" on HOST/# on #");
+    assert_eq!(status_of(&mut stuck), 79, "its command was ended");
+    assert!(begun.elapsed() < PATIENCE);
+    let again = release(&["--force", "--yes"]);
+    assert_eq!((again.status.code(), stdout(&again).as_str()), (Some(0), "nobody has a\n"));
+
+    let mut stuck = holder(&fleet, &dir, "a", &[]);
+    let forced = json_of(redquorum(&fleet, ["release", "a", "--force", "--yes"]).arg("--json"));
+    assert_eq!((&forced["resource"], &forced["unknown"]), (&json!("a"), &json!([])));
+    assert_eq!(forced["released_on"].as_array().unwrap().len(), 3);
+    assert_eq!(status_of(&mut stuck), 79);
+}
+
+/// Each line of the findings, with what is alike in all runs.
+fn findings(fleet: &Fleet, output: &std::process::Output) -> Vec<String> {
+    masked(fleet, &stdout(output)).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
+    let fleet = fleet_of(3);
+    let mut command = bare(["check", "--max-ttl", "1s"]);
+    command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
+    std::thread::sleep(std::time::Duration::from_millis(2200)); // until they vote
+    let well = output(&mut command);
+    assert_eq!(well.status.code(), Some(0), "{}", stdout(&well));
+    let lines = findings(&fleet, &well);
+    assert_eq!(lines[0], "ok all # instances, # needed: # may fail");
+    assert_eq!(lines[1], "ok all instances that may have forgotten locks do not vote for max_ttl");
+    let start = "ok A master, SERVER VERSION, noeviction, persistence none, clock +#.# ms, round trip #";
+    assert!(lines[2].starts_with(start), "{}", lines[2]);
+    assert_eq!(lines[5], "ok A acquired, extended and released a lock of its own");
+    assert!(lines[8].starts_with("ok all a lock was acquired in #"), "{}", lines[8]);
+    assert_eq!(lines[9], "# checks, # warnings, # failures");
+    assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "it leaves nothing behind");
+
+    // Everything that can be wrong, one thing on each.
+    fleet[0].command(&["CONFIG", "SET", "maxmemory", "100mb"]).unwrap();
+    fleet[0].command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).unwrap();
+    fleet[1].command(&["ACL", "SETUSER", "default", "-pexpire", "-pexpireat", "-subscribe"]).unwrap();
+    fleet[2].kill().unwrap();
+    let ill = output(&mut command);
+    assert_eq!(ill.status.code(), Some(1));
+    let lines = findings(&fleet, &ill);
+    let has = |start: &str| assert!(lines.iter().any(|line| line.starts_with(start)), "{start}\n{}", lines.join("\n"));
+    has("failure A it may evict locks (allkeys-lru); set maxmemory-policy noeviction");
+    has("warning B SUBSCRIBE is denied");
+    has("failure B extend: not extended, no quorum confirmed it");
+    has("failure C not connected");
+    has("ok all a lock was acquired in #");
+    let json = json_of(command.arg("--json"));
+    assert_eq!(json["is_well"], json!(false));
+    assert!(json["findings"].as_array().unwrap().iter().all(|it| it["verdict"].is_string() && it["text"].is_string()));
+}
+
+#[test]
+fn a_replica_and_a_second_address_of_one_process_do_not_pass_the_check() {
+    let fleet = fleet_of(2);
+    let port = |at: usize| fleet.addresses()[at].rsplit(':').next().unwrap().to_owned();
+    fleet[1].command(&["REPLICAOF", "127.0.0.1", &port(0)]).unwrap();
+    assert!(redquorum_testkit::wait_until(PATIENCE, || {
+        fleet[1].info("replication", "master_link_status").unwrap().as_deref() == Some("up")
+    }));
+    let list = format!("127.0.0.1:{0} localhost:{0} 127.0.0.1:{1}", port(0), port(1));
+    let mut command = bare(["check", "--connect-timeout", "1s", "--max-ttl", "1s"]);
+    let checked = output(command.env("REDQUORUM_INSTANCES", list));
+    assert_eq!(checked.status.code(), Some(1));
+    let text = stdout(&checked);
+    for part in
+        ["it is a replica; locks need an independent master", "it is the same server process as", "it has 1 replicas"]
+    {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn a_bench_measures_the_instances_together_alone_and_against_each_other() {
+    let fleet = fleet_of(3);
+    let bench = json_of(redquorum(&fleet, ["bench", "--time", "4s"]).arg("--json"));
+    let measured = bench["measured"].as_array().unwrap();
+    assert_eq!(measured.len(), 2 + 2 * 3 + 1);
+    for row in measured {
+        let of = |name: &str| row[name].as_u64().unwrap();
+        assert!(of("count") > 5 && of("p50_us") <= of("p99_us") && of("p99_us") <= of("most_us"), "{row}");
+    }
+    assert_eq!(measured[0]["what"], json!("acquire"));
+    assert!(bench["advice"][0].as_str().unwrap().starts_with("instance timeout: "));
+    fleet[2].kill().unwrap();
+    let shown = output(&mut redquorum(&fleet, ["bench", "--time", "2s"]));
+    assert_eq!(shown.status.code(), Some(0), "{}", stderr(&shown));
+    let shown = masked(&fleet, &stdout(&shown));
+    assert!(shown.starts_with("WHAT COUNT P# P# MOST\nacquire # #.# ms "), "{shown}");
+    assert!(shown.contains("\nacquire on C # - - -\n") && shown.contains("C could not be used"), "{shown}");
+}
