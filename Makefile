@@ -4,9 +4,10 @@ CARGO ?= cargo
 SIM = $(CARGO) test --release --test sim
 WORLD = $(CARGO) test --release --test world
 FEATURES = $$(scripts/features.sh flags)
+EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify fix sim bench bench-leases drill servers
+.PHONY: help demo examples test verify fix sim bench bench-leases drill outage servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +15,14 @@ help: ## list the targets
 demo: servers ## lock and release over five real servers
 	$(CARGO) run --release --example quickstart
 
-test: servers ## run all tests, those on real servers and in the documentation too
+examples: servers databases ## show what goes wrong without a lock: duplicates, lost updates, late writes (EXAMPLE=name)
+	$(CARGO) build --package redquorum-examples
+	set -e; for example in $(or $(EXAMPLE),$(EXAMPLES)); do \
+		echo; echo "-- $$example"; \
+		$(CARGO) run --quiet --package redquorum-examples --bin $$example; \
+	done
+
+test: servers databases ## run all tests, those on real servers, the examples and those in the documentation too
 	$(CARGO) test --workspace $(FEATURES)
 
 verify: ## check format, lints, every feature alone and the documentation; changes nothing
@@ -61,5 +69,11 @@ drill: servers ## break real instances in Docker while clients lock (QUICK=1, SC
 	$${CARGO_TARGET_DIR:-target}/release/drill run $(if $(QUICK),--quick,--controls) \
 		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SERVER),--server $(SERVER)) $(ARGS)
 
+outage: servers ## kill real servers under load before a real Prometheus, check the dashboard's and alerts' queries, draw docs/outage.svg
+	$(CARGO) run --package redquorum-observability --bin outage
+
 servers: ## make sure that a Redis and a Valkey server are here
 	@scripts/servers.sh
+
+databases: ## install PostgreSQL and MariaDB for the examples and their tests where that can be done
+	@scripts/databases.sh

@@ -29,8 +29,8 @@ use crate::stats::{ClientStats, stats};
 /// releases nothing. Fork before you build it, and build one in each process.
 #[derive(Clone)]
 pub struct Redlock {
-    shared: Arc<Shared>,
-    settings: Arc<Settings>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) settings: Arc<Settings>,
 }
 
 impl fmt::Debug for Redlock {
@@ -236,22 +236,23 @@ impl Redlock {
         stats(&self.shared)
     }
 
-    /// Sets the gauges of the facade `metrics` to what is now; call it before each scrape, or every few seconds. Counters and
-    /// histograms are recorded as things happen. `docs/operations.md` names them all.
+    /// Records for the facade `metrics` what is now, and what was sent to each instance since the last call: call it before
+    /// each scrape, or every few seconds. What acquires and renewals come to is recorded as it happens.
+    /// `docs/operations.md` names all metrics.
     ///
     /// ```no_run
     /// # async fn f(redlock: redquorum::Redlock) {
     /// tokio::spawn(async move {
     ///     loop {
-    ///         redlock.record_gauges();
+    ///         redlock.record_metrics();
     ///         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
     ///     }
     /// });
     /// # }
     /// ```
     #[cfg(feature = "metrics")]
-    pub fn record_gauges(&self) {
-        crate::stats::record_gauges(&self.shared);
+    pub fn record_metrics(&self) {
+        crate::recording::record(&self.shared);
     }
 
     /// Ends everything: no lock is given from the moment of the call, locks that are held are released, and it waits

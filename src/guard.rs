@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::config::Settings;
 use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
 use crate::lease::{LeaseView, Redundancy};
@@ -14,6 +16,7 @@ use crate::runtime::extend::extend;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::keep::keep_for;
 use crate::runtime::release::{ReleaseOutcome, release};
+use crate::span;
 
 /// A lock that is held, for as long as [`remaining`](Self::remaining) says.
 ///
@@ -240,7 +243,14 @@ impl Guard {
     async fn extend_with(&self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
         let terms = self.lease.settings.terms(ttl)?;
         let LeaseView { shared, tenure, .. } = &self.lease;
-        extend(shared, tenure.held(), terms).await.map_err(|failure| extend_error(shared, failure))
+        let span = span::operation!("extend", tenure.claim().resources.display_all());
+        let result = extend(shared, tenure.held(), terms).instrument(span.clone()).await;
+        let result = result.map_err(|failure| extend_error(shared, failure));
+        match &result {
+            Ok(_) => span::ended(&span, "extended"),
+            Err(error) => span::failed(&span, error.kind(), error),
+        }
+        result
     }
 
     /// Releases the lock and waits until a quorum of instances has answered.
@@ -265,11 +275,18 @@ impl Guard {
         let Some(due) = shared.begin_to_let_go(tenure.held()) else {
             return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
         };
-        match release(shared, due).await {
-            ReleaseOutcome::WasHeld => Ok(Released { was_still_held: !is_gone }),
-            ReleaseOutcome::WasNotHeld => Ok(Released { was_still_held: false }),
-            ReleaseOutcome::Unconfirmed(round) => Err(release_error(shared, &round)),
-        }
+        let span = span::operation!("release", tenure.claim().resources.display_all());
+        let was_still_held = match release(shared, due).instrument(span.clone()).await {
+            ReleaseOutcome::WasHeld => !is_gone,
+            ReleaseOutcome::WasNotHeld => false,
+            ReleaseOutcome::Unconfirmed(round) => {
+                let error = release_error(shared, &round);
+                span::failed(&span, "unconfirmed", &error);
+                return Err(error);
+            }
+        };
+        span::ended(&span, if was_still_held { "released" } else { "not_held" });
+        Ok(Released { was_still_held })
     }
 
     /// Gives the guard up without releasing the lock: nobody else gets it until its keys expire.

@@ -58,6 +58,9 @@
 //! on new servers waits for that. The feature `testing` adds `redquorum::testing`: instances inside the
 //! process, for tests.
 //!
+//! The [guides](guide) go on from here: [recipes](guide::recipes), [fencing](guide::fencing), [tests of your
+//! own](guide::testing), [operations](guide::operations), and [what is guaranteed](guide::safety).
+//!
 //! # What stops renewal
 //!
 //! Renewal, and everything else that goes on in the background, runs as tasks of the runtime in which the client was built. Work
@@ -123,10 +126,12 @@ mod clock;
 mod config;
 mod error;
 mod guard;
+pub mod guide;
 mod holder;
 mod inspection;
 mod instance;
 mod lease;
+mod listing;
 mod lock;
 mod names;
 // Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
@@ -134,15 +139,18 @@ mod names;
 #[doc(hidden)]
 pub mod protocol;
 mod random;
+#[cfg(feature = "metrics")]
+mod recording;
 mod resource;
 mod runtime;
+mod span;
 mod stats;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod token;
 
 pub use client::Redlock;
-pub use config::{Admission, Builder, Renewal, StartError};
+pub use config::{Admission, Builder, Instance, Renewal, StartError};
 pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, HeldBy, InstanceAnswer, InstanceReport, Loss,
     ReleaseError, RunError, ShutdownError,
@@ -150,8 +158,10 @@ pub use error::{
 pub use guard::{Guard, Released};
 pub use holder::Holder;
 pub use inspection::{ForcedRelease, FoundHolder, Inspection};
-pub use instance::{AdmissionStatus, InstanceStatus, Trouble};
+pub use instance::redis::{Credentials, Tls};
+pub use instance::{AdmissionStatus, Examination, InstanceCounts, InstanceStatus, ServerDetails, Trouble};
 pub use lease::{LeaseView, Redundancy};
+pub use listing::Listing;
 pub use lock::{Lock, RunOutput};
 pub use names::{ResourceName, ResourceNames};
 pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};

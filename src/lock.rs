@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::config::{Renewal, Settings};
 use crate::error::{AcquireError, ReleaseError, RunError, acquire_error};
@@ -20,6 +20,7 @@ use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
 use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
+use crate::span;
 
 /// How often a [`Lock::try_run`] tries again where nobody got a quorum.
 const MAX_SPLIT_VOTES: u32 = 5;
@@ -165,10 +166,10 @@ impl Lock {
         let lock = self.clone(); // so that the future borrows nothing
         async move {
             let params = lock.params()?;
-            let span = tracing::debug_span!("acquire", resources = params.resources.display_all());
+            let span = span::operation!("acquire", params.resources.display_all());
             let begun = lock.shared.clock.now();
-            let result = acquire_until(&lock.shared, &params, lock.limit).instrument(span).await;
-            lock.guard(&params, result, begun)
+            let result = acquire_until(&lock.shared, &params, lock.limit).instrument(span.clone()).await;
+            span.in_scope(|| lock.guard(&params, result, begun, &span))
         }
     }
 
@@ -193,11 +194,11 @@ impl Lock {
         let lock = self.clone();
         async move {
             let params = lock.params()?;
-            let span = tracing::debug_span!("try_acquire", resources = params.resources.display_all());
+            let span = span::operation!("try_acquire", params.resources.display_all());
             let patience = Some(lock.shared.instance_timeout);
             let begun = lock.shared.clock.now();
-            let result = try_acquire(&lock.shared, &params, None, patience).instrument(span).await;
-            lock.guard(&params, result, begun)
+            let result = try_acquire(&lock.shared, &params, None, patience).instrument(span.clone()).await;
+            span.in_scope(|| lock.guard(&params, result, begun, &span))
         }
     }
 
@@ -305,6 +306,7 @@ impl Lock {
         params: &AcquireParams,
         result: Result<Tenure, AcquireFailure>,
         begun: Instant,
+        span: &Span,
     ) -> Result<Guard, AcquireError> {
         let took = self.shared.clock.now().saturating_since(begun);
         match result {
@@ -312,11 +314,19 @@ impl Lock {
                 let (resources, is_handed_over) = (&params.resources, tenure.was_handed_over());
                 self.shared.counters.acquire_ended(AcquireOutcome::Acquired { is_handed_over }, took);
                 tracing::debug!(resources = resources.display_all(), token = %tenure.token(), is_handed_over, "acquired");
+                span.record("redquorum.fencing_token", tenure.token().as_i64());
+                span::ended(span, "acquired");
                 Ok(Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure))
             }
             Err(failure) => {
                 let error = acquire_error(&self.shared, &params.resources, failure);
-                let outcome = if error.is_contended() { AcquireOutcome::Contended } else { AcquireOutcome::Failed };
+                let outcome = if error.is_contended() {
+                    span::ended(span, "contended");
+                    AcquireOutcome::Contended
+                } else {
+                    span::failed(span, error.kind(), &error);
+                    AcquireOutcome::Failed
+                };
                 self.shared.counters.acquire_ended(outcome, took);
                 tracing::debug!(resources = params.resources.display_all(), %error, "not acquired");
                 Err(error)

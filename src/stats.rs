@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-#[cfg(feature = "metrics")]
-use crate::instance::AdmissionStatus;
 use crate::runtime::Shared;
 
 /// What a client has done since it was built, and what it has now: a snapshot, given by
-/// [`Redlock::stats`](crate::Redlock::stats). How each instance does is in [`Redlock::instances`](crate::Redlock::instances).
+/// [`Redlock::stats`](crate::Redlock::stats). How each instance does, and what was sent to it, is in [`Redlock::instances`](crate::Redlock::instances).
 ///
 /// The numbers of what was done only rise. Clones of a client, and its namespaces, count together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,33 +58,5 @@ pub(crate) fn stats(shared: &Shared) -> ClientStats {
         held: shared.keep_alive.held(),
         waiting: shared.lines.all_waiting(),
         pending_releases: shared.releaser.pending().iter().sum(),
-    }
-}
-
-/// Sets the gauges of the facade `metrics` to what is now.
-#[cfg(feature = "metrics")]
-pub(crate) fn record_gauges(shared: &Shared) {
-    fn set(name: &'static str, value: f64) {
-        metrics::gauge!(name).set(value);
-    }
-    fn set_of(name: &'static str, instance: &str, value: f64) {
-        metrics::gauge!(name, "instance" => instance.to_owned()).set(value);
-    }
-    let now = stats(shared);
-    set("redquorum_held", now.held as f64);
-    set("redquorum_waiting", now.waiting as f64);
-    let pending = shared.releaser.pending();
-    for (instance, pending) in shared.instances.iter().zip(pending) {
-        let status = instance.status();
-        let address = status.address.as_str();
-        let is = |what: bool| f64::from(u8::from(what));
-        let votes = matches!(status.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
-        set_of("redquorum_pending_releases", address, pending as f64);
-        set_of("redquorum_instance_connected", address, is(status.connected));
-        set_of("redquorum_instance_may_vote", address, is(status.connected && votes));
-        set_of("redquorum_instance_clock_steps", address, status.clock_steps as f64);
-        if let Some(round_trip) = status.round_trip {
-            set_of("redquorum_instance_round_trip_seconds", address, round_trip.as_secs_f64());
-        }
     }
 }

@@ -12,7 +12,7 @@ use crate::clock::{Clock, CorrectedClock};
 use crate::error::{BuildError, ConnectError};
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Instance, Invalidation, Listener};
-use crate::protocol::{Quorum, RetryDelay};
+use crate::protocol::{ClusterTerms, Quorum, RetryDelay};
 use crate::runtime::Shared;
 use crate::runtime::acquire::ask_limit::AskLimit;
 use crate::runtime::acquire::line::lines::Lines;
@@ -41,7 +41,7 @@ impl Builder {
     pub fn build(self) -> Result<Redlock, BuildError> {
         let (settings, addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
-        check_runtime(!self.urls.is_empty())?;
+        check_runtime(!self.instances.is_empty())?;
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let tokens = TokenSource::new(self.label.clone().unwrap_or_else(default_label));
@@ -99,6 +99,8 @@ impl Builder {
             instance_timeout: self.instance_timeout,
             quorum: quorum.votes(),
             max_ttl: self.max_ttl,
+            quarantine: self.quarantine.unwrap_or(self.max_ttl),
+            cluster: self.cluster.as_ref().and_then(|name| ClusterTerms::new(name, addresses.len(), quorum.votes())),
             drift_ppm: self.drift_ppm,
             fence_retention: self.fence_retention,
             admission: self.admission == Admission::On,

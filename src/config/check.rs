@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Builder, Renewal};
+use super::{Admission, Builder, Instance, Renewal};
 use crate::error::{BadRequest, BuildError};
 use crate::instance::redis::Address;
-use crate::protocol::{LeaseTerms, Quorum};
+use crate::protocol::{ClusterTerms, LeaseTerms, Quorum};
 use crate::resource::RESERVED;
 
 /// Half of all time may not be drift.
@@ -53,15 +53,16 @@ impl Settings {
 
 impl Builder {
     pub(super) fn check(&self) -> Result<(Settings, Vec<Address>, Quorum), BuildError> {
-        let count = self.urls.len() + self.dialed.len();
+        let count = self.instances.len() + self.dialed.len();
         let quorum = match self.quorum {
             Some(votes) => Quorum::new(count, votes)?,
             None => Quorum::majority(count)?,
         };
-        let mut addresses = check_addresses(&self.urls)?;
+        let mut addresses = check_addresses(&self.instances)?;
         addresses.extend(self.dialed.iter().cloned());
         let durations = [
             ("max_ttl", self.max_ttl),
+            ("quarantine", self.quarantine.unwrap_or(self.max_ttl)),
             ("instance_timeout", self.instance_timeout),
             ("connect_timeout", self.connect_timeout),
             ("fence_retention", self.fence_retention),
@@ -102,11 +103,26 @@ impl Builder {
         if self.retry_delay.1.is_zero() {
             return Err(BuildError::Zero { setting: "the most retry_delay" });
         }
-        if self.fence_retention < self.max_ttl.saturating_mul(2) {
+        // Others may ask for ttls as long as the own quarantine (P29).
+        let quarantine = self.quarantine.unwrap_or(self.max_ttl);
+        if quarantine < self.max_ttl {
             return conflict(format!(
-                "fence_retention, {:?}, is below twice max_ttl, {:?}: tokens would be forgotten while locks live",
-                self.fence_retention, self.max_ttl
+                "the quarantine, {quarantine:?}, is below max_ttl, {:?}: an instance could forget a lock and grant it again",
+                self.max_ttl
             ));
+        }
+        if self.fence_retention < quarantine.saturating_mul(2) {
+            let longest = if quarantine == self.max_ttl { "max_ttl" } else { "the quarantine" };
+            return conflict(format!(
+                "fence_retention, {:?}, is below twice {longest}, {quarantine:?}: tokens would be forgotten while locks live",
+                self.fence_retention
+            ));
+        }
+        if self.cluster.as_ref().is_some_and(|name| ClusterTerms::new(name, 1, 1).is_none()) {
+            return conflict("the cluster's name has 1 to 64 ASCII letters, digits, '.', '_' and '-'".to_owned());
+        }
+        if self.cluster.is_some() && self.admission == Admission::Off {
+            return conflict("a cluster's name is compared by admission, which is turned off".to_owned());
         }
         if self.namespace.starts_with(RESERVED) {
             return conflict("the namespace begins with \"redquorum:\", which is kept for the library".to_owned());
@@ -118,10 +134,10 @@ impl Builder {
     }
 }
 
-fn check_addresses(urls: &[String]) -> Result<Vec<Address>, BuildError> {
-    let mut addresses: Vec<Address> = Vec::with_capacity(urls.len());
-    for (index, url) in urls.iter().enumerate() {
-        let address = Address::parse(url).map_err(|reason| BuildError::BadAddress { index, reason })?;
+fn check_addresses(instances: &[Instance]) -> Result<Vec<Address>, BuildError> {
+    let mut addresses: Vec<Address> = Vec::with_capacity(instances.len());
+    for (index, instance) in instances.iter().enumerate() {
+        let address = instance.to_address().map_err(|reason| BuildError::BadAddress { index, reason })?;
         if addresses.iter().any(|earlier| earlier.shown() == address.shown()) {
             return Err(BuildError::DuplicateAddress { address: address.shown().to_owned() });
         }
@@ -170,6 +186,8 @@ mod tests {
         let ms = Duration::from_millis;
         let retention = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(500)).fence_retention(ms(millis)));
         assert_eq!([1_001, 1_000, 999, 1].map(retention), [true, true, false, false]);
+        let quarantine = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(500)).quarantine(ms(millis)));
+        assert_eq!([499, 500, 43_200_000, 43_200_001].map(quarantine), [false, true, true, false]);
         let delays = |least, most| is_built(|new| new.retry_delay(ms(least), ms(most)));
         assert_eq!([delays(0, 1), delays(1, 1), delays(2, 1), delays(0, 0)], [true, true, false, false]);
         let ttl = |millis| is_built(|new| new.max_ttl(ms(500)).ttl(ms(millis)));
@@ -178,5 +196,8 @@ mod tests {
         assert_eq!([Duration::from_nanos(999_999), ms(1)].map(hold), [false, true]);
         let named = |namespace: &str| is_built(|new| new.namespace(namespace));
         assert_eq!(["redquorum", "redquorum:", "redquorum:a"].map(named), [true, false, false]);
+        let of = |cluster: &str| is_built(|new| new.cluster(cluster));
+        assert_eq!(["locks-prod", "", "locks prod", "a/5/3"].map(of), [true, false, false, false]);
+        assert!(!is_built(|new| new.cluster("locks-prod").admission(Admission::Off)));
     }
 }

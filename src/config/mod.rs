@@ -2,6 +2,7 @@
 
 mod build;
 mod check;
+mod instance;
 mod runtime;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 pub use build::StartError;
 pub(crate) use check::Settings;
+pub use instance::Instance;
 
 use crate::clock::{Clock, SystemClock};
 use crate::instance::redis::Address;
@@ -30,16 +32,18 @@ use crate::resource::display_name;
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    urls: Vec<String>,
+    instances: Vec<Instance>,
     /// Instances that a test connects to by itself.
     dialed: Vec<Address>,
     namespace: Vec<u8>,
     ttl: Duration,
     max_ttl: Duration,
+    quarantine: Option<Duration>,
     instance_timeout: Duration,
     connect_timeout: Duration,
     drift_ppm: u32,
     quorum: Option<usize>,
+    cluster: Option<String>,
     retry_delay: (Duration, Duration),
     fence_retention: Duration,
     label: Option<String>,
@@ -80,15 +84,17 @@ pub enum Admission {
 impl Default for Builder {
     fn default() -> Self {
         Self {
-            urls: Vec::new(),
+            instances: Vec::new(),
             dialed: Vec::new(),
             namespace: Vec::new(),
             ttl: Duration::from_secs(10),
             max_ttl: Duration::from_secs(10),
+            quarantine: None,
             instance_timeout: Duration::from_millis(200),
             connect_timeout: Duration::from_secs(5),
             drift_ppm: DEFAULT_DRIFT_PPM,
             quorum: None,
+            cluster: None,
             retry_delay: (Duration::from_millis(10), Duration::from_millis(100)),
             fence_retention: Duration::from_secs(24 * 60 * 60),
             label: None,
@@ -106,10 +112,8 @@ impl Default for Builder {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the URLs as they are: they may hold passwords.
-        let shown = |url: &String| Address::parse(url).map_or("not an address".to_owned(), |it| it.shown().to_owned());
-        let dialed = self.dialed.iter().map(|address| address.shown().to_owned());
-        let instances: Vec<String> = dialed.chain(self.urls.iter().map(shown)).collect();
+        let dialed = self.dialed.iter().map(|address| address as &dyn std::fmt::Debug);
+        let instances: Vec<_> = dialed.chain(self.instances.iter().map(|instance| instance as _)).collect();
         f.debug_struct("Builder")
             .field("instances", &instances)
             .field("namespace", &display_name(&self.namespace))
@@ -120,18 +124,18 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// The independent masters, as URLs: `redis://[user][:password@]host[:port][/db]`, `rediss://`
-    /// for TLS (with a feature `tls-*`), `unix:///path`. Three or five are usual; replaces those
-    /// given before.
+    /// The independent masters, as URLs, `redis://[user][:password@]host[:port][/db]`, `rediss://`
+    /// for TLS (with a feature `tls-*`), `unix:///path`, or as [`Instance`]s where there is more to say. Three or five
+    /// are usual; replaces those given before.
     ///
     /// They must not replicate each other, and each address must lead to one server process only.
     /// Everything that locks the same resources must name the same instances.
-    pub fn instances<I>(mut self, urls: I) -> Self
+    pub fn instances<I>(mut self, instances: I) -> Self
     where
         I: IntoIterator,
-        I::Item: Into<String>,
+        I::Item: Into<Instance>,
     {
-        self.urls = urls.into_iter().map(Into::into).collect();
+        self.instances = instances.into_iter().map(Into::into).collect();
         self
     }
 
@@ -148,9 +152,32 @@ impl Builder {
     }
 
     /// The longest ttl that any lock may have. Default: 10 s, at most half of `fence_retention`. Must be the same for every client of
-    /// the same instances: it is how long an instance that may have forgotten locks must wait.
+    /// the same instances: it is how long an instance that may have forgotten locks must wait. To change it while clients
+    /// run, change [`quarantine`](Self::quarantine) first.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
+        self
+    }
+
+    /// How long an instance that may have forgotten locks does not vote. Default: `max_ttl`, and not less; at most half of
+    /// `fence_retention`. It is longer only while `max_ttl` is being changed, since each client must wait for as long as any
+    /// other may ask for: raise the quarantine of all clients first, and then their `max_ttl`; to lower it, lower `max_ttl`
+    /// first. `docs/operations.md` has the steps. A client that does not fit is refused by the instances, and the error
+    /// names both values.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redquorum::Redlock;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), redquorum::BuildError> {
+    /// // On the way from 10 s to 30 s: it asks for 10 s at most, and others may ask for 30 s already.
+    /// let builder = Redlock::builder().max_ttl(Duration::from_secs(10)).quarantine(Duration::from_secs(30));
+    /// let redlock = builder.instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).build()?;
+    /// # drop(redlock); Ok(()) }
+    /// ```
+    pub fn quarantine(mut self, quarantine: Duration) -> Self {
+        self.quarantine = Some(quarantine);
         self
     }
 
@@ -180,6 +207,28 @@ impl Builder {
     /// over, a virtual IP), two disjoint majorities can exist; choose `q` with `2 q > N + d`.
     pub fn quorum(mut self, votes: usize) -> Self {
         self.quorum = Some(votes);
+        self
+    }
+
+    /// A name for these instances together: 1 to 64 ASCII letters, digits, `.`, `_` and `-`. Default: none.
+    ///
+    /// With a name, each instance records it with the number of instances and the quorum, and refuses a client that is
+    /// set to anything else, or to no name, with [`NotUsable::OtherCluster`](crate::NotUsable::OtherCluster) and both values. So of two services with different
+    /// lists that share instances, the one that comes second is told, where both could hold the same lock. A list with one instance more or
+    /// less is let in if both quorums are majorities, as a list grows and shrinks so. Two different lists of such lengths, or of one,
+    /// under one name are not told apart. Give it to all clients at once: `docs/operations.md` says how. Not with
+    /// [`Admission::Off`].
+    ///
+    /// ```no_run
+    /// # fn f() -> Result<(), redquorum::BuildError> {
+    /// let redlock = redquorum::Redlock::builder()
+    ///     .instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    ///     .cluster("locks-prod")
+    ///     .build()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster(mut self, name: impl Into<String>) -> Self {
+        self.cluster = Some(name.into());
         self
     }
 

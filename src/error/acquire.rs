@@ -104,6 +104,27 @@ impl AcquireError {
         )
     }
 
+    /// Its class for who counts failures, the same for every instance and lock.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Contended(_) => "contended",
+            Self::SplitVote(_) => "split_vote",
+            Self::NoQuorum { .. } => "no_quorum",
+            Self::InQuarantine { .. } => "in_quarantine",
+            Self::TooSlow { .. } => "too_slow",
+            Self::StaleToken => "stale_token",
+            Self::QueueTimeout => "queue_timeout",
+            Self::NotPolled => "not_polled",
+            Self::ClocksApart { .. } => "clocks_apart",
+            Self::DeadlinePassed { .. } => "deadline_passed",
+            Self::BadRequest(_) => "bad_request",
+            Self::ShutDown => "shut_down",
+            Self::RuntimeEnded => "runtime_ended",
+            Self::Forked => "forked",
+            Self::NoRandomness(_) => "no_randomness",
+        }
+    }
+
     /// Who stood in the way: of the only try, or of the last one before the wait was over. `None` if it was not somebody
     /// else, but the instances or the request.
     ///

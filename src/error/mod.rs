@@ -81,6 +81,16 @@ pub enum ExtendError {
 }
 
 impl ExtendError {
+    /// Its class for who counts failures.
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Lost { .. } => "lost",
+            Self::Unconfirmed { .. } => "unconfirmed",
+            Self::WouldShorten => "would_shorten",
+            Self::BadRequest(_) => "bad_request",
+        }
+    }
+
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -158,12 +168,12 @@ pub enum BuildError {
     /// The number of instances or the quorum.
     #[error(transparent)]
     Quorum(#[from] QuorumError),
-    /// An address cannot be read.
+    /// The address of an instance cannot be read, or what else is set for it cannot work.
     #[error("the address of instance {index} (counted from 0) cannot be used: {reason}")]
     BadAddress {
         /// Its place in the list.
         index: usize,
-        /// What is wrong with it.
+        /// What is wrong with it, and what to write.
         reason: String,
     },
     /// Two addresses lead to the same server process, which would then have two votes.

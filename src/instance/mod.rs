@@ -1,6 +1,7 @@
 //! One Redis or Valkey master, as everything above sees it.
 
 mod command_size;
+mod examination;
 mod key_check;
 pub(crate) mod redis;
 mod relay;
@@ -9,10 +10,12 @@ mod status;
 mod stored_key;
 
 pub(crate) use command_size::{fit_in_command, split_into_commands};
+pub use examination::{Examination, ServerDetails};
+pub(crate) use examination::{ExamineFuture, FoundKeys, ScanFuture};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
 pub(crate) use relay::{Listener, ReceivedMessage, Relay, RelayFuture};
 pub(crate) use requests::{Claim, ExtendReply, Request, Successors};
-pub use status::{AdmissionStatus, InstanceStatus, Trouble};
+pub use status::{AdmissionStatus, InstanceCounts, InstanceStatus, Trouble};
 pub(crate) use stored_key::{Read, StoredKey};
 
 use std::fmt;
@@ -67,6 +70,12 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
 
     /// Reads what is stored for a lock of one resource; changes nothing.
     fn read(&self, resources: Resources) -> ReadFuture;
+
+    /// Asks the server about itself; changes nothing.
+    fn examine(&self) -> ExamineFuture;
+
+    /// Looks for keys of texts that match, at about so many keys; changes nothing.
+    fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture;
 
     /// Whether messages to this client come over it (P25).
     fn hears(&self) -> bool;

@@ -1,5 +1,6 @@
 //! What can be seen of an instance from outside.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::Cause;
@@ -35,6 +36,45 @@ pub struct InstanceStatus {
     pub trouble: Option<Trouble>,
     /// What last went wrong, in words.
     pub last_error: Option<String>,
+    /// What was sent to it, and what became of that.
+    pub counts: InstanceCounts,
+}
+
+/// What a client has sent to an instance since the client was built, and what became of it. The numbers only rise.
+///
+/// ```no_run
+/// # fn f(redlock: &redquorum::Redlock) {
+/// for instance in redlock.instances() {
+///     let counts = &instance.counts;
+///     println!("{}: {} late, {:.1} requests in a command", instance.address, counts.of("timed_out"), counts.batch_size());
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InstanceCounts {
+    /// How often it was connected.
+    pub connections: u64,
+    /// Commands with requests that were sent. Under load several requests share one.
+    pub commands: u64,
+    /// The requests in them.
+    pub requests: u64,
+    /// How requests have ended, those that were not sent too, by the names that `docs/operations.md` explains.
+    pub replies: BTreeMap<&'static str, u64>,
+}
+
+impl InstanceCounts {
+    /// How many requests have ended like this; zero for a name that there is not.
+    #[must_use]
+    pub fn of(&self, reply: &str) -> u64 {
+        self.replies.get(reply).copied().unwrap_or(0)
+    }
+
+    /// How many requests a command carried, in the mean; zero if none was sent.
+    #[must_use]
+    pub fn batch_size(&self) -> f64 {
+        if self.commands == 0 { 0.0 } else { self.requests as f64 / self.commands as f64 }
+    }
 }
 
 /// Why an instance that can be reached does not carry out requests.

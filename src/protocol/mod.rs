@@ -21,7 +21,7 @@
 //! | P9 | an extend continues a lease that is still valid | [`Round::extend`], [`Lease`] |
 //! | P10 | an extend repairs, unless its lease was released | `extend.lua`, [`FencingToken::tombstone`] |
 //! | P11 | all or nothing on each instance | `acquire.lua`, `extend.lua`, `crate::resource` |
-//! | P14, P15, P16 | instances that may have forgotten do not vote | [`decide_record`], [`AdmissionRecord`], [`SeenRecords`], `admission.lua` |
+//! | P14, P15, P16, P29 | instances that may have forgotten do not vote | [`decide_record`], [`AdmissionRecord`], [`SeenRecords`], `admission.lua` |
 //! | P17 | votes after a clock step do not count | [`ClockWatch`], [`AdmissionState`], [`which_clock_jumped`] |
 //! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalSchedule`], `crate::runtime::keep_alive` |
 //! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_replies`], [`Lease::no_quorum_has_key`], `crate::runtime::keep_alive` |
@@ -29,7 +29,7 @@
 //! | P23 | re-entry: the same holder enters its lease again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
 //! | P24 | who waits in one client stands in line, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::line`, `crate::runtime::held_lease` |
 //! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `pass_on.lua`, `reservation.lua`, `crate::runtime::succession` |
-//! | P28 | the usual acquire as plain commands in one write | `crate::instance::redis::plain` |
+//! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::plain` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua`, `token_limit.lua` |
 
 mod admission;
@@ -38,6 +38,7 @@ mod fencing;
 mod instance_set;
 mod lease;
 mod message;
+mod plain;
 mod quorum;
 mod retry;
 mod round;
@@ -47,9 +48,10 @@ mod value;
 mod waiters;
 
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
-pub use admission::decide::{ProcessFacts, RecordAction, START_UNCERTAINTY_MS, decide_record, never_used};
+pub use admission::cluster::ClusterTerms;
+pub use admission::decide::{ProcessFacts, RecordAction, decide_record, least_left_ms, never_used};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
-pub use admission::record::{AdmissionRecord, ProcessIdentity, RecordOrigin, SeenRecords};
+pub use admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
 pub use admission::state::{AdmissionFollowUp, AdmissionState, AttachedRecord, RawReply};
 pub use client_id::{CLIENT_ID_BYTES, ClientId};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, proposing_clock};
@@ -57,6 +59,7 @@ pub use instance_set::{InstanceId, InstanceSet};
 pub use lease::schedule::RenewalSchedule;
 pub use lease::{ExtendRejected, Lease};
 pub use message::{MAX_MESSAGE, MAX_MESSAGE_KEY, Message};
+pub use plain::{PlainAnswers, PlainOutcome, TokenAnswer, may_propose_plainly};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use retry::{RetryDelay, reconnect_delay};
 pub use round::cause::{Cause, NotUsable};

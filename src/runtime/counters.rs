@@ -34,6 +34,28 @@ pub(crate) struct Counters {
     pub(crate) expired: Counter,
     pub(crate) gone: Counter,
     pub(crate) taken_over: Counter,
+    /// What was recorded of the numbers of the instances.
+    #[cfg(feature = "metrics")]
+    pub(crate) recorded: RecordedCounts,
+}
+
+/// How much of a number that rises elsewhere was recorded: by the position of the instance, the metric and its label.
+#[cfg(feature = "metrics")]
+#[derive(Debug, Default)]
+pub(crate) struct RecordedCounts(
+    std::sync::Mutex<std::collections::BTreeMap<(usize, &'static str, &'static str), u64>>,
+);
+
+#[cfg(feature = "metrics")]
+impl RecordedCounts {
+    /// By how much the number is more than what was recorded of it; that is recorded now.
+    pub(crate) fn rise(&self, number: (usize, &'static str, &'static str), now: u64) -> u64 {
+        let mut recorded = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let before = recorded.entry(number).or_default();
+        let rise = now.saturating_sub(*before);
+        *before = now.max(*before);
+        rise
+    }
 }
 
 /// A number that only rises.

@@ -5,6 +5,7 @@ pub(crate) mod acquire;
 pub(crate) mod background_release;
 mod client_task;
 pub(crate) mod counters;
+pub(crate) mod examine;
 pub(crate) mod extend;
 mod foreign;
 pub(crate) mod held_lease;

@@ -8,13 +8,14 @@ use redis::{Cmd, Pipeline, RedisError, Value as Wire};
 use uuid::Uuid;
 
 use crate::instance::redis::classify::{classify, classify_batch, classify_extend_many, classify_plain};
-use crate::instance::redis::plain_commands;
 use crate::instance::redis::scripts::Scripts;
-use crate::instance::redis::scripts::batch::releases_first;
+use crate::instance::redis::scripts::batch::{Leading, put_leading_first};
 use crate::instance::redis::scripts::command::RecordWrite;
+use crate::instance::redis::{classify_shared, plain_commands, shared_commands};
 use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{
-    AdmissionRecord, AttachedRecord, ClientId, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Value,
+    AdmissionRecord, AdmissionTerms, AttachedRecord, ClientId, ClusterTerms, FencingToken, ProcessIdentity, RawReply,
+    RecordOrigin, Value,
 };
 use crate::resource::{Resources, TOKENS_KEY, former_key};
 
@@ -143,14 +144,18 @@ pub struct Admission {
     pub found: Vec<u8>,
     /// The process that it is for.
     pub identity: ProcessIdentity,
-    /// What the process must sit out.
-    pub max_ttl: Duration,
+    /// What the process must sit out, and what is asked of it.
+    pub terms: AdmissionTerms,
     /// From when on it may vote, as far as that is known.
     pub vote_from_ms: Option<u64>,
+    /// How much of that must still be left for it to stand; `None` if it does in any case.
+    pub least_left_ms: Option<u64>,
     /// Why it is written.
     pub origin: RecordOrigin,
     /// The least order of it.
     pub least_order: u64,
+    /// What its clients agree on, if their cluster has a name.
+    pub cluster: Option<ClusterTerms>,
 }
 
 /// One set of scripts.
@@ -196,20 +201,17 @@ impl Dialect {
         let attached =
             record.map(|record| AttachedRecord::new(record.clone(), asks.iter().all(|ask| ask.quarantine_over)));
         let mut requests = requests?;
-        let releases = releases_first(&mut requests, |request| request);
-        Some(self.0.batch(&requests.iter().collect::<Vec<_>>(), releases, attached.as_ref()))
+        let leading = put_leading_first(&mut requests, |request| request, |_| false);
+        Some(self.0.batch(&requests.iter().collect::<Vec<_>>(), leading.releases, attached.as_ref()))
     }
 
     /// The command that writes an admission record.
     #[must_use]
     pub fn admit(self, admission: &Admission) -> Cmd {
-        let Admission { found, identity, max_ttl, vote_from_ms, origin, least_order } = admission;
-        self.0.write_record(
-            found,
-            identity,
-            *max_ttl,
-            RecordWrite { vote_from_ms: *vote_from_ms, origin: *origin, least_order: *least_order },
-        )
+        let Admission { found, identity, terms, vote_from_ms, least_left_ms, origin, least_order, cluster } =
+            admission.clone();
+        let write = RecordWrite { vote_from_ms, least_left_ms, terms, origin, least_order, cluster };
+        self.0.write_record(&found, &identity, write)
     }
 
     /// The command that removes old tokens, after this score.
@@ -234,7 +236,7 @@ impl Dialect {
 pub fn in_batch_order(asks: Vec<Ask>) -> Option<Vec<Ask>> {
     let with_request = |ask: Ask| ask.request("").map(|request| (ask, request));
     let mut asks: Vec<(Ask, Request)> = asks.into_iter().map(with_request).collect::<Option<_>>()?;
-    releases_first(&mut asks, |(_, request)| request);
+    put_leading_first(&mut asks, |(_, request)| request, |_| false);
     Some(asks.into_iter().map(|(ask, _)| ask).collect())
 }
 
@@ -260,6 +262,34 @@ pub fn plain_reply(
 ) -> Option<RawReply> {
     let attached = AttachedRecord::new(record.clone(), true);
     Some(classify_plain(ask.request("")?.claim(), &attached, wall_us, answers))
+}
+
+/// The commands of one write for asks that come [in this order](in_batch_order): so many releases and plain acquires
+/// first (P28).
+#[must_use]
+pub fn shared_write(asks: &[Ask], first: [usize; 2], record: &AdmissionRecord) -> Option<Pipeline> {
+    let requests: Vec<Request> = asks.iter().map(|ask| ask.request("")).collect::<Option<_>>()?;
+    let attached = AttachedRecord::new(record.clone(), true);
+    let requests: Vec<&Request> = requests.iter().collect();
+    Some(shared_commands(Scripts::for_version(7), leading(first), &requests, &attached))
+}
+
+/// What the answers to that mean.
+#[must_use]
+pub fn shared_replies(
+    asks: &[Ask],
+    first: [usize; 2],
+    record: &AdmissionRecord,
+    answers: Result<Wire, RedisError>,
+) -> Option<Vec<RawReply>> {
+    let requests: Vec<Request> = asks.iter().map(|ask| ask.request("")).collect::<Option<_>>()?;
+    let attached = AttachedRecord::new(record.clone(), true);
+    let requests: Vec<&Request> = requests.iter().collect();
+    Some(classify_shared(leading(first), &requests, &attached, answers).replies)
+}
+
+const fn leading([releases, acquires]: [usize; 2]) -> Leading {
+    Leading { releases, acquires }
 }
 
 /// What the answer to a batch means.

@@ -106,6 +106,12 @@ impl Cluster {
         self.builder_with_wall_clock_off(Duration::ZERO, Duration::ZERO)
     }
 
+    /// As [`builder`](Self::builder), for a client that has the first `count` instances only, as while a list of instances grows.
+    pub fn builder_of_first(&self, count: usize) -> Builder {
+        let addresses = self.instances().take(count).map(TestInstance::to_address).collect();
+        self.builder().dialed(addresses)
+    }
+
     /// As [`builder`](Self::builder), for a client whose wall clock is behind. The wall clock only
     /// proposes fencing tokens.
     pub fn builder_with_wall_clock_behind(&self, by: Duration) -> Builder {

@@ -1,7 +1,7 @@
 //! What is flushed, and what comes back after it: into the same process, over the same connections.
 
-use redquorum::{Admission, Renewal};
-use redquorum_testkit::{Program, Server};
+use redquorum::{Admission, AdmissionStatus, Redlock, Renewal};
+use redquorum_testkit::{Fleet, Program, Server};
 use tokio::time::sleep;
 
 use crate::support::{Held, LOCK, Outcome, RECORD, Stage, TTL, all_vote, ms, on_every_kind, until, with_and_without};
@@ -74,6 +74,52 @@ fn a_flush_of_another_database_ends_no_lease_and_no_right_to_vote() -> Outcome {
         assert_eq!(now, records, "somebody was put into quarantine");
         all_vote(&client).await?;
         client.lock(LOCK).try_acquire().await?.release().await?;
+        Ok(())
+    })
+}
+
+/// The locks are in database 3, and each of the others is flushed again and again: with several clients, one that waits, a lease that
+/// is renewed, and once without scripts.
+#[test]
+fn flushes_of_all_other_databases_under_load_cost_nobody_a_lock() -> Outcome {
+    on_every_kind(|program| async move {
+        let fleet = Fleet::start(&program, 5)?;
+        let addresses: Vec<String> = fleet.iter().map(|server| format!("{}/3", server.address())).collect();
+        let client = async || {
+            let builder = Redlock::builder().instances(addresses.clone()).ttl(TTL).max_ttl(TTL);
+            let redlock = builder.instance_timeout(ms(1_000)).connect().await?;
+            all_vote(&redlock).await?;
+            Outcome::Ok(redlock)
+        };
+        let (one, other) = (client().await?, client().await?);
+        let held = one.lock("orders:held").renew(Renewal::Auto).try_acquire().await?;
+        let waiting = tokio::spawn(other.lock("orders:held").wait_at_most(TTL * 10).acquire());
+        let mut not_at_once = 0;
+        for round in 0..60 {
+            for server in fleet.iter() {
+                let others = (0..16).filter(|database| *database != 3);
+                let flush = format!(
+                    "redis.call('SELECT', {}) return redis.call('FLUSHDB')",
+                    others.clone().nth(round % 15).unwrap_or(0)
+                );
+                server.command(&["EVAL", &flush, "0"])?;
+                if round == 30 {
+                    server.command(&["SCRIPT", "FLUSH"])?;
+                }
+            }
+            for client in [&one, &other] {
+                not_at_once += usize::from(client.lock(LOCK).try_acquire().await.is_err());
+                client.lock(LOCK).wait_at_most(ms(1_000)).acquire().await?.release().await?;
+            }
+            sleep(ms(100)).await;
+        }
+        println!("{program}: {not_at_once} of 120 tries right behind a flush of all five got nothing");
+        assert!(held.is_valid() && one.stats().failed_renewals == 0, "{:?}", one.stats());
+        for status in one.instances().iter().chain(&other.instances()) {
+            assert_eq!((status.counts.connections, status.admission), (1, AdmissionStatus::Admitted), "{status:?}");
+        }
+        held.release().await?;
+        waiting.await??.release().await?;
         Ok(())
     })
 }

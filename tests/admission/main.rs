@@ -3,6 +3,7 @@
 //! What admission prevents is carried out without it as well, where it must be seen to happen.
 
 mod access;
+mod cluster;
 mod cost;
 mod faketime;
 mod flushes;
@@ -10,5 +11,7 @@ mod forgets;
 mod life;
 mod own_clock;
 mod refusals;
+mod rolling;
+mod sentinel;
 mod storm;
 mod support;

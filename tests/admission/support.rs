@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionStatus, Builder, Guard, Redlock, Renewal};
+use redquorum::{Admission, AdmissionStatus, Builder, Guard, Instance, Redlock, Renewal};
 use redquorum_testkit::{Fleet, Program, Server, ServerBuilder};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -73,6 +73,7 @@ where
 pub(crate) struct Stage {
     pub(crate) fleet: Fleet,
     pub(crate) switch: Switch,
+    third: Instance,
     mode: Admission,
 }
 
@@ -89,7 +90,13 @@ impl Stage {
         let no_delay = |index, builder: ServerBuilder| set(index, builder.config("repl-diskless-sync-delay", "0"));
         let fleet = Fleet::start_with(program, 5, no_delay)?;
         let switch = Switch::to(fleet[THIRD].port()).await?;
-        Ok(Self { fleet, switch, mode })
+        let third = Instance::url(switch.address());
+        Ok(Self { fleet, switch, third, mode })
+    }
+
+    /// Clients that are built from now on reach the third by this.
+    pub(crate) fn reach_third_by(&mut self, instance: Instance) {
+        self.third = instance;
     }
 
     pub(crate) fn third(&self) -> &Server {
@@ -97,10 +104,10 @@ impl Stage {
     }
 
     pub(crate) fn builder(&self) -> Builder {
-        let mut addresses = self.fleet.addresses();
-        addresses[THIRD] = self.switch.address();
+        let mut instances: Vec<Instance> = self.fleet.addresses().into_iter().map(Instance::url).collect();
+        instances[THIRD] = self.third.clone();
         Redlock::builder()
-            .instances(addresses)
+            .instances(instances)
             .ttl(TTL)
             .max_ttl(TTL)
             .instance_timeout(ms(1_000))

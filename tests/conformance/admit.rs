@@ -1,16 +1,15 @@
 //! `write_record.lua` on real servers against its mirror: every state of the record, with every intention.
 
-use std::time::Duration;
-
 use redis::Value as Wire;
-use redquorum::protocol::{AdmissionRecord, Instant, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
+use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ClusterTerms, Instant, ProcessIdentity, RecordOrigin};
 use redquorum::testing::conformance::{Admission, Content, Dialect, Mirror};
 use redquorum_testkit::{Program, Server};
 
 use crate::model::wall_us;
 
 const KEY: &str = "redquorum:admission";
-const MAX_TTL: Duration = Duration::from_secs(10);
+/// How much of an instant must be left for it to stand.
+const LEAST_LEFT_MS: u64 = 2_000;
 /// By as much may instants differ that are compared, and no less are those apart that must not be mixed up.
 const MOST_MS: u64 = 1_000;
 
@@ -22,9 +21,10 @@ fn record(vote_from_ms: u64) -> AdmissionRecord {
     AdmissionRecord {
         identity: ProcessIdentity::new("a", "b"),
         vote_from_ms,
-        max_ttl_ms: 5_000,
+        terms: AdmissionTerms::of_max_ttl(5_000),
         origin: RecordOrigin::Waits,
         order: 1,
+        cluster: None,
     }
 }
 
@@ -49,14 +49,22 @@ fn a_record_is_written_only_over_what_was_found_and_never_with_an_instant_that_i
         dialect.load().exec(&mut connection).unwrap();
         let now_ms = wall_us() / 1_000;
         let there_is = |name: &str| if name == "RECORD" { record(now_ms).to_wire() } else { name.to_owned() };
-        let near = now_ms + START_UNCERTAINTY_MS;
+        let near = now_ms + LEAST_LEFT_MS;
         let instants = [None, Some(0), Some(near - MOST_MS), Some(near + 20 * MOST_MS)];
         let orders = [0, now_ms + 20 * MOST_MS];
+        let clusters = [None, ClusterTerms::new("locks", 5, 3)];
         for (there, found) in THERE.iter().flat_map(|there| THERE.map(|found| (there_is(there), there_is(found)))) {
             let intentions = ORIGINS.iter().flat_map(|origin| instants.map(|instant| (*origin, instant)));
-            for ((origin, vote_from_ms), least_order) in intentions.flat_map(|one| orders.map(|order| (one, order))) {
+            let orders =
+                |one| orders.iter().flat_map(move |order| [None, Some(LEAST_LEFT_MS)].map(|left| (one, *order, left)));
+            for ((origin, vote_from_ms), least_order, least_left_ms) in intentions.flat_map(orders) {
+                // Of each two instants, orders and quarantines one, or it would take several times as long.
+                let cluster = clusters[usize::from(vote_from_ms.is_none() ^ (least_order == 0))].clone();
                 let (identity, found) = (ProcessIdentity::new("run", "replication"), found.clone().into_bytes());
-                let admission = Admission { found, identity, max_ttl: MAX_TTL, vote_from_ms, origin, least_order };
+                let max_ttl_ms = if least_left_ms.is_some() ^ (least_order == 0) { 2_000 } else { 5_000 };
+                let terms = AdmissionTerms { max_ttl_ms, quarantine_ms: 5_000 };
+                let admission =
+                    Admission { found, identity, terms, vote_from_ms, least_left_ms, origin, least_order, cluster };
                 let mut mirror = Mirror::default();
                 redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
                 match there.as_str() {

@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use redis::{Connection, ConnectionLike};
-use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RawReply, RecordOrigin, Reply};
-use redquorum::testing::conformance::{Ask, Dialect, Kind, TOKENS, plain_acquire, plain_reply, reply};
+use redquorum::protocol::{
+    AdmissionRecord, AdmissionTerms, ClusterTerms, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply,
+};
+use redquorum::testing::conformance::{
+    Ask, Dialect, Kind, TOKENS, plain_acquire, plain_reply, reply, shared_replies, shared_write,
+};
 use redquorum_testkit::{Program, Server};
 
 use crate::compare::same_reply;
@@ -30,9 +34,10 @@ fn record() -> AdmissionRecord {
     AdmissionRecord {
         identity: ProcessIdentity::new("run", "replication"),
         vote_from_ms: 1_000,
-        max_ttl_ms: 10_000,
+        terms: AdmissionTerms::of_max_ttl(10_000),
         origin: RecordOrigin::Waits,
         order: 1,
+        cluster: ClusterTerms::new("locks", 5, 3),
     }
 }
 
@@ -82,9 +87,10 @@ fn plain_commands_grant_exactly_where_the_script_does() {
                 };
                 let ((script, left_by_script), (plain, left_by_plain)) = (by(false), by(true));
                 let at = format!("{server:?}: {there:?}, {stored:?}, {is_recorded}: {script:?} {plain:?}");
-                // Refused, plain commands do not tell the token. What they set is released.
+                // Plain commands do not tell the stored token. What they set is released.
                 let without_token = match script.reply.clone() {
-                    Reply::Refused(refusal) => Reply::Refused(redquorum::protocol::Refusal { token: None, ..refusal }),
+                    Reply::Refused(refusal) => Reply::Refused(Refusal { token: None, ..refusal }),
+                    Reply::Stale { .. } => Reply::Stale { stored: ask.token },
                     reply => reply,
                 };
                 assert!(same_reply(&without_token, &plain.reply, NEAR), "{at}");
@@ -134,6 +140,92 @@ fn an_instance_that_forgets_before_the_last_of_the_commands_grants_nothing() {
             let is_granted = raw.reply == Reply::Granted;
             assert_eq!(is_granted, forgets_after == commands.len(), "{server:?}: after {forgets_after}: {raw:?}");
             assert!(raw.reply.may_hold_key(), "what was set is released");
+        }
+    }
+}
+
+/// Two plain acquires, `a` and `b`, between a release and an extend.
+fn together() -> ([Ask; 4], [usize; 2]) {
+    let of = |kind, name, nonce| Ask { nonce, quarantine_over: true, ..ask(kind, &[name], 3 * 4096, false) };
+    let acquires = [of(Kind::Acquire, "a", 1), of(Kind::Acquire, "b", 2)];
+    let [a, b] = acquires;
+    ([of(Kind::Release, "c", 3), a, b, of(Kind::Extend, "d", 4)], [1, 2])
+}
+
+/// What an instance says to them when it forgets before the command with this index, if any.
+fn replies_together(connection: &mut Connection, forgets_before: Option<usize>) -> Vec<RawReply> {
+    let (asks, first) = together();
+    let commands = shared_write(&asks, first, &record()).unwrap();
+    let mut answers = Vec::new();
+    for (index, command) in commands.cmd_iter().enumerate() {
+        if forgets_before == Some(index) {
+            redis::cmd("FLUSHALL").exec(connection).unwrap();
+        }
+        answers.push(connection.req_command(command).unwrap());
+    }
+    shared_replies(&asks, first, &record(), Ok(redis::Value::Array(answers))).unwrap()
+}
+
+#[test]
+fn of_plain_acquires_that_share_a_write_each_is_granted_where_it_is_alone_unless_a_token_is_in_doubt() {
+    let (asks, _) = together();
+    let stale = |ask: &Ask| Reply::Stale { stored: ask.token };
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        Dialect::for_version(7).load().exec(&mut connection).unwrap();
+        let [mut granted, mut doubted] = [0, 0];
+        for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
+            for is_recorded in [true, false] {
+                prepare(&mut connection, there, stored, is_recorded);
+                let (alone, _) = outcome(&mut connection, &asks[1], false);
+                prepare(&mut connection, there, stored, is_recorded);
+                let [released, a, b, extended] = replies_together(&mut connection, None).try_into().unwrap();
+                let at = format!("{server:?}: {there:?}, {stored:?}, {is_recorded}: {alone:?} {a:?} {b:?}");
+                assert!(matches!(released.reply, Reply::Refused(_)), "{at}: {released:?}");
+                let votes = matches!(extended.reply, Reply::Repaired);
+                assert!(votes == is_recorded, "{at}: {extended:?}");
+                // Whether the token of `a` is one that is not larger, wherever its key stands.
+                let is_doubted = stored.is_some_and(|stored| stored.parse::<f64>().unwrap() >= 3.0);
+                let is_free = matches!(there.first(), None | Some(&"ZADD"));
+                let expected = match (is_recorded, is_free, is_doubted) {
+                    (false, ..) => [Reply::NotAdmitted { remaining: None }, Reply::NotAdmitted { remaining: None }],
+                    (_, true, true) => [stale(&asks[1]), stale(&asks[2])],
+                    (_, false, true) => [Reply::Refused(Refusal::default()), stale(&asks[2])],
+                    (_, true, false) => [Reply::Granted, Reply::Granted],
+                    (_, false, false) => [Reply::Refused(Refusal::default()), Reply::Granted],
+                };
+                assert_eq!([a.reply.clone(), b.reply], expected, "{at}");
+                // Nothing is granted that is not granted alone.
+                assert!(a.reply != Reply::Granted || alone.reply == Reply::Granted, "{at}");
+                let near = a.instance_us.is_some_and(|us| us.abs_diff(wall_us()) < 2_000_000);
+                assert_eq!(a.reply == Reply::Granted, near, "{at}");
+                granted += usize::from(near);
+                doubted += usize::from(matches!(a.reply, Reply::Stale { .. }));
+            }
+        }
+        assert!(granted == 4 && doubted > 0, "{granted} {doubted}");
+    }
+}
+
+/// As when they are alone: what is forgotten in between is forgotten for each of them.
+#[test]
+fn an_instance_that_forgets_before_the_record_is_read_grants_nothing_to_those_that_share_a_write() {
+    for program in Program::all_required().unwrap() {
+        let server = Server::start(&program).unwrap();
+        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        Dialect::for_version(7).load().exec(&mut connection).unwrap();
+        let (asks, first) = together();
+        let commands = shared_write(&asks, first, &record()).unwrap().len();
+        let behind_the_record = commands - 1;
+        for forgets_before in 0..=commands {
+            prepare(&mut connection, &[], None, true);
+            let replies = replies_together(&mut connection, Some(forgets_before));
+            for raw in &replies[1..3] {
+                let is_granted = raw.reply == Reply::Granted;
+                assert_eq!(is_granted, forgets_before >= behind_the_record, "{server:?}: {forgets_before}: {raw:?}");
+                assert!(raw.reply.may_hold_key(), "what was set is released");
+            }
         }
     }
 }

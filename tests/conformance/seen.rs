@@ -51,7 +51,7 @@ impl Seen {
         let value = ask.value();
         let (own, prefix) = (value.as_bytes(), value.holder_prefix());
         let is_former = |content: &Content| match content {
-            Content::Text(text, _) => !prefix.is_empty() && text.starts_with(prefix) && text != own,
+            Content::Text(text, _) => value.is_of_same_holder(text) && text != own,
             _ => false,
         };
         let is_own = |content: &Content, fits: &dyn Fn(Option<std::time::Duration>) -> bool| match content {

@@ -1,13 +1,12 @@
 //! The servers of `tests/world` answer the library's scripts with the very bytes that real ones do.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value as Wire};
-use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin};
+use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ClusterTerms, ProcessIdentity, RecordOrigin};
 use redquorum::testing::conformance::{Admission, Dialect, channels};
 use redquorum::testing::simulation::{MachineClock, Server as Simulated};
 use redquorum_testkit::{Program, Server};
@@ -104,16 +103,20 @@ fn simulated_servers_answer_as_real_ones_do() {
         let (mut real, mut peer) = (Real::start(Server::start(&program).unwrap()), Peer::new());
         let identity = ProcessIdentity::new("run", "replication");
         let vote_from_ms = wall_us() / 1_000 + HOUR_MS;
-        let (max_ttl, origin, order) = (Duration::from_secs(10), RecordOrigin::Waits, vote_from_ms);
+        let terms = AdmissionTerms { max_ttl_ms: 10_000, quarantine_ms: 30_000 };
+        let (origin, order) = (RecordOrigin::Waits, vote_from_ms);
+        let cluster = ClusterTerms::new("locks", 5, 3);
         let admission = Admission {
             found: Vec::new(),
             identity: identity.clone(),
-            max_ttl,
+            terms,
             vote_from_ms: Some(vote_from_ms),
+            least_left_ms: Some(2_000),
             origin,
             least_order: order,
+            cluster: cluster.clone(),
         };
-        let recorded = AdmissionRecord { identity, vote_from_ms, max_ttl_ms: 10_000, origin, order };
+        let recorded = AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster };
         let mut all = vec![Dialect::for_version(7).admit(&admission)];
         all.extend((0..SEQUENCES).flat_map(|at| commands(&mut rng, &recorded, &executions[at % executions.len()], at)));
         assert!(all.len() > 2 * SEQUENCES, "too few commands: {}", all.len());

@@ -8,3 +8,4 @@ mod lease;
 mod renewal;
 mod support;
 mod tables;
+mod wire;

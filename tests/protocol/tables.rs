@@ -104,3 +104,14 @@ fn five_instances_decide_by_the_rule_whatever_they_reply() {
 fn more_instances_and_larger_quorums_decide_by_the_rule() {
     (5..=7).for_each(|instances| check_all(&[Kind::Granted, Kind::Unknown, Kind::NoneYet], instances));
 }
+
+/// P30: every pair of quorums of two lists, as bits.
+#[test]
+fn quorums_of_lists_that_differ_by_one_instance_share_an_instance() {
+    for count in 1..8_u32 {
+        let votes = |count: u32| u32::try_from(Quorum::majority(count as usize).unwrap().votes()).unwrap();
+        let quorums = |count: u32| (0..1_u32 << count).filter(move |set| set.count_ones() == votes(count));
+        let pairs = quorums(count).flat_map(|one| quorums(count + 1).map(move |other| (one, other)));
+        assert!(pairs.into_iter().all(|(one, other)| one & other != 0), "{count} and one more");
+    }
+}

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use redquorum::{Guard, Renewal};
+use futures_util::future::{join_all, try_join_all};
+use redquorum::{AcquireError, Guard, Renewal};
 use tokio::task::JoinSet;
 
-use crate::support::{PATIENCE, alone_on_each_kind, builder_of, client_of, fleet_of, free_within, pair, ready};
+use crate::support::{
+    MAX_TTL, PATIENCE, alone_on_each_kind, builder_of, client_of, fleet_of, free_within, on_each_kind, pair, ready,
+    with_admission,
+};
 
 const WAITERS: usize = 3_000;
 
@@ -62,6 +66,25 @@ fn two_thousand_locks_that_are_wanted_at_once_are_all_acquired() {
         }
         let guards = crowd.join_all().await;
         assert!(guards.iter().all(Guard::is_valid));
+        drop(guards);
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+/// Tries that wait together share a write, which does not say who is in the way.
+#[test]
+fn each_of_a_crowd_of_tries_learns_who_is_in_its_way() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let (holder, other) = (ready(with_admission(&fleet)).await, ready(with_admission(&fleet)).await);
+        let held = (0..64).map(|number| holder.lock(format!("held:{number}")).ttl(MAX_TTL).try_acquire());
+        let guards = try_join_all(held).await.unwrap();
+        let tries = (0..64).map(|number| other.lock(format!("held:{number}")).try_acquire());
+        for (guard, tried) in guards.iter().zip(join_all(tries).await) {
+            let AcquireError::Contended(held_by) = tried.unwrap_err() else { panic!("it is held") };
+            assert_eq!(held_by.by.label.as_deref(), Some("ours"), "{guard:?}: {held_by:?}");
+            assert!(held_by.earliest_expiry.is_some_and(|left| left <= MAX_TTL), "{held_by:?}");
+        }
         drop(guards);
         free_within(PATIENCE, &fleet).await;
     });

@@ -1,6 +1,6 @@
 //! Locks of other libraries, which are plain `SET key value NX PX ttl`, and ours.
 
-use redquorum::{AcquireError, ExtendError};
+use redquorum::{AcquireError, ExtendError, Holder};
 use redquorum_testkit::{Reply, Server};
 
 use crate::support::{PATIENCE, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, secs};
@@ -35,6 +35,20 @@ fn a_lock_of_another_library_excludes_ours() {
         }
         held(&redlock, "a").await.release().await.unwrap();
         free_within(ms(500), &fleet).await;
+    });
+}
+
+#[test]
+fn a_random_value_that_begins_as_a_holder_is_not_taken_over() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = client_of(&fleet).await;
+        for (name, foreign) in [("a", "7:what another library drew"), ("b", "7:"), ("c", "7:0123456789abcdef")] {
+            fleet.iter().for_each(|server| assert_eq!(set_nx(server, name, foreign), Reply::Status("OK".to_owned())));
+            let tried = redlock.lock(name).holder(Holder::from("7")).try_acquire().await;
+            assert!(matches!(tried, Err(AcquireError::Contended(_))), "{tried:?}");
+            assert!(fleet.iter().all(|server| value_of(server, name).as_deref() == Some(foreign)));
+        }
     });
 }
 

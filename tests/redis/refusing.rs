@@ -118,7 +118,7 @@ fn a_user_who_may_not_run_what_is_needed_is_told_where_that_is_written() {
             for rule in ["-evalsha", "-set", "-script"] {
                 allow(rule);
                 let redlock = builder.clone().build().unwrap();
-                refused_with(&redlock, "docs/operations.md").await;
+                refused_with(&redlock, "redquorum::guide::operations").await;
                 allow("+evalsha");
                 pair(&redlock, "a").await;
             }

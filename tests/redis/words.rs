@@ -1,7 +1,7 @@
 //! What a user reads when an instance cannot serve: the cause by its name, what helps once, and
 //! nothing that does not.
 
-use redquorum::{Admission, Redlock};
+use redquorum::{Admission, Instance, Redlock};
 use redquorum_testkit::{Program, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -10,9 +10,12 @@ use crate::odd::stranger;
 use crate::support::{PATIENCE, builder_of, client_of, eventually, fleet_of, held, ms, on_each_kind, ready};
 
 /// All that the causes advise. A text has its own piece of it, and no other.
-const ADVICE: [&str; 14] = [
+const ADVICE: [&str; 17] = [
     "check that it runs",
     "check its certificate",
+    "and the name of the group",
+    "trust who signed it",
+    "give it one that it trusts",
     "check host and port",
     "put one into the address",
     "check user and password",
@@ -29,8 +32,8 @@ const ADVICE: [&str; 14] = [
 
 /// Waits until a client of this one address reads all of `words` in what it is told of an acquire
 /// and, if `connecting` fails already, of the instance; checks that it is not told anything else.
-async fn told(address: &str, admission: Admission, words: &[&str]) {
-    let redlock = Redlock::builder().instances([address]).admission(admission).build().unwrap();
+pub(crate) async fn told(instance: impl Into<Instance>, admission: Admission, words: &[&str]) {
+    let redlock = Redlock::builder().instances([instance]).admission(admission).build().unwrap();
     let mut said = String::new();
     for _ in 0..100 {
         said = redlock.lock(["a", "b"]).try_acquire().await.unwrap_err().to_string();
@@ -109,7 +112,7 @@ fn denying(program: &Program, rules: &[&str]) -> (Server, String) {
 fn a_user_without_a_key_is_told_of_keys_and_one_without_a_command_of_commands() {
     on_each_kind(async |program| {
         let keys = ["permission denied", "grant the keys of the locks and redquorum:*"];
-        let commands = ["permission denied", "grant the commands named in docs/operations.md"];
+        let commands = ["permission denied", "grant the commands named in redquorum::guide::operations"];
         let (_server, address) = denying(&program, &["~redquorum:*"]);
         told(&address, Admission::Off, &keys).await;
         let (_server, address) = denying(&program, &["~a", "~b"]);

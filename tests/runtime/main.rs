@@ -4,6 +4,7 @@
 mod acquire;
 mod background_release;
 mod cancel;
+mod cluster;
 mod crowd;
 mod debug;
 mod dropped;

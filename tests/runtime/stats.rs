@@ -1,6 +1,6 @@
 //! What a client counts.
 
-use redquorum::testing::TestInstance;
+use redquorum::testing::{Hang, TestInstance};
 use redquorum::{ClientStats, Redlock};
 use tokio::time::sleep;
 
@@ -63,9 +63,60 @@ async fn renewals_and_losses_are_counted() {
     assert_eq!((losses(&redlock), redlock.stats().held), ([1, 1, 1], 0), "each once");
 }
 
+fn of(redlock: &Redlock, instance: usize, replies: &[&str]) -> Vec<u64> {
+    let counts = redlock.instances().swap_remove(instance).counts;
+    replies.iter().map(|reply| counts.of(reply)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_instances_answered_is_counted_by_kind() {
+    let (cluster, redlock) = renewing(3).await;
+    let guard = held(&redlock, "a").await;
+    let other = cluster.builder().connect().await.unwrap();
+    assert!(other.lock("a").try_acquire().await.is_err());
+    assert_eq!((0..3).map(|index| of(&other, index, &["refused"])).collect::<Vec<_>>(), [[1]; 3]);
+    drop(guard);
+    settle().await;
+    assert_eq!(of(&redlock, 0, &["granted", "refused"]), [2, 0], "the acquire and its release");
+
+    cluster.instance(0).stop();
+    cluster.instance(1).hang(Hang::Stopped);
+    settle().await;
+    assert!(redlock.lock("b").try_acquire().await.is_err());
+    assert_eq!(of(&redlock, 0, &["disconnected", "not_connected"]).iter().sum::<u64>(), 1);
+    assert_eq!(of(&redlock, 1, &["timed_out", "silent"]), [1, 0]);
+    for _ in 0..3 {
+        assert!(redlock.lock("b").try_acquire().await.is_err());
+    }
+    assert_eq!(of(&redlock, 2, &["timed_out"]), [0]);
+
+    cluster.instance(2).flush();
+    settle().await;
+    assert!(redlock.lock("c").try_acquire().await.is_err());
+    assert_eq!(of(&redlock, 2, &["not_admitted"]), [1]);
+    assert!(redlock.instances().iter().all(|status| status.counts.connections >= 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_share_a_command_are_one_command() {
+    let (cluster, redlock) = renewing(3).await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(10), ms(10)));
+    let many: Vec<_> = (0..100).map(|lock| tokio::spawn(redlock.lock(format!("a:{lock}")).acquire())).collect();
+    for one in many {
+        std::mem::forget(one.await.unwrap().unwrap());
+    }
+    let counts = redlock.instances().swap_remove(0).counts;
+    assert_eq!((counts.requests, counts.of("granted")), (100, 100));
+    assert!(counts.commands < 20 && counts.batch_size() > 5.0, "{counts:?}");
+    sleep(secs(5)).await;
+    let renewed = redlock.instances().swap_remove(0).counts;
+    assert_eq!(renewed.of("granted"), 200, "each was renewed once");
+    assert!(renewed.commands - counts.commands <= 4, "{renewed:?}");
+}
+
 #[cfg(feature = "metrics")]
 mod recorded {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::sync::{Arc, Mutex};
 
     use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder};
@@ -76,7 +127,7 @@ mod recorded {
 
     /// The sum of what was recorded, by name and labels.
     #[derive(Clone, Default)]
-    struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>);
+    struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>, Arc<Mutex<BTreeSet<String>>>);
 
     struct Handle(Recorded, String);
 
@@ -126,9 +177,17 @@ mod recorded {
     }
 
     impl Recorder for Recorded {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_counter(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            self.1.lock().unwrap().insert(format!("{} counter", name.as_str()));
+        }
+
+        fn describe_gauge(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            self.1.lock().unwrap().insert(format!("{} gauge", name.as_str()));
+        }
+
+        fn describe_histogram(&self, name: KeyName, _: Option<Unit>, _: SharedString) {
+            self.1.lock().unwrap().insert(format!("{} histogram", name.as_str()));
+        }
 
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
             Counter::from_arc(self.handle(key))
@@ -157,9 +216,10 @@ mod recorded {
                 tokio::time::sleep(std::time::Duration::from_secs(5)).await;
                 drop(guard);
                 let guard = next.await.unwrap().unwrap();
-                redlock.record_gauges();
+                redlock.record_metrics();
+                redlock.record_metrics(); // counts nothing twice
                 cluster.instances().for_each(TestInstance::cut_off);
-                assert!(redlock.lock("other").try_acquire().await.is_err());
+                assert!(redlock.lock("hidden").try_acquire().await.is_err());
                 guard.lost().await;
             });
         });
@@ -175,18 +235,59 @@ mod recorded {
             ("redquorum_losses_total{cause=expired}", 1.0),
             ("redquorum_held{}", 1.0),
             ("redquorum_waiting{}", 0.0),
-            ("redquorum_pending_releases{instance=memory:0}", 0.0),
-            ("redquorum_instance_connected{instance=memory:0}", 1.0),
-            ("redquorum_instance_may_vote{instance=memory:0}", 1.0),
-            ("redquorum_instance_clock_steps{instance=memory:0}", 0.0),
+            ("redquorum_losses_total{cause=gone}", 0.0),
+            ("redquorum_quorum{}", 2.0),
+            ("redquorum_pending_releases{address=memory:0}", 0.0),
+            ("redquorum_instance_connected{address=memory:0}", 1.0),
+            ("redquorum_instance_may_vote{address=memory:0}", 1.0),
+            ("redquorum_instance_quarantine_seconds{address=memory:0}", 0.0),
+            ("redquorum_instance_clock_steps{address=memory:0}", 0.0),
         ] {
             assert_eq!(values.get(name), Some(&value), "{name}: {values:?}");
         }
-        const DOCUMENTED: &str = include_str!("../../docs/operations.md");
-        for key in values.keys() {
-            let name = key.split('{').next().unwrap_or_default();
-            assert!(DOCUMENTED.contains(&format!("`{name}`")), "{name} is not in docs/operations.md");
-            assert!(!key.contains("secret") && !key.contains("other"), "{key}");
+        assert_eq!(values.get("redquorum_instance_replies_total{address=memory:0,reply=busy}"), Some(&0.0));
+        let votes = values.get("redquorum_instance_replies_total{address=memory:0,reply=granted}");
+        assert_eq!(votes, Some(&2.0), "an acquire and its renewal: {values:?}");
+        assert!(values.keys().all(|key| !key.contains("secret") && !key.contains("hidden")), "{values:?}");
+        assert!(values.keys().all(|key| !key.contains("instance=")), "Prometheus has a label of that name");
+        // What is documented, described and recorded is the same.
+        assert_eq!(documented(), *recorded.1.lock().unwrap());
+        let name_of = |of: &str| of.split([' ', '{']).next().unwrap_or_default().to_owned();
+        let names = |all: BTreeSet<String>| all.iter().map(|one| name_of(one)).collect::<BTreeSet<_>>();
+        assert_eq!(names(documented()), names(values.keys().cloned().collect()));
+    }
+
+    /// The metrics in the table of docs/operations.md, with their kinds.
+    fn documented() -> BTreeSet<String> {
+        let rows = include_str!("../../docs/operations.md").lines().filter_map(|line| {
+            let (name, rest) = line.strip_prefix("| `redquorum_")?.split_once("` | ")?;
+            Some(format!("redquorum_{name} {}", rest.split(' ').next()?))
+        });
+        rows.collect()
+    }
+
+    /// What stands in quotes, brackets or between operators.
+    fn metrics_in(text: &str) -> BTreeSet<String> {
+        let words = text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        words.filter(|word| word.starts_with("redquorum_")).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn dashboard_and_alerts_ask_for_metrics_that_there_are() {
+        let histogram = |name: &str| ["_bucket", "_sum", "_count"].map(|end| format!("{name}{end}"));
+        let known: BTreeSet<String> = documented()
+            .iter()
+            .filter_map(|documented| documented.split_once(' '))
+            .flat_map(|(name, kind)| if kind == "histogram" { histogram(name).to_vec() } else { vec![name.to_owned()] })
+            .collect();
+        for text in [
+            include_str!("../../docs/grafana-dashboard.json"),
+            include_str!("../../docs/prometheus-rules.yml"),
+            include_str!("../../docs/prometheus-rules-test.yml"),
+        ] {
+            let asked = metrics_in(text);
+            assert!(asked.len() > 3 && asked.is_subset(&known), "{:?}", asked.difference(&known).collect::<Vec<_>>());
         }
+        serde_json::from_str::<serde_json::Value>(include_str!("../../docs/grafana-dashboard.json")).unwrap();
     }
 }

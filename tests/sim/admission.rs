@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, START_UNCERTAINTY_MS};
+use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin};
 
 use crate::instance::{Answer, Request, Script, Store};
 use crate::mutants::Mutant;
@@ -12,10 +12,23 @@ use crate::mutants::Mutant;
 pub(crate) struct RecordWrite {
     pub(crate) found: Option<Arc<AdmissionRecord>>,
     pub(crate) identity: ProcessIdentity,
-    pub(crate) max_ttl_ms: u64,
+    pub(crate) terms: AdmissionTerms,
     pub(crate) origin: RecordOrigin,
     pub(crate) vote_from_ms: Option<u64>,
+    pub(crate) least_left_ms: Option<u64>,
     pub(crate) least_order: u64,
+}
+
+/// Whether the record that is stored is the one that the client knows.
+pub(crate) fn is_known(
+    stored: Option<&Arc<AdmissionRecord>>,
+    known: &Arc<AdmissionRecord>,
+    mutant: Option<Mutant>,
+) -> bool {
+    match stored {
+        None => mutant == Some(Mutant::MissingRecordVotes),
+        Some(stored) => Arc::ptr_eq(stored, known) || stored == known || mutant == Some(Mutant::AnyIdentity),
+    }
 }
 
 impl Store {
@@ -28,13 +41,10 @@ impl Store {
         quarantine_over: bool,
     ) -> Option<Answer> {
         let known = known.filter(|_| !self.is(Mutant::NoAdmission))?;
-        let Some(record) = &self.record else {
-            return (!self.is(Mutant::MissingRecordVotes)).then_some(Answer::NotAdmitted { left_ms: None });
-        };
-        let same = Arc::ptr_eq(record, known) || record == known || self.is(Mutant::AnyIdentity);
-        if !same {
+        if !is_known(self.record.as_ref(), known, self.mutant) {
             return Some(Answer::NotAdmitted { left_ms: None });
         }
+        let record = self.record.as_ref()?;
         let left_us = (record.vote_from_ms * 1000).saturating_sub(now_us);
         let waits = left_us > 0 && !quarantine_over && !self.is(Mutant::NoQuarantine);
         waits.then_some(Answer::NotAdmitted { left_ms: Some(left_us.div_ceil(1000)) })
@@ -53,14 +63,14 @@ impl Store {
     fn write_record(&mut self, now_ms: u64, note: &RecordWrite) {
         let stale_facts = self.is(Mutant::FreshByOldFacts) || self.is(Mutant::UptimeAlone);
         let vote_from_ms = match note.vote_from_ms {
-            _ if note.origin == RecordOrigin::Opened => now_ms,
+            _ if note.origin == RecordOrigin::Opened && note.least_left_ms.is_some() => now_ms,
             None if self.is(Mutant::FlushedVotesAtOnce) && note.origin == RecordOrigin::Blank => now_ms,
             // Facts may be old when they arrive: what was fresh then may have voted and been flushed.
-            Some(from) if from > now_ms + START_UNCERTAINTY_MS || stale_facts => from,
-            _ => now_ms + note.max_ttl_ms,
+            Some(from) if stale_facts || note.least_left_ms.is_none_or(|least| from > now_ms + least) => from,
+            _ => now_ms + note.terms.quarantine_ms,
         };
-        let (identity, max_ttl_ms, origin) = (note.identity.clone(), note.max_ttl_ms, note.origin);
+        let (identity, terms, origin) = (note.identity.clone(), note.terms, note.origin);
         let order = note.least_order.max(now_ms);
-        self.record = Some(Arc::new(AdmissionRecord { identity, vote_from_ms, max_ttl_ms, origin, order }));
+        self.record = Some(Arc::new(AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster: None }));
     }
 }

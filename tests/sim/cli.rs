@@ -9,10 +9,12 @@ use std::process::ExitCode;
 
 use crate::batch::{Violation, cores, print_batch, run_shown};
 use crate::faults::Fault;
+use crate::interleavings;
 use crate::mirror;
 use crate::mutants::Mutant;
 use crate::runner::{replay_name, run, run_batch};
 use crate::shrink;
+use crate::stats::Stats;
 
 /// Seeds of the fixed set.
 const FIXED: u64 = if cfg!(debug_assertions) { 300 } else { 2_000 };
@@ -32,7 +34,7 @@ pub(crate) fn main() -> ExitCode {
     } else if args.iter().any(|arg| arg == "--mutants") {
         mutant_table(number("--mutants").unwrap_or(MUTANT_SEEDS), jobs, value("--only").as_deref())
     } else if let Some(count) = number("--seeds") {
-        seeds(number("--start").unwrap_or(0), count, jobs)
+        seeds(number("--start").unwrap_or(0), count, jobs).is_some()
     } else {
         fixed_set(jobs)
     };
@@ -46,7 +48,7 @@ fn fixed_set(jobs: usize) -> bool {
     is_deterministic()
         && shrinks
         && is_faithful()
-        && seeds(0, FIXED, jobs)
+        && seeds(0, FIXED, jobs).is_some_and(interleavings::all_occur)
         && proptest_schedules()
         // Some take so many seeds that they are left to the optimized build.
         && (cfg!(debug_assertions) || mutant_table(MUTANT_SEEDS, jobs, None))
@@ -90,15 +92,15 @@ fn proptest_schedules() -> bool {
     }
 }
 
-/// Runs seeds with a progress bar and says what happened.
-fn seeds(start: u64, count: u64, jobs: usize) -> bool {
+/// Runs seeds with a progress bar and says what happened; nothing if an invariant was broken.
+fn seeds(start: u64, count: u64, jobs: usize) -> Option<Stats> {
     let (batch, seconds) = run_shown((start, count), jobs, |seed| run(seed, None, None, false));
     batch.stats.print();
     print_batch(&batch, batch.stats.runs, seconds, jobs);
     if let Some((seed, violation)) = &batch.failed {
         report(*seed, violation);
     }
-    batch.failed.is_none()
+    batch.failed.is_none().then_some(batch.stats)
 }
 
 fn report(seed: u64, violation: &Violation) {

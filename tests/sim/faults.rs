@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::plain::GAPS;
 use crate::rng::Rng;
 use crate::scenario::Kind;
 
@@ -20,6 +21,8 @@ pub(crate) enum Trigger {
     AfterExpiry,
     /// Some time after the n-th other fault.
     Fault,
+    /// Between two commands of the n-th plain acquire that an instance carries out.
+    Command,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +76,15 @@ impl FaultKind {
     }
 }
 
-const TRIGGERS: [Trigger; 6] =
-    [Trigger::At, Trigger::Grant, Trigger::Win, Trigger::BeforeExpiry, Trigger::AfterExpiry, Trigger::Fault];
+const TRIGGERS: [Trigger; 7] = [
+    Trigger::At,
+    Trigger::Grant,
+    Trigger::Win,
+    Trigger::BeforeExpiry,
+    Trigger::AfterExpiry,
+    Trigger::Fault,
+    Trigger::Command,
+];
 
 /// The most faults that a seed plans.
 pub(crate) const MOST_FAULTS: u64 = 10;
@@ -117,6 +127,12 @@ impl Fault {
             return vec![cut, apart, fault(Trigger::Fault, 0, FaultKind::Flush, one, long * 2)];
         }
         if rng.percent(25) {
+            // While a lease rests on a bare quorum one of its instances is flushed in the middle of somebody's acquire.
+            let apart = fault(Trigger::At, 0, FaultKind::CutBoth, other, u8::MAX);
+            let (nth, gap) = (byte(rng.between(2, 9)), byte(rng.below(GAPS as u64) << 1));
+            return vec![apart, fault(Trigger::Command, nth, FaultKind::Flush, one, gap)];
+        }
+        if rng.percent(25) {
             // The record of before a flush comes back, when what was granted since has long counted.
             let flushed = fault(Trigger::At, 0, FaultKind::Flush, one, 0);
             let apart = fault(Trigger::Win, byte(rng.below(3)), FaultKind::CutBoth, other, u8::MAX);
@@ -135,6 +151,11 @@ impl Fault {
             plan.push(fault(Trigger::Fault, 1, FaultKind::Flush, other, byte(rng.between(120, 198))));
         }
         plan
+    }
+
+    /// Behind which command it strikes, if that is its trigger.
+    pub(crate) fn gap(self) -> usize {
+        usize::from(self.amount >> 1) % GAPS
     }
 
     fn draw(rng: &mut Rng, favourite: Option<FaultKind>) -> Self {

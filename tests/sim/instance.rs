@@ -7,8 +7,10 @@ use std::sync::Arc;
 use redquorum::protocol::{AdmissionRecord, FencingToken, ProcessFacts, Value};
 
 use crate::admission::RecordWrite;
+use crate::client::Ticket;
 use crate::line::may_take_over;
 use crate::mutants::Mutant;
+use crate::plain::PlainSeen;
 use crate::reservation::Successors;
 
 /// The resources that exist in the simulated world; a request names them by a bit mask.
@@ -30,6 +32,11 @@ pub(crate) enum Script {
     Admit,
     /// Reads the admission record.
     Read,
+    /// Removes tokens that are older than they are kept for (P13).
+    ForgetTokens,
+    /// The planted bug: reads which they are, and removes them by name.
+    ReadOldTokens,
+    ForgetNamed,
 }
 
 impl Script {
@@ -51,6 +58,17 @@ pub(crate) struct Request {
     pub(crate) note: Option<RecordWrite>,
     /// Who gets what is given up.
     pub(crate) successors: Option<Rc<Successors>>,
+    /// The first request of an acquire, which may go as plain commands (P28).
+    pub(crate) is_first: bool,
+    /// What another task of the client asks for in the same write.
+    pub(crate) companion: Option<Companion>,
+}
+
+/// A request that shares a write with another.
+#[derive(Clone, Debug)]
+pub(crate) struct Companion {
+    pub(crate) request: Rc<Request>,
+    pub(crate) ticket: Rc<Ticket>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +100,10 @@ pub(crate) enum Answer {
     Record {
         record: Option<Arc<AdmissionRecord>>,
     },
+    /// What the commands of a plain acquire answered.
+    Plain(Rc<PlainSeen>),
+    /// The keys whose tokens are older than they are kept for.
+    OldTokens(u8),
 }
 
 #[derive(Clone, Debug)]
@@ -123,7 +145,7 @@ impl Store {
         self.locks[key].as_ref().filter(|lock| now_ms <= lock.until_ms)
     }
 
-    fn fence(&self, now_ms: u64, key: usize) -> Option<FencingToken> {
+    pub(crate) fn fence(&self, now_ms: u64, key: usize) -> Option<FencingToken> {
         self.fences[key].filter(|fence| now_ms <= fence.until_ms).map(|fence| fence.token)
     }
 
@@ -204,7 +226,7 @@ impl Store {
         None
     }
 
-    fn is_stale(&self, stored: FencingToken, proposed: FencingToken) -> bool {
+    pub(crate) fn is_stale(&self, stored: FencingToken, proposed: FencingToken) -> bool {
         match self.mutant {
             Some(Mutant::NoStaleCheck | Mutant::OffDropsFencing) => false,
             Some(Mutant::UnpaddedText) => stored.to_string() >= proposed.to_string(),
@@ -224,7 +246,7 @@ impl Store {
         self.locks[key] = Some(Lock { value: request.value.clone(), until_ms });
     }
 
-    fn keep_token(&mut self, now_ms: u64, key: usize, token: FencingToken, request: &Request) {
+    pub(crate) fn keep_token(&mut self, now_ms: u64, key: usize, token: FencingToken, request: &Request) {
         if self.is(Mutant::TokenNotStored) {
             return;
         }

@@ -13,8 +13,7 @@ const LONGEST_LINE: usize = 32;
 
 /// Whether the same holder has it.
 pub(crate) fn may_take_over(request: &Request, lock: &Lock) -> bool {
-    let prefix = request.value.holder_prefix();
-    let is_former = !prefix.is_empty() && lock.value.as_bytes().starts_with(prefix) && lock.value != request.value;
+    let is_former = request.value.is_of_same_holder(lock.value.as_bytes()) && lock.value != request.value;
     request.script == Script::Acquire && is_former
 }
 

@@ -11,10 +11,12 @@ mod client;
 mod clock;
 mod faults;
 mod instance;
+mod interleavings;
 mod invariants;
 mod line;
 mod mirror;
 mod mutants;
+mod plain;
 mod reservation;
 #[path = "../shared/rng.rs"]
 mod rng;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redquorum::protocol::{
-    AdmissionRecord, ClientId, FencingToken, Instant, Message, ProcessIdentity, RecordOrigin, Refusal, Reply, Value,
+    AdmissionRecord, AdmissionTerms, ClientId, FencingToken, Instant, Message, ProcessIdentity, RecordOrigin, Refusal,
+    Reply, Value,
 };
 use redquorum::testing::conformance::{Admission, Ask, Content, GRACE, Kind, Mirror, channels, former_of, id_of};
 
@@ -55,9 +56,10 @@ impl Pair {
         let record = AdmissionRecord {
             identity: ProcessIdentity::new("run", "replication"),
             vote_from_ms: now_ms + 100,
-            max_ttl_ms: 1_000,
+            terms: AdmissionTerms::of_max_ttl(1_000),
             origin: RecordOrigin::Blank,
             order: now_ms,
+            cluster: None,
         };
         let mut pair = Self { fake: Store::default(), mirror: Mirror::default(), rng: Rng::new(seed), now_ms, record };
         pair.set_record();
@@ -127,19 +129,22 @@ impl Pair {
         };
         let note = RecordWrite {
             identity: self.record.identity.clone(),
-            max_ttl_ms: self.rng.pick(&[1, 101, 1_000]),
+            terms: AdmissionTerms { max_ttl_ms: 1, quarantine_ms: self.rng.pick(&[1, 101, 1_000]) },
             origin: self.rng.pick(&[RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]),
             vote_from_ms: self.rng.pick(&[None, Some(0), Some(self.now_ms + 100), Some(self.now_ms + 60_000)]),
+            least_left_ms: Some(2_000).filter(|_| self.now_ms.is_multiple_of(4)),
             least_order: self.rng.pick(&[0, self.now_ms + 1_000]),
             found,
         };
         let admission = Admission {
             found: note.found.as_ref().map(|record| record.to_wire().into_bytes()).unwrap_or_default(),
             identity: note.identity.clone(),
-            max_ttl: Duration::from_millis(note.max_ttl_ms),
+            terms: note.terms,
             vote_from_ms: note.vote_from_ms,
+            least_left_ms: note.least_left_ms,
             origin: note.origin,
             least_order: note.least_order,
+            cluster: None,
         };
         let (mut request, _) = self.ask();
         let Some(asked) = Rc::get_mut(&mut request) else { return Err("a request is shared".to_owned()) };
@@ -180,7 +185,18 @@ impl Pair {
         let is_alone = mask.count_ones() == 1 && holder.is_empty();
         let script = if script == Script::PassOn && !is_alone { Script::Release } else { script };
         let successors = (script == Script::PassOn).then(|| Rc::new(successors_of(nonce.into())));
-        let request = Request { script, keys: mask, value, token, ttl_ms, resent, note: None, successors };
+        let request = Request {
+            script,
+            keys: mask,
+            value,
+            token,
+            ttl_ms,
+            resent,
+            note: None,
+            successors,
+            is_first: false,
+            companion: None,
+        };
         let ask = Ask {
             kind,
             names: keys(mask).map(|key| NAMES[key].to_owned()).collect(),

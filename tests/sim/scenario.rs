@@ -1,6 +1,6 @@
 //! What a seed decides before the run begins.
 
-use redquorum::protocol::Quorum;
+use redquorum::protocol::{AdmissionTerms, Quorum};
 
 use crate::faults::{Fault, FaultKind};
 use crate::mutants::Mutant;
@@ -32,6 +32,15 @@ pub(crate) enum Start {
     Virgin,
 }
 
+/// Which step of a change of the longest ttl is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// Some clients wait for longer already, and nobody asks for more.
+    First,
+    /// All wait for longer, and some ask for more.
+    Second,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
@@ -55,6 +64,12 @@ pub(crate) struct Scenario {
     pub(crate) drill: bool,
     /// Most instances run as fast as allowed, most clients as slowly.
     pub(crate) worst_clocks: bool,
+    /// For how long tokens are kept, in runs in which they are removed (P13); else for ever.
+    pub(crate) retention_ms: u64,
+    /// Wall clocks of clients show whole ticks, so that tokens are often equal.
+    pub(crate) coarse_wall_clocks: bool,
+    /// Whether clients have the right to end their former connections (`CLIENT KILL`).
+    pub(crate) ends_former: bool,
     /// Clients tell each other that they wait, and releases name who is next (P25, P26).
     pub(crate) succession: bool,
     /// So many instances are gone for good when the faults end.
@@ -107,6 +122,7 @@ impl Scenario {
         let start = rng.pick(&[Start::Admitted, Start::Admitted, Start::Admitted, Start::Fresh, Start::Virgin]);
         let start = if rolling || kind == Kind::Steps { Start::Admitted } else { start };
         let worst_clocks = rng.percent(40);
+        let forgets = rng.percent(30) && !far_wall_clocks && kind == Kind::Chaos && !drill;
         let planned = Fault::plan(rng, kind);
         let planned = if drill { Fault::drill(rng) } else { planned };
         // What a rolling restart promises is promised for instances that are otherwise well.
@@ -133,6 +149,9 @@ impl Scenario {
             start,
             drill,
             worst_clocks,
+            retention_ms: if forgets { max_ttl_ms / 2 } else { u64::MAX / 2 },
+            coarse_wall_clocks: seed % 7 == 3,
+            ends_former: seed % 5 < 3,
             succession: seed % 4 == 2 && !rolling,
             hung_at_the_end,
             plan,
@@ -153,11 +172,37 @@ impl Scenario {
         (self.seed.is_multiple_of(3) && c < 2).then_some("me")
     }
 
+    /// What a client asks for at most, and how long it has instances wait. In some runs clients are halfway to another
+    /// longest ttl (P29): all wait for the longer time, and some ask for the shorter at most.
+    pub(crate) fn terms_of(&self, c: usize) -> AdmissionTerms {
+        let longest = AdmissionTerms::of_max_ttl(self.max_ttl_ms);
+        match (self.change_of_max_ttl(), c % 3) {
+            (Some(Change::First), 0) => AdmissionTerms::of_max_ttl(self.ttl_ms / 2),
+            (Some(Change::First), _) => AdmissionTerms { max_ttl_ms: self.ttl_ms / 2, ..longest },
+            (Some(Change::Second), 0) => AdmissionTerms { max_ttl_ms: self.ttl_ms / 2, ..longest },
+            _ => longest,
+        }
+    }
+
+    /// Whether clients differ in how long they have instances wait, or in what they ask for.
+    pub(crate) fn changes_max_ttl(&self) -> bool {
+        self.change_of_max_ttl().is_some()
+    }
+
+    fn change_of_max_ttl(&self) -> Option<Change> {
+        let may = self.admission() && self.kind != Kind::RollingRestart && !self.drill;
+        match self.seed % 16 {
+            5 if may => Some(Change::First),
+            13 if may => Some(Change::Second),
+            _ => None,
+        }
+    }
+
     /// Whether clients are told of flushes. Without the right to it they learn of one by its record alone,
     /// which is enough unless an old copy of the data comes back.
     pub(crate) fn tells_flushes(&self) -> bool {
         let restores = self.plan.iter().any(|fault| fault.what == FaultKind::Restore);
-        restores || !self.drill || self.seed.is_multiple_of(2)
+        restores || self.seed.is_multiple_of(2)
     }
 
     pub(crate) fn admission(&self) -> bool {

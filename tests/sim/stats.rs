@@ -2,6 +2,7 @@
 
 use crate::batch::Totals;
 use crate::faults::FaultKind;
+use crate::world::PlainStats;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stats {
@@ -17,6 +18,7 @@ pub(crate) struct Stats {
     pub(crate) admissions: u64,
     pub(crate) quarantines: u64,
     pub(crate) faults: [u64; FaultKind::ALL.len()],
+    pub(crate) plain: PlainStats,
     pub(crate) lost_messages: u64,
     pub(crate) duplicates: u64,
     /// Announcements, releases that named a successor, and reservations that it took up.
@@ -40,6 +42,7 @@ impl Totals for Stats {
         self.repairs += other.repairs;
         self.admissions += other.admissions;
         self.quarantines += other.quarantines;
+        self.plain.add(&other.plain);
         self.lost_messages += other.lost_messages;
         self.duplicates += other.duplicates;
         self.messages += other.messages;
@@ -59,6 +62,7 @@ impl Stats {
             "rounds {}, won {}, extended {}, released {}, lost {}, repeated as stale {}, repaired {}",
             self.rounds, self.wins, self.extends, self.releases, self.losses, self.stale_repeats, self.repairs
         );
+        self.plain.print();
         println!("admissions {}, quarantines {}", self.admissions, self.quarantines);
         print!("faults:");
         for (what, count) in FaultKind::ALL.iter().zip(self.faults) {

@@ -3,12 +3,13 @@
 mod circles;
 mod layers;
 mod paths;
+mod program;
 
 use std::collections::BTreeSet;
 
 use crate::source::File;
 pub(crate) use circles::check_circles;
-use layers::{ACQUIRE, ADMISSION_STATE, INSTANCE, LEASE, LINE, ROUND, ROUNDS, SHARED};
+use layers::{ACQUIRE, ADMISSION_STATE, INSPECT, INSTANCE, LEASE, LINE, ROUND, ROUNDS, SHARED, STREAM, SUCCESSION};
 use paths::{Path, paths};
 
 struct Rule {
@@ -38,6 +39,7 @@ const RULES: &[Rule] = &[
     rule("protocol/retry.rs", &[], &[]),
     rule("protocol/instance_set.rs", &["protocol::quorum"], &[]),
     rule("protocol/fencing.rs", &["protocol::quorum"], &[]),
+    rule("protocol/plain.rs", &["protocol::admission::state", "protocol::fencing"], &[]),
     rule("protocol/terms.rs", &["protocol::time"], &[]),
     rule("protocol/round/cause.rs", &[], &[]),
     rule("protocol/round/reply.rs", &["protocol::fencing", "protocol::round::cause"], &[]),
@@ -47,33 +49,43 @@ const RULES: &[Rule] = &[
     rule("protocol/lease/schedule.rs", &["protocol::time"], &[]),
     rule("protocol/lease/mod.rs", LEASE, &[]),
     rule("protocol/admission/mod.rs", &[], &[]),
-    rule("protocol/admission/record.rs", &[], &[]),
+    rule("protocol/admission/cluster.rs", &[], &[]),
+    rule("protocol/admission/record.rs", &["protocol::admission::cluster"], &[]),
     rule("protocol/admission/clock_watch.rs", &["protocol::time"], &[]),
     rule("protocol/admission/own_clock.rs", &["protocol::admission::clock_watch"], &[]),
-    rule("protocol/admission/decide.rs", &["protocol::admission::record", "protocol::round::cause"], &[]),
+    rule(
+        "protocol/admission/decide.rs",
+        &["protocol::admission::cluster", "protocol::admission::record", "protocol::round::cause"],
+        &[],
+    ),
+    rule("protocol/admission/decide/tests.rs", &[], &[]),
     rule("protocol/admission/state.rs", ADMISSION_STATE, &[]),
     rule("instance/mod.rs", INSTANCE, NEUTRAL),
     rule("instance/status.rs", &["protocol"], &[]),
     rule("instance/key_check.rs", &["protocol"], &[]),
+    rule("instance/examination.rs", &["protocol"], &[]),
     rule("instance/stored_key.rs", &["protocol"], &[]),
     rule("instance/requests.rs", &["protocol", "resource"], &[]),
     rule("instance/relay.rs", &["protocol", "instance::requests"], &["tokio"]),
     rule("instance/command_size.rs", &["instance::requests"], &[]),
-    rule("instance/redis/address.rs", &["instance::redis::dialed"], &["redis"]),
+    rule(
+        "instance/redis/address.rs",
+        &["protocol", "instance::redis::credentials", "instance::redis::dialed", "instance::redis::tls"],
+        &["redis"],
+    ),
+    rule("instance/redis/credentials.rs", &["protocol", "instance::redis::classify"], &["tokio"]),
     rule("instance/redis/byte_stream.rs", &[], &["tokio"]),
     rule("instance/redis/dialed.rs", &["instance::redis::byte_stream"], &[]),
-    rule("instance/redis/frames.rs", &[], &[]),
-    rule("instance/redis/tls.rs", &[], &["tokio", "rustls", "rustls_native_certs", "tokio_rustls", "tokio_native_tls"]),
+    rule("instance/redis/reply_limit.rs", &[], &[]),
+    rule("instance/redis/tls/mod.rs", &["instance::redis::tls::*"], &[]),
     rule(
-        "instance/redis/wire.rs",
-        &[
-            "instance::redis::address",
-            "instance::redis::byte_stream",
-            "instance::redis::frames",
-            "instance::redis::tls",
-        ],
-        &["tokio"],
+        "instance/redis/tls/rustls.rs",
+        &["instance::redis::tls::settings"],
+        &["tokio", "rustls", "rustls_native_certs", "tokio_rustls"],
     ),
+    rule("instance/redis/tls/settings.rs", &[], &[]),
+    rule("instance/redis/tls/native.rs", &["instance::redis::tls::settings"], &["tokio", "tokio_native_tls"]),
+    rule("instance/redis/stream.rs", STREAM, &["tokio", "socket2"]),
     rule("instance/redis/classify/", &["protocol", "instance", "instance::redis::classify::*"], &["redis"]),
     rule("instance/redis/scripts/", &["protocol", "resource", "instance", "instance::redis::scripts::*"], &["redis"]),
     rule("instance/redis/driver.rs", &[], &["tokio"]),
@@ -81,10 +93,17 @@ const RULES: &[Rule] = &[
     rule("instance/redis/flushes.rs", &[], &[]),
     rule("instance/redis/log_limit.rs", &["protocol"], &[]),
     rule("instance/redis/hello.rs", &["protocol", "instance::redis::classify"], &["redis"]),
+    rule("instance/redis/reply_counts.rs", &["protocol", "instance"], &[]),
     rule("instance/redis/trouble.rs", &["protocol", "instance", "instance::redis::log_limit"], &[]),
     rule(
         "instance/redis/health.rs",
-        &["protocol", "instance::redis::admission::server_info", "instance::redis::trouble"],
+        &[
+            "protocol",
+            "instance::redis::address",
+            "instance::redis::admission::server_info",
+            "instance::redis::reply_counts",
+            "instance::redis::trouble",
+        ],
         &[],
     ),
     rule("instance/redis/send_queue.rs", &["protocol", "instance"], &["tokio"]),
@@ -109,20 +128,7 @@ const RULES: &[Rule] = &[
         &["protocol", "instance", "clock", "runtime::counters", "runtime::held_lease", "runtime::keep_alive::*"],
         &["tokio"],
     ),
-    rule(
-        "runtime/succession/",
-        &[
-            "protocol",
-            "random",
-            "resource",
-            "instance",
-            "clock",
-            "runtime::held_lease",
-            "runtime::succession::*",
-            "runtime::wait_events",
-        ],
-        &["tokio"],
-    ),
+    rule("runtime/succession/", SUCCESSION, &["tokio"]),
     rule("runtime/shared.rs", SHARED, &["tokio"]),
     rule(
         "runtime/in_flight.rs",
@@ -144,11 +150,8 @@ const RULES: &[Rule] = &[
         ],
         &["tokio"],
     ),
-    rule(
-        "runtime/inspect.rs",
-        &["protocol", "instance", "resource", "runtime::client_task", "runtime::shared"],
-        &["tokio"],
-    ),
+    rule("runtime/examine.rs", INSPECT, &["tokio"]),
+    rule("runtime/inspect.rs", INSPECT, &["tokio"]),
     rule("runtime/release.rs", ROUNDS, &["tokio"]),
     rule("runtime/acquire/limiter.rs", &["resource"], &["tokio"]),
     rule("runtime/acquire/line/", LINE, &["tokio"]),
@@ -167,9 +170,13 @@ const RULES: &[Rule] = &[
     rule("lease.rs", &["*"], &["tokio_util"]),
     rule("guard.rs", &["*"], &["tokio", "tokio_util"]),
     rule("lock.rs", &["*"], &["tokio"]),
+    rule("listing.rs", &["*"], &[]),
     rule("inspection.rs", &["protocol", "resource", "runtime", "runtime::inspect"], &[]),
     rule("blocking/", &["*"], &["tokio", "pollster"]),
-    rule("stats.rs", &["instance", "runtime"], &["metrics"]),
+    rule("span.rs", &[], &[]),
+    rule("stats.rs", &["runtime"], &[]),
+    rule("recording.rs", &["instance", "stats", "runtime", "runtime::counters"], &["metrics"]),
+    rule("guide/mod.rs", &[], &[]),
     rule("testing/mod.rs", &["*"], &[]),
     rule("testing/instance/", &["*"], &["tokio"]),
     rule("testing/mirror/", &["protocol", "resource", "instance", "testing::mirror::*"], &[]),
@@ -179,7 +186,6 @@ const RULES: &[Rule] = &[
     rule("testing/conformance.rs", &["*"], &["redis", "uuid"]),
     rule("testing/conformance/", &["*"], &[]),
     rule("lib.rs", &["*"], &[]),
-    rule("bin/", &["*"], &["redquorum", "tokio", "clap", "rustix"]),
 ];
 
 /// What may stand at the head of a path.
@@ -225,7 +231,7 @@ fn module_of(path: &str) -> Vec<String> {
 pub(crate) fn check(file: &File, known: &Known) -> Vec<String> {
     let name = file.path.trim_start_matches("src/");
     let fits = |rule: &&Rule| name == rule.files || (rule.files.ends_with('/') && name.starts_with(rule.files));
-    let Some(rule) = RULES.iter().filter(fits).max_by_key(|rule| rule.files.len()) else {
+    let Some(rule) = RULES.iter().chain(program::RULES).filter(fits).max_by_key(|rule| rule.files.len()) else {
         return vec![file.problem(1, "has no line in the table of tests/tidy/imports.rs")];
     };
     let tokens = match file.shipped_tokens() {

@@ -6,6 +6,7 @@
 mod dictionary;
 mod docs;
 mod imports;
+mod links;
 mod references;
 mod shown;
 mod source;
@@ -101,6 +102,13 @@ fn each_file_that_a_text_names_is_there() {
     // The checks' own examples are of files that are not there.
     let is_read = |file: &File| file.path.ends_with(".md") || file.is_rust_in("") && !file.is_rust_in("tests/tidy/");
     all(is_read, |file| references::check(file, &names));
+}
+
+#[test]
+fn links_lead_somewhere_on_the_pages_and_in_the_documentation() {
+    let files = tree().unwrap();
+    let (pages, guide) = (links::pages(&files), links::guide(&files).unwrap());
+    all(|file| file.path.ends_with(".md"), |file| links::check(file, &pages, guide));
 }
 
 #[test]

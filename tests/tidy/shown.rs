@@ -21,6 +21,7 @@ impl Shown {
         while let Some(root) = shown.roots.get(at) {
             at += 1;
             let Some(file) = files.iter().find(|file| file.path == *root) else { continue };
+            let below = below(&file.path);
             for item in items(&file.shipped_tokens()?, ';') {
                 if !item.is_public() || item.is_hidden {
                     continue;
@@ -28,7 +29,7 @@ impl Shown {
                 let mut names = item.names();
                 if item.kind() == "mod" {
                     let module = names.next().unwrap_or_default();
-                    shown.roots.extend([format!("src/{module}.rs"), format!("src/{module}/mod.rs")]);
+                    shown.roots.extend([format!("{below}{module}.rs"), format!("{below}{module}/mod.rs")]);
                 } else if item.kind() == "use" {
                     shown.names.extend(names);
                 } else {
@@ -38,6 +39,12 @@ impl Shown {
         }
         Ok(shown)
     }
+}
+
+/// Where the modules of a file are.
+fn below(path: &str) -> String {
+    let of_root = path.strip_suffix("lib.rs").or_else(|| path.strip_suffix("mod.rs"));
+    of_root.map_or_else(|| path.replace(".rs", "/"), str::to_owned)
 }
 
 /// An item, a field or a variant.
@@ -191,6 +198,11 @@ mod tests {
         }
         assert_eq!(lines("src/lib.rs", "//! One.\n//! P4"), ["2"]);
         assert_eq!(lines("src/testing.rs", "//! P4"), ["1"]);
+    }
+
+    #[test]
+    fn a_module_of_a_module_is_looked_for_below_it() {
+        assert_eq!(["src/lib.rs", "src/a/mod.rs", "src/b.rs"].map(below), ["src/", "src/a/", "src/b/"]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(crate) enum Deed {
     Select,
     LookOn,
     Keep,
+    KeepFor,
     DropGuard,
     Release,
     Run,
@@ -37,7 +38,7 @@ pub(crate) enum Deed {
 }
 
 impl Deed {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Try,
         Self::WaitAtMost,
         Self::Wait,
@@ -47,6 +48,7 @@ impl Deed {
         Self::Select,
         Self::LookOn,
         Self::Keep,
+        Self::KeepFor,
         Self::DropGuard,
         Self::Release,
         Self::Run,

@@ -6,6 +6,7 @@ use redquorum::{FencingToken, LeaseView};
 
 use crate::batch::Violation;
 use crate::faults::FaultKind;
+use crate::invariants::kept::Kept;
 use crate::invariants::line::Waiting;
 use crate::stats::Stats;
 
@@ -54,6 +55,8 @@ pub(crate) struct History {
     pub(crate) log: Option<Vec<String>>,
     pub(crate) holds: Vec<Hold>,
     pub(crate) marks: Vec<Mark>,
+    /// What was left behind with `keep_for`.
+    pub(crate) kept: Vec<Kept>,
     /// Clients whose shutdown has ended, by machine and which of its clients.
     pub(crate) shut_down: Vec<(usize, u64)>,
     /// Who stands in the line of a client, and how many have.

@@ -9,6 +9,7 @@ use tokio::time::{sleep, timeout};
 use crate::deeds::Deed;
 use crate::demand::{Demand, Way, acquire, ask_at, names};
 use crate::invariants::bounds::Watch;
+use crate::invariants::kept::Kept;
 use crate::rng::Rng;
 use crate::scenario::Part;
 use crate::schedule::{Boxed, Schedule};
@@ -119,10 +120,11 @@ impl User {
         self.world.let_go(number);
         let view = guard.lease();
         match self.rng.below(10) {
-            0 => {
+            0 if number.is_multiple_of(2) => {
                 self.world.history().stats.did(Deed::Keep);
                 let _ = guard.keep_until_expiry();
             }
+            0 => self.keep_for(number, guard, demand).await,
             1..4 => {
                 self.world.history().stats.did(Deed::DropGuard);
                 drop(guard);
@@ -142,6 +144,18 @@ impl User {
         }
         if !demand.has_holder {
             self.world.check_not_relied_on(number, &view);
+        }
+    }
+
+    /// Leaves a mark that lives for longer than a lease may.
+    async fn keep_for(&self, number: usize, guard: Guard, demand: &Demand) {
+        self.world.history().stats.did(Deed::KeepFor);
+        let (since, time) = (now(), self.world.scenario.max_ttl * 3 / 2);
+        let kept = guard.keep_for(time).await;
+        self.world.note("kept", [number as u64, 0], || format!("lock {number} for {time:?}: {kept:?}"));
+        // The shared holder takes its own mark over.
+        if kept.is_ok() && !demand.has_holder {
+            self.world.kept(Kept { resources: demand.resources, since, time });
         }
     }
 

@@ -125,9 +125,12 @@ impl World {
             }
         };
         let Scenario { ttl, max_ttl, instance_timeout, quorum, admission, in_order, .. } = self.scenario;
+        // P29: some ask for less than the others may, and all have instances wait for the longest.
+        let asked = if client % 2 == 1 { ttl } else { max_ttl };
         let built = builder(self.servers.len(), Arc::clone(&self.machines[client].clock), dial)
             .ttl(ttl)
-            .max_ttl(max_ttl)
+            .max_ttl(asked)
+            .quarantine(max_ttl)
             .instance_timeout(instance_timeout)
             .retry_delay(ttl / 40, ttl / 5)
             .order_between_clients(in_order.is_some_and(|each| client.is_multiple_of(each)))

@@ -1,60 +1,162 @@
-//! Where an instance is.
+//! Where an instance is, and how to connect to it.
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-/// A checked address: what to connect to, and what to call it without credentials.
+use super::credentials::CredentialsSource;
+use super::tls::{self, Tls};
+use crate::protocol::Cause;
+
+/// The longest `CLIENT SETNAME`; servers bound it by memory only.
+const MAX_CLIENT_NAME: usize = 200;
+
+/// What systems take as the idle time of TCP, in seconds.
+const KEEP_ALIVE_S: std::ops::RangeInclusive<u64> = 1..=32_767;
+
+/// What to write in place of an address that cannot be read.
+const FORMS: &str = "write redis://[user][:password@]host[:port][/database], rediss:// for TLS, or unix:///path; in user \
+                     and password anything but letters and digits percent-encoded, or give them with Instance::credentials";
+
+/// How to connect, beside what a URL says.
+#[derive(Clone, Default)]
+pub(crate) struct InstanceSettings {
+    pub(crate) credentials: Option<CredentialsSource>,
+    pub(crate) database: Option<u32>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) client_name: Option<String>,
+    pub(crate) tcp: TcpSettings,
+}
+
+/// When the system gives up a connection by itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TcpSettings {
+    /// After how long without a byte it asks whether the other side is there.
+    pub(crate) keep_alive: Option<Duration>,
+    /// How long what was sent may stay unacknowledged.
+    pub(crate) user_timeout: Option<Duration>,
+}
+
+impl TcpSettings {
+    fn check(&self) -> Result<(), String> {
+        if self.keep_alive.is_some_and(|idle| !KEEP_ALIVE_S.contains(&idle.as_secs())) {
+            let (least, most) = KEEP_ALIVE_S.into_inner();
+            return Err(format!("keep_alive is {least} s to {most} s"));
+        }
+        let longest = Duration::from_millis(i32::MAX.unsigned_abs().into());
+        if self.user_timeout.is_some_and(|limit| limit.as_millis() == 0 || limit > longest) {
+            return Err(format!("user_timeout is 1 ms to {longest:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// A checked address: what to connect to and how, and what to call it without credentials.
 #[derive(Clone)]
 pub(crate) struct Address {
     endpoint: Endpoint,
     login: RedisConnectionInfo,
+    settings: InstanceSettings,
     shown: String,
 }
 
 /// What to connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Endpoint {
     /// A port of a host, and whether with TLS.
     Tcp {
         host: String,
         port: u16,
-        tls: bool,
+        tls: Option<Tls>,
     },
     Unix(PathBuf),
+    /// The present master of a group.
+    Group(SentinelGroup),
     /// Wherever a test connects it to.
     #[cfg(feature = "testing")]
     Dialed(super::dialed::Dialer),
 }
 
+/// A master and its replicas, by the name that their Sentinels have for them.
+#[derive(Clone, Debug)]
+pub(super) struct SentinelGroup {
+    pub(super) name: String,
+    pub(super) sentinels: Vec<Address>,
+    /// Whether to connect to the master with TLS.
+    pub(super) tls: Option<Tls>,
+}
+
 impl Address {
     /// Reads a URL: `redis://[user][:password@]host[:port][/db]`, `rediss://..` for TLS,
     /// `unix:///path`.
-    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What to write instead, without any part that may be a secret.
+    pub(crate) fn new(url: &str, settings: InstanceSettings) -> Result<Self, String> {
         // TLS is this library's own affair, whatever features of the redis crate others enable.
         let with_tls = [("rediss:", "redis:"), ("valkeys:", "valkey:")]
             .into_iter()
             .find_map(|(scheme, plain)| url.strip_prefix(scheme).map(|rest| format!("{plain}{rest}")));
-        if with_tls.is_some() && !cfg!(any(feature = "tls-rustls", feature = "tls-native-tls")) {
-            return Err("this build cannot connect to it; for rediss:// enable a feature tls-*".to_owned());
-        }
         if with_tls.is_some() && url.contains('#') {
             return Err("certificates are always checked; rediss:// takes no #insecure".to_owned());
         }
-        let tls = with_tls.is_some();
-        let info = with_tls.as_deref().unwrap_or(url).into_connection_info().map_err(|error| error.to_string())?;
+        let tls = settings.tls.clone().or_else(|| with_tls.as_ref().map(|_| Tls::new()));
+        let info = with_tls.as_deref().unwrap_or(url).into_connection_info().map_err(|_| what_to_write(url))?;
         let (endpoint, shown) = endpoint(&info, tls)?;
+        Self::of(endpoint, info.redis_settings().clone(), settings, shown)
+    }
+
+    /// The master that these Sentinels know by this name.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn behind(sentinels: Vec<Self>, name: &str, settings: InstanceSettings) -> Result<Self, String> {
+        if sentinels.is_empty() || name.is_empty() {
+            return Err(
+                "a master behind Sentinels needs the address of one at least, and the name of its group".to_owned()
+            );
+        }
+        if sentinels.iter().any(|sentinel| !matches!(sentinel.endpoint, Endpoint::Tcp { .. })) {
+            return Err("a Sentinel is given by its own URL, redis://host:26379".to_owned());
+        }
+        // The master's host is not known yet; a name that is set is looked at now.
+        settings.tls.as_ref().map_or(Ok(()), |tls| tls::check(tls, "localhost"))?;
+        let all: Vec<&str> = sentinels.iter().map(Self::shown).collect();
+        let shown = format!("{name}@{}", all.join(","));
+        let group = SentinelGroup { name: name.to_owned(), tls: settings.tls.clone(), sentinels };
+        Self::of(Endpoint::Group(group), RedisConnectionInfo::default(), settings, shown)
+    }
+
+    fn of(
+        endpoint: Endpoint,
+        login: RedisConnectionInfo,
+        settings: InstanceSettings,
+        shown: String,
+    ) -> Result<Self, String> {
+        settings.client_name.as_deref().map_or(Ok(()), check_client_name)?;
+        settings.tcp.check()?;
         // RESP3, so that pushed messages reach us.
-        let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        Ok(Self { endpoint, login, shown })
+        let mut login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        if let Some(database) = settings.database {
+            login = login.set_db(database.into());
+        }
+        Ok(Self { endpoint, login, settings, shown })
+    }
+
+    /// The URL alone.
+    #[cfg(test)]
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+        Self::new(url, InstanceSettings::default())
     }
 
     /// An instance that a test connects to, by the name that it is shown by.
     #[cfg(feature = "testing")]
     pub(crate) fn dialed(name: &str, dialer: super::dialed::Dialer) -> Self {
         let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        Self { endpoint: Endpoint::Dialed(dialer), login, shown: name.to_owned() }
+        let settings = InstanceSettings::default();
+        Self { endpoint: Endpoint::Dialed(dialer), login, settings, shown: name.to_owned() }
     }
 
     /// The address without credentials. Two addresses that show the same lead to the same server
@@ -67,21 +169,68 @@ impl Address {
         &self.endpoint
     }
 
-    /// As whom, and to which database, to log in.
-    pub(super) const fn login(&self) -> &RedisConnectionInfo {
-        &self.login
+    pub(super) const fn tcp(&self) -> &TcpSettings {
+        &self.settings.tcp
+    }
+
+    /// What the connection is to be called.
+    pub(super) fn client_name(&self) -> Option<&str> {
+        self.settings.client_name.as_deref()
+    }
+
+    /// As whom, and to which database, to log in now.
+    ///
+    /// # Errors
+    /// If a provider of credentials fails.
+    pub(super) async fn login(&self) -> Result<RedisConnectionInfo, Cause> {
+        let Some(source) = &self.settings.credentials else { return Ok(self.login.clone()) };
+        let credentials = source.get().await?;
+        let mut login = RedisConnectionInfo::default().set_db(self.login.db());
+        login = login.set_protocol(self.login.protocol()).set_skip_set_lib_name();
+        let (user, password) = credentials.parts();
+        if let Some(user) = user {
+            login = login.set_username(user);
+        }
+        Ok(login.set_password(password))
     }
 }
 
-fn endpoint(info: &ConnectionInfo, tls: bool) -> Result<(Endpoint, String), String> {
+fn endpoint(info: &ConnectionInfo, tls: Option<Tls>) -> Result<(Endpoint, String), String> {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
-            let shown = format!("{}:{port}", host.to_lowercase());
-            Ok((Endpoint::Tcp { host: host.clone(), port: *port, tls }, shown))
+            tls.as_ref().map_or(Ok(()), |tls| tls::check(tls, host))?;
+            // The colons of IPv6 would run into that of the port.
+            let shown = if host.contains(':') { format!("[{host}]") } else { host.to_lowercase() };
+            Ok((Endpoint::Tcp { host: host.clone(), port: *port, tls }, format!("{shown}:{port}")))
         }
+        ConnectionAddr::Unix(_) if tls.is_some() => Err("a Unix socket takes no TLS".to_owned()),
         ConnectionAddr::Unix(path) if cfg!(unix) => Ok((Endpoint::Unix(path.clone()), path.display().to_string())),
-        _ => Err("this build cannot connect to it".to_owned()),
+        _ => Err("this system cannot connect to it; write redis://host:port".to_owned()),
     }
+}
+
+/// What is wrong with an address that cannot be read. It is repeated only where it has no place for a password.
+fn what_to_write(url: &str) -> String {
+    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "._-:[]/".contains(c));
+    let rest = match url.split_once("://") {
+        None if url.is_empty() => return format!("it is empty; {FORMS}"),
+        None if is_plain(url) => return format!("it has no scheme; write redis://{url}, or rediss://{url} for TLS"),
+        None => return format!("it has no scheme; {FORMS}"),
+        Some(("redis" | "rediss" | "valkey" | "valkeys", rest)) => rest,
+        Some(_) => return format!("its scheme is unknown; {FORMS}"),
+    };
+    let host = rest.rsplit('@').next().unwrap_or_default().split(['/', '?']).next().unwrap_or_default();
+    if host.matches(':').count() > 1 && !host.contains('[') {
+        return "an IPv6 address needs brackets; write redis://[::1]:6379".to_owned();
+    }
+    format!("it cannot be read; {FORMS}")
+}
+
+fn check_client_name(name: &str) -> Result<(), String> {
+    if name.is_empty() || name.len() > MAX_CLIENT_NAME || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("a client name has 1 to {MAX_CLIENT_NAME} printable ASCII characters and no spaces"));
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Address {
@@ -100,16 +249,31 @@ mod tests {
             assert_eq!(Address::parse(url).unwrap().shown(), "10.0.0.1:6379");
         }
         assert_eq!(Address::parse("redis://LOCALHOST:1").unwrap().shown(), "localhost:1");
+        assert_eq!(Address::parse("redis://[0:0::1]:7").unwrap().shown(), "[::1]:7");
         assert_eq!(Address::parse("unix:///tmp/x.sock").unwrap().shown(), "/tmp/x.sock");
         assert!(!format!("{:?}", Address::parse("redis://u:secret@h").unwrap()).contains("secret"));
     }
 
     #[test]
-    fn what_is_no_address_is_refused() {
-        for url in
-            ["", "10.0.0.1:6379", "http://10.0.0.1", "redis://", "redis://h:notaport", "redis://h:99999", "redis://h/x"]
-        {
-            assert!(Address::parse(url).is_err(), "{url:?}");
+    fn what_is_no_address_is_refused_with_what_to_write_and_without_secrets() {
+        let cases = [
+            ("", "it is empty"),
+            ("10.0.0.1:6379", "write redis://10.0.0.1:6379, or rediss://10.0.0.1:6379 for TLS"),
+            ("localhost", "write redis://localhost, or"),
+            ("user:secret@10.0.0.1", "it has no scheme; write redis://[user]"),
+            ("http://10.0.0.1", "its scheme is unknown; write redis://"),
+            ("secret://10.0.0.1", "its scheme is unknown"),
+            ("redis://", "it cannot be read; write redis://"),
+            ("redis://:secret@h:notaport", "percent-encoded"),
+            ("redis://:se#cret@h", "percent-encoded"),
+            ("redis://h:99999", "it cannot be read"),
+            ("redis://h/secret", "it cannot be read"),
+            ("redis://:secret@::1:6379", "write redis://[::1]:6379"),
+        ];
+        for (url, expected) in cases {
+            let told = Address::parse(url).unwrap_err();
+            assert!(told.contains(expected), "{url:?}: {told}");
+            assert!(!told.contains("secret") && !told.contains("cret@"), "{url:?}: {told}");
         }
     }
 
@@ -119,9 +283,44 @@ mod tests {
         for url in ["rediss://user:secret@h:7/1", "valkeys://h:7"] {
             let address = Address::parse(url);
             assert_eq!(address.is_ok(), enabled, "{url}");
-            let with_tls = Endpoint::Tcp { host: "h".to_owned(), port: 7, tls: true };
-            assert!(address.is_ok_and(|address| *address.endpoint() == with_tls) || !enabled, "{url}");
+            let told = address.as_ref().err().cloned().unwrap_or_default();
+            assert!(enabled || told.contains("tls-rustls or tls-native-tls"), "{told}");
+            let has_tls = |address: Address| matches!(address.endpoint(), Endpoint::Tcp { host, port: 7, tls: Some(_) } if host == "h");
+            assert!(address.is_ok_and(has_tls) || !enabled, "{url}");
         }
         assert!(Address::parse("rediss://h#insecure").is_err());
+        let of_a_socket = InstanceSettings { tls: Some(Tls::new()), ..InstanceSettings::default() };
+        assert!(Address::new("unix:///tmp/x.sock", of_a_socket).unwrap_err().contains("takes no TLS"));
+    }
+
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    #[test]
+    fn certificates_that_cannot_be_read_are_told_without_the_key() {
+        let told = |tls| Address::new("rediss://h", InstanceSettings { tls: Some(tls), ..InstanceSettings::default() });
+        let ca = told(Tls::new().ca("no PEM")).unwrap_err();
+        assert!(ca.contains("Tls::ca"), "{ca}");
+        let identity = told(Tls::new().client_certificate("no PEM", "secret")).unwrap_err();
+        assert!(identity.contains("Tls::client_certificate") && !identity.contains("secret"), "{identity}");
+    }
+
+    #[test]
+    fn times_that_no_system_takes_are_refused() {
+        let takes = |keep_alive: Option<u64>, user_timeout: Option<u64>| {
+            let keep_alive = keep_alive.map(Duration::from_millis);
+            let tcp = TcpSettings { keep_alive, user_timeout: user_timeout.map(Duration::from_millis) };
+            Address::new("redis://h", InstanceSettings { tcp, ..InstanceSettings::default() }).is_ok()
+        };
+        assert_eq!([999, 1_000, 32_767_999, 32_768_000].map(|ms| takes(Some(ms), None)), [false, true, true, false]);
+        assert_eq!([0, 1, 1 << 31].map(|ms| takes(None, Some(ms))), [false, true, false]);
+    }
+
+    #[test]
+    fn a_client_name_that_no_server_takes_is_refused() {
+        let named = |name: &str| {
+            let client_name = Some(name.to_owned());
+            Address::new("redis://h", InstanceSettings { client_name, ..InstanceSettings::default() }).is_ok()
+        };
+        assert!(named("billing-1") && named(&"x".repeat(200)));
+        assert!(!named("") && !named("a b") && !named("a\n") && !named(&"x".repeat(201)));
     }
 }

@@ -3,20 +3,20 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures_util::future::try_join;
+use futures_util::future::{OptionFuture, try_join};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, RedisError};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
 
+use super::address::Endpoint;
 use super::admission::handshake::{AdmissionConfig, AdmissionHandshake};
 use super::admission::peers::PeerConnections;
 use super::admission::server_info::{self, ServerInfo, ServerReport};
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
 use super::connection::{ConnectionParts, InstanceConnection, MAX_WAITING};
+use super::deadline::{ConnectFailure, within_trips};
 use super::driver::{Driver, poll_once};
 use super::flushes::FlushWatch;
 use super::health::{InstanceHealth, PreviousAdmission};
@@ -25,46 +25,13 @@ use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::relay::listen;
 use super::scripts::Scripts;
+use super::sentinel::find_master;
 use super::stream::ServerStream;
-use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant};
-
-/// The shortest deadline of a step, however short the instance timeout.
-const MIN_STEP: Duration = Duration::from_millis(500);
+use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, NotUsable};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
 /// what it writes there.
 pub(super) const ADMISSION_TRIPS: u32 = 6;
-
-/// Why there is no connection.
-pub(super) enum ConnectFailure {
-    /// It did not answer in time, in this step.
-    Late(&'static str),
-    /// It could not be reached, or answered something else.
-    Failed(Cause),
-}
-
-impl ConnectFailure {
-    pub(super) fn cause(self) -> Cause {
-        match self {
-            Self::Late(step) => Cause::NotConnected(format!("no answer in time while {step}")),
-            Self::Failed(cause) => cause,
-        }
-    }
-}
-
-/// Does `work`, which takes so many round trips, within a deadline for that.
-pub(super) async fn within_trips<T>(
-    options: &ConnectOptions,
-    step: &'static str,
-    trips: u32,
-    work: impl Future<Output = Result<T, Cause>>,
-) -> Result<T, ConnectFailure> {
-    let limit = options.instance_timeout.saturating_mul(trips).max(MIN_STEP);
-    match timeout(limit, work).await {
-        Ok(done) => done.map_err(ConnectFailure::Failed),
-        Err(_) => Err(ConnectFailure::Late(step)),
-    }
-}
 
 /// Connects, logs in, and has the instance admitted.
 pub(super) async fn connect(
@@ -73,10 +40,7 @@ pub(super) async fn connect(
 ) -> Result<(InstanceConnection, Arc<Pushes>), ConnectFailure> {
     let instance = InstanceId::new(options.index);
     let pushes = Arc::new(Pushes::new(options.listener.as_ref().map(|listener| (instance, listener.messages.clone()))));
-    let open = async {
-        ServerStream::open(options.address.endpoint()).await.map_err(|error| failed(&RedisError::from(error)))
-    };
-    let stream = within_trips(options, "opening the connection", 4, open).await?;
+    let stream = open(options, health).await?;
     let too_long = stream.too_long();
     let sender = Arc::clone(&pushes);
     let config = AsyncConnectionConfig::new()
@@ -86,8 +50,9 @@ pub(super) async fn connect(
         })
         .set_response_timeout(None) // each request has its own deadline
         .set_pipeline_buffer_size(MAX_WAITING);
+    let login = options.address.login().await.map_err(ConnectFailure::Failed)?;
     let login = async {
-        let login = MultiplexedConnection::new_with_config(options.address.login(), stream, config).await;
+        let login = MultiplexedConnection::new_with_config(&login, stream, config).await;
         login.map_err(|error| failed(&error))
     };
     let (mut connection, driver) = within_trips(options, "logging in", 2, login).await?;
@@ -95,9 +60,10 @@ pub(super) async fn connect(
     let driver = Driver::start(driver, Arc::clone(&broken));
 
     let ask = ask_what_it_is(options, &mut connection);
-    let WhatItIs { hello: Hello { version, session }, tracking, hears, report } =
+    let WhatItIs { hello: Hello { version, session }, rights, report } =
         within_trips(options, "asking what it is", 2, ask).await?;
-    note_rights(options, health, tracking, hears);
+    note_rights(options, health, &rights);
+    let Rights { tracking, hears, .. } = rights;
     let scripts = Scripts::for_version(version);
     let loaded = load(scripts, connection.clone());
     let admission = match report {
@@ -105,8 +71,8 @@ pub(super) async fn connect(
             let outcome = admit(options, connection.clone(), scripts, tracking, report, &pushes, health);
             let both = try_join(loaded, outcome);
             let admission = within_trips(options, "agreeing on admission", ADMISSION_TRIPS, both).await?.1;
-            let ended = end_former_session(connection.clone(), health, session);
-            within_trips(options, "ending the former connection", 1, ended).await?;
+            let ended = end_former_sessions(connection.clone(), health, session);
+            within_trips(options, "ending the former connections", 1, ended).await?;
             Some(admission)
         }
         None => {
@@ -136,15 +102,36 @@ pub(super) async fn connect(
     Ok((InstanceConnection::new(parts), pushes))
 }
 
+/// Opens the connection, to the present master where Sentinels name it.
+async fn open(options: &ConnectOptions, health: &InstanceHealth) -> Result<ServerStream, ConnectFailure> {
+    let endpoint = match options.address.endpoint() {
+        Endpoint::Group(group) => find_master(options, group).await.map_err(ConnectFailure::Failed)?,
+        endpoint => endpoint.clone(),
+    };
+    health.lock().endpoint = Some(endpoint.clone());
+    let open = async {
+        let opened = ServerStream::open(&endpoint, options.address.tcp()).await;
+        opened.map_err(|error| failed(&RedisError::from(error)))
+    };
+    within_trips(options, "opening the connection", 4, open).await
+}
+
 /// What an instance says and allows first.
 struct WhatItIs {
     hello: Hello,
+    rights: Rights,
+    /// For admission.
+    report: Option<ServerReport>,
+}
+
+/// What it does for this connection that it may as well refuse.
+struct Rights {
     /// Whether changes of keys are pushed.
     tracking: bool,
     /// Whether messages of other clients are; `None` if nobody listens.
     hears: Option<bool>,
-    /// For admission.
-    report: Option<ServerReport>,
+    /// Whether the connection has its name; `None` if it is to have none.
+    named: Option<bool>,
 }
 
 /// All asked together, as far as one answer does not decide the next question.
@@ -153,26 +140,38 @@ async fn ask_what_it_is(options: &ConnectOptions, connection: &mut MultiplexedCo
     let tracking = poll_once(track(connection.clone()));
     let channel = options.listener.as_ref().map(|listener| listener.client.channel());
     let hears = channel.map(|channel| poll_once(listen(connection.clone(), channel)));
+    let named = options.address.client_name().map(|name| poll_once(set_name(connection.clone(), name)));
     let report = match options.admission {
         true => Some(server_info::read(connection).await),
         false => None,
     };
     let hello = hello.await?; // first: it says best what cannot be used
-    let hears = match hears {
-        Some(hears) => Some(hears.await),
-        None => None,
+    let rights = Rights {
+        tracking: tracking.await,
+        hears: OptionFuture::from(hears).await,
+        named: OptionFuture::from(named).await,
     };
-    Ok(WhatItIs { hello, tracking: tracking.await, hears, report: report.transpose()? })
+    Ok(WhatItIs { hello, rights, report: report.transpose()? })
+}
+
+/// Whether the connection has this name now.
+fn set_name(mut connection: MultiplexedConnection, name: &str) -> impl Future<Output = bool> + 'static {
+    let ask = redis::cmd("CLIENT").arg("SETNAME").arg(name).to_owned();
+    async move { ask.query_async::<()>(&mut connection).await.is_ok() }
 }
 
 /// Warns of rights that are missing: once, not at each reconnect.
-fn note_rights(options: &ConnectOptions, health: &InstanceHealth, tracking: bool, hears: Option<bool>) {
+fn note_rights(options: &ConnectOptions, health: &InstanceHealth, rights: &Rights) {
+    let Rights { tracking, hears, named } = *rights;
     let (instance, mut last) = (options.address.shown(), health.lock());
     if last.tracking.replace(tracking) != Some(tracking) && !tracking {
         tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed");
     }
     if std::mem::replace(&mut last.hears, hears) != hears && hears == Some(false) {
         tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead");
+    }
+    if std::mem::replace(&mut last.named, named) != named && named == Some(false) {
+        tracing::warn!(instance, "CLIENT SETNAME is denied: the connection has no name");
     }
 }
 
@@ -188,24 +187,29 @@ async fn track(mut connection: MultiplexedConnection) -> bool {
     ask.query_async::<()>(&mut connection).await.is_ok()
 }
 
-/// Ends the former connection to the same process, if that still has it, before anything is released over this one: what
-/// was on its way over it is not carried out any more. A plain acquire that came behind its own release would set
-/// the key again, for a ttl (P6, P28).
-async fn end_former_session(
+/// Ends the former connections to the same process, if that still has them, before anything is released over this one:
+/// what was on its way over them is not carried out any more. A plain acquire that came behind its own release would set
+/// the key again, for a ttl (P6, P28). Until the process has answered, the next connection asks for the same.
+async fn end_former_sessions(
     mut connection: MultiplexedConnection,
     health: &InstanceHealth,
     session: Option<u64>,
 ) -> Result<(), Cause> {
     let former = {
         let mut last = health.lock();
-        let process = last.info.as_ref().map(|info| info.run_id.clone()).unwrap_or_default();
-        let former = last.session.take().filter(|(of, _)| *of == process);
-        last.session = session.map(|session| (process, session));
-        former
+        let run_id = last.info.as_ref().map(|info| info.run_id.clone()).unwrap_or_default();
+        last.sessions.begin(run_id, session)
     };
-    if let Some((_, former)) = former {
-        // Whoever does not let it may find such a key until it expires.
-        let _ = redis::cmd("CLIENT").arg("KILL").arg("ID").arg(former).query_async::<i64>(&mut connection).await;
+    if former.is_empty() {
+        return Ok(());
+    }
+    let mut commands = redis::pipe();
+    for former in &former {
+        commands.cmd("CLIENT").arg("KILL").arg("ID").arg(*former);
+    }
+    // Whoever does not let it may find such a key until it expires.
+    if connection.send_packed_commands(&commands, 0, former.len()).await.is_ok() {
+        health.lock().sessions.note_ended(&former);
     }
     Ok(())
 }
@@ -220,13 +224,16 @@ async fn admit(
     pushes: &Pushes,
     health: &Arc<InstanceHealth>,
 ) -> Result<SharedAdmission, Cause> {
-    let (max_ttl, drift_ppm, clock) = (options.max_ttl, options.drift_ppm, Arc::clone(&options.clock));
-    let config = AdmissionConfig { max_ttl, drift_ppm, clock, health: Arc::clone(health) };
+    let (drift_ppm, clock) = (options.drift_ppm, Arc::clone(&options.clock));
+    let (terms, cluster, health_of) = (options.terms(), options.cluster.clone(), Arc::clone(health));
+    let config = AdmissionConfig { terms, cluster, drift_ppm, clock, health: health_of };
     let flushes = pushes.flushes().clone();
     let mut handshake =
         AdmissionHandshake { connection, scripts, config: &config, tracking, was_admitted: false, flushes: &flushes };
-    let mut outcome = handshake.run(report).await?;
+    let outcome = handshake.run(report).await;
     let shown = options.address.shown();
+    note_conflict(options, outcome.as_ref().err());
+    let mut outcome = outcome?;
     options.processes.register(options.index, shown, &outcome.info.run_id).map_err(Cause::NotUsable)?;
     let previous = health.lock().previous_admission.clone();
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut outcome.state, &options.peers));
@@ -239,6 +246,14 @@ async fn admit(
         admission.request_follow_up(AdmissionFollowUp::Quarantine);
     }
     Ok(admission)
+}
+
+/// P16: a client of a named cluster gets no lock while one of its instances is of another. What failed otherwise says nothing.
+fn note_conflict(options: &ConnectOptions, failed: Option<&Cause>) {
+    let is_of_another = matches!(failed, Some(Cause::NotUsable(NotUsable::OtherCluster { .. })));
+    if options.cluster.is_some() && (is_of_another || failed.is_none()) {
+        options.conflicts.note(options.index, options.address.shown(), is_of_another);
+    }
 }
 
 fn clock_stepped_since(previous: PreviousAdmission, state: &mut AdmissionState, peers: &PeerConnections) -> bool {

@@ -7,21 +7,21 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
-use super::classify::{classify, classify_batch, classify_plain, is_of_the_instance};
+use super::classify::{classify, classify_plain};
 use super::driver::{BoxFuture, Driver, poll_once};
 use super::health::InstanceHealth;
 use super::plain;
 use super::reply_limit::ReplyTooLong;
 use super::scripts::Scripts;
-use super::scripts::batch::releases_first;
-use super::send_queue::{QueuedRequest, SendDecision, SendQueue, closed};
+use super::scripts::batch::Leading;
+use super::send_queue::{SendDecision, SendQueue, closed};
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::Clock;
 use crate::instance::{ReplyFuture, Request};
@@ -70,9 +70,17 @@ pub(super) struct ConnectionParts {
 pub(crate) struct InstanceConnection {
     parts: ConnectionParts,
     runtime: Handle,
-    send_queue: SendQueue,
+    pub(super) send_queue: SendQueue,
     unanswered: AtomicU32,
     loading_scripts: AtomicBool,
+}
+
+/// What is known of an instance as something is sent to it.
+pub(super) struct KnownAtSending {
+    pub(super) at: Instant,
+    pub(super) attached: Option<AttachedRecord>,
+    /// What its clock shows at least, in microseconds.
+    wall_us: u64,
 }
 
 /// A command in flight: when it was sent, with what record, and its result.
@@ -80,8 +88,26 @@ pub(super) struct SentCommand {
     pub(super) at: Instant,
     pub(super) attached: Option<AttachedRecord>,
     pub(super) result: BoxFuture<RedisResult<Value>>,
-    /// Whether they are plain commands, and no script (P28).
-    is_plain: bool,
+    pub(super) form: Form,
+}
+
+/// What a command in flight is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// One script, for one request or several.
+    Script,
+    /// The plain commands of one acquire (P28).
+    Plain,
+    /// Scripts, and between them plain acquires: how many requests come first.
+    Shared(Leading),
+}
+
+impl Form {
+    /// Whether the request at this place of a write is a plain acquire among others.
+    pub(super) fn shares_plain(self, at: usize) -> bool {
+        let Self::Shared(Leading { releases, acquires }) = self else { return false };
+        (releases..releases + acquires).contains(&at)
+    }
 }
 
 impl InstanceConnection {
@@ -158,63 +184,93 @@ impl InstanceConnection {
     /// Queues a request: in flight when this returns, or behind those that wait to be sent.
     pub(super) fn call(self: &Arc<Self>, request: Request) -> ReplyFuture {
         if self.is_silent() {
-            return Box::pin(ready(Reply::NotSent(Cause::Silent)));
+            return Box::pin(ready(self.counted(Reply::NotSent(Cause::Silent), 1)));
         }
         self.parts.wakeups.note_request();
         match self.send_queue.submit(request, MAX_WAITING) {
             SendDecision::SendNow(request) => {
-                let permit = SendPermit(Arc::clone(self));
+                let permit = SendPermit(Arc::clone(self), 1);
                 let sent = self.send_one(&request);
-                Box::pin(async move { permit.0.reply_to(&request, sent).await })
+                Box::pin(async move { permit.0.counted(permit.0.reply_to(&request, sent).await, 1) })
             }
             SendDecision::Queued(reply) => {
-                let deadline = self.parts.deadline;
+                let connection = Arc::clone(self);
                 Box::pin(async move {
-                    match timeout(deadline, reply).await {
+                    let reply = match timeout(connection.parts.deadline, reply).await {
                         Ok(Ok(reply)) => reply,
                         // The task that sent it is gone, with the runtime.
                         Ok(Err(_)) => Reply::Unknown(closed()),
                         Err(_) => Reply::Unknown(Cause::TimedOut), // P5
-                    }
+                    };
+                    connection.counted(reply, 1)
                 })
             }
-            SendDecision::Refused(cause) => Box::pin(ready(Reply::NotSent(cause))),
+            SendDecision::Refused(cause) => Box::pin(ready(self.counted(Reply::NotSent(cause), 1))),
         }
     }
 
-    pub(super) fn send(&self, command: impl FnOnce(Option<&AttachedRecord>) -> redis::Cmd) -> SentCommand {
+    /// Counts how so many requests have ended, for whoever made them.
+    pub(super) fn counted(&self, reply: Reply, requests: usize) -> Reply {
+        self.parts.health.counts.replied(&reply, requests);
+        reply
+    }
+
+    /// Sends one command with so many requests.
+    pub(super) fn send(&self, requests: usize, command: impl FnOnce(Option<&AttachedRecord>) -> Cmd) -> SentCommand {
         let at = self.parts.clock.now();
+        self.parts.health.counts.sent(requests);
         let attached = self.admission().map(|admission| admission.attached_record(at));
         let command = command(attached.as_ref());
         let mut connection = self.parts.multiplexed.clone();
         let result = poll_once(async move { connection.send_packed_command(&command).await });
-        SentCommand { at, attached, result, is_plain: false }
+        SentCommand { at, attached, result, form: Form::Script }
     }
 
     /// Sends one request, as plain commands if it may be (P28).
-    fn send_one(&self, request: &Request) -> SentCommand {
+    pub(super) fn send_one(&self, request: &Request) -> SentCommand {
+        let now = self.what_is_known();
+        if !self.may_be_plain(request, &now) {
+            return self.send(1, |attached| self.parts.scripts.command(request, attached));
+        }
+        self.send_plain(1, now, Form::Plain, plain::commands(request.claim()))
+    }
+
+    /// What is known of the instance as something is sent.
+    pub(super) fn what_is_known(&self) -> KnownAtSending {
         let at = self.parts.clock.now();
         let attached = self.admission().map(|admission| admission.attached_record(at));
         // At least: a token that is ahead must not be stored (P12).
         let wall_us = self.admission().map_or(0, |admission| admission.wall_us(at));
-        if !self.parts.takes_plain || !plain::may_be_plain(request, attached.as_ref(), wall_us) {
-            return self.send(|attached| self.parts.scripts.command(request, attached));
-        }
-        let commands = plain::commands(request.claim());
-        let mut connection = self.parts.multiplexed.clone();
-        let result = poll_once(async move {
-            let answers = connection.send_packed_commands(&commands, 0, plain::COMMANDS).await;
-            answers.map(Value::Array)
-        });
-        SentCommand { at, attached, result, is_plain: true }
+        KnownAtSending { at, attached, wall_us }
     }
 
-    async fn reply_to(self: &Arc<Self>, request: &Request, sent: SentCommand) -> Reply {
+    pub(super) fn may_be_plain(&self, request: &Request, now: &KnownAtSending) -> bool {
+        self.parts.takes_plain && plain::may_be_plain(request, now.attached.as_ref(), now.wall_us)
+    }
+
+    /// Sends several commands in one write, with so many requests.
+    pub(super) fn send_plain(
+        &self,
+        requests: usize,
+        now: KnownAtSending,
+        form: Form,
+        commands: Pipeline,
+    ) -> SentCommand {
+        self.parts.health.counts.sent(requests);
+        let mut connection = self.parts.multiplexed.clone();
+        let result = poll_once(async move {
+            let answers = connection.send_packed_commands(&commands, 0, commands.len()).await;
+            answers.map(Value::Array)
+        });
+        SentCommand { at: now.at, attached: now.attached, result, form }
+    }
+
+    pub(super) async fn reply_to(self: &Arc<Self>, request: &Request, sent: SentCommand) -> Reply {
         let Ok(result) = timeout(self.parts.deadline, sent.result).await else {
             self.note_silence();
             return Reply::Unknown(Cause::TimedOut); // P5
         };
-        let raw = match sent.attached.as_ref().filter(|_| sent.is_plain) {
+        let raw = match sent.attached.as_ref().filter(|_| sent.form == Form::Plain) {
             Some(attached) => {
                 let now = self.parts.clock.now();
                 let wall_us = self.admission().map_or(0, |admission| admission.about_us(now));
@@ -241,53 +297,6 @@ impl InstanceConnection {
         }
     }
 
-    /// Sends requests that waited together.
-    fn send_together(&self, waiting: &mut [QueuedRequest]) -> SentCommand {
-        match waiting {
-            [one] => self.send_one(&one.request),
-            many => {
-                let releases = releases_first(many, |waiting| &waiting.request);
-                let requests: Vec<&Request> = many.iter().map(|waiting| &waiting.request).collect();
-                self.send(|attached| self.parts.scripts.batch(&requests, releases, attached))
-            }
-        }
-    }
-
-    /// Delivers the replies to requests that were sent together.
-    fn deliver_replies(self: &Arc<Self>, permit: SendPermit, waiting: Vec<QueuedRequest>, sent: SentCommand) {
-        let connection = Arc::clone(self);
-        let permit = TaskPermit(Some(permit));
-        self.runtime.spawn(async move {
-            let replies = connection.replies_to(&waiting, sent).await;
-            permit.give_up(); // the next may be sent before those that waited are woken
-            for (waiting, reply) in waiting.into_iter().zip(replies) {
-                // Whoever gave up waiting has counted it as unknown.
-                let _ = waiting.reply.send(reply);
-            }
-        });
-    }
-
-    async fn replies_to(self: &Arc<Self>, waiting: &[QueuedRequest], sent: SentCommand) -> Vec<Reply> {
-        if let [one] = waiting {
-            return vec![self.reply_to(&one.request, sent).await];
-        }
-        let Ok(result) = timeout(self.parts.deadline, sent.result).await else {
-            self.note_silence();
-            return vec![Reply::Unknown(Cause::TimedOut); waiting.len()];
-        };
-        match &result {
-            Ok(Value::ServerError(error)) if !is_of_the_instance(error) => self.send_queue.batch_failed(),
-            Ok(Value::Array(_)) => self.send_queue.batch_answered(),
-            _ => {}
-        }
-        let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
-        let raws = classify_batch(&requests, result);
-        let check = |(request, raw): (&&Request, RawReply)| {
-            self.check_vote(raw, request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
-        };
-        requests.iter().zip(raws).map(check).collect()
-    }
-
     /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
     /// notices that an instance fell silent.
     pub(super) async fn probe(&self) -> Option<Duration> {
@@ -298,16 +307,23 @@ impl InstanceConnection {
             Ok(Ok((seconds, micros))) => {
                 let received = self.parts.clock.now();
                 self.unanswered.store(0, Ordering::Relaxed);
-                if let Some(admission) = self.admission() {
-                    admission.observe(sent, received, seconds.saturating_mul(1_000_000).saturating_add(micros));
-                }
-                Some(received.saturating_since(sent))
+                self.observe_clock(sent, Some(seconds.saturating_mul(1_000_000).saturating_add(micros)));
+                let round_trip = received.saturating_since(sent);
+                self.send_queue.note_round_trip(round_trip);
+                Some(round_trip)
             }
             Ok(Err(_)) => None, // its driver notices when the connection was closed
             Err(_) => {
                 self.note_silence();
                 None
             }
+        }
+    }
+
+    /// Takes in what the instance's clock showed in the answer to what was sent then (P17).
+    pub(super) fn observe_clock(&self, sent: Instant, instance_us: Option<u64>) {
+        if let (Some(admission), Some(us)) = (self.admission(), instance_us) {
+            admission.observe(sent, self.parts.clock.now(), us);
         }
     }
 
@@ -357,32 +373,22 @@ impl fmt::Debug for InstanceConnection {
     }
 }
 
-/// The right to have one command on its way. Giving it up sends the requests that wait for it.
-struct SendPermit(Arc<InstanceConnection>);
+/// The right to have one command on its way, with so many requests. Giving it up sends the requests that wait for it.
+pub(super) struct SendPermit(Arc<InstanceConnection>, usize);
+
+impl SendPermit {
+    /// Nothing is sent any more.
+    pub(super) fn close(&self) {
+        self.0.close();
+    }
+}
 
 impl Drop for SendPermit {
     fn drop(&mut self) {
-        let connection = &self.0;
-        if let Some((waiting, sent)) = connection.send_queue.finish(|waiting| connection.send_together(waiting)) {
-            connection.deliver_replies(SendPermit(Arc::clone(connection)), waiting, sent);
-        }
-    }
-}
-
-/// A permit that is held by a task. If the task is dropped, so is the runtime: then nobody can follow those
-/// who wait, each of whom would be sent by the end of the one before.
-struct TaskPermit(Option<SendPermit>);
-
-impl TaskPermit {
-    fn give_up(mut self) {
-        drop(self.0.take());
-    }
-}
-
-impl Drop for TaskPermit {
-    fn drop(&mut self) {
-        if let Some(permit) = &self.0 {
-            permit.0.close();
+        let Self(connection, requests) = self;
+        connection.send_queue.finish(*requests);
+        while let Some((waiting, sent)) = connection.send_queue.send_next(|waiting| connection.send_together(waiting)) {
+            connection.deliver_replies(Self(Arc::clone(connection), waiting.len()), waiting, sent);
         }
     }
 }

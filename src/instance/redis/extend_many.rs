@@ -18,23 +18,26 @@ use crate::protocol::{Cause, Reply};
 pub(super) fn extend_many(connection: &Arc<InstanceConnection>, claims: &[Arc<Claim>]) -> ExtendManyFuture {
     let count = claims.len();
     if connection.is_silent() {
-        return Box::pin(ready(vec![ExtendReply::Decided(Reply::NotSent(Cause::Silent)); count]));
+        let reply = connection.counted(Reply::NotSent(Cause::Silent), count);
+        return Box::pin(ready(vec![ExtendReply::Decided(reply); count]));
     }
     connection.note_request();
-    let sent = connection.send(|attached| connection.scripts().extend_many(claims, attached));
+    let sent = connection.send(count, |attached| connection.scripts().extend_many(claims, attached));
     let connection = Arc::clone(connection);
     Box::pin(async move {
         let Ok(result) = timeout(connection.deadline(), sent.result).await else {
             connection.note_silence();
-            return vec![ExtendReply::Decided(Reply::Unknown(Cause::TimedOut)); count]; // P5
+            let reply = connection.counted(Reply::Unknown(Cause::TimedOut), count); // P5
+            return vec![ExtendReply::Decided(reply); count];
         };
         let (raw, without_value) = classify_extend_many(count, result);
         let reply = connection.check_vote(raw, true, sent.at, sent.attached.as_ref());
-        let mut replies = vec![ExtendReply::Decided(reply.clone()); count];
-        if reply == Reply::Granted {
-            for index in without_value {
-                replies.get_mut(index).into_iter().for_each(|reply| *reply = ExtendReply::ExtendAlone);
-            }
+        // Those without the value are asked again one by one, and counted then.
+        let without_value = if reply == Reply::Granted { without_value } else { Vec::new() };
+        let reply = connection.counted(reply, count - without_value.len().min(count));
+        let mut replies = vec![ExtendReply::Decided(reply); count];
+        for index in without_value {
+            replies.get_mut(index).into_iter().for_each(|reply| *reply = ExtendReply::ExtendAlone);
         }
         replies
     })

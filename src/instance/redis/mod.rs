@@ -6,9 +6,12 @@ mod byte_stream;
 pub(crate) mod classify;
 mod connect;
 mod connection;
+mod credentials;
+mod deadline;
 #[cfg(feature = "testing")]
 mod dialed;
 mod driver;
+mod examine;
 mod extend_many;
 mod flushes;
 mod forget_tokens;
@@ -20,22 +23,29 @@ mod plain;
 mod pushes;
 mod read;
 mod relay;
+mod reply_counts;
 mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
+mod sentinel;
+mod shared_write;
 mod stream;
 mod supervisor;
 mod timer_wakeups;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod trouble;
 
-pub(crate) use address::Address;
+pub(crate) use address::{Address, InstanceSettings};
+pub use credentials::Credentials;
+pub(crate) use credentials::CredentialsSource;
 #[cfg(feature = "testing")]
 pub(crate) use dialed::Dialer;
 pub(crate) use options::ClientOptions;
 #[cfg(feature = "testing")]
 pub(crate) use plain::commands as plain_commands;
+#[cfg(feature = "testing")]
+pub(crate) use shared_write::{classify_shared, shared_commands};
+pub use tls::Tls;
 
 use std::fmt;
 use std::future::{Future, ready};
@@ -47,10 +57,10 @@ use tokio::task::JoinHandle;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    Claim, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReadFuture, Relay, RelayFuture,
-    ReplyFuture, Request,
+    Claim, ExamineFuture, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReadFuture, Relay,
+    RelayFuture, ReplyFuture, Request, ScanFuture,
 };
-use crate::protocol::{Cause, Instant, Reply};
+use crate::protocol::{Cause, Instant, NotUsable, Reply};
 use crate::resource::Resources;
 use admission::first_use::watch_first_use;
 use health::InstanceHealth;
@@ -82,6 +92,12 @@ impl RedisInstance {
         let task = tokio::spawn(supervisor::supervise(options.clone(), sender, Arc::clone(&health)));
         Self { options, state, health, task }
     }
+
+    fn not_sent(&self, cause: &Cause, requests: usize) -> Reply {
+        let reply = Reply::NotSent(cause.clone());
+        self.health.counts.replied(&reply, requests);
+        reply
+    }
 }
 
 impl Instance for RedisInstance {
@@ -90,9 +106,14 @@ impl Instance for RedisInstance {
     }
 
     fn call(&self, request: Request) -> ReplyFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => connection.call(request),
-            ConnectionState::Down(cause) => Box::pin(ready(Reply::NotSent(cause.clone()))),
+        let conflict = if matches!(request, Request::Acquire(_)) { self.options.conflicts.first() } else { None };
+        match (&*self.state.borrow(), conflict) {
+            (ConnectionState::Down(cause), _) => Box::pin(ready(self.not_sent(cause, 1))),
+            (ConnectionState::Up(_), Some(address)) => {
+                let cause = Cause::NotUsable(NotUsable::ClusterConflict(address));
+                Box::pin(ready(self.not_sent(&cause, 1)))
+            }
+            (ConnectionState::Up(connection), None) => connection.call(request),
         }
     }
 
@@ -100,7 +121,8 @@ impl Instance for RedisInstance {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => extend_many::extend_many(connection, &claims),
             ConnectionState::Down(cause) => {
-                Box::pin(ready(vec![ExtendReply::Decided(Reply::NotSent(cause.clone())); claims.len()]))
+                let reply = self.not_sent(cause, claims.len());
+                Box::pin(ready(vec![ExtendReply::Decided(reply); claims.len()]))
             }
         }
     }
@@ -115,6 +137,20 @@ impl Instance for RedisInstance {
     fn read(&self, resources: Resources) -> ReadFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => read::read(connection, &resources),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
+        }
+    }
+
+    fn examine(&self) -> ExamineFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => examine::examine(connection, Arc::clone(&self.options.clock)),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
+        }
+    }
+
+    fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => examine::scan(connection, pattern, most),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
@@ -160,6 +196,7 @@ impl Instance for RedisInstance {
             round_trip: known.round_trip,
             trouble: self.health.trouble.present(self.options.clock.now()),
             last_error: known.last_error,
+            counts: self.health.counts.snapshot(),
             ..InstanceStatus::default()
         };
         if let Some(info) = known.info {

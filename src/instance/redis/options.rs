@@ -6,11 +6,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::address::Address;
+use super::admission::conflicts::ClusterConflicts;
 use super::admission::peers::PeerConnections;
 use super::admission::processes::ProcessRegistry;
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
+use crate::protocol::{AdmissionTerms, ClusterTerms};
 
 /// What holds for all instances of a client.
 pub(crate) struct ClientOptions {
@@ -18,6 +20,10 @@ pub(crate) struct ClientOptions {
     /// The votes needed.
     pub(crate) quorum: usize,
     pub(crate) max_ttl: Duration,
+    /// How long an instance that may have forgotten locks sits out (P15, P29).
+    pub(crate) quarantine: Duration,
+    /// What all clients agree on, if the cluster has a name.
+    pub(crate) cluster: Option<ClusterTerms>,
     pub(crate) drift_ppm: u32,
     /// For how long instances keep fencing tokens (P13).
     pub(crate) fence_retention: Duration,
@@ -36,18 +42,23 @@ pub(crate) struct ClientOptions {
 impl ClientOptions {
     /// For each instance of a client, with what its connections share. Must be called within a tokio runtime.
     pub(super) fn for_each(self, addresses: Vec<Address>) -> impl Iterator<Item = ConnectOptions> {
-        let processes = Arc::<ProcessRegistry>::default();
-        let peers = PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.max_ttl);
+        let (processes, conflicts) = (Arc::<ProcessRegistry>::default(), Arc::<ClusterConflicts>::default());
+        // What others ask for, and so how often they look at clocks, is at most the own quarantine (P29).
+        let peers =
+            PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.quarantine);
         let (peers, wakeups) = (Arc::new(peers), Arc::new(TimerWakeups::start(self.instance_timeout)));
         addresses.into_iter().enumerate().map(move |(index, address)| ConnectOptions {
             index,
             address,
             instance_timeout: self.instance_timeout,
             max_ttl: self.max_ttl,
+            quarantine: self.quarantine,
+            cluster: self.cluster.clone(),
             drift_ppm: self.drift_ppm,
             fence_retention: self.fence_retention,
             clock: Arc::clone(&self.machine_clock),
             processes: Arc::clone(&processes),
+            conflicts: Arc::clone(&conflicts),
             peers: Arc::clone(&peers),
             wakeups: Arc::clone(&wakeups),
             admission: self.admission,
@@ -64,12 +75,17 @@ pub(super) struct ConnectOptions {
     pub(super) address: Address,
     pub(super) instance_timeout: Duration,
     pub(super) max_ttl: Duration,
+    /// How long an instance that may have forgotten locks sits out (P15, P29).
+    pub(super) quarantine: Duration,
+    /// What all clients agree on, if the cluster has a name.
+    pub(super) cluster: Option<ClusterTerms>,
     pub(super) drift_ppm: u32,
     /// For how long instances keep fencing tokens (P13).
     pub(super) fence_retention: Duration,
     /// The machine's clock as it is, which the instances' clocks are compared with.
     pub(super) clock: Arc<dyn Clock>,
     pub(super) processes: Arc<ProcessRegistry>,
+    pub(super) conflicts: Arc<ClusterConflicts>,
     pub(super) peers: Arc<PeerConnections>,
     pub(super) wakeups: Arc<TimerWakeups>,
     /// Whether instances that may have forgotten locks are kept from voting.
@@ -78,4 +94,12 @@ pub(super) struct ConnectOptions {
     pub(super) invalidations: mpsc::Sender<Invalidation>,
     /// Who wants to hear from other clients, if anybody.
     pub(super) listener: Option<Listener>,
+}
+
+impl ConnectOptions {
+    /// What admission goes by.
+    pub(super) fn terms(&self) -> AdmissionTerms {
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) }
+    }
 }

@@ -1,42 +1,89 @@
 //! The usual acquire as plain commands in one write, which cost an instance less than a script (P28).
 
-use redis::Pipeline;
+use redis::{Cmd, Pipeline};
 
 use super::scripts::command::millis;
 use crate::instance::{Claim, Request};
-use crate::protocol::AttachedRecord;
+use crate::protocol::{AttachedRecord, may_propose_plainly};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
-/// How many commands it is.
-pub(super) const COMMANDS: usize = 6;
+/// How many commands one takes that is alone in its write.
+pub(super) const COMMANDS: usize = 5;
+
+/// How many commands those take that share a write, besides one for each.
+pub(super) const SHARED_COMMANDS: usize = 4;
 
 /// How much of a value that stands in the way is asked for: what others put there may be megabytes.
 const MOST_OF_A_VALUE: u64 = 2048;
 
 /// Whether it may go so to an instance with this record, whose clock shows at least `wall_us`: the first request of an
-/// acquire, for one resource and without a holder. An instance does not compare the record's instant, nor
-/// how far a token is ahead; so both must be known (P12, P14).
+/// acquire, for one resource and without a holder.
 pub(super) fn may_be_plain(request: &Request, attached: Option<&AttachedRecord>, wall_us: u64) -> bool {
     let Request::Acquire(claim) = request else { return false };
     claim.is_first
         && claim.resources.len() == 1
         && claim.value.holder_prefix().is_empty()
-        && attached.is_some_and(|attached| attached.quarantine_over)
-        && !claim.token.is_ahead_of(wall_us)
+        && may_propose_plainly(claim.token, attached, wall_us)
 }
 
-/// Its commands. They are not one script, so their order matters: the record is read behind everything else, and
-/// then still says that nothing was forgotten since the key was set (P28).
+/// The commands of one that is alone in its write. They are not one script, so their order matters: the record is read
+/// behind everything else, and then still says that nothing was forgotten since the key was set (P28).
 pub(crate) fn commands(claim: &Claim) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(COMMANDS);
-    let key = claim.resources.lock_keys().next().unwrap_or_default();
-    pipeline.cmd("SET").arg(key).arg(claim.value.as_bytes()).arg("NX").arg("PX").arg(millis(claim.ttl));
-    pipeline.cmd("ZADD").arg(TOKENS_KEY).arg("GT").arg("CH").arg(claim.token.proposed_us()).arg(key);
-    pipeline.cmd("ZSCORE").arg(TOKENS_KEY).arg(key);
+    let key = key_of(claim);
+    set(&mut pipeline, claim);
+    raise_tokens(&mut pipeline, &[claim]);
     pipeline.cmd("PEXPIRETIME").arg(key);
-    pipeline.cmd("GETRANGE").arg(key).arg(0).arg(MOST_OF_A_VALUE - 1);
+    read_beginning(&mut pipeline, key);
     pipeline.cmd("GET").arg(ADMISSION_KEY);
     pipeline
+}
+
+/// Adds the commands of several that share a write. The time is asked in front of the keys and behind them, so that a
+/// step of the clock between shows (P17). Whose value stands in the way is asked later, of those that were refused.
+pub(crate) fn add_shared(pipeline: &mut Pipeline, claims: &[&Claim]) {
+    pipeline.cmd("TIME");
+    claims.iter().for_each(|claim| set(pipeline, claim));
+    raise_tokens(pipeline, claims);
+    pipeline.cmd("TIME");
+    pipeline.cmd("GET").arg(ADMISSION_KEY);
+}
+
+/// What stands in the way of each: two commands.
+pub(super) fn what_is_there(claims: &[&Claim]) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(2 * claims.len());
+    for key in claims.iter().map(|claim| key_of(claim)) {
+        read_beginning(&mut pipeline, key);
+        pipeline.cmd("PTTL").arg(key);
+    }
+    pipeline
+}
+
+fn set(pipeline: &mut Pipeline, claim: &Claim) {
+    let (key, value) = (key_of(claim), claim.value.as_bytes());
+    let mut command = Cmd::with_capacity(6, 32 + key.len() + value.len());
+    command.arg("SET").arg(key).arg(value).arg("NX").arg("PX").arg(millis(claim.ttl));
+    pipeline.add_command(command);
+}
+
+/// Says how many of them are larger than what was stored.
+fn raise_tokens(pipeline: &mut Pipeline, claims: &[&Claim]) {
+    let bytes: usize = claims.iter().map(|claim| 16 + key_of(claim).len()).sum();
+    let mut command = Cmd::with_capacity(4 + 2 * claims.len(), 32 + bytes);
+    command.arg("ZADD").arg(TOKENS_KEY).arg("GT").arg("CH");
+    for claim in claims {
+        command.arg(claim.token.proposed_us()).arg(key_of(claim));
+    }
+    pipeline.add_command(command);
+}
+
+fn read_beginning(pipeline: &mut Pipeline, key: &[u8]) {
+    pipeline.cmd("GETRANGE").arg(key).arg(0).arg(MOST_OF_A_VALUE - 1);
+}
+
+/// The key of its only resource.
+fn key_of(claim: &Claim) -> &[u8] {
+    claim.resources.lock_keys().next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -46,13 +93,14 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::protocol::{AdmissionRecord, FencingToken, ProcessIdentity, RecordOrigin, Value};
+    use crate::protocol::{AdmissionRecord, AdmissionTerms, FencingToken, ProcessIdentity, RecordOrigin, Value};
 
     const NOW_US: u64 = 1_800_000_000_000_000;
 
     fn attached(quarantine_over: bool) -> AttachedRecord {
         let (identity, origin) = (ProcessIdentity::new("run", "replication"), RecordOrigin::Waits);
-        let record = AdmissionRecord { identity, vote_from_ms: 1, max_ttl_ms: 1_000, origin, order: 1 };
+        let terms = AdmissionTerms::of_max_ttl(1_000);
+        let record = AdmissionRecord { identity, vote_from_ms: 1, terms, origin, order: 1, cluster: None };
         AttachedRecord::new(record, quarantine_over)
     }
 

@@ -1,10 +1,11 @@
 //! The queue in front of one connection.
 //!
-//! Up to a few commands are on their way at once, each carrying one request and sent the moment it
-//! is made. Requests beyond that wait for the next reply and then share a command: under load an
-//! instance is asked about many locks in one script call, which costs it half as much.
+//! Up to a few requests are on their way at once, each sent the moment it is made. Requests beyond that wait for
+//! replies and then share a command or a write: under load an instance is asked about many locks at once,
+//! which costs it, and the client, half as much.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -12,9 +13,16 @@ use crate::instance::Request;
 use crate::instance::fit_in_command;
 use crate::protocol::{Cause, Reply};
 
-/// Commands on their way at once. Fewer make larger batches; this many keep latency to one round
-/// trip for as many concurrent requests, and the instance busy while replies are on their way.
+/// A request is sent at once while fewer than so many are on their way: latency is one round trip for as many
+/// concurrent requests. Beyond that fewer make larger batches, and each request costs less.
+const FEW: usize = 4;
+
+/// Commands on their way at once, to an instance that is far away, or while more wait than fit into one.
 const MAX_IN_FLIGHT: usize = 4;
+
+/// An instance is far away if it takes so long to hear of it even when it has nothing to do. To wait for its replies
+/// would cost more than smaller batches.
+const FAR: Duration = Duration::from_millis(1);
 
 /// The most requests in one command.
 const MAX_BATCH: usize = 64;
@@ -32,7 +40,7 @@ pub(super) struct QueuedRequest {
 
 /// What becomes of a request.
 pub(super) enum SendDecision {
-    /// It is sent now, and counts as in flight until [`SendQueue::finish`].
+    /// It is sent now, and counts as on its way until [`SendQueue::finish`].
     SendNow(Request),
     /// It waits; the reply comes through this channel.
     Queued(oneshot::Receiver<Reply>),
@@ -48,8 +56,12 @@ pub(super) struct SendQueue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
+    /// How many commands are on their way, and requests in them.
     in_flight: usize,
+    on_their_way: usize,
     waiting: Vec<QueuedRequest>,
+    /// The shortest time that it took to hear of the instance, as far as that is known.
+    least_round_trip: Option<Duration>,
     /// How many commands are still to carry one request each, and how many it was last time.
     unbatched_left: usize,
     unbatched_before: usize,
@@ -63,8 +75,9 @@ impl SendQueue {
         if state.closed {
             return SendDecision::Refused(closed());
         }
-        if state.in_flight < MAX_IN_FLIGHT && state.waiting.is_empty() {
+        if state.waiting.is_empty() && state.may_send() {
             state.in_flight += 1;
+            state.on_their_way += 1;
             return SendDecision::SendNow(request);
         }
         if state.waiting.len() >= most_waiting {
@@ -75,16 +88,25 @@ impl SendQueue {
         SendDecision::Queued(receiver)
     }
 
-    /// One command less is in flight; those that wait are sent together. Requests whose reply nobody awaits
+    /// A command with so many requests is answered.
+    pub(super) fn finish(&self, requests: usize) {
+        let mut state = self.state();
+        state.in_flight = state.in_flight.saturating_sub(1);
+        state.on_their_way = state.on_their_way.saturating_sub(requests);
+    }
+
+    /// Sends those that wait together, if they may be sent by now. Requests whose reply nobody awaits
     /// any more are left out: they were never sent.
     ///
     /// P6: nothing is submitted meanwhile. A release that could be sent before those that waited would overtake
     /// its own acquire among them.
-    pub(super) fn finish<T>(&self, send: impl FnOnce(&mut [QueuedRequest]) -> T) -> Option<(Vec<QueuedRequest>, T)> {
+    pub(super) fn send_next<T>(
+        &self,
+        send: impl FnOnce(&mut Vec<QueuedRequest>) -> T,
+    ) -> Option<(Vec<QueuedRequest>, T)> {
         let mut state = self.state();
         state.waiting.retain(|waiting| !waiting.reply.is_closed());
-        if state.waiting.is_empty() {
-            state.in_flight = state.in_flight.saturating_sub(1);
+        if state.waiting.is_empty() || !state.may_send() {
             return None;
         }
         let most = if state.unbatched_left > 0 { 1 } else { MAX_BATCH };
@@ -96,8 +118,16 @@ impl SendQueue {
         } else {
             state.waiting.drain(..count).collect()
         };
+        state.in_flight += 1;
+        state.on_their_way += next.len();
         let sent = send(&mut next);
         Some((next, sent))
+    }
+
+    /// How long it took to hear of the instance.
+    pub(super) fn note_round_trip(&self, round_trip: Duration) {
+        let mut state = self.state();
+        state.least_round_trip = Some(state.least_round_trip.map_or(round_trip, |least| least.min(round_trip)));
     }
 
     /// A batch failed, perhaps by the fault of one of its requests (a key that the user may not touch,
@@ -137,6 +167,14 @@ impl SendQueue {
     }
 }
 
+impl State {
+    fn may_send(&self) -> bool {
+        let is_far = self.least_round_trip.is_none_or(|least| least >= FAR);
+        let does_not_wait = is_far || self.unbatched_left > 0 || self.waiting.len() >= MAX_BATCH;
+        self.on_their_way < FEW || (does_not_wait && self.in_flight < MAX_IN_FLIGHT)
+    }
+}
+
 /// The cause where a connection is gone.
 pub(super) fn closed() -> Cause {
     Cause::NotConnected("the connection was closed".to_owned())
@@ -153,53 +191,88 @@ mod tests {
         Request::Acquire(Arc::new(Claim::sample(1, &["a".to_owned()])))
     }
 
-    #[test]
-    fn nobody_enters_between_the_end_of_a_wait_and_the_sending() {
+    /// A queue to an instance that is near, with as many requests on their way as go at once.
+    fn busy() -> SendQueue {
         let queue = SendQueue::default();
-        for _ in 0..MAX_IN_FLIGHT {
+        queue.note_round_trip(Duration::ZERO);
+        for _ in 0..FEW {
             assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
         }
-        let SendDecision::Queued(_reply) = queue.submit(request(), 1) else { panic!("the window is full") };
-        assert!(matches!(queue.submit(request(), 1), SendDecision::Refused(Cause::Overloaded)));
-        let left = queue.finish(|waiting| (waiting.len(), queue.0.try_lock().is_err()));
-        assert!(matches!(left, Some((_, (1, true)))));
-        assert!(queue.finish(|_| ()).is_none(), "nobody waits any more, the place is free");
-        assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
+        queue
     }
 
-    /// How many of `count` that wait share the next command.
-    fn next(queue: &SendQueue, count: usize) -> usize {
+    /// How many of those that wait share the next command.
+    fn next(queue: &SendQueue) -> Option<usize> {
+        queue.send_next(|_| ()).map(|(next, ())| next.len())
+    }
+
+    /// How many of `count` that wait share the next command, when one with so many is answered.
+    fn next_of(queue: &SendQueue, count: usize, answered: usize) -> usize {
         let replies: Vec<_> = (0..count).map(|_| queue.submit(request(), count)).collect();
-        let next = queue.finish(|_| ()).map_or(0, |(next, ())| next.len());
+        queue.finish(answered);
+        let next = next(queue).unwrap_or(0);
         drop(replies);
         next
     }
 
     #[test]
-    fn after_a_batch_that_failed_requests_are_sent_singly_for_a_while() {
-        let queue = SendQueue::default();
-        for _ in 0..MAX_IN_FLIGHT {
-            assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
+    fn nobody_enters_between_the_end_of_a_wait_and_the_sending() {
+        let queue = busy();
+        let SendDecision::Queued(_reply) = queue.submit(request(), 1) else { panic!("enough are on their way") };
+        assert!(matches!(queue.submit(request(), 1), SendDecision::Refused(Cause::Overloaded)));
+        assert!(next(&queue).is_none(), "no place is free yet");
+        queue.finish(1);
+        let left = queue.send_next(|waiting| (waiting.len(), queue.0.try_lock().is_err()));
+        assert!(matches!(left, Some((_, (1, true)))));
+        queue.finish(1);
+        assert!(next(&queue).is_none(), "nobody waits any more, the place is free");
+        assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
+    }
+
+    #[test]
+    fn while_many_are_on_their_way_the_others_wait_unless_the_instance_is_far_or_they_fill_a_command() {
+        for (is_far, waiting, expected) in
+            [(false, 9, None), (true, 9, Some(9)), (false, 2 * MAX_BATCH, Some(MAX_BATCH)), (true, 0, None)]
+        {
+            let queue = busy();
+            let _first: Vec<_> = (0..9).map(|_| queue.submit(request(), 9)).collect();
+            queue.finish(1);
+            assert_eq!(next(&queue), Some(9));
+            if is_far {
+                queue.state().least_round_trip = Some(FAR);
+            }
+            let _waiting: Vec<_> = (0..waiting).map(|_| queue.submit(request(), waiting)).collect();
+            queue.finish(1);
+            assert_eq!(next(&queue), expected, "{is_far} {waiting}");
         }
-        assert_eq!(next(&queue, 10), 10);
+    }
+
+    #[test]
+    fn after_a_batch_that_failed_requests_are_sent_singly_for_a_while() {
+        let queue = busy();
+        assert_eq!(next_of(&queue, 10, 1), 10);
+        let mut answered = 10;
         for often in [UNBATCHED_LEAST, 2 * UNBATCHED_LEAST, 4 * UNBATCHED_LEAST] {
             queue.batch_failed();
-            assert!((0..often).all(|_| next(&queue, 3) == 1));
-            assert_eq!(next(&queue, 3), 3, "after {often}");
+            for _ in 0..often {
+                assert_eq!(next_of(&queue, 3, answered), 1);
+                answered = 1;
+            }
+            assert_eq!(next_of(&queue, 3, answered), 3, "after {often}");
+            answered = 3;
         }
         queue.batch_answered();
         queue.batch_failed();
-        assert!((0..UNBATCHED_LEAST).all(|_| next(&queue, 3) == 1));
-        assert_eq!(next(&queue, 3), 3);
+        assert_eq!(next_of(&queue, 3, answered), 1);
+        assert!((1..UNBATCHED_LEAST).all(|_| next_of(&queue, 3, 1) == 1));
+        assert_eq!(next_of(&queue, 3, 1), 3);
     }
 
     #[test]
     fn a_request_that_nobody_waits_for_is_not_sent() {
-        let queue = SendQueue::default();
-        for _ in 0..MAX_IN_FLIGHT {
-            assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
-        }
+        let queue = busy();
         drop(queue.submit(request(), 1));
-        assert!(queue.finish(|_| ()).is_none());
+        queue.finish(1);
+        assert!(next(&queue).is_none());
     }
 }

@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::select_ok;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 
-use super::address::Endpoint;
+use super::address::{Endpoint, TcpSettings};
 use super::byte_stream::ByteStream;
 use super::reply_limit::{ReplyLimit, ReplyTooLong};
+use super::tls::Tls;
 
 /// A connection that breaks when the other side sends a longer reply than may be kept.
 pub(super) struct ServerStream {
@@ -22,8 +24,8 @@ pub(super) struct ServerStream {
 
 impl ServerStream {
     /// Connects: three round trips at most, with TLS.
-    pub(super) async fn open(endpoint: &Endpoint) -> io::Result<Self> {
-        Ok(Self { inner: inner(endpoint).await?, limit: ReplyLimit::default(), too_long: Arc::default() })
+    pub(super) async fn open(endpoint: &Endpoint, settings: &TcpSettings) -> io::Result<Self> {
+        Ok(Self { inner: inner(endpoint, settings).await?, limit: ReplyLimit::default(), too_long: Arc::default() })
     }
 
     /// Set when it broke for that reason; the redis crate reports it only to those who await an answer.
@@ -32,12 +34,16 @@ impl ServerStream {
     }
 }
 
-async fn inner(endpoint: &Endpoint) -> io::Result<Box<dyn ByteStream>> {
+async fn inner(endpoint: &Endpoint, settings: &TcpSettings) -> io::Result<Box<dyn ByteStream>> {
     match endpoint {
         Endpoint::Tcp { host, port, tls } => {
-            let tcp = tcp(host, *port).await?;
-            if *tls { secured(host, tcp).await } else { Ok(Box::new(tcp)) }
+            let tcp = tcp(host, *port, settings).await?;
+            match tls {
+                Some(tls) => secured(host, tls, tcp).await,
+                None => Ok(Box::new(tcp)),
+            }
         }
+        Endpoint::Group(_) => Err(io::ErrorKind::Unsupported.into()), // whoever connects asks for its master first
         #[cfg(feature = "testing")]
         Endpoint::Dialed(dialer) => dialer.open().await,
         #[cfg(unix)]
@@ -48,7 +54,7 @@ async fn inner(endpoint: &Endpoint) -> io::Result<Box<dyn ByteStream>> {
 }
 
 /// To whichever of the host's addresses answers first.
-async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
     let addresses: Vec<_> =
         lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
     if addresses.is_empty() {
@@ -56,16 +62,29 @@ async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     }
     let (stream, _) = select_ok(addresses).await?;
     stream.set_nodelay(true)?;
+    apply(settings, &stream)?;
     Ok(stream)
 }
 
+fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    if let Some(idle) = settings.keep_alive {
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle))?;
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(limit) = settings.user_timeout {
+        socket.set_tcp_user_timeout(Some(limit))?;
+    }
+    Ok(())
+}
+
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-async fn secured(host: &str, tcp: TcpStream) -> io::Result<Box<dyn ByteStream>> {
-    Ok(Box::new(super::tls::secured(host, tcp).await?))
+async fn secured(host: &str, tls: &Tls, tcp: TcpStream) -> io::Result<Box<dyn ByteStream>> {
+    Ok(Box::new(super::tls::secured(host, tls, tcp).await?))
 }
 
 #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
-async fn secured(_: &str, _: TcpStream) -> io::Result<Box<dyn ByteStream>> {
+async fn secured(_: &str, _: &Tls, _: TcpStream) -> io::Result<Box<dyn ByteStream>> {
     Err(io::ErrorKind::Unsupported.into()) // its address is refused when it is read
 }
 
@@ -91,5 +110,30 @@ impl AsyncWrite for ServerStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_system_is_told_when_to_give_up_a_connection_and_only_where_that_is_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (idle, limit) = (Duration::from_secs(30), Duration::from_secs(7));
+        let settings = TcpSettings { keep_alive: Some(idle), user_timeout: Some(limit) };
+        let stream = tcp("127.0.0.1", port, &settings).await.unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), idle);
+        #[cfg(target_os = "linux")]
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(limit));
+        let stream = tcp("127.0.0.1", port, &TcpSettings::default()).await.unwrap();
+        assert!(!SockRef::from(&stream).keepalive().unwrap());
     }
 }

@@ -20,14 +20,16 @@ use tokio::time::sleep;
 use super::admission::follow_up;
 use super::admission::shared::SharedAdmission;
 use super::classify::clip;
-use super::connect::{ADMISSION_TRIPS, ConnectFailure, connect, within_trips};
+use super::connect::{ADMISSION_TRIPS, connect};
 use super::connection::{InstanceConnection, probe_interval};
+use super::deadline::{ConnectFailure, within_trips};
 use super::forget_tokens::keep_forgetting_tokens;
 use super::health::InstanceHealth;
 use super::log_limit::{ConnectionLog, LogLimit};
 use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::send_queue::closed;
+use super::sentinel::moved;
 use crate::protocol::{Cause, InstanceId, Instant, reconnect_delay};
 use crate::random;
 
@@ -145,6 +147,7 @@ impl Supervisor {
     async fn serve(&mut self, connection: InstanceConnection, pushes: &Pushes) -> Cause {
         let connection = Arc::new(connection);
         self.serving = Some(Arc::clone(&connection));
+        self.health.counts.connected();
         let options = &self.options;
         self.up_since = Some(options.clock.now());
         self.announced.0.send_replace(ConnectionState::Up(Arc::clone(&connection)));
@@ -153,6 +156,7 @@ impl Supervisor {
         let mut forwarding = pin!(pushes.forward(&connection, instance, &options.invalidations));
         let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
         let mut forgetting = pin!(keep_forgetting_tokens(&connection, options.fence_retention));
+        let mut moved = pin!(moved(options, self.health.lock().endpoint.clone()));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
         loop {
@@ -160,6 +164,7 @@ impl Supervisor {
                 biased; // what never holds up the others comes first
                 cause = connection.given_up() => return cause,
                 () = self.announced.0.closed() => return closed(),
+                () = &mut moved => return Cause::NotConnected("its sentinels name another master".to_owned()),
                 () = &mut forwarding => {}
                 () = &mut probes => {}
                 () = &mut forgetting => {}
@@ -269,10 +274,13 @@ mod tests {
             address,
             instance_timeout,
             max_ttl: instance_timeout,
+            quarantine: instance_timeout,
+            cluster: None,
             drift_ppm: 0,
             fence_retention: instance_timeout,
             clock: Arc::new(clock.clone()),
             processes: Arc::default(),
+            conflicts: Arc::default(),
             peers: Arc::new(PeerConnections::new(corrected, 1, instance_timeout, instance_timeout)),
             wakeups: Arc::new(TimerWakeups::start(instance_timeout)),
             admission: false,

@@ -72,6 +72,10 @@ const fn is_its_own(cause: &Cause) -> bool {
         Cause::Connecting
         | Cause::NotConnected(_)
         | Cause::Tls(_)
+        | Cause::Certificate(_)
+        | Cause::ClientCertificate(_)
+        | Cause::NoMaster(_)
+        | Cause::NoCredentials(_)
         | Cause::OtherProtocol(_)
         | Cause::Silent
         | Cause::Overloaded

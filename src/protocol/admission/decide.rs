@@ -7,15 +7,20 @@
 
 use std::time::Duration;
 
-use crate::protocol::admission::record::{AdmissionRecord, ProcessIdentity, RecordOrigin, SeenRecords};
+use crate::protocol::admission::cluster::ClusterTerms;
+use crate::protocol::admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
 use crate::protocol::round::cause::NotUsable;
 
 /// How far two readings of the start of one process can lie apart: a second for the cut-off of the
 /// uptime, and one because the server counts it by a clock that it reads now and then.
-///
-/// Whoever writes a record for a young process must see that this much is left before its
-/// `vote_from_ms`, by the instance's clock at the time of the writing.
-pub const START_UNCERTAINTY_MS: u64 = 2_000;
+const START_UNCERTAINTY_MS: u64 = 2_000;
+
+/// How much must be left, at the time of the writing and by the instance's clock, before the instant from which a record
+/// lets a young process vote: else it may have voted already (P15, P29).
+#[must_use]
+pub const fn least_left_ms(terms: AdmissionTerms) -> u64 {
+    START_UNCERTAINTY_MS + terms.quarantine_ms.saturating_sub(terms.max_ttl_ms)
+}
 
 /// What a server reports about itself when a client connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,17 +53,20 @@ impl ProcessFacts {
 pub enum RecordAction {
     /// The record names this process: go by it.
     Keep(AdmissionRecord),
+    /// It does, but this client asks for a longer ttl, waits for longer, or has one instance more, than it says. This record
+    /// must be written, the same but for that, provided that the one that was found is still there (P29, P30).
+    Raise(AdmissionRecord),
     /// A record must be written, provided that the one that was found is still there.
     Write {
         /// From when on the process may vote; `None`, or an instant that has passed by the time of
-        /// the writing, stands for `max_ttl` after the writing.
+        /// the writing, stands for a quarantine after the writing.
         vote_from_ms: Option<u64>,
         /// How the record comes to be.
         origin: RecordOrigin,
     },
 }
 
-/// Decides what a record means for a client with this `max_ttl` (P15).
+/// Decides what a record means for a client with these terms and of this cluster (P15, P16, P29).
 ///
 /// `found` is what the instance has under the record's key, `None` if nothing; `seen` is what the client
 /// remembers of its records.
@@ -68,39 +76,72 @@ pub enum RecordAction {
 pub fn decide_record(
     facts: &ProcessFacts,
     found: Option<&[u8]>,
-    max_ttl: Duration,
+    ours: AdmissionTerms,
+    cluster: Option<&ClusterTerms>,
     seen: &SeenRecords,
 ) -> Result<RecordAction, NotUsable> {
     if !facts.is_master {
         return Err(NotUsable::Replica);
     }
-    let ours_ms = u64::try_from(max_ttl.as_millis()).unwrap_or(u64::MAX);
     let Some(found) = found else {
-        return Ok(without_record(facts, ours_ms));
+        return Ok(without_record(facts, ours));
     };
     let restarted = RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits };
     let Some(record) = AdmissionRecord::from_wire(found) else {
         return Ok(restarted); // somebody wrote over it: as good as another process
     };
-    if record.max_ttl_ms != ours_ms {
-        return Err(NotUsable::OtherMaxTtl { recorded_ms: record.max_ttl_ms, ours_ms });
-    }
-    // No record is written for later than `max_ttl` ahead: the clock was set back, and the instance
-    // would sit out the difference. `max_ttl` from now is long enough whatever it forgot.
-    let clock_went_back = record.quarantine_left(facts.now_ms) > max_ttl;
+    check_terms(record.terms, ours)?;
+    let cluster = check_cluster(record.cluster.as_ref(), cluster)?;
+    // No record is written for later than its quarantine ahead: the clock was set back, and the instance
+    // would sit out the difference. A quarantine from now is long enough whatever it forgot. P29: the
+    // record's own, as who wrote it may wait for longer.
+    let clock_went_back = record.quarantine_left(facts.now_ms) > Duration::from_millis(record.terms.quarantine_ms);
     let stands = record.identity == facts.identity && !clock_went_back && seen.accepts(&record);
-    Ok(if stands { RecordAction::Keep(record) } else { restarted })
+    if !stands {
+        return Ok(restarted);
+    }
+    let covering = AdmissionRecord { terms: record.terms.covering(ours), cluster: cluster.cloned(), ..record.clone() };
+    Ok(if covering == record { RecordAction::Keep(record) } else { RecordAction::Raise(covering) })
 }
 
-fn without_record(facts: &ProcessFacts, max_ttl_ms: u64) -> RecordAction {
+/// P29: every client waits for as long as any other may ask for.
+fn check_terms(recorded: AdmissionTerms, ours: AdmissionTerms) -> Result<(), NotUsable> {
+    if ours.quarantine_ms < recorded.max_ttl_ms {
+        return Err(NotUsable::OtherMaxTtl { recorded_ms: recorded.max_ttl_ms, ours_ms: ours.quarantine_ms });
+    }
+    if recorded.quarantine_ms < ours.max_ttl_ms {
+        return Err(NotUsable::ShortQuarantine { recorded_ms: recorded.quarantine_ms, ours_ms: ours.max_ttl_ms });
+    }
+    Ok(())
+}
+
+/// P16: what is recorded from now on. Of two sizes that fit to each other it is the larger, as both kinds of clients
+/// find the record, and neither may write it anew again and again (P30).
+fn check_cluster<'a>(
+    recorded: Option<&'a ClusterTerms>,
+    ours: Option<&'a ClusterTerms>,
+) -> Result<Option<&'a ClusterTerms>, NotUsable> {
+    match (recorded, ours) {
+        (None, None) => Ok(None),
+        (Some(recorded), Some(ours)) if recorded.fits(ours) => Ok(Some(recorded.covering(ours))),
+        _ => Err(NotUsable::OtherCluster {
+            recorded: ClusterTerms::described(recorded),
+            ours: ClusterTerms::described(ours),
+        }),
+    }
+}
+
+fn without_record(facts: &ProcessFacts, ours: AdmissionTerms) -> RecordAction {
     // The start is reported in whole seconds, cut off: it may have been up to a second later. What was
-    // granted before it has expired `max_ttl` after it.
+    // granted before it has expired a quarantine after it.
     let started_ms = (facts.now_ms / 1000).saturating_sub(facts.uptime_s).saturating_add(1).saturating_mul(1000);
     let started_ms = started_ms.min(facts.now_ms);
-    let vote_from_ms = started_ms.saturating_add(max_ttl_ms);
+    let vote_from_ms = started_ms.saturating_add(ours.quarantine_ms);
     // Another reading of the same start may have been earlier by `START_UNCERTAINTY_MS`: from then on
-    // the process may have voted, and what took its record away may have taken those votes too.
-    let surely_never_voted = facts.now_ms.saturating_add(START_UNCERTAINTY_MS) < vote_from_ms;
+    // the process may have voted, and what took its record away may have taken those votes too. P29: whoever let it
+    // vote may wait for less than this client does, but not for less than that asks for.
+    let may_have_voted_ms = started_ms.saturating_add(ours.max_ttl_ms);
+    let surely_never_voted = facts.now_ms.saturating_add(START_UNCERTAINTY_MS) < may_have_voted_ms;
     if facts.was_replica || facts.was_flushed {
         // What it forgot may be younger than the process: a key that was there before the start and
         // extended since, or a grant of the master before. Nor is it blank, whatever others are.
@@ -127,165 +168,4 @@ pub fn never_used(records: &[(AdmissionRecord, u64)], instances: usize) -> bool 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MAX_TTL: Duration = Duration::from_secs(10);
-
-    fn facts(uptime_s: u64) -> ProcessFacts {
-        let identity = ProcessIdentity::new("run1", "repl1");
-        ProcessFacts {
-            identity,
-            is_master: true,
-            was_replica: false,
-            was_flushed: false,
-            uptime_s,
-            now_ms: 1_000_000_500,
-        }
-    }
-
-    fn record(identity: &str, max_ttl_ms: u64) -> Vec<u8> {
-        format!("{identity} 1000000000 {max_ttl_ms} waits 7").into_bytes()
-    }
-
-    /// What a client makes of it that has seen no record yet.
-    fn decide_record(facts: &ProcessFacts, found: Option<&[u8]>, max_ttl: Duration) -> Result<RecordAction, NotUsable> {
-        super::decide_record(facts, found, max_ttl, &SeenRecords::default())
-    }
-
-    #[test]
-    fn a_record_for_this_process_stands() {
-        let step = decide_record(&facts(99), Some(&record("run1/repl1", 10_000)), MAX_TTL);
-        assert!(matches!(step, Ok(RecordAction::Keep(kept)) if kept.vote_from_ms == 1_000_000_000));
-    }
-
-    #[test]
-    fn a_clock_that_was_set_back_does_not_keep_an_instance_from_voting_for_long() {
-        let ahead = |ms: u64| format!("run1/repl1 {} 10000 waits 7", facts(99).now_ms + ms).into_bytes();
-        assert!(matches!(decide_record(&facts(99), Some(&ahead(10_000)), MAX_TTL), Ok(RecordAction::Keep(_))));
-        let quarantine = Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits });
-        assert_eq!(decide_record(&facts(99), Some(&ahead(10_001)), MAX_TTL), quarantine);
-    }
-
-    /// Flushed, and an older copy of the data came back: with a record of this very process.
-    #[test]
-    fn a_record_that_is_older_than_one_that_was_seen_means_quarantine_from_now() {
-        let written = |order: u64| format!("run1/repl1 1000000000 10000 waits {order}").into_bytes();
-        let mut seen = SeenRecords::default();
-        seen.note(&AdmissionRecord::from_wire(&written(7)).unwrap());
-        let step = |order| super::decide_record(&facts(99), Some(&written(order)), MAX_TTL, &seen);
-        assert_eq!(step(6), Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits }));
-        assert!(matches!((step(7), step(8)), (Ok(RecordAction::Keep(_)), Ok(RecordAction::Keep(_)))));
-    }
-
-    #[test]
-    fn any_other_record_means_quarantine_from_now() {
-        let quarantine = Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits });
-        for identity in ["run2/repl1", "run1/repl2", "run1", "", "run1/repl1 "] {
-            assert_eq!(decide_record(&facts(99), Some(&record(identity, 10_000)), MAX_TTL), quarantine, "{identity}");
-        }
-        assert_eq!(decide_record(&facts(99), Some(b"\xff"), MAX_TTL), quarantine);
-        assert_eq!(decide_record(&facts(1), Some(&record("run2/repl1", 10_000)), MAX_TTL), quarantine);
-    }
-
-    #[test]
-    fn a_young_process_votes_max_ttl_after_its_start() {
-        // 1 000 000.5 s now, up for 3 s: started in the second before 999 998.
-        let step = decide_record(&facts(3), None, MAX_TTL);
-        assert_eq!(step, Ok(RecordAction::Write { vote_from_ms: Some(1_000_008_000), origin: RecordOrigin::Waits }));
-        // Started in this very second: not later than now.
-        let step = decide_record(&facts(0), None, MAX_TTL);
-        assert_eq!(step, Ok(RecordAction::Write { vote_from_ms: Some(1_000_010_500), origin: RecordOrigin::Waits }));
-    }
-
-    #[test]
-    fn a_process_that_may_have_voted_before_a_flush_is_not_young() {
-        // Admitted at an uptime of 0 s it votes from 10.0 s on. Flushed at 10.4 s, it is read as
-        // started up to a second later: voting again at 10.5 s it would forget what it granted.
-        let flushed = ProcessFacts { now_ms: 1_000_010_400, ..facts(9) };
-        assert_eq!(
-            decide_record(&flushed, None, MAX_TTL),
-            Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits })
-        );
-    }
-
-    /// All instances restart empty at once, and the first client looks shortly before the locks of
-    /// before have expired: blank instances would be opened at once.
-    #[test]
-    fn a_process_is_blank_only_once_everything_of_before_its_start_has_expired() {
-        for uptime_s in 0..12 {
-            let step = decide_record(&facts(uptime_s), None, MAX_TTL);
-            let blank = matches!(step, Ok(RecordAction::Write { origin: RecordOrigin::Blank, .. }));
-            assert_eq!(blank, uptime_s > 10, "{uptime_s} s");
-        }
-    }
-
-    #[test]
-    fn an_old_process_without_a_record_is_blank() {
-        assert_eq!(
-            decide_record(&facts(12), None, MAX_TTL),
-            Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Blank })
-        );
-    }
-
-    /// A young process restarts from disk, a key that it kept is extended, then it is flushed: its
-    /// start says nothing of when that key would have expired. And a cluster whose instances were
-    /// all flushed has been used.
-    #[test]
-    fn a_flushed_process_or_a_former_replica_waits_from_now_however_old_it_is() {
-        let quarantine = Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits });
-        for uptime_s in [1, 12] {
-            assert_eq!(
-                decide_record(&ProcessFacts { was_replica: true, ..facts(uptime_s) }, None, MAX_TTL),
-                quarantine
-            );
-            assert_eq!(
-                decide_record(&ProcessFacts { was_flushed: true, ..facts(uptime_s) }, None, MAX_TTL),
-                quarantine
-            );
-        }
-    }
-
-    #[test]
-    fn a_record_that_is_read_later_does_not_make_a_process_younger() {
-        for later_ms in [0, 400, 499, 500, 1_000, 7_499, 60_000] {
-            let read_later = facts(3).at(facts(3).now_ms + later_ms);
-            let step = decide_record(&read_later, None, MAX_TTL);
-            let surely_young = later_ms < 5_500;
-            let expected = Some(1_000_008_000).filter(|_| surely_young);
-            assert!(
-                matches!(step, Ok(RecordAction::Write { vote_from_ms, .. }) if vote_from_ms == expected),
-                "{later_ms}: {step:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn replicas_and_other_settings_are_refused() {
-        assert_eq!(
-            decide_record(&ProcessFacts { is_master: false, ..facts(1) }, None, MAX_TTL),
-            Err(NotUsable::Replica)
-        );
-        let other = decide_record(&facts(1), Some(&record("run1/repl1", 5_000)), MAX_TTL);
-        assert_eq!(other, Err(NotUsable::OtherMaxTtl { recorded_ms: 5_000, ours_ms: 10_000 }));
-        assert!(other.unwrap_err().to_string().contains("5000 ms"));
-    }
-
-    #[test]
-    fn only_instances_that_are_all_untouched_were_never_used() {
-        let blank = |vote_from_ms| AdmissionRecord {
-            identity: ProcessIdentity::new("r", "p"),
-            vote_from_ms,
-            max_ttl_ms: 10_000,
-            origin: RecordOrigin::Blank,
-            order: 7,
-        };
-        let untouched = (blank(2_000), 1_000);
-        let aged = (blank(1_000), 1_000);
-        let opened = (AdmissionRecord { origin: RecordOrigin::Opened, ..blank(2_000) }, 1_000);
-        assert!(never_used(&[untouched.clone(), untouched.clone()], 2));
-        assert!(!never_used(std::slice::from_ref(&untouched), 2));
-        assert!(!never_used(&[untouched.clone(), aged], 2));
-        assert!(!never_used(&[untouched, opened], 2));
-    }
-}
+mod tests;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::protocol::admission::cluster::ClusterTerms;
+
 /// How much of an id is recorded. Both are random hexadecimal digits, so that two processes that
 /// follow each other share this much of one with a probability of 2^-64. The record goes out with
 /// every request, and instances compare it with every vote.
@@ -53,20 +55,50 @@ impl RecordOrigin {
     }
 }
 
-/// The admission record of an instance: `identity vote_from_ms max_ttl_ms origin order`.
+/// What clients go by for the instances that they share, in milliseconds (P16, P29).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AdmissionTerms {
+    /// The longest ttl that is asked for.
+    pub max_ttl_ms: u64,
+    /// How long an instance that may have forgotten locks sits out. Not less than the longest ttl that any client asks
+    /// for; more of it while that is being changed.
+    pub quarantine_ms: u64,
+}
+
+impl AdmissionTerms {
+    /// The same time for both.
+    #[must_use]
+    pub const fn of_max_ttl(max_ttl_ms: u64) -> Self {
+        Self { max_ttl_ms, quarantine_ms: max_ttl_ms }
+    }
+
+    /// What covers both.
+    #[must_use]
+    pub fn covering(self, other: Self) -> Self {
+        Self {
+            max_ttl_ms: self.max_ttl_ms.max(other.max_ttl_ms),
+            quarantine_ms: self.quarantine_ms.max(other.quarantine_ms),
+        }
+    }
+}
+
+/// The admission record of an instance: `identity vote_from_ms max_ttl_ms origin order`, then `quarantine_ms` if that is longer
+/// than `max_ttl_ms`, and the terms of its cluster if that has a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionRecord {
     /// Whom it was written for.
     pub identity: ProcessIdentity,
     /// From when on the process may vote, in milliseconds of the instance's clock.
     pub vote_from_ms: u64,
-    /// The longest ttl that any client may ask for, in milliseconds.
-    pub max_ttl_ms: u64,
+    /// The longest ttl that any client may ask for under this record, and how long those that have written it wait.
+    pub terms: AdmissionTerms,
     /// How it came to be.
     pub origin: RecordOrigin,
     /// Larger than that of every record of this process that its writer knew of, and not less than the
     /// instance's clock in milliseconds: so a writer that knows of none writes no older one either.
     pub order: u64,
+    /// What its clients agree on, if their cluster has a name.
+    pub cluster: Option<ClusterTerms>,
 }
 
 impl AdmissionRecord {
@@ -84,7 +116,18 @@ impl AdmissionRecord {
             _ => return None,
         };
         let order = words.next()?.parse().ok().filter(|order| *order <= MOST_ORDER)?;
-        let record = Self { identity, vote_from_ms, max_ttl_ms, origin, order };
+        let mut words = words.peekable();
+        let quarantine = words.next_if(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+        let quarantine_ms = match quarantine {
+            Some(ms) => ms.parse().ok().filter(|ms| *ms > max_ttl_ms)?,
+            None => max_ttl_ms,
+        };
+        let cluster = match words.next() {
+            Some(terms) => Some(ClusterTerms::from_wire(terms)?),
+            None => None,
+        };
+        let terms = AdmissionTerms { max_ttl_ms, quarantine_ms };
+        let record = Self { identity, vote_from_ms, terms, origin, order, cluster };
         // The scripts compare the text: one that reads the same but is written otherwise would
         // never match.
         (record.to_wire().as_bytes() == wire).then_some(record)
@@ -93,8 +136,16 @@ impl AdmissionRecord {
     /// The record as it is stored.
     #[must_use]
     pub fn to_wire(&self) -> String {
-        let Self { identity, vote_from_ms, max_ttl_ms, origin, order } = self;
-        format!("{} {vote_from_ms} {max_ttl_ms} {} {order}", identity.as_str(), origin.word())
+        let Self { identity, vote_from_ms, terms, origin, order, cluster } = self;
+        let AdmissionTerms { max_ttl_ms, quarantine_ms } = terms;
+        let mut record = format!("{} {vote_from_ms} {max_ttl_ms} {} {order}", identity.as_str(), origin.word());
+        if quarantine_ms != max_ttl_ms {
+            record.push_str(&format!(" {quarantine_ms}"));
+        }
+        if let Some(cluster) = cluster {
+            record.push_str(&format!(" {}", cluster.to_wire()));
+        }
+        record
     }
 
     /// How long the process must still sit out at an instant of the instance's clock.
@@ -171,24 +222,46 @@ mod tests {
 
     fn record(run_id: &str, order: u64) -> AdmissionRecord {
         let identity = ProcessIdentity::new(run_id, "p");
-        AdmissionRecord { identity, vote_from_ms: 5, max_ttl_ms: 10, origin: RecordOrigin::Waits, order }
+        let (terms, origin) = (AdmissionTerms::of_max_ttl(10), RecordOrigin::Waits);
+        AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order, cluster: None }
     }
 
     #[test]
     fn a_record_comes_back_as_it_was_written() {
         for origin in [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened] {
-            let record = AdmissionRecord { origin, ..record("a", 11) };
-            assert_eq!(AdmissionRecord::from_wire(record.to_wire().as_bytes()), Some(record));
+            for cluster in [None, ClusterTerms::new("locks", 5, 3)] {
+                for quarantine_ms in [10, 11] {
+                    let terms = AdmissionTerms { max_ttl_ms: 10, quarantine_ms };
+                    let record = AdmissionRecord { origin, cluster: cluster.clone(), terms, ..record("a", 11) };
+                    assert_eq!(AdmissionRecord::from_wire(record.to_wire().as_bytes()), Some(record));
+                }
+            }
         }
-        assert_eq!(AdmissionRecord::from_wire(b"a/b 7 9 blank 11 more"), None);
+        for read in ["11", "11 10", "11 locks/5/3", "11 10 locks/5/3", "11 10/5/3", "11 10 10/5/3"] {
+            let wire = format!("a/b 7 9 blank {read}");
+            let record = AdmissionRecord::from_wire(wire.as_bytes());
+            assert_eq!(record.map(|record| record.to_wire()), Some(wire));
+        }
+        let others =
+            ["11 ", "11 more", "11 10 more", "11 locks/5/3 more", "11 locks/5/3 10", "11 10 10", "11  locks/5/3"];
+        for other in ["", "x"].into_iter().chain(others) {
+            assert_eq!(AdmissionRecord::from_wire(format!("a/b 7 9 blank {other}").as_bytes()), None, "{other}");
+        }
         assert_eq!(AdmissionRecord::from_wire(b"a/b 7 9 blank"), None);
     }
 
     #[test]
     fn a_record_that_is_written_otherwise_is_none() {
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 01000 10000 waits 7"), None);
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 +1000 10000 waits 7"), None);
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 07"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 01000 10000 waits 7 20000"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 +1000 10000 waits 7 20000"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 07 20000"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 7 9999"), None, "it waits for too little");
+        assert_eq!(
+            AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 7 10000"),
+            None,
+            "that goes without saying"
+        );
+        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 7 020000"), None);
     }
 
     /// Or nobody could write one that is believed, and the process would never vote again.

@@ -195,7 +195,7 @@ impl AdmissionState {
     /// An instance that must still sit out so long.
     fn not_yet(&self, left: Duration) -> (Reply, Option<AdmissionFollowUp>) {
         // Longer than any quarantine: its clock was set back.
-        let set_back = left.as_millis() > u128::from(self.record().max_ttl_ms);
+        let set_back = left.as_millis() > u128::from(self.record().terms.quarantine_ms);
         if set_back { (withheld(None), Some(AdmissionFollowUp::RereadRecord)) } else { (withheld(Some(left)), None) }
     }
 
@@ -216,14 +216,20 @@ const fn withheld(remaining: Option<Duration>) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{ProcessIdentity, RecordOrigin};
+    use crate::protocol::{AdmissionTerms, ProcessIdentity, RecordOrigin};
 
     const MS: fn(u64) -> Instant = Instant::from_millis;
 
     fn state() -> AdmissionState {
         let identity = ProcessIdentity::new("r", "p");
-        let record =
-            AdmissionRecord { identity, vote_from_ms: 5, max_ttl_ms: 10, origin: RecordOrigin::Waits, order: 1 };
+        let record = AdmissionRecord {
+            identity,
+            vote_from_ms: 5,
+            terms: AdmissionTerms::of_max_ttl(10),
+            origin: RecordOrigin::Waits,
+            order: 1,
+            cluster: None,
+        };
         AdmissionState::new(record, ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000))
     }
 

@@ -12,6 +12,14 @@ pub enum Cause {
     NotConnected(String),
     /// No TLS could be agreed on with what answers at the address. Nothing was sent.
     Tls(String),
+    /// The instance's certificate is not trusted, or is for another name. Nothing was sent.
+    Certificate(String),
+    /// The instance asks for a certificate of the client, or refuses the one that it has. Nothing was sent.
+    ClientCertificate(String),
+    /// No Sentinel of the group names a master; the text has what each of them says. Nothing was sent.
+    NoMaster(String),
+    /// The provider of credentials failed. Nothing was sent.
+    NoCredentials(String),
     /// What answers at the address speaks another protocol. Nothing was sent.
     OtherProtocol(String),
     /// The instance asks for a password, and the address has none (`NOAUTH`).
@@ -64,23 +72,38 @@ pub enum Cause {
     },
 }
 
+const CHECK_PORT: &str = "check its certificate, and that rediss:// leads to its TLS port";
+const TRUST_IT: &str = "trust who signed it with Tls::ca, or name whom it is for with Tls::server_name";
+const CHECK_GROUP: &str = "check the addresses of the sentinels, with their port, and the name of the group";
+const GIVE_ONE: &str = "give it one that it trusts with Tls::client_certificate";
+
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connecting => write!(f, "connecting for the first time"),
             Self::NotConnected(last) => write!(f, "not connected ({last}); check that it runs and can be reached"),
-            Self::Tls(error) => {
-                write!(f, "no TLS with it ({error}); check its certificate, and that rediss:// leads to its TLS port")
+            Self::Tls(error) => write!(f, "no TLS with it ({error}); {CHECK_PORT}"),
+            Self::Certificate(error) => write!(f, "its certificate is not accepted ({error}); {TRUST_IT}"),
+            Self::ClientCertificate(error) => write!(f, "it wants a certificate of the client ({error}); {GIVE_ONE}"),
+            Self::NoMaster(said) => write!(f, "no sentinel names its master ({said}); {CHECK_GROUP}"),
+            Self::NoCredentials(error) => {
+                write!(f, "the provider of its credentials failed ({error}); nothing was sent, it is asked again")
             }
             Self::OtherProtocol(words) => write!(
                 f,
                 "what answers is no Redis or Valkey ({words}); check host and port, and whether it wants TLS (rediss://)"
             ),
             Self::PasswordNeeded => {
-                write!(f, "it asks for a password (NOAUTH); put one into the address, redis://user:password@host")
+                write!(
+                    f,
+                    "it asks for a password (NOAUTH); put one into the address, redis://user:password@host, or give Instance::credentials"
+                )
             }
             Self::PasswordRefused => {
-                write!(f, "it refuses the password (WRONGPASS); check user and password in the address")
+                write!(
+                    f,
+                    "it refuses the password (WRONGPASS); check user and password, in the address or from their provider"
+                )
             }
             Self::NoDatabase(error) => write!(f, "it refuses the database ({error}); check its number in the address"),
             Self::Silent => {
@@ -96,11 +119,11 @@ impl fmt::Display for Cause {
             Self::ReadOnly => write!(f, "a read-only replica; locks need a master at this address"),
             Self::CannotWrite(error) => write!(f, "cannot write: {error}"),
             Self::NoPermission(error) => {
-                write!(f, "permission denied: {error}; grant the commands named in docs/operations.md")
+                write!(f, "permission denied: {error}; grant the commands named in redquorum::guide::operations")
             }
             Self::KeyForbidden(error) => write!(
                 f,
-                "permission denied: {error}; grant the keys of the locks and redquorum:*, see docs/operations.md"
+                "permission denied: {error}; grant the keys of the locks and redquorum:*, see redquorum::guide::operations"
             ),
             Self::NoInfo(denied) => {
                 write!(
@@ -131,13 +154,29 @@ pub enum NotUsable {
     Sentinel,
     /// Its `INFO` lacks this field: what it is, or whether it is the same process, is not known.
     Untold(&'static str),
-    /// Its record has another `max_ttl` than this client, both in milliseconds.
+    /// Other clients ask for ttls that are longer than this client's quarantine, both in milliseconds.
     OtherMaxTtl {
-        /// What is recorded.
+        /// What they ask for at most, as recorded.
         recorded_ms: u64,
-        /// What this client is set to.
+        /// The quarantine of this client: its `max_ttl` unless it is set to more.
         ours_ms: u64,
     },
+    /// The quarantine of other clients is shorter than the ttls that this one may ask for, both in milliseconds.
+    ShortQuarantine {
+        /// Theirs, as recorded.
+        recorded_ms: u64,
+        /// The `max_ttl` of this client.
+        ours_ms: u64,
+    },
+    /// Its record is of another cluster, or of a size or quorum of this one that does not fit, or only one of the two has a name.
+    OtherCluster {
+        /// What is recorded.
+        recorded: String,
+        /// What this client is set to.
+        ours: String,
+    },
+    /// The instance at this address, another one of the client's, is of another cluster: no lock is acquired until that is put right.
+    ClusterConflict(String),
     /// The same process is already used through this other address.
     SameProcess(String),
 }
@@ -155,9 +194,25 @@ impl fmt::Display for NotUsable {
             }
             Self::OtherMaxTtl { recorded_ms, ours_ms } => write!(
                 f,
-                "its clients use a max_ttl of {recorded_ms} ms, this one {ours_ms} ms; set the same everywhere (see \
-                 'changing max_ttl' in docs/operations.md)"
+                "its clients ask for up to {recorded_ms} ms (max_ttl), this one waits for {ours_ms} ms only; set the same \
+                 everywhere (see 'changing max_ttl' in redquorum::guide::operations)"
             ),
+            Self::ShortQuarantine { recorded_ms, ours_ms } => write!(
+                f,
+                "its clients wait for {recorded_ms} ms only, this one may ask for {ours_ms} ms (max_ttl); set the same \
+                 everywhere, or a longer quarantine first (see 'changing max_ttl' in redquorum::guide::operations)"
+            ),
+            Self::OtherCluster { recorded, ours } => write!(
+                f,
+                "its clients are set to {recorded}, this one to {ours}; give all the same instances, quorum and \
+                 Builder::cluster (see 'a name for the cluster' in docs/operations.md)"
+            ),
+            Self::ClusterConflict(address) => {
+                write!(
+                    f,
+                    "{address} is of another cluster; no lock is acquired on any instance until that is put right"
+                )
+            }
             Self::SameProcess(address) => {
                 write!(f, "it is the same server process as {address}; every instance has one vote")
             }

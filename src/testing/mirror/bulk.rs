@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::scripts::may_vote;
 use super::store::Store;
 use crate::protocol::{
-    AdmissionRecord, AttachedRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, START_UNCERTAINTY_MS,
+    AdmissionRecord, AdmissionTerms, AttachedRecord, ClusterTerms, FencingToken, Instant, ProcessIdentity,
+    RecordOrigin, Reply,
 };
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
@@ -16,14 +17,18 @@ pub(crate) struct NewRecord {
     pub(crate) found: Vec<u8>,
     /// The process that it is for.
     pub(crate) identity: ProcessIdentity,
-    /// What the process must sit out.
-    pub(crate) max_ttl: Duration,
+    /// What the process must sit out, and what is asked of it.
+    pub(crate) terms: AdmissionTerms,
     /// From when on it may vote, as far as that is known.
     pub(crate) vote_from_ms: Option<u64>,
+    /// How much of that must still be left for it to stand; `None` if it does in any case.
+    pub(crate) least_left_ms: Option<u64>,
     /// Why it is written.
     pub(crate) origin: RecordOrigin,
     /// The least order of it.
     pub(crate) least_order: u64,
+    /// What its clients agree on, if their cluster has a name.
+    pub(crate) cluster: Option<ClusterTerms>,
 }
 
 /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
@@ -34,16 +39,15 @@ pub(crate) fn write_record(store: &mut Store, new: NewRecord, wall_us: u64) -> O
     if found.unwrap_or_default() != new.found {
         return found.map(<[u8]>::to_vec);
     }
-    let NewRecord { identity, origin, .. } = new;
+    let NewRecord { identity, terms, origin, cluster, .. } = new;
     let now_ms = wall_us / 1_000;
-    let max_ttl_ms = u64::try_from(new.max_ttl.as_millis()).unwrap_or(u64::MAX);
-    let known = new.vote_from_ms.filter(|from| *from > now_ms + START_UNCERTAINTY_MS);
+    let known = new.vote_from_ms.filter(|from| new.least_left_ms.is_none_or(|least| *from > now_ms + least));
     let vote_from_ms = match origin {
-        RecordOrigin::Opened => now_ms,
-        _ => known.unwrap_or(now_ms + max_ttl_ms),
+        RecordOrigin::Opened if new.least_left_ms.is_some() => now_ms,
+        _ => known.unwrap_or(now_ms + new.terms.quarantine_ms),
     };
     let order = new.least_order.max(now_ms);
-    let record = AdmissionRecord { identity, vote_from_ms, max_ttl_ms, origin, order }.to_wire();
+    let record = AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster }.to_wire();
     store.set(key, record.as_bytes(), None);
     Some(record.into_bytes())
 }

@@ -197,9 +197,8 @@ impl<'a> Script<'a> {
 
     /// The value, and its end, that the same holder left under a key (P23).
     fn former(&self, key: &[u8]) -> Option<Former> {
-        let (value, prefix) = (self.store.get(key)?, self.claim.value.holder_prefix());
-        let same_holder = !prefix.is_empty() && value.starts_with(prefix);
-        same_holder.then(|| (value.to_vec(), self.store.ttl(key, self.now).map(|left| self.now.saturating_add(left))))
+        let value = self.store.get(key).filter(|stored| self.claim.value.is_of_same_holder(stored))?;
+        Some((value.to_vec(), self.store.ttl(key, self.now).map(|left| self.now.saturating_add(left))))
     }
 
     fn roll_back(&mut self, taken: &[&[u8]]) {

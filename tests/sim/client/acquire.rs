@@ -7,7 +7,7 @@ use std::time::Duration;
 use redquorum::protocol::{FencingToken, InstanceSet, Lease, LeaseTerms, RetryDelay, Round, Value, Verdict};
 use uuid::Uuid;
 
-use super::{HeldLease, Purpose, RoundInFlight, Ticket};
+use super::{FirstSend, HeldLease, Purpose, RoundInFlight, Ticket};
 use crate::instance::Script;
 use crate::mutants::Mutant;
 use crate::scenario::{DRIFT_PPM, MS};
@@ -19,12 +19,15 @@ impl World {
         let Ok(wall_us) = self.proposing_clock(c) else {
             return self.wake(c, self.scenario.ttl_ms * MS / 3); // P12: nobody knows which clock is wrong
         };
+        self.forget_old_tokens(c);
+        let is_woken = self.clients[c].woken_for.is_some();
         let keys = self.keys_to_ask_for(c);
         let ttl_ms = if self.rng.percent(80) { self.scenario.ttl_ms } else { self.scenario.ttl_ms / 2 };
         // Dangerous: a try of the same holder that ends before what it took over. Such a try may end before
         // a hung instance is given up, so it says nothing of progress.
         let is_short = self.scenario.holder_of(c).is_some() && self.rng.percent(40) && self.probing.is_none();
         let ttl_ms = if is_short { self.scenario.ttl_ms / 8 } else { ttl_ms };
+        let ttl_ms = ttl_ms.min(self.scenario.terms_of(c).max_ttl_ms);
         let drift = if self.is(Mutant::NoDrift) { 0 } else { DRIFT_PPM };
         let ttl_ms = if self.is(Mutant::TtlAboveMax) { self.scenario.max_ttl_ms * 2 } else { ttl_ms };
         let terms = LeaseTerms::new(Duration::from_millis(ttl_ms), drift).expect("terms");
@@ -36,12 +39,19 @@ impl World {
             keys,
             late_extend: Cell::new(false),
             resent: Cell::new(false),
+            is_plain: Cell::new(false),
             released: Cell::new(false),
         };
         let token = FencingToken::propose(wall_us, self.clients[c].last_token);
         self.clients[c].last_token = Some(token);
         let purpose = Purpose::Acquire { repeats: 0, before: InstanceSet::default() };
-        self.start_acquire(c, Rc::new(ticket), token, terms, purpose);
+        // P28: who was refused lately, or knows that others want the lock, asks by script at once.
+        let first =
+            (!is_woken && self.rng.percent(75)).then(|| FirstSend { companion: self.draw_companion(c, keys, terms) });
+        self.start_acquire(c, Rc::new(ticket), (token, terms), purpose, first.as_ref());
+        if let Some(companion) = first.and_then(|first| first.companion) {
+            self.drop_companion(c, &companion, terms);
+        }
     }
 
     pub(super) fn draw_keys(&mut self) -> u8 {
@@ -51,7 +61,7 @@ impl World {
     }
 
     /// P1: a value of its own for every round.
-    fn draw_value(&mut self, c: usize, id: u32) -> Rc<Value> {
+    pub(super) fn draw_value(&mut self, c: usize, id: u32) -> Rc<Value> {
         let holder = self.scenario.holder_of(c).unwrap_or_default();
         let fresh = Rc::new(Value::new(holder, Uuid::from_u128((c as u128) << 80 | u128::from(id)), ""));
         if self.is(Mutant::SameValue) {
@@ -64,9 +74,9 @@ impl World {
         &mut self,
         c: usize,
         ticket: Rc<Ticket>,
-        token: FencingToken,
-        terms: LeaseTerms,
+        (token, terms): (FencingToken, LeaseTerms),
         purpose: Purpose,
+        first: Option<&FirstSend>,
     ) {
         let started_at = self.client_now(c);
         let mut round = Round::acquire(self.scenario.quorum, terms, started_at);
@@ -76,7 +86,7 @@ impl World {
         let id = self.fresh_id();
         tell!(self, "client {c} acquires {:03b}, round {}, token {token}", ticket.keys, ticket.id);
         let in_flight = RoundInFlight { id, purpose, round, started_at, terms, token, ticket, decided: false };
-        self.launch(c, in_flight, Script::Acquire);
+        self.launch(c, in_flight, Script::Acquire, first);
     }
 
     pub(super) fn on_acquired(&mut self, c: usize, at: usize) {
@@ -131,7 +141,8 @@ impl World {
             let token = if self.is(Mutant::SameTokenAgain) { old_token } else { stored.next_grant() };
             let granted = round_grants(self, c, at);
             ticket.resent.set(true);
-            self.start_acquire(c, ticket, token, terms, Purpose::Acquire { repeats: repeats + 1, before: targets });
+            let purpose = Purpose::Acquire { repeats: repeats + 1, before: targets };
+            self.start_acquire(c, ticket, (token, terms), purpose, None);
             if self.is(Mutant::KeepOldGrants) {
                 self.keep_grants(c, granted);
             }

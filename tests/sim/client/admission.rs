@@ -3,11 +3,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redquorum::protocol::{
-    AdmissionFollowUp, AdmissionRecord, AdmissionState, ClockWatch, Instant, ProcessFacts, RawReply, RecordAction,
-    RecordOrigin, Reply, SeenRecords, decide_record, never_used,
+    AdmissionFollowUp, AdmissionRecord, AdmissionState, AdmissionTerms, ClockWatch, Instant, ProcessFacts, RawReply,
+    RecordAction, RecordOrigin, Reply, SeenRecords, decide_record, least_left_ms, never_used,
 };
 
 use crate::admission::RecordWrite;
@@ -101,17 +100,18 @@ impl World {
     fn on_record(&mut self, c: usize, i: usize, sent: Instant, found: Option<Arc<AdmissionRecord>>, server_us: u64) {
         let Some(facts) = self.link(c, i).facts.clone() else { return };
         let facts = facts.at(server_us / 1000); // as production reads it, with the record
-        let max_ttl_ms = match self.scenario.mutant {
-            Some(Mutant::MaxTtlDiffers) if c == 0 => self.scenario.max_ttl_ms / 4,
-            _ => self.scenario.max_ttl_ms,
+        let ours = match self.scenario.mutant {
+            Some(Mutant::MaxTtlDiffers) if c == 0 => AdmissionTerms::of_max_ttl(self.scenario.max_ttl_ms / 4),
+            Some(Mutant::QuarantineByMaxTtl) => AdmissionTerms::of_max_ttl(self.scenario.terms_of(c).max_ttl_ms),
+            _ => self.scenario.terms_of(c),
         };
         let known = found.as_ref().map(|record| {
             let mut record = AdmissionRecord::clone(record);
             if self.is(Mutant::AnyIdentity) {
                 record.identity = facts.identity.clone();
             }
-            if self.is(Mutant::MaxTtlDiffers) {
-                record.max_ttl_ms = max_ttl_ms;
+            if self.is(Mutant::MaxTtlDiffers) || self.is(Mutant::QuarantineByMaxTtl) {
+                record.terms = ours;
             }
             record.to_wire()
         });
@@ -122,13 +122,17 @@ impl World {
             link.seen.note(record);
         }
         let least_order = link.seen.next_order(&facts.identity);
-        let step = match decide_record(&facts, wire, Duration::from_millis(max_ttl_ms), &seen) {
+        let least_left_ms = Some(least_left_ms(ours));
+        let (vote_from_ms, least_left_ms, origin, terms) = match decide_record(&facts, wire, ours, None, &seen) {
             Ok(RecordAction::Keep(_)) => return self.stand(c, i, sent, found, server_us),
-            Ok(RecordAction::Write { vote_from_ms, origin }) => (self.vote_from(vote_from_ms, &facts), origin),
+            Ok(RecordAction::Raise(record)) => (Some(record.vote_from_ms), None, record.origin, record.terms),
+            Ok(RecordAction::Write { vote_from_ms, origin }) => {
+                (self.vote_from(vote_from_ms, &facts), least_left_ms, origin, ours)
+            }
             Err(_) => return,
         };
-        let (vote_from_ms, origin) = step;
-        let note = RecordWrite { found, identity: facts.identity, max_ttl_ms, origin, vote_from_ms, least_order };
+        let identity = facts.identity;
+        let note = RecordWrite { found, identity, terms, origin, vote_from_ms, least_left_ms, least_order };
         self.ask(c, i, Sender::Write, Script::Admit, Some(note));
         self.stats.quarantines += 1;
         self.read_record(c, i);
@@ -212,11 +216,11 @@ impl World {
             let records = std::mem::take(&mut self.clients[c].opening).read;
             for (i, record) in records.into_iter().enumerate() {
                 let Some((record, _)) = record else { continue };
-                let (identity, max_ttl_ms) = (record.identity.clone(), record.max_ttl_ms);
+                let (identity, terms) = (record.identity.clone(), record.terms);
                 let least_order = record.order + 1;
                 let found = Some(Arc::new(record));
-                let (origin, vote_from_ms) = (RecordOrigin::Opened, None);
-                let note = RecordWrite { found, identity, max_ttl_ms, origin, vote_from_ms, least_order };
+                let (origin, vote_from_ms, least_left_ms) = (RecordOrigin::Opened, None, Some(0));
+                let note = RecordWrite { found, identity, terms, origin, vote_from_ms, least_left_ms, least_order };
                 self.ask(c, i, Sender::Write, Script::Admit, Some(note));
             }
         }
@@ -227,22 +231,20 @@ impl World {
         &mut self,
         c: usize,
         i: usize,
-        reply: Reply,
+        mut raw: RawReply,
         named: Option<&Arc<AdmissionRecord>>,
         sent: Instant,
-        server_us: u64,
     ) -> Reply {
         let received = self.client_now(c);
-        let early = named.is_some_and(|named| server_us < named.vote_from_ms * 1000);
+        let is_early = |us: u64| named.is_some_and(|named| us < named.vote_from_ms * 1000);
+        let early = raw.instance_us.is_some_and(is_early);
         // The instance and the client both look at the instant: these leave it out on both sides.
         let mutants = [Mutant::NoQuarantine, Mutant::RepairNotAdmitted, Mutant::ExtendInQuarantine];
         let untold = self.is(Mutant::NoClockWatch) || (early && mutants.into_iter().any(|mutant| self.is(mutant)));
-        let instance_us = (!untold).then_some(server_us);
-        // Coarser than it was, once in a thousand times: that only hides more.
-        let unit_us = if server_us.is_multiple_of(1000) { 1000 } else { 1 };
+        raw.instance_us.take_if(|_| untold);
         let link = self.link_mut(c, i);
-        let (Some(standing), Some(named)) = (&mut link.standing, named) else { return reply };
-        let (reply, remedy) = standing.check_vote(RawReply { reply, instance_us, unit_us }, named, sent, received);
+        let (Some(standing), Some(named)) = (&mut link.standing, named) else { return raw.reply };
+        let (reply, remedy) = standing.check_vote(raw, named, sent, received);
         match remedy {
             Some(AdmissionFollowUp::RereadRecord) => self.begin_admission(c, i, false),
             Some(AdmissionFollowUp::Quarantine) => {

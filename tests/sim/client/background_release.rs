@@ -77,6 +77,8 @@ impl World {
             ttl_ms: u64::try_from(terms.ttl().as_millis()).unwrap_or(0),
             resent: ticket.resent.get(),
             successors,
+            is_first: false,
+            companion: None,
         });
         let id = self.fresh_id();
         let until = self.client_now(c).saturating_add(terms.ttl() + terms.drift());

@@ -65,7 +65,7 @@ impl World {
         let now = self.client_now(c);
         let quorum = self.scenario.quorum;
         let longer = self.rng.percent(40);
-        let max = Duration::from_millis(self.scenario.max_ttl_ms);
+        let max = Duration::from_millis(self.scenario.terms_of(c).max_ttl_ms);
         let drift = if self.is(Mutant::NoDrift) { 0 } else { DRIFT_PPM };
         let mutant = self.scenario.mutant;
         let Some(held) = &mut self.clients[c].held else { return };
@@ -99,7 +99,7 @@ impl World {
             ticket,
             decided: false,
         };
-        self.launch(c, in_flight, Script::Extend);
+        self.launch(c, in_flight, Script::Extend, None);
     }
 
     pub(super) fn on_extend_decided(&mut self, c: usize, at: usize, won: bool) {

@@ -4,6 +4,8 @@ mod acquire;
 mod admission;
 mod background_release;
 mod held_lease;
+mod old_tokens;
+mod plain;
 mod succession;
 mod verdict;
 
@@ -12,17 +14,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use redquorum::protocol::{
-    AdmissionRecord, Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Refusal,
-    Reply, Round, SeenRecords, Value, Waiters, proposing_clock,
+    AdmissionRecord, Cause, ClocksApart, FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, RawReply,
+    Refusal, Reply, Round, SeenRecords, Value, Waiters, proposing_clock,
 };
 
 use crate::clock::Clock;
-use crate::instance::{Answer, RESOURCES, Request, Script};
+use crate::instance::{Answer, Companion, RESOURCES, Request, Script};
 use crate::mutants::Mutant;
 use crate::rng::Rng;
 use crate::scenario::{MS, Scenario};
 use crate::world::{Event, Sender, World, draw_clock};
 pub(crate) use background_release::PendingRelease;
+
+/// How wide the ticks of coarse wall clocks are.
+const COARSE_TICK_US: u64 = 200_000;
 
 /// One value and all that is known of it, shared by everything that belongs to it.
 #[derive(Debug)]
@@ -34,8 +39,16 @@ pub(crate) struct Ticket {
     pub(crate) late_extend: Cell<bool>,
     /// Something that sets keys was sent more than once: its release leaves a mark (P6).
     pub(crate) resent: Cell<bool>,
+    /// It was asked for by plain commands somewhere.
+    pub(crate) is_plain: Cell<bool>,
     /// Everything that was asked to release it has answered.
     pub(crate) released: Cell<bool>,
+}
+
+/// Of the first send of an acquire: what is asked for in the same writes (P28).
+#[derive(Debug)]
+pub(crate) struct FirstSend {
+    companion: Option<Companion>,
 }
 
 /// What a round in flight is for.
@@ -159,6 +172,12 @@ impl World {
         self.wake(c, after);
     }
 
+    /// What the wall clock of a client shows.
+    fn wall_us(&self, c: usize) -> u64 {
+        let shown = self.clients[c].wall_us + self.now / 1000;
+        if self.scenario.coarse_wall_clocks { shown - shown % COARSE_TICK_US } else { shown }
+    }
+
     /// The clock by which tokens are proposed (P12).
     fn proposing_clock(&self, c: usize) -> Result<u64, ClocksApart> {
         let now = self.client_now(c);
@@ -166,8 +185,7 @@ impl World {
             let standing = self.link(c, i).standing.as_ref().filter(|_| self.link(c, i).up)?;
             Some(standing.watch().at_least_ms(now) * 1000)
         };
-        let own_us = self.clients[c].wall_us + self.now / 1000;
-        proposing_clock(own_us, (0..self.servers.len()).map(reading), self.scenario.quorum)
+        proposing_clock(self.wall_us(c), (0..self.servers.len()).map(reading), self.scenario.quorum)
     }
 
     pub(crate) fn on_wake(&mut self, c: usize) {
@@ -194,10 +212,28 @@ impl World {
             Sender::Setup(sent) => self.on_setup_answer(c, id.index(), sent, answer, server_us),
             Sender::Opening(opening) => self.on_opening_answer(c, id.index(), opening, answer, server_us),
             Sender::Write => {}
+            Sender::OldTokens => {
+                if let Answer::OldTokens(old) = answer {
+                    self.on_old_tokens(c, id.index(), *old);
+                }
+            }
             Sender::RoundInFlight(in_flight) => {
+                let mistaken = self.mistaken_round(c).filter(|_| self.is(Mutant::LateCopyCounts));
+                let in_flight = self.in_flight_index(c, in_flight).map_or(mistaken, |_| Some(in_flight));
+                let Some(in_flight) = in_flight else { return };
                 let Some(at) = self.in_flight_index(c, in_flight) else { return };
-                let sent = self.clients[c].rounds_in_flight[at].started_at;
-                let reply = self.judge(c, id.index(), translate(answer), named, sent, server_us);
+                let asked = &self.clients[c].rounds_in_flight[at];
+                let sent = asked.started_at;
+                let raw = match answer {
+                    Answer::Plain(seen) => self.read_plain((c, id.index()), asked, named, seen),
+                    // Coarser than it was, once in a thousand times: that only hides more.
+                    _ => RawReply {
+                        reply: translate(answer),
+                        instance_us: Some(server_us),
+                        unit_us: if server_us.is_multiple_of(1000) { 1000 } else { 1 },
+                    },
+                };
+                let reply = self.judge(c, id.index(), raw, named, sent);
                 let now = self.client_now(c);
                 let Some(at) = self.in_flight_index(c, in_flight) else { return };
                 self.clients[c].rounds_in_flight[at].round.on_reply(id, reply, now);
@@ -211,7 +247,7 @@ impl World {
     }
 
     /// Sends a flight's request to every instance.
-    fn launch(&mut self, c: usize, mut in_flight: RoundInFlight, script: Script) {
+    fn launch(&mut self, c: usize, mut in_flight: RoundInFlight, script: Script, first: Option<&FirstSend>) {
         let request = Rc::new(Request {
             note: None,
             script,
@@ -221,6 +257,8 @@ impl World {
             ttl_ms: u64::try_from(in_flight.terms.ttl().as_millis()).unwrap_or(0),
             resent: false,
             successors: None,
+            is_first: first.is_some(),
+            companion: first.and_then(|first| first.companion.clone()),
         });
         self.stats.rounds += 1;
         for id in InstanceId::all(self.servers.len()) {
@@ -251,6 +289,7 @@ impl World {
         for i in 0..self.servers.len() {
             let link = self.link_mut(c, i);
             (link.seen, link.knows_better) = (SeenRecords::default(), false);
+            link.forget_former();
         }
         self.schedule(down + 1, Event::Reborn { c });
     }
@@ -310,7 +349,9 @@ pub(crate) fn translate(answer: &Answer) -> Reply {
         Answer::NotAdmitted { left_ms } => {
             Reply::NotAdmitted { remaining: left_ms.map(std::time::Duration::from_millis) }
         }
-        Answer::Facts(_) | Answer::Record { .. } => Reply::Unknown(Cause::OddReply(String::new())),
+        Answer::Facts(_) | Answer::Record { .. } | Answer::Plain(_) | Answer::OldTokens(_) => {
+            Reply::Unknown(Cause::OddReply(String::new()))
+        }
         Answer::ClockBehind { clock_s, token_s } => {
             Reply::Unknown(Cause::ClockBehind { clock_s: *clock_s, token_s: *token_s })
         }

@@ -45,7 +45,7 @@ impl World {
         self.clients[c].waiters.expire(now);
         let woken_for = self.clients[c].woken_for.take();
         let keys = woken_for.unwrap_or_else(|| self.draw_keys());
-        let since = self.clients[c].wall_us + self.now / 1000;
+        let since = self.wall_us(c);
         for (key, waiting_since) in self.clients[c].waiting_since.iter_mut().enumerate() {
             let is_asked_for = keys & (1 << key) != 0;
             *waiting_since = waiting_since.or(Some(since)).filter(|_| is_asked_for);

@@ -6,8 +6,9 @@
 
 use std::rc::Rc;
 
+use super::key_life::Ends;
 use crate::client::Ticket;
-use crate::instance::{Answer, Request, Script, Store, keys};
+use crate::instance::{Answer, Companion, Request, Script, Store, keys};
 use crate::world::World;
 
 const NAME: &str = "a round that is over leaves no key";
@@ -24,6 +25,21 @@ impl World {
         };
         if sets && ticket.released.get() && !self.servers[i].has_lost_marks() {
             self.violate(NAME, format!("instance {i} set a key of round {} after its release", ticket.id));
+        }
+    }
+
+    /// A plain command set a key of a round that was over. Where the former connection is ended first none does (P28);
+    /// where the right to that is missing one may, over a connection that broke: such a key runs out.
+    pub(super) fn check_late_command(&mut self, (c, i, epoch): (usize, usize, u32), claim: &Companion, before: Ends) {
+        let sets = self.own_ends(i, &claim.request) != before;
+        if !sets {
+            return;
+        }
+        if !self.scenario.ends_former && self.link(c, i).epoch != epoch {
+            return claim.ticket.late_extend.set(true);
+        }
+        if claim.ticket.released.get() && !self.servers[i].has_lost_marks() {
+            self.violate(NAME, format!("instance {i} set a key of round {} after its release", claim.ticket.id));
         }
     }
 

@@ -11,12 +11,8 @@ use crate::world::World;
 impl World {
     /// The values of the request's holder under its keys.
     pub(crate) fn line_of_holder(&self, i: usize, request: &Request) -> Vec<(usize, Rc<Value>)> {
-        let prefix = request.value.holder_prefix();
-        if prefix.is_empty() {
-            return Vec::new();
-        }
         let (now_ms, store) = (self.server_ms(i), &self.servers[i].store);
-        let of_holder = |value: &Rc<Value>| value.as_bytes().starts_with(prefix);
+        let of_holder = |value: &Rc<Value>| request.value.is_of_same_holder(value.as_bytes());
         let under = |key: usize| {
             let formers =
                 store.formers[key].iter().map(|(_, former)| former).filter(|former| now_ms <= former.until_ms);

@@ -10,11 +10,14 @@ mod mutual_exclusion;
 mod progress;
 mod reservation;
 
-use redquorum::protocol::FencingToken;
+use std::rc::Rc;
+
+use redquorum::protocol::{FencingToken, Value};
 
 use crate::client::Ticket;
-use crate::instance::{Answer, RESOURCES, Request};
+use crate::instance::{Answer, Companion, RESOURCES, Request};
 use crate::world::World;
+use key_life::Ends;
 
 /// What the invariants remember of a run.
 #[derive(Debug, Default)]
@@ -36,6 +39,20 @@ impl World {
         self.check_all_or_nothing(i, request);
         self.check_key_life(i, request);
         self.check_late_set(i, request, ticket, answer);
+    }
+
+    /// After each command of a plain acquire, for each of those that share it.
+    pub(crate) fn check_command(
+        &mut self,
+        (c, i, epoch): (usize, usize, u32),
+        claim: &Companion,
+        before: Ends,
+        reserved: &[(usize, Rc<Value>)],
+    ) {
+        self.check_key_life(i, &claim.request);
+        self.check_late_command((c, i, epoch), claim, before);
+        self.check_nothing_shortened(i, &claim.request, before);
+        self.check_reservations(i, &claim.request, reserved);
     }
 
     /// After each won acquire.

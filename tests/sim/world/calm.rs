@@ -30,6 +30,10 @@ impl World {
         }
         let settle = 3 * self.scenario.max_ttl_ms + 5 * self.scenario.ttl_ms;
         self.schedule(settle * MS * 9 / 10, Event::Heartbeat);
+        if self.scenario.changes_max_ttl() {
+            // Who waits for longer has written records anew (P29), perhaps behind somebody who had read them.
+            self.schedule(settle * MS * 19 / 20, Event::Heartbeat);
+        }
         self.schedule(settle * MS, Event::Probe);
     }
 

@@ -1,5 +1,6 @@
 //! Faults strike when their trigger is pulled.
 
+use super::plain::Between;
 use super::{Event, World, tell};
 use crate::faults::{Fault, FaultKind, Trigger};
 use crate::scenario::{Kind, MS};
@@ -110,6 +111,7 @@ impl World {
     fn step_clock(&mut self, i: usize, amount: u8) {
         let step = (u64::from(amount) + 52) * self.scenario.ttl_ms * MS / 256;
         let forward = amount % 4 != 3;
+        self.note_between(i, Between::Fault(FaultKind::Step), None);
         let step = if forward { step.cast_signed() } else { -step.cast_signed() };
         self.servers[i].clock.offset_ns += step;
         if forward {

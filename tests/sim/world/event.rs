@@ -8,6 +8,7 @@ use redquorum::protocol::{AdmissionRecord, Instant, Message};
 
 use crate::client::Ticket;
 use crate::instance::{Answer, Request};
+use crate::plain::PlainWrite;
 
 /// Which request of a client an answer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) enum Sender {
     /// Nobody waits for the answer.
     Write,
     Opening(u32),
+    /// The planted bug of old tokens.
+    OldTokens,
 }
 
 /// What is on its way to an instance.
@@ -41,6 +44,23 @@ pub(crate) enum Event {
         epoch: u32,
         incarnation: u32,
         call: Call,
+    },
+    /// One command of a plain acquire (P28).
+    Command {
+        c: usize,
+        i: usize,
+        epoch: u32,
+        incarnation: u32,
+        call: Call,
+        write: Rc<PlainWrite>,
+        place: usize,
+    },
+    /// `CLIENT KILL ID` of a client's former connections.
+    EndFormer {
+        c: usize,
+        i: usize,
+        incarnation: u32,
+        former: Vec<u32>,
     },
     Answer {
         c: usize,

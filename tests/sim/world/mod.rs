@@ -4,6 +4,7 @@ mod calm;
 mod chaos;
 mod event;
 mod net;
+mod plain;
 mod server;
 
 use std::collections::BinaryHeap;
@@ -24,6 +25,7 @@ use crate::stats::Stats;
 use event::Scheduled;
 pub(crate) use event::{Call, Event, Sender};
 use net::Link;
+pub(crate) use plain::{Between, PlainStats};
 pub(crate) use server::Server;
 
 pub(crate) struct World {
@@ -41,6 +43,8 @@ pub(crate) struct World {
     pub(crate) blank: Rc<Request>,
     pub(crate) probing: Option<usize>,
     grants: u8,
+    /// How many plain acquires instances have begun to carry out.
+    plain_writes: u8,
     pub(crate) wins: u8,
     struck: u8,
     pub(crate) history: History,
@@ -84,6 +88,7 @@ impl World {
             blank: Rc::new(blank()),
             probing: None,
             grants: 0,
+            plain_writes: 0,
             wins: 0,
             struck: 0,
             history: History::default(),
@@ -192,7 +197,7 @@ impl World {
     pub(crate) fn handle_in_client(&mut self, event: Event) {
         match event {
             Event::Answer { c, i, epoch, sender, named, answer, server_us }
-                if self.link(c, i).epoch == epoch && self.link(c, i).up =>
+                if self.link(c, i).epoch == epoch && self.link(c, i).up || self.counts_late_copy(&answer) =>
             {
                 self.link_mut(c, i).silent = 0;
                 self.mix(self.now ^ (c as u64) << 56 ^ (i as u64) << 48);
@@ -216,10 +221,16 @@ impl World {
 
     fn handle_outside(&mut self, event: Event) {
         match event {
-            Event::Request { c, i, epoch, incarnation, call }
-                if self.servers[i].up && self.servers[i].incarnation == incarnation =>
-            {
+            Event::Request { c, i, epoch, incarnation, call } if self.carries_out((c, i), epoch, incarnation) => {
                 self.serve(c, i, epoch, &call);
+            }
+            Event::Command { c, i, epoch, incarnation, call, write, place }
+                if self.carries_out((c, i), epoch, incarnation) =>
+            {
+                self.serve_command((c, i, epoch), &call, &write, place);
+            }
+            Event::EndFormer { c, i, incarnation, former } if self.carries_out((c, i), u32::MAX, incarnation) => {
+                self.end_former(c, i, former);
             }
             Event::Publish { i, incarnation, to, message }
                 if self.servers[i].up && self.servers[i].incarnation == incarnation =>
@@ -270,5 +281,7 @@ fn blank() -> Request {
         resent: false,
         note: None,
         successors: None,
+        is_first: false,
+        companion: None,
     }
 }

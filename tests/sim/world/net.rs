@@ -11,6 +11,7 @@ use redquorum::protocol::{
 use super::{Call, Event, Sender, World, tell};
 use crate::client::Ticket;
 use crate::instance::{Request, Script};
+use crate::mutants::Mutant;
 use crate::scenario::{MS, Net};
 
 /// The connection of one client to one instance.
@@ -19,13 +20,16 @@ pub(crate) struct Link {
     pub(crate) up: bool,
     /// Counts the connections.
     pub(crate) epoch: u32,
-    incarnation: u32,
+    /// Those of this life of the client to this process that are not known to be ended, and those that are.
+    pub(super) former: Vec<u32>,
+    pub(super) ended: Vec<u32>,
+    pub(super) incarnation: u32,
     /// Deadlines in a row that passed without any answer.
     pub(crate) silent: u32,
     /// Nothing more arrives in this direction over this connection.
     to_is_dead: bool,
     from_is_dead: bool,
-    last_to: u64,
+    pub(super) last_to: u64,
     last_from: u64,
     /// Until when nothing gets through, in true time.
     pub(super) cut_to: u64,
@@ -47,6 +51,13 @@ pub(crate) struct Link {
     pub(crate) sampled_at: u64,
 }
 
+impl Link {
+    /// The process of the client ends: its next does not know of its connections.
+    pub(crate) fn forget_former(&mut self) {
+        self.former.clear();
+    }
+}
+
 impl World {
     pub(crate) fn link(&self, c: usize, i: usize) -> &Link {
         &self.links[c * self.servers.len() + i]
@@ -62,7 +73,7 @@ impl World {
     }
 
     /// Time on the way: half of the messages nearly none, a few very long.
-    fn delay(&mut self) -> u64 {
+    pub(super) fn delay(&mut self) -> u64 {
         let net = self.net();
         let ttl = self.scenario.ttl_ms * MS;
         let near = 10_000 + self.rng.below(190_000);
@@ -98,16 +109,12 @@ impl World {
         let quarantine_over =
             acquires && link.standing.as_ref().is_some_and(|standing| standing.attached_record(now).quarantine_over);
         let net = self.net();
-        let event = || {
-            let call = Call {
-                sender,
-                known: known.clone(),
-                quarantine_over,
-                request: request.clone(),
-                ticket: ticket.cloned(),
-            };
-            Event::Request { c, i, epoch, incarnation, call }
-        };
+        let call = Call { sender, known, quarantine_over, request: request.clone(), ticket: ticket.cloned() };
+        if self.may_be_plain(c, i, request) {
+            self.send_plain(c, i, &call);
+            return None;
+        }
+        let event = || Event::Request { c, i, epoch, incarnation, call: call.clone() };
         if self.rng.permille(net.duplicate_permille) {
             self.stats.duplicates += 1;
             // The network delivers once; what arrives twice was sent twice, which a release must know.
@@ -116,7 +123,14 @@ impl World {
                 ticket.late_extend.set(ticket.late_extend.get() || request.script == Script::Extend);
             }
             let late = self.delay() + self.delay();
-            self.schedule(late, event());
+            // P28: a release relies on coming behind its own plain commands, or behind the end of their connection.
+            let (is_plain, link) = (ticket.is_some_and(|ticket| ticket.is_plain.get()), self.link(c, i));
+            let behind = link.last_to.saturating_sub(self.now) + 1;
+            if !is_plain {
+                self.schedule(late, event());
+            } else if !link.to_is_dead {
+                self.schedule(late.max(behind), event());
+            }
         }
         let delay = self.delay();
         if let Some(at) = self.travel(c, i, delay, true) {
@@ -127,7 +141,7 @@ impl World {
 
     pub(crate) fn answer(&mut self, c: usize, i: usize, epoch: u32, back: Event) {
         let delay = self.delay();
-        if self.link(c, i).epoch != epoch {
+        if self.link(c, i).epoch != epoch && !self.is(Mutant::LateCopyCounts) {
             return; // the client has another connection now
         }
         if let Some(at) = self.travel(c, i, delay, false) {
@@ -165,7 +179,7 @@ impl World {
     }
 
     /// When a message arrives that is sent now; `None` if it is lost, and with it the connection.
-    fn travel(&mut self, c: usize, i: usize, delay: u64, to: bool) -> Option<u64> {
+    pub(super) fn travel(&mut self, c: usize, i: usize, delay: u64, to: bool) -> Option<u64> {
         let net = self.net();
         let now = self.now;
         let link = self.link(c, i);
@@ -220,9 +234,22 @@ impl World {
             return;
         }
         let epoch = link.epoch + 1;
-        let (seen, knows_better) = (std::mem::take(&mut link.seen), link.knows_better);
-        let (cut_to, cut_from) = (link.cut_to, link.cut_from);
-        *link = Link { up: true, epoch, incarnation, cut_to, cut_from, seen, knows_better, ..Link::default() };
+        let mut former = std::mem::take(&mut link.former);
+        former.retain(|_| link.incarnation == incarnation);
+        let begun = Link {
+            up: true,
+            epoch,
+            incarnation,
+            former: former.iter().copied().chain([epoch]).collect(),
+            ended: std::mem::take(&mut link.ended),
+            cut_to: link.cut_to,
+            cut_from: link.cut_from,
+            seen: std::mem::take(&mut link.seen),
+            knows_better: link.knows_better,
+            ..Link::default()
+        };
+        *link = begun;
+        self.send_end_of(c, i, former);
         self.begin_admission(c, i, false);
         self.resend_releases(c, InstanceId::new(i));
     }

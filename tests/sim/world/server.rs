@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redquorum::protocol::{AdmissionRecord, FencingToken, ProcessFacts, ProcessIdentity, RecordOrigin};
 
+use super::plain::{Between, OpenWrite};
 use super::{Call, Event, START, World, draw_clock, tell};
 use crate::clock::Clock;
 use crate::faults::{FaultKind, Trigger};
@@ -41,6 +42,10 @@ pub(crate) struct Server {
     pub(crate) poisoned: bool,
     /// It claims to have stored a token that no clock can have made, whatever it is asked for.
     pub(crate) lies: bool,
+    /// It has removed tokens, and tombstones with them, that were older than they are kept for.
+    pub(crate) forgot_tokens: bool,
+    /// The plain acquires that it has carried out in part.
+    pub(super) open_writes: Vec<OpenWrite>,
 }
 
 impl Server {
@@ -60,9 +65,10 @@ impl Server {
         };
         if scenario.start == Start::Admitted {
             let origin = rng.pick(&[RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]);
-            let (identity, max_ttl_ms) = (identity.clone(), scenario.max_ttl_ms);
+            let (identity, terms) = (identity.clone(), scenario.terms_of(0));
             let (vote_from_ms, order) = (now_ms - 1, now_ms - 1);
-            store.record = Some(Arc::new(AdmissionRecord { identity, vote_from_ms, max_ttl_ms, origin, order }));
+            store.record =
+                Some(Arc::new(AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster: None }));
         }
         Self {
             up: true,
@@ -80,6 +86,8 @@ impl Server {
             restored_at: 0,
             poisoned: false,
             lies: false,
+            forgot_tokens: false,
+            open_writes: Vec::new(),
         }
     }
 
@@ -97,7 +105,7 @@ impl Server {
 
     /// Whether a mark of a release may be gone.
     pub(crate) const fn has_lost_marks(&self) -> bool {
-        self.lost_data || self.poisoned
+        self.lost_data || self.poisoned || self.forgot_tokens
     }
 
     /// Whether it may vote and has not forgotten that it may.
@@ -118,9 +126,8 @@ impl World {
 
     pub(crate) fn serve(&mut self, c: usize, i: usize, epoch: u32, call: &Call) {
         let Call { sender, known, quarantine_over, request, ticket } = call;
-        if self.rng.percent(10) {
-            self.servers[i].snapshot = self.servers[i].store.clone();
-        }
+        self.copy_now_and_then(i, 10);
+        self.note_between(i, Between::Others, Some(c));
         let now_us = self.servers[i].clock.at(self.now) / 1000;
         let now_ms = now_us / 1000;
         let (before, line) = (self.own_ends(i, request), self.line_of_holder(i, request));
@@ -130,6 +137,11 @@ impl World {
             Script::Facts => server.facts(now_ms),
             Script::Acquire if server.lies => Answer::Stale { stored: FencingToken::propose(u64::MAX, None) },
             Script::PassOn | Script::Decline => server.store.pass_on(now_us, request, heard_by),
+            Script::ForgetTokens | Script::ReadOldTokens | Script::ForgetNamed => {
+                let forgotten = server.store.forget_tokens(now_ms, self.scenario.retention_ms, request);
+                server.forgot_tokens |= forgotten.1;
+                forgotten.0
+            }
             _ => server.store.execute(now_us, (known.as_ref(), *quarantine_over), request),
         };
         self.mix(self.now ^ request.token.get() ^ (request.script as u64) << 60 ^ (i as u64) << 52);
@@ -166,8 +178,16 @@ impl World {
         }
     }
 
+    /// Its data are saved.
+    pub(super) fn copy_now_and_then(&mut self, i: usize, percent: u64) {
+        if self.rng.percent(percent) {
+            self.servers[i].snapshot = self.servers[i].store.clone();
+        }
+    }
+
     /// A fault of an instance.
     pub(crate) fn hit_instance(&mut self, i: usize, what: FaultKind, amount: u8) {
+        self.note_between(i, Between::Fault(what), None);
         let old = self.rng.percent(50);
         let server = &mut self.servers[i];
         let mutant = server.store.mutant;
@@ -220,6 +240,7 @@ impl World {
     /// A process ends; the next one at the address is as old as given when it comes up.
     fn kill(&mut self, i: usize, amount: u8, up_ms: Option<u64>) {
         self.servers[i].up = false;
+        self.servers[i].open_writes.clear();
         self.servers[i].identity = draw_identity(&mut self.rng);
         self.peer_died(i);
         let down = u64::from(amount) * self.scenario.ttl_ms * MS / 200;

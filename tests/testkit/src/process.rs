@@ -67,6 +67,7 @@ impl Running {
             .arg(port.to_string())
             .arg("--dir")
             .arg(dir)
+            .args(settings.tls_port.into_iter().flat_map(|port| ["--tls-port".to_owned(), port.to_string()]))
             .args(&settings.args)
             .envs(settings.env.iter().map(|(name, value)| (name, value)))
             .current_dir(dir)

@@ -29,6 +29,8 @@ pub(crate) struct Settings {
     pub(crate) args: Vec<OsString>,
     pub(crate) env: Vec<(OsString, OsString)>,
     port: Option<u16>,
+    /// Beside the other; chosen anew with it.
+    pub(crate) tls_port: Option<u16>,
     password: Option<String>,
     files: Vec<(String, String)>,
     pub(crate) sentinel: bool,
@@ -83,6 +85,20 @@ impl ServerBuilder {
         self.config("requirepass", password)
     }
 
+    /// Listens on a second port with TLS, with these files as PEM; clients must show a certificate too if `mutual`. What a
+    /// server that was built without TLS says to it is an error at the start.
+    #[must_use]
+    pub fn tls(mut self, ca: &str, certificate: &str, key: &str, mutual: bool) -> Self {
+        self.settings.tls_port = Some(0);
+        self.file("ca.pem", ca)
+            .file("server.pem", certificate)
+            .file("server.key", key)
+            .config("tls-ca-cert-file", "ca.pem")
+            .config("tls-cert-file", "server.pem")
+            .config("tls-key-file", "server.key")
+            .config("tls-auth-clients", if mutual { "yes" } else { "no" })
+    }
+
     /// Starts a Sentinel, which knows no data and few commands.
     #[must_use]
     pub fn sentinel(mut self) -> Self {
@@ -111,6 +127,9 @@ impl ServerBuilder {
         let mut tries = 1;
         loop {
             server.port = server.settings.port.map_or_else(ports::free_port, Ok)?;
+            if let Some(port) = &mut server.settings.tls_port {
+                *port = ports::free_port()?;
+            }
             match Running::launch(&server.settings, &server.dir, server.port)? {
                 Launch::Ready(running) => {
                     *server.slot() = Some(running);
@@ -161,7 +180,8 @@ impl Server {
     pub fn builder(program: &Program) -> ServerBuilder {
         let (args, env, files) = (Vec::new(), Vec::new(), Vec::new());
         let program = program.clone();
-        let settings = Settings { program, args, env, port: None, password: None, files, sentinel: false };
+        let settings =
+            Settings { program, args, env, port: None, tls_port: None, password: None, files, sentinel: false };
         ServerBuilder { settings }
     }
 
@@ -175,6 +195,12 @@ impl Server {
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its second port on 127.0.0.1, with TLS, the same after a restart; none unless it was asked for.
+    #[must_use]
+    pub const fn tls_port(&self) -> Option<u16> {
+        self.settings.tls_port
     }
 
     /// Its address, such as `redis://127.0.0.1:20001`; without the password.

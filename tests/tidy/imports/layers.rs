@@ -26,6 +26,7 @@ pub(super) const INSTANCE: &[&str] = &[
     "instance::key_check",
     "instance::relay",
     "instance::command_size",
+    "instance::examination",
     "instance::requests",
     "instance::status",
     "instance::stored_key",
@@ -52,6 +53,8 @@ pub(super) const SHARED: &[&str] = &[
     "runtime::succession",
     "runtime::wait_events",
 ];
+
+pub(super) const INSPECT: &[&str] = &["protocol", "instance", "resource", "runtime::client_task", "runtime::shared"];
 
 pub(super) const ROUNDS: &[&str] =
     &["protocol", "instance", "runtime::client_task", "runtime::held_lease", "runtime::in_flight", "runtime::shared"];
@@ -82,5 +85,23 @@ pub(super) const ACQUIRE: &[&str] = &[
     "runtime::in_flight",
     "runtime::shared",
     "runtime::succession",
+    "runtime::wait_events",
+];
+
+pub(super) const STREAM: &[&str] = &[
+    "instance::redis::address",
+    "instance::redis::byte_stream",
+    "instance::redis::reply_limit",
+    "instance::redis::tls",
+];
+
+pub(super) const SUCCESSION: &[&str] = &[
+    "protocol",
+    "random",
+    "resource",
+    "instance",
+    "clock",
+    "runtime::held_lease",
+    "runtime::succession::*",
     "runtime::wait_events",
 ];

@@ -24,7 +24,8 @@ impl Path {
         }
         let mut base = self.module.clone();
         match head.as_str() {
-            "crate" => base.clear(),
+            // A program is a crate of its own.
+            "crate" => base.truncate(if base.first().is_some_and(|first| first == "bin") { 2 } else { 0 }),
             "self" => {}
             "super" => drop(base.pop()),
             name => {

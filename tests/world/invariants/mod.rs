@@ -5,6 +5,7 @@ mod calm;
 mod ended;
 mod exclusion;
 mod given;
+pub(crate) mod kept;
 mod leftovers;
 pub(crate) mod line;
 mod loss;
@@ -23,6 +24,7 @@ impl World {
     pub(crate) fn check_given(&self, number: usize) {
         self.check_order(number);
         self.check_exclusion(number);
+        self.check_marks(number);
         self.check_least_left(number);
         self.check_not_shut_down(number);
     }

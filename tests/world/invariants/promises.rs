@@ -45,12 +45,12 @@ impl Excuse {
     ];
 }
 
-const fn loses_data(kind: FaultKind) -> bool {
+pub(super) const fn loses_data(kind: FaultKind) -> bool {
     use FaultKind::{FailOver, Flush, Kill, RestartEmpty, RestartOld, Restore, Resynchronise};
     matches!(kind, FailOver | Flush | Kill | Restore | RestartEmpty | RestartOld | Resynchronise)
 }
 
-const fn is_about_a_clock(kind: FaultKind) -> bool {
+pub(super) const fn is_about_a_clock(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::StepForward | FaultKind::StepBack | FaultKind::StandStill)
 }
 

@@ -2,7 +2,6 @@
 //! the rule asks for it (P15).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, Value};
@@ -15,8 +14,8 @@ use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::protocol::{
-    AdmissionRecord, AdmissionState, Cause, ClockWatch, Instant, ProcessFacts, RecordAction, RecordOrigin,
-    decide_record,
+    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, Instant, ProcessFacts,
+    ProcessIdentity, RecordAction, RecordOrigin, decide_record, least_left_ms,
 };
 use crate::resource::ADMISSION_KEY;
 
@@ -26,7 +25,9 @@ const MAX_RACES: usize = 10;
 /// What admission goes by.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionConfig {
-    pub(crate) max_ttl: Duration,
+    pub(crate) terms: AdmissionTerms,
+    /// What its clients agree on, if their cluster has a name.
+    pub(crate) cluster: Option<ClusterTerms>,
     pub(crate) drift_ppm: u32,
     pub(crate) clock: Arc<dyn Clock>,
     /// What previous connections left behind.
@@ -81,16 +82,15 @@ impl AdmissionHandshake<'_> {
             // Those reported until now may have been before the watch.
             let watched_since = reading.watched.then(|| self.flushes.count());
             let facts = facts.at(reading.instance_us / 1_000);
-            let (vote_from_ms, origin) = match self.decide(&facts, &reading)? {
+            let write = match self.decide(&facts, &reading)? {
                 RecordAction::Keep(record) => {
                     return Ok(HandshakeOutcome { state: self.state(record, &reading), info, watched_since });
                 }
-                RecordAction::Write { .. } if self.was_admitted => (None, RecordOrigin::Waits),
-                RecordAction::Write { vote_from_ms, origin } => (vote_from_ms, origin),
+                RecordAction::Raise(record) => Self::raising(record),
+                RecordAction::Write { .. } if self.was_admitted => self.writing(None, RecordOrigin::Waits),
+                RecordAction::Write { vote_from_ms, origin } => self.writing(vote_from_ms, origin),
             };
-            self.write(&facts, reading.record.as_deref(), vote_from_ms, origin)
-                .await
-                .map_err(|error| failed(&error))?;
+            self.write(&facts.identity, reading.record.as_deref(), write).await.map_err(|error| failed(&error))?;
         }
         Err(Cause::Server(format!("its admission record ({ADMISSION_KEY}) keeps changing")))
     }
@@ -99,7 +99,8 @@ impl AdmissionHandshake<'_> {
     fn decide(&self, facts: &ProcessFacts, reading: &RecordReading) -> Result<RecordAction, Cause> {
         let found = reading.record.as_deref();
         let mut last = self.config.health.lock();
-        let action = decide_record(facts, found, self.config.max_ttl, &last.seen).map_err(Cause::NotUsable)?;
+        let action = decide_record(facts, found, self.config.terms, self.config.cluster.as_ref(), &last.seen);
+        let action = action.map_err(Cause::NotUsable)?;
         if let Some(record) =
             found.and_then(AdmissionRecord::from_wire).filter(|record| record.identity == facts.identity)
         {
@@ -149,30 +150,39 @@ impl AdmissionHandshake<'_> {
         flags.is_some_and(|flags| !flags.contains('d'))
     }
 
+    fn writing(&self, vote_from_ms: Option<u64>, origin: RecordOrigin) -> RecordWrite {
+        let (terms, cluster) = (self.config.terms, self.config.cluster.clone());
+        RecordWrite { vote_from_ms, least_left_ms: Some(least_left_ms(terms)), terms, origin, least_order: 0, cluster }
+    }
+
+    /// The record as it stands, with larger terms (P29, P30).
+    fn raising(record: AdmissionRecord) -> RecordWrite {
+        let AdmissionRecord { vote_from_ms, terms, origin, cluster, .. } = record;
+        let AdmissionTerms { max_ttl_ms, quarantine_ms } = terms;
+        let instances = ClusterTerms::described(cluster.as_ref());
+        tracing::info!(
+            max_ttl_ms,
+            quarantine_ms,
+            instances,
+            "the admission record is raised to longer times or a longer list"
+        );
+        RecordWrite { vote_from_ms: Some(vote_from_ms), least_left_ms: None, terms, origin, least_order: 0, cluster }
+    }
+
     /// Writes a record if `found` is still there.
-    async fn write(
-        &mut self,
-        facts: &ProcessFacts,
-        found: Option<&[u8]>,
-        vote_from_ms: Option<u64>,
-        origin: RecordOrigin,
-    ) -> RedisResult<()> {
-        let least_order = self.config.health.lock().seen.next_order(&facts.identity);
-        let write = RecordWrite { vote_from_ms, origin, least_order };
-        let command = self.scripts.write_record(found.unwrap_or_default(), &facts.identity, self.config.max_ttl, write);
+    async fn write(&mut self, identity: &ProcessIdentity, found: Option<&[u8]>, write: RecordWrite) -> RedisResult<()> {
+        let least_order = self.config.health.lock().seen.next_order(identity).max(write.least_order);
+        let write = RecordWrite { least_order, ..write };
+        let command = self.scripts.write_record(found.unwrap_or_default(), identity, write);
         Value::from_redis_value(self.connection.send_packed_command(&command).await?.extract_error()?)?;
         Ok(())
     }
 
     /// Lets an instance vote at once that nobody has ever used, if its record is still `blank`.
     pub(crate) async fn allow_votes(&mut self, blank: &AdmissionRecord) -> RedisResult<()> {
-        let write = RecordWrite {
-            vote_from_ms: None,
-            origin: RecordOrigin::Opened,
-            least_order: blank.order.saturating_add(1),
-        };
-        let command =
-            self.scripts.write_record(blank.to_wire().as_bytes(), &blank.identity, self.config.max_ttl, write);
+        let (terms, cluster, least_order) = (blank.terms, blank.cluster.clone(), blank.order.saturating_add(1));
+        let write = RecordWrite { terms, cluster, least_order, ..self.writing(None, RecordOrigin::Opened) };
+        let command = self.scripts.write_record(blank.to_wire().as_bytes(), &blank.identity, write);
         self.connection.send_packed_command(&command).await?.extract_error()?;
         Ok(())
     }

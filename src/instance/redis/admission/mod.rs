@@ -1,5 +1,6 @@
 //! The rule of `protocol::admission`, carried out over a connection.
 
+pub(super) mod conflicts;
 pub(super) mod first_use;
 pub(super) mod follow_up;
 pub(super) mod handshake;

@@ -39,9 +39,9 @@ impl PeerConnections {
         clock: Arc<CorrectedClock>,
         quorum: usize,
         instance_timeout: Duration,
-        max_ttl: Duration,
+        longest_ttl: Duration,
     ) -> Self {
-        let notice = probe_interval(max_ttl).saturating_add(instance_timeout);
+        let notice = probe_interval(longest_ttl).saturating_add(instance_timeout);
         let comparison_limit = instance_timeout.max(MIN_COMPARISON);
         Self { clock, quorum, comparison_limit, notice, connections: Mutex::default() }
     }

@@ -67,10 +67,7 @@ fn from_info(
     let second_id = field(replication, "master_replid2");
     let policy = word(field(memory, "maxmemory_policy"));
     let bounded = field(memory, "maxmemory").parse().is_ok_and(|bytes: u64| bytes > 0);
-    let version = match field(server, "valkey_version") {
-        "" => format!("redis {}", word(field(server, "redis_version"))),
-        valkey => format!("valkey {}", word(valkey)),
-    };
+    let version = version(server);
     let facts = ProcessFacts {
         identity: ProcessIdentity::new(&run_id, &word(field(replication, "master_replid"))),
         is_master,
@@ -84,13 +81,21 @@ fn from_info(
     (facts, ServerInfo { run_id, version, is_master, evicts })
 }
 
+/// The server and its version.
+pub(crate) fn version(server: &str) -> String {
+    match field(server, "valkey_version") {
+        "" => format!("redis {}", word(field(server, "redis_version"))),
+        valkey => format!("valkey {}", word(valkey)),
+    }
+}
+
 /// What a server calls something: stored, shown and logged, so neither long nor anything but letters.
-fn word(text: &str) -> String {
+pub(crate) fn word(text: &str) -> String {
     text.chars().take(MAX_WORD).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
 }
 
 /// The value of a line `name:value`; empty if there is none.
-fn field<'a>(info: &'a str, name: &str) -> &'a str {
+pub(crate) fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     value.map(str::trim).unwrap_or_default()
 }

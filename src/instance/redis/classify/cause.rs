@@ -77,7 +77,7 @@ pub(crate) fn failed(error: &RedisError) -> Cause {
         ErrorKind::Server(_) | ErrorKind::AuthenticationFailed => {
             wrapped(error.detail().unwrap_or_default()).unwrap_or_else(|| Cause::Server(detail()))
         }
-        ErrorKind::Io if is_about_tls(error) => Cause::Tls(clip(&error.to_string())),
+        ErrorKind::Io if is_about_tls(error) => about_tls(&error.to_string()),
         _ => Cause::NotConnected(clip(&error.to_string())),
     }
 }
@@ -89,7 +89,20 @@ fn is_about_tls(error: &RedisError) -> bool {
     let io = inner.and_then(|inner| inner.downcast_ref::<io::Error>());
     let text = error.to_string();
     io.is_some_and(|io| io.kind() == io::ErrorKind::InvalidData)
-        || ["certificate", "SSL", "TLS"].iter().any(|word| text.contains(word))
+        || ["ertificate", "SSL", "TLS"].iter().any(|word| text.contains(word))
+}
+
+/// Which side's certificate is at fault, in the words of rustls or OpenSSL, if any.
+fn about_tls(text: &str) -> Cause {
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    // An alert is what the instance says of ours.
+    if says(&["alert"]) && says(&["ertificate", "UnknownCA", "unknown ca"]) {
+        Cause::ClientCertificate(clip(text))
+    } else if says(&["peer certificate", "certificate verify failed", "mismatch"]) {
+        Cause::Certificate(clip(text))
+    } else {
+        Cause::Tls(clip(text))
+    }
 }
 
 /// Cuts a server's words to a length that fits into an error message, on one line. What it repeats
@@ -135,10 +148,22 @@ mod tests {
     #[test]
     fn why_a_connection_failed_is_told_apart() {
         use std::io::{Error, ErrorKind};
-        let tls = |error: Error| matches!(failed(&RedisError::from(error)), Cause::Tls(_));
-        assert!(tls(Error::new(ErrorKind::InvalidData, "received corrupt message of type InvalidContentType")));
-        assert!(tls(Error::other("invalid peer certificate: UnknownIssuer")));
-        assert!(!tls(Error::from(ErrorKind::ConnectionRefused)));
+        let of = |error: Error| failed(&RedisError::from(error));
+        let corrupt = Error::new(ErrorKind::InvalidData, "received corrupt message of type InvalidContentType");
+        assert!(matches!(of(corrupt), Cause::Tls(_)));
+        for text in [
+            "invalid peer certificate: UnknownIssuer",
+            "error:0A000086:SSL routines:(..):certificate verify failed (hostname mismatch)",
+        ] {
+            assert!(matches!(of(Error::other(text)), Cause::Certificate(_)), "{text}");
+        }
+        for text in [
+            "received fatal alert: CertificateRequired",
+            "received fatal alert: UnknownCA",
+            "error:0A00045C:SSL routines:ssl3_read_bytes:tlsv13 alert certificate required:ssl/record/rec_layer_s3.c",
+        ] {
+            assert!(matches!(of(Error::new(ErrorKind::InvalidData, text)), Cause::ClientCertificate(_)), "{text}");
+        }
         let io = failed(&RedisError::from(Error::from(ErrorKind::ConnectionRefused)));
         assert!(matches!(io, Cause::NotConnected(_)), "{io:?}");
         let http = Parser::new().parse_value(b"HTTP/1.1 400 Bad Request\r\n".as_slice()).unwrap_err();

@@ -14,7 +14,7 @@ mod read;
 
 use cause::server_cause;
 pub(crate) use cause::{clip, failed};
-pub(crate) use plain::classify_plain;
+pub(crate) use plain::{classify_plain, classify_refusals, classify_shared_plain};
 use read::{LEAST_EXPIRY_MS, bytes, kept, odd, redis_error, server_error};
 
 /// In a second.
@@ -41,10 +41,15 @@ pub(crate) fn classify_batch(requests: &[&Request], result: Result<Value, RedisE
         }
         // Not the reply of a batch: it stands for every request in it.
         Ok(value @ Value::Array(_)) => {
-            vec![RawReply { reply: odd(&value), instance_us: None, unit_us: 1 }; requests.len()]
+            vec![odd_answer(&value); requests.len()]
         }
         other => requests.iter().map(|request| classify(request, other.clone())).collect(),
     }
+}
+
+/// An answer that nothing of ours gives.
+pub(crate) fn odd_answer(value: &Value) -> RawReply {
+    RawReply { reply: odd(value), instance_us: None, unit_us: 1 }
 }
 
 /// Classifies the end of a renewal of `count` leases: what it means for those that hold their value,

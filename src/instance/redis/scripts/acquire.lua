@@ -24,7 +24,7 @@ local function acquire(first, count, value, ttl, token, holder)
       taken[#taken + 1] = key
     elseif other == value then
       extend_ttl(key, ttl) -- P12: the round's own key counts as free; a repeat with a larger token must pass
-    elseif holder ~= '' and type(other) == 'string' and string.sub(other, 1, #holder) == holder then
+    elseif is_of_holder(other, holder) then
       -- P23: the same holder comes back, perhaps in another process, and goes on under the new value.
       formers = formers or {}
       formers[key] = other

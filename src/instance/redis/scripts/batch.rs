@@ -11,7 +11,7 @@ use crate::protocol::AttachedRecord;
 
 impl Scripts {
     /// The one command that carries out all `requests`, in their order, the first `releases` of them all
-    /// together: see [`releases_first`].
+    /// together: see [`put_leading_first`].
     pub(crate) fn batch(&self, requests: &[&Request], releases: usize, attached: Option<&AttachedRecord>) -> Cmd {
         let (first, others) = requests.split_at(releases.min(requests.len()));
         let claims = || requests.iter().map(|request| request.claim());
@@ -64,25 +64,64 @@ fn letter(request: &Request, usual_ttl: Duration) -> char {
     }
 }
 
-/// Puts the releases first that a batch can carry out all together, and returns their number: those
-/// of one resource without a holder, for which nothing was sent twice, and which stand behind nothing
-/// else of their own round (P6). They may pass others by: no answer had reached those who made them.
-pub(crate) fn releases_first<T>(batch: &mut [T], request: impl Fn(&T) -> &Request) -> usize {
-    let mut first = 0;
-    for at in 0..batch.len() {
-        let (before, rest) = batch.split_at_mut(at);
-        let Some(Request::Release(claim)) = rest.first().map(&request) else { continue };
-        let can_lead = !claim.resent
-            && claim.resources.len() == 1
-            && claim.value.holder_prefix().is_empty()
-            // Those that lead already too: of two releases of a round both would find the key.
-            && !before.iter().any(|before| request(before).claim().value == claim.value);
-        if can_lead && let Some(passed) = batch.get_mut(first..=at) {
-            passed.rotate_right(1);
-            first += 1;
-        }
+/// How many requests of a batch come first: releases that are carried out all together, and then plain acquires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leading {
+    pub(crate) releases: usize,
+    pub(crate) acquires: usize,
+}
+
+/// Where in a batch a request goes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Release,
+    PlainAcquire,
+    Behind,
+}
+
+/// Puts those first that can be carried out together, and returns how many they are.
+///
+/// Releases are those of one resource without a holder, for which nothing was sent twice, and which stand behind nothing
+/// else of their own round (P6). Acquires are those that may be plain (P28), and for whose key nothing else stands
+/// before them. They may pass others by: no answer had reached those who made them.
+pub(crate) fn put_leading_first<T>(
+    batch: &mut Vec<T>,
+    request: impl Fn(&T) -> &Request,
+    may_be_plain: impl Fn(&Request) -> bool,
+) -> Leading {
+    let mut placed: Vec<(Place, T)> = Vec::with_capacity(batch.len());
+    for item in batch.drain(..) {
+        let place = place(request(&item), placed.iter().map(|(place, item)| (*place, request(item))), &may_be_plain);
+        placed.push((place, item));
     }
-    first
+    placed.sort_by_key(|(place, _)| *place); // stable: else they keep their order
+    let count = |place| placed.iter().filter(|(at, _)| *at == place).count();
+    let leading = Leading { releases: count(Place::Release), acquires: count(Place::PlainAcquire) };
+    batch.extend(placed.into_iter().map(|(_, item)| item));
+    leading
+}
+
+fn place<'a>(
+    request: &Request,
+    mut before: impl Iterator<Item = (Place, &'a Request)>,
+    may_be_plain: impl Fn(&Request) -> bool,
+) -> Place {
+    let claim = request.claim();
+    let mut keys = claim.resources.lock_keys();
+    let (key, is_usual) = (keys.next(), keys.next().is_none() && claim.value.holder_prefix().is_empty());
+    match request {
+        Request::Release(_) if is_usual && !claim.resent => {
+            // Those that lead already too: of two releases of a round both would find the key.
+            let is_behind_its_own = before.any(|(_, before)| before.claim().value == claim.value);
+            if is_behind_its_own { Place::Behind } else { Place::Release }
+        }
+        Request::Acquire(_) if may_be_plain(request) => {
+            let names = |request: &Request| request.claim().resources.lock_keys().any(|named| Some(named) == key);
+            let is_behind = before.any(|(place, before)| place != Place::Release && names(before));
+            if is_behind { Place::Behind } else { Place::PlainAcquire }
+        }
+        _ => Place::Behind,
+    }
 }
 
 #[cfg(test)]
@@ -112,8 +151,8 @@ mod tests {
     /// What a batch makes of `requests`: how many releases come first, and where each was before.
     fn ordered(requests: Vec<Request>) -> (usize, Vec<usize>) {
         let mut batch: Vec<(usize, Request)> = requests.into_iter().enumerate().collect();
-        let first = releases_first(&mut batch, |(_, request)| request);
-        (first, batch.into_iter().map(|(at, _)| at).collect())
+        let leading = put_leading_first(&mut batch, |(_, request)| request, |_| false);
+        (leading.releases, batch.into_iter().map(|(at, _)| at).collect())
     }
 
     #[test]
@@ -146,6 +185,27 @@ mod tests {
             Claim { value: Value::new("me", Uuid::from_u128(5), ""), ..Claim::clone(&claim(5, &["a"], false)) };
         let batch = vec![resent, several, RELEASE(Arc::new(of_holder)), one(RELEASE, 4)];
         assert_eq!(ordered(batch), (1, vec![3, 0, 1, 2]));
+    }
+
+    #[test]
+    fn a_plain_acquire_stays_behind_what_else_is_of_its_key() {
+        let named = |kind: fn(Arc<Claim>) -> Request, round, name| kind(claim(round, &[name], false));
+        let both = Request::GiveBack(claim(1, &["a", "b"], false));
+        let requests = vec![
+            both,
+            named(ACQUIRE, 2, "c"),
+            named(ACQUIRE, 3, "b"),
+            named(ACQUIRE, 4, "c"),
+            named(RELEASE, 5, "d"),
+            named(ACQUIRE, 6, "d"),
+            named(RELEASE, 6, "d"),
+        ];
+        let mut batch: Vec<(usize, Request)> = requests.into_iter().enumerate().collect();
+        let is_acquire = |request: &Request| matches!(request, Request::Acquire(_));
+        let leading = put_leading_first(&mut batch, |(_, request)| request, is_acquire);
+        assert_eq!(leading, Leading { releases: 1, acquires: 2 });
+        let order: Vec<usize> = batch.into_iter().map(|(at, _)| at).collect();
+        assert_eq!(order, [4, 1, 5, 0, 2, 3, 6]);
     }
 
     /// Sent as a usual one, it would get the ttl of the others, and no holder.

@@ -1,3 +1,10 @@
+-- Whether the same holder put this under a key, in this try or in another one (P23). The whole form is looked at, as a
+-- short holder may by chance be how the random value of another library begins.
+local function is_of_holder(other, holder)
+  return holder ~= '' and type(other) == 'string' and string.sub(other, 1, #holder) == holder
+    and string.match(string.sub(other, #holder + 1), '^' .. string.rep('%x', 32) .. ':') ~= nil
+end
+
 -- Puts `value` in the place of what the same holder has under a key, and keeps that behind it for as long
 -- as it would have lived (P23). The key ends no sooner than it would have: what it stood for may
 -- still be valid. What never ends is kept for a ttl.

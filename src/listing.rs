@@ -1,0 +1,110 @@
+//! What operators want to know beyond one lock: which locks there are, and how the instances do.
+
+use futures_util::stream::{self, StreamExt};
+
+use crate::client::Redlock;
+use crate::inspection::{Inspection, inspect};
+use crate::instance::Examination;
+use crate::resource::{RESERVED, Resources};
+use crate::runtime::examine::{examine_all, scan_all};
+
+/// How many locks are read at once.
+const AT_ONCE: usize = 64;
+
+/// The locks that were found by [`Redlock::list`]. A snapshot: each instance was scanned and read for itself, and meanwhile locks came
+/// and went.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Listing {
+    /// The locks, by name. Those that somebody tries to acquire, and has on fewer instances than a quorum, are among them.
+    pub locks: Vec<Inspection>,
+    /// Whether all keys were looked at, on all instances but those in `unknown`.
+    pub is_complete: bool,
+    /// The instances that could not be scanned: the address, and why.
+    pub unknown: Vec<(String, String)>,
+}
+
+impl Redlock {
+    /// The locks whose names match `pattern` (as of `KEYS`: `*`, `?`, `[ab]`), below this client's namespace. Changes nothing.
+    ///
+    /// Each instance is asked to look at about `most_keys` of its keys, some hundreds at a time (`SCAN`, for which
+    /// the user needs the right). Locks of other libraries look like any other data and are not listed.
+    ///
+    /// ```no_run
+    /// # async fn f(redlock: redquorum::Redlock) {
+    /// for lock in redlock.list("orders:*", 100_000).await.locks {
+    ///     println!("{}: {:?}", lock.resource, lock.holder().map(|holder| holder.by.to_string()));
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn list(&self, pattern: &str, most_keys: usize) -> Listing {
+        let mut full = literal(&self.settings.namespace);
+        full.extend(pattern.as_bytes());
+        let (mut keys, mut unknown, mut is_complete) = (Vec::new(), Vec::new(), true);
+        let scanned = scan_all(&self.shared, &full, most_keys).await;
+        for (instance, found) in self.shared.instances.iter().zip(scanned) {
+            match found {
+                Ok(found) => {
+                    is_complete &= found.are_all;
+                    keys.extend(found.keys);
+                }
+                Err(cause) => unknown.push((instance.address().to_owned(), cause.to_string())),
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let locks = keys.into_iter().filter(|key| !key.starts_with(RESERVED));
+        let locks = locks.filter_map(|key| Resources::new(b"", (&*key).into()).ok());
+        let locks = locks.map(|resource| async move { inspect(&self.shared, &resource).await });
+        let locks: Vec<Inspection> = stream::iter(locks).buffered(AT_ONCE).collect().await;
+        let is_ours = |lock: &Inspection| lock.holders.iter().any(|holder| holder.by.client.is_some());
+        Listing { locks: locks.into_iter().filter(is_ours).collect(), is_complete, unknown }
+    }
+
+    /// Asks each instance what it is and how it does, in the configured order. Changes nothing. What a client needs to know anyway
+    /// [`instances`](Self::instances) shows without asking.
+    ///
+    /// ```no_run
+    /// # async fn f(redlock: redquorum::Redlock) {
+    /// for instance in redlock.examine().await {
+    ///     match instance.answer {
+    ///         Ok(details) => println!("{}: {}, {:?}", instance.address, details.version, details.round_trip),
+    ///         Err(cause) => println!("{}: {cause}", instance.address),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn examine(&self) -> Vec<Examination> {
+        let answers = examine_all(&self.shared).await.into_iter();
+        let instances = self.shared.instances.iter().zip(answers);
+        instances.map(|(instance, answer)| Examination { address: instance.address().to_owned(), answer }).collect()
+    }
+}
+
+/// A pattern that matches just this.
+fn literal(name: &[u8]) -> Vec<u8> {
+    let mut pattern = Vec::new();
+    for byte in name {
+        if b"*?[]^\\-".contains(byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_matches_itself_alone() {
+        assert_eq!(literal(b"a:*[b]\\"), b"a:\\*\\[b\\]\\\\");
+    }
+}

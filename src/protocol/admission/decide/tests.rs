@@ -1,0 +1,248 @@
+//! What a record means, for each record and each client that may meet.
+
+use super::*;
+
+const MAX_TTL: Duration = Duration::from_secs(10);
+
+fn facts(uptime_s: u64) -> ProcessFacts {
+    let identity = ProcessIdentity::new("run1", "repl1");
+    ProcessFacts { identity, is_master: true, was_replica: false, was_flushed: false, uptime_s, now_ms: 1_000_000_500 }
+}
+
+fn record(identity: &str, max_ttl_ms: u64) -> Vec<u8> {
+    format!("{identity} 1000000000 {max_ttl_ms} waits 7").into_bytes()
+}
+
+fn terms(max_ttl: Duration, quarantine: Duration) -> AdmissionTerms {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap();
+    AdmissionTerms { max_ttl_ms: ms(max_ttl), quarantine_ms: ms(quarantine) }
+}
+
+/// What a client makes of it that has seen no record yet.
+fn decide_record(facts: &ProcessFacts, found: Option<&[u8]>, max_ttl: Duration) -> Result<RecordAction, NotUsable> {
+    super::decide_record(facts, found, terms(max_ttl, max_ttl), None, &SeenRecords::default())
+}
+
+#[test]
+fn a_record_for_this_process_stands() {
+    let step = decide_record(&facts(99), Some(&record("run1/repl1", 10_000)), MAX_TTL);
+    assert!(matches!(step, Ok(RecordAction::Keep(kept)) if kept.vote_from_ms == 1_000_000_000));
+}
+
+#[test]
+fn a_clock_that_was_set_back_does_not_keep_an_instance_from_voting_for_long() {
+    let ahead = |ms: u64| format!("run1/repl1 {} 10000 waits 7", facts(99).now_ms + ms).into_bytes();
+    assert!(matches!(decide_record(&facts(99), Some(&ahead(10_000)), MAX_TTL), Ok(RecordAction::Keep(_))));
+    let quarantine = Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits });
+    assert_eq!(decide_record(&facts(99), Some(&ahead(10_001)), MAX_TTL), quarantine);
+}
+
+/// Flushed, and an older copy of the data came back: with a record of this very process.
+#[test]
+fn a_record_that_is_older_than_one_that_was_seen_means_quarantine_from_now() {
+    let written = |order: u64| format!("run1/repl1 1000000000 10000 waits {order}").into_bytes();
+    let mut seen = SeenRecords::default();
+    seen.note(&AdmissionRecord::from_wire(&written(7)).unwrap());
+    let ours = terms(MAX_TTL, MAX_TTL);
+    let step = |order| super::decide_record(&facts(99), Some(&written(order)), ours, None, &seen);
+    assert_eq!(step(6), Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits }));
+    assert!(matches!((step(7), step(8)), (Ok(RecordAction::Keep(_)), Ok(RecordAction::Keep(_)))));
+}
+
+#[test]
+fn any_other_record_means_quarantine_from_now() {
+    let quarantine = Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits });
+    for identity in ["run2/repl1", "run1/repl2", "run1", "", "run1/repl1 "] {
+        assert_eq!(decide_record(&facts(99), Some(&record(identity, 10_000)), MAX_TTL), quarantine, "{identity}");
+    }
+    assert_eq!(decide_record(&facts(99), Some(b"\xff"), MAX_TTL), quarantine);
+    assert_eq!(decide_record(&facts(1), Some(&record("run2/repl1", 10_000)), MAX_TTL), quarantine);
+}
+
+#[test]
+fn a_young_process_votes_max_ttl_after_its_start() {
+    // 1 000 000.5 s now, up for 3 s: started in the second before 999 998.
+    let step = decide_record(&facts(3), None, MAX_TTL);
+    assert_eq!(step, Ok(RecordAction::Write { vote_from_ms: Some(1_000_008_000), origin: RecordOrigin::Waits }));
+    // Started in this very second: not later than now.
+    let step = decide_record(&facts(0), None, MAX_TTL);
+    assert_eq!(step, Ok(RecordAction::Write { vote_from_ms: Some(1_000_010_500), origin: RecordOrigin::Waits }));
+}
+
+#[test]
+fn a_process_that_may_have_voted_before_a_flush_is_not_young() {
+    // Admitted at an uptime of 0 s it votes from 10.0 s on. Flushed at 10.4 s, it is read as
+    // started up to a second later: voting again at 10.5 s it would forget what it granted.
+    let flushed = ProcessFacts { now_ms: 1_000_010_400, ..facts(9) };
+    assert_eq!(
+        decide_record(&flushed, None, MAX_TTL),
+        Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits })
+    );
+}
+
+/// All instances restart empty at once, and the first client looks shortly before the locks of
+/// before have expired: blank instances would be opened at once.
+#[test]
+fn a_process_is_blank_only_once_everything_of_before_its_start_has_expired() {
+    for uptime_s in 0..12 {
+        let step = decide_record(&facts(uptime_s), None, MAX_TTL);
+        let blank = matches!(step, Ok(RecordAction::Write { origin: RecordOrigin::Blank, .. }));
+        assert_eq!(blank, uptime_s > 10, "{uptime_s} s");
+    }
+}
+
+#[test]
+fn an_old_process_without_a_record_is_blank() {
+    assert_eq!(
+        decide_record(&facts(12), None, MAX_TTL),
+        Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Blank })
+    );
+}
+
+/// A young process restarts from disk, a key that it kept is extended, then it is flushed: its
+/// start says nothing of when that key would have expired. And a cluster whose instances were
+/// all flushed has been used.
+#[test]
+fn a_flushed_process_or_a_former_replica_waits_from_now_however_old_it_is() {
+    let quarantine = Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits });
+    for uptime_s in [1, 12] {
+        assert_eq!(decide_record(&ProcessFacts { was_replica: true, ..facts(uptime_s) }, None, MAX_TTL), quarantine);
+        assert_eq!(decide_record(&ProcessFacts { was_flushed: true, ..facts(uptime_s) }, None, MAX_TTL), quarantine);
+    }
+}
+
+#[test]
+fn a_record_that_is_read_later_does_not_make_a_process_younger() {
+    for later_ms in [0, 400, 499, 500, 1_000, 7_499, 60_000] {
+        let read_later = facts(3).at(facts(3).now_ms + later_ms);
+        let step = decide_record(&read_later, None, MAX_TTL);
+        let surely_young = later_ms < 5_500;
+        let expected = Some(1_000_008_000).filter(|_| surely_young);
+        assert!(
+            matches!(step, Ok(RecordAction::Write { vote_from_ms, .. }) if vote_from_ms == expected),
+            "{later_ms}: {step:?}"
+        );
+    }
+}
+
+#[test]
+fn replicas_and_other_settings_are_refused() {
+    assert_eq!(decide_record(&ProcessFacts { is_master: false, ..facts(1) }, None, MAX_TTL), Err(NotUsable::Replica));
+    let other = |ms| decide_record(&facts(1), Some(&record("run1/repl1", ms)), MAX_TTL).unwrap_err();
+    assert_eq!(other(5_000), NotUsable::ShortQuarantine { recorded_ms: 5_000, ours_ms: 10_000 });
+    assert_eq!(other(20_000), NotUsable::OtherMaxTtl { recorded_ms: 20_000, ours_ms: 10_000 });
+    assert!(other(5_000).to_string().contains("5000 ms") && other(20_000).to_string().contains("20000 ms"));
+}
+
+/// (the longest ttl, the quarantine) of two clients that meet: one has written the record.
+#[test]
+fn clients_share_an_instance_if_each_waits_for_what_the_other_asks_for() {
+    let s = Duration::from_secs;
+    let stages = [(10, 10), (10, 30), (30, 30)];
+    for (one, other) in stages.into_iter().flat_map(|one| stages.map(|other| (one, other))) {
+        let recorded = terms(s(one.0), s(one.1));
+        let identity = ProcessIdentity::new("run1", "repl1");
+        let origin = RecordOrigin::Waits;
+        let record = AdmissionRecord { identity, vote_from_ms: 1, terms: recorded, origin, order: 7, cluster: None };
+        let ours = terms(s(other.0), s(other.1));
+        let found = record.to_wire().into_bytes();
+        let action = super::decide_record(&facts(99), Some(&found), ours, None, &SeenRecords::default());
+        let fits = one.1 >= other.0 && other.1 >= one.0;
+        assert_eq!(action.is_ok(), fits, "{one:?} {other:?}: {action:?}");
+        match action {
+            Ok(RecordAction::Keep(kept)) => assert_eq!((kept.terms, ours.covering(recorded)), (recorded, recorded)),
+            Ok(RecordAction::Raise(raised)) => {
+                assert_ne!(raised.terms, recorded);
+                let covering = ours.covering(recorded);
+                assert_eq!(raised, AdmissionRecord { terms: covering, ..record }, "nothing else changes");
+            }
+            other => assert!(!fits, "{other:?}"),
+        }
+    }
+}
+
+/// Written by a client that waits for 30 s; one that waits for 10 s must not cut that short.
+#[test]
+fn a_long_quarantine_is_not_taken_for_a_clock_that_was_set_back() {
+    let ahead = |ms: u64| format!("run1/repl1 {} 10000 waits 7 30000", facts(99).now_ms + ms).into_bytes();
+    let step = |ms| decide_record(&facts(99), Some(&ahead(ms)), MAX_TTL);
+    assert!(matches!(step(30_000), Ok(RecordAction::Keep(_))));
+    assert!(matches!(step(30_001), Ok(RecordAction::Write { vote_from_ms: None, .. })));
+}
+
+/// Let vote after 10 s by a client that waits for as long; asked for 10 s at 20 s, and its data lost.
+#[test]
+fn a_young_process_may_have_voted_for_clients_that_wait_for_less() {
+    let step = |uptime_s| {
+        let ours = terms(MAX_TTL, 3 * MAX_TTL);
+        super::decide_record(&facts(uptime_s), None, ours, None, &SeenRecords::default())
+    };
+    assert_eq!(step(3), Ok(RecordAction::Write { vote_from_ms: Some(1_000_028_000), origin: RecordOrigin::Waits }));
+    for uptime_s in 9..30 {
+        assert_eq!(step(uptime_s), Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits }));
+    }
+    assert_eq!(step(31), Ok(RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Blank }));
+}
+
+/// Whoever comes second is told, whichever of the two has the name.
+#[test]
+fn a_record_of_another_cluster_is_refused_with_both_values_whatever_process_it_names() {
+    let of = |name, instances, quorum| ClusterTerms::new(name, instances, quorum);
+    let all = [None, of("a", 5, 3), of("b", 5, 3), of("a", 3, 3), of("a", 5, 4), of("a", 3, 2)];
+    for (recorded, ours) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
+        for identity in ["run1/repl1", "run2/repl1"] {
+            let word = recorded.as_ref().map(|terms| format!(" {}", terms.to_wire())).unwrap_or_default();
+            let found = format!("{identity} 1000000000 10000 waits 7{word}").into_bytes();
+            let seen = SeenRecords::default();
+            let own = terms(MAX_TTL, MAX_TTL);
+            let step = super::decide_record(&facts(99), Some(&found), own, ours.as_ref(), &seen);
+            let told = (ClusterTerms::described(recorded.as_ref()), ClusterTerms::described(ours.as_ref()));
+            match step {
+                Ok(_) => assert_eq!(recorded, ours),
+                Err(NotUsable::OtherCluster { recorded: theirs, ours: own }) => {
+                    assert!(recorded != ours && (theirs, own) == told);
+                }
+                Err(other) => unreachable!("{other}"),
+            }
+        }
+    }
+}
+
+/// P30: of both, the longer list is recorded, so that neither client writes it anew again and again.
+#[test]
+fn a_list_of_one_instance_more_or_less_is_let_in_and_the_longer_is_recorded() {
+    let own = terms(MAX_TTL, MAX_TTL);
+    let step = |recorded: &str, ours: &str| {
+        let found = format!("run1/repl1 1000000000 10000 blank 7 {recorded}").into_bytes();
+        let ours = ClusterTerms::from_wire(ours);
+        super::decide_record(&facts(99), Some(&found), own, ours.as_ref(), &SeenRecords::default())
+    };
+    let read = |cluster: &str| {
+        AdmissionRecord::from_wire(format!("run1/repl1 1000000000 10000 blank 7 {cluster}").as_bytes()).unwrap()
+    };
+    assert_eq!(step("a/3/2", "a/4/3"), Ok(RecordAction::Raise(read("a/4/3"))));
+    assert_eq!(step("a/4/3", "a/3/2"), Ok(RecordAction::Keep(read("a/4/3"))));
+    assert_eq!(step("a/4/3", "a/5/3"), Ok(RecordAction::Raise(read("a/5/3"))));
+    for ours in ["a/5/3", "b/4/3", "a/4/4", "a/2/1"] {
+        assert!(matches!(step("a/3/2", ours), Err(NotUsable::OtherCluster { .. })), "{ours}");
+    }
+}
+
+#[test]
+fn only_instances_that_are_all_untouched_were_never_used() {
+    let blank = |vote_from_ms| AdmissionRecord {
+        identity: ProcessIdentity::new("r", "p"),
+        vote_from_ms,
+        terms: AdmissionTerms::of_max_ttl(10_000),
+        origin: RecordOrigin::Blank,
+        order: 7,
+        cluster: None,
+    };
+    let untouched = (blank(2_000), 1_000);
+    let aged = (blank(1_000), 1_000);
+    let opened = (AdmissionRecord { origin: RecordOrigin::Opened, ..blank(2_000) }, 1_000);
+    assert!(never_used(&[untouched.clone(), untouched.clone()], 2));
+    assert!(!never_used(std::slice::from_ref(&untouched), 2));
+    assert!(!never_used(&[untouched.clone(), aged], 2));
+    assert!(!never_used(&[untouched, opened], 2));
+}

@@ -1,0 +1,141 @@
+//! An instance whose master is whom Sentinels name: a failover is a quarantine, and no second grant.
+
+use std::time::Duration;
+
+use redquorum::{Admission, Instance};
+use redquorum_testkit::{Program, Server};
+
+use crate::support::{
+    Held, LOCK, Outcome, Stage, all_vote, on_every_kind, promote, resynchronise, until, with_and_without,
+};
+
+const GROUP: &str = "mymaster";
+
+/// How long a failover may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The replica of one server, and three Sentinels that watch over both.
+struct Group {
+    replica: Server,
+    sentinels: Vec<Server>,
+}
+
+impl Group {
+    async fn watch_over(program: &Program, master: &Server) -> Outcome<Self> {
+        let replica = Server::builder(program).config("repl-diskless-sync-delay", "0").start()?;
+        resynchronise(&replica, master).await?;
+        let sentinels: Result<Vec<_>, _> = (0..3).map(|_| Server::builder(program).sentinel().start()).collect();
+        let group = Self { replica, sentinels: sentinels? };
+        let port = master.port().to_string();
+        for sentinel in &group.sentinels {
+            sentinel.command(&["SENTINEL", "MONITOR", GROUP, "127.0.0.1", &port, "2"])?;
+            for (setting, value) in [("down-after-milliseconds", "500"), ("failover-timeout", "3000")] {
+                sentinel.command(&["SENTINEL", "SET", GROUP, setting, value])?;
+            }
+        }
+        let knows_all = |sentinel: &Server| {
+            told(sentinel, "num-slaves").as_deref() == Some("1")
+                && told(sentinel, "num-other-sentinels").as_deref() == Some("2")
+        };
+        let ready = until(PATIENCE, || group.sentinels.iter().all(knows_all)).await;
+        assert!(ready, "the Sentinels do not find each other");
+        Ok(group)
+    }
+
+    fn instance(&self) -> Instance {
+        Instance::sentinel(self.sentinels.iter().map(Server::address), GROUP)
+    }
+
+    /// Waits until the replica has been promoted, and takes from it what it may not have got in time.
+    async fn promoted(&self) -> Outcome {
+        let role = || self.replica.info("replication", "role").is_ok_and(|role| role.as_deref() == Some("master"));
+        assert!(until(PATIENCE, role).await, "no failover");
+        self.replica.command(&["DEL", LOCK])?;
+        let all = || self.sentinels.iter().all(|one| told(one, "port") == Some(self.replica.port().to_string()));
+        assert!(until(PATIENCE, all).await, "the Sentinels do not agree");
+        Ok(())
+    }
+}
+
+/// What a Sentinel says of its group.
+fn told(sentinel: &Server, name: &str) -> Option<String> {
+    let told = sentinel.command(&["SENTINEL", "MASTER", GROUP]).ok()?;
+    let words: Vec<_> = told.items().iter().filter_map(redquorum_testkit::Reply::text).collect();
+    words.chunks(2).find(|pair| pair[0] == name).map(|pair| pair[1].clone())
+}
+
+#[test]
+fn a_failover_that_an_operator_begins_lets_no_second_holder_in() -> Outcome {
+    with_and_without(Program::all_required()?, |program, mode| async move {
+        let mut stage = Stage::start(&program, mode).await?;
+        let group = Group::watch_over(&program, stage.third()).await?;
+        stage.reach_third_by(group.instance());
+        let held = Held::on(stage).await?;
+        group.sentinels[0].command(&["SENTINEL", "FAILOVER", GROUP])?;
+        group.promoted().await?;
+        held.storm().await?;
+        if mode == Admission::On {
+            let run_id = group.replica.info("server", "run_id")?;
+            assert_eq!(Some(held.other.instances()[2].run_id.clone()), run_id, "the instance is the new master now");
+        }
+        Ok(())
+    })
+}
+
+/// The lease may have ended by then; without admission it need not come to a second grant.
+#[test]
+fn a_failover_of_a_master_that_was_killed_lets_no_second_holder_in() -> Outcome {
+    on_every_kind(|program| async move {
+        let mut stage = Stage::start(&program, Admission::On).await?;
+        let group = Group::watch_over(&program, stage.third()).await?;
+        stage.reach_third_by(group.instance());
+        let held = Held::on(stage).await?;
+        held.stage.third().kill()?;
+        let (promoted, stormed) = tokio::join!(group.promoted(), held.storm());
+        promoted?;
+        stormed?;
+        let run_id = group.replica.info("server", "run_id")?;
+        assert_eq!(Some(held.other.instances()[2].run_id.clone()), run_id);
+        Ok(())
+    })
+}
+
+/// A client that is still connected to the former master, and one that comes to the new one.
+#[test]
+fn two_clients_on_two_sides_of_a_failover_both_hold_a_lock_unless_the_quorum_is_large_enough() -> Outcome {
+    on_every_kind(|program| async move {
+        let mut stage = Stage::start(&program, Admission::On).await?;
+        let group = Group::watch_over(&program, stage.third()).await?;
+        let before = [3, 4].map(|quorum| stage.builder().quorum(quorum));
+        // As if the Sentinels could not reach the former master, to make a replica of it.
+        for sentinel in &group.sentinels {
+            sentinel.command(&["SENTINEL", "REMOVE", GROUP])?;
+        }
+        promote(&group.replica)?;
+        let port = group.replica.port().to_string();
+        for sentinel in &group.sentinels {
+            sentinel.command(&["SENTINEL", "MONITOR", GROUP, "127.0.0.1", &port, "2"])?;
+        }
+        stage.reach_third_by(group.instance());
+        let after = [3, 4].map(|quorum| stage.builder().quorum(quorum));
+        for (quorum, (before, after)) in [3, 4].into_iter().zip(before.into_iter().zip(after)) {
+            let (former, new) = (before.connect().await?, after.connect().await?);
+            all_vote(&former).await?;
+            all_vote(&new).await?;
+            let run_ids = [&former, &new].map(|client| client.instances()[2].run_id.clone());
+            assert_ne!(run_ids[0], run_ids[1], "one instance, and two processes that vote");
+            let first = match quorum {
+                3 => stage.hold_bare_majority(&former).await?,
+                _ => former.lock(LOCK).try_acquire().await?,
+            };
+            let second = new.lock(LOCK).try_acquire().await;
+            assert!(first.is_valid());
+            assert_eq!(second.is_ok(), quorum == 3, "with a quorum of {quorum}: {second:?}");
+            first.release().await?;
+            if let Ok(second) = second {
+                second.release().await?;
+            }
+        }
+        Ok(())
+    })
+}

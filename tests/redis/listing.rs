@@ -1,0 +1,72 @@
+//! What operators want to know beyond one lock.
+
+use redquorum::Cause;
+use redquorum_testkit::{Kind, Server};
+
+use crate::support::{client_of, fleet_of, held, on_each_kind};
+
+#[test]
+fn locks_are_listed_below_their_namespace_and_other_data_is_not() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let (ours, other) = (client_of(&fleet).await.namespace("n*:"), client_of(&fleet).await);
+        let (first, second) = (held(&ours, "a").await, held(&other, "b").await);
+        for words in [&["SET", "n*:data", "x"][..], &["RPUSH", "n*:list", "x"], &["SET", "n2:c", "x", "PX", "9999"]] {
+            fleet.iter().for_each(|server| drop(server.command(words).unwrap()));
+        }
+        let names = async |client: &redquorum::Redlock, pattern| {
+            let listing = client.list(pattern, 10_000).await;
+            assert!(listing.is_complete && listing.unknown.is_empty(), "{listing:?}");
+            listing.locks.into_iter().map(|lock| lock.resource).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&other, "*").await, ["b", "n*:a"]);
+        assert_eq!(names(&ours, "*").await, ["n*:a"]);
+        assert_eq!(names(&other, "[bc]").await, ["b"]);
+        let listing = other.list("b", 10_000).await;
+        assert_eq!(listing.locks[0].holder().unwrap().token, Some(second.fencing_token()));
+        fleet[1].kill().unwrap();
+        assert_eq!(other.list("*", 10_000).await.unknown.len(), 1);
+        drop((first, second));
+    });
+}
+
+#[test]
+fn an_instance_says_what_it_is_and_how_it_does() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let set = |name, value| drop(fleet[1].command(&["CONFIG", "SET", name, value]).unwrap());
+        set("maxmemory", "100mb");
+        set("maxmemory-policy", "volatile-lru");
+        set("appendonly", "yes");
+        set("save", "3600 1");
+        let client = client_of(&fleet).await;
+        fleet[2].kill().unwrap();
+        let examined = client.examine().await;
+        let (plain, other) = (examined[0].answer.as_ref().unwrap(), examined[1].answer.as_ref().unwrap());
+        let kind = if program.kind() == Kind::Redis { "redis" } else { "valkey" };
+        assert_eq!(plain.version, format!("{kind} {}", program.version()));
+        assert!(plain.is_master && plain.replicas == 0 && !plain.is_in_cluster_mode && plain.memory_limit.is_none());
+        assert_eq!((plain.appends_to_file, plain.saves_snapshots), (false, Some(false)));
+        assert!(plain.pushes_changes && plain.wakes_waiters && plain.memory_used > 0);
+        assert!(plain.clock_offset.abs() < 0.1 + plain.round_trip.as_secs_f64(), "the same machine: {plain:?}");
+        assert_eq!((other.appends_to_file, other.saves_snapshots), (true, Some(true)));
+        assert_eq!((other.memory_limit, other.eviction_policy.as_str()), (Some(100 << 20), "volatile-lru"));
+        assert!(matches!(examined[2].answer, Err(Cause::NotConnected(_) | Cause::Disconnected(_))), "{examined:?}");
+    });
+}
+
+#[test]
+fn who_may_not_ask_is_told_so() {
+    on_each_kind(async |program| {
+        let server = Server::start(&program).unwrap();
+        let rule = ["ACL", "SETUSER", "few", "on", ">x", "~*", "&*", "+@all", "-scan", "-config"];
+        server.command(&rule).unwrap();
+        let url = server.address().replace("redis://", "redis://few:x@");
+        let builder = redquorum::Redlock::builder().instances([url]).admission(redquorum::Admission::Off);
+        let client = builder.connect().await.unwrap();
+        let listing = client.list("*", 1000).await;
+        assert!(listing.unknown[0].1.contains("permission denied"), "{listing:?}");
+        let details = client.examine().await.remove(0).answer.unwrap();
+        assert_eq!((details.saves_snapshots, details.is_master), (None, true));
+    });
+}

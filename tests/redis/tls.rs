@@ -1,0 +1,113 @@
+//! TLS to real servers, with authorities of one's own.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use redquorum::{Admission, Credentials, Instance, Redlock, Tls};
+use redquorum_testkit::{Error, Program, Server, ServerBuilder};
+
+use crate::support::{on_each_kind, pair};
+use crate::words::told;
+
+/// Signs certificates.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, as PEM.
+struct Signed {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// For a host, by name or address.
+    fn sign(&self, host: &str) -> Signed {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([host.to_owned()]).unwrap();
+        Signed { certificate: params.signed_by(&key, &self.0).unwrap().pem(), key: key.serialize_pem() }
+    }
+}
+
+/// Runs `test` on each kind of server that was built with TLS.
+fn on_each_kind_with_tls(test: impl AsyncFn(Program)) {
+    on_each_kind(async |program| {
+        let authority = Authority::new("none");
+        match tls_server(&program, &authority, "127.0.0.1", false).start() {
+            Ok(_) => test(program).await,
+            Err(error @ Error::Start { .. })
+                if error.to_string().contains("TLS") || error.to_string().contains("tls") =>
+            {
+                println!("{program} was built without TLS");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    });
+}
+
+fn tls_server(program: &Program, authority: &Authority, host: &str, mutual: bool) -> ServerBuilder {
+    let signed = authority.sign(host);
+    Server::builder(program).tls(&authority.pem(), &signed.certificate, &signed.key, mutual)
+}
+
+fn address(server: &Server) -> String {
+    format!("rediss://127.0.0.1:{}", server.tls_port().unwrap())
+}
+
+async fn locks_with(instance: Instance) {
+    let builder = Redlock::builder().instances([instance]).admission(Admission::Off);
+    pair(&builder.connect().await.unwrap(), "a").await;
+}
+
+const NOT_ACCEPTED: [&str; 2] = ["its certificate is not accepted", "trust who signed it with Tls::ca"];
+const WANTS_ONE: [&str; 2] = ["it wants a certificate of the client", "give it one that it trusts"];
+
+#[test]
+fn an_authority_of_ones_own_is_trusted_and_no_other() {
+    on_each_kind_with_tls(async |program| {
+        let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+        let server = tls_server(&program, &ours, "127.0.0.1", false).password("secret").start().unwrap();
+        let instance = Instance::url(address(&server)).credentials(Credentials::password("secret"));
+        locks_with(instance.clone().tls(Tls::new().ca(ours.pem()))).await;
+        locks_with(instance.clone().tls(Tls::new().ca(other.pem()).ca(ours.pem()))).await;
+        let plain = address(&server).replacen("rediss:", "redis:", 1);
+        let with_tls = Instance::url(plain).credentials(Credentials::password("secret"));
+        locks_with(with_tls.tls(Tls::new().ca(ours.pem()))).await;
+        told(instance.clone().tls(Tls::new().ca(other.pem())), Admission::On, &NOT_ACCEPTED).await;
+        told(instance, Admission::Off, &NOT_ACCEPTED).await;
+    });
+}
+
+#[test]
+fn a_certificate_for_another_name_is_refused_unless_that_name_is_given() {
+    on_each_kind_with_tls(async |program| {
+        let ours = Authority::new("ours");
+        let server = tls_server(&program, &ours, "redis-1.internal", false).start().unwrap();
+        let tls = Tls::new().ca(ours.pem());
+        let instance = Instance::url(address(&server));
+        told(instance.clone().tls(tls.clone()), Admission::On, &["Tls::server_name", "trust who signed it"]).await;
+        locks_with(instance.tls(tls.server_name("redis-1.internal"))).await;
+    });
+}
+
+#[test]
+fn a_server_that_wants_a_certificate_takes_one_of_its_authority_and_no_other() {
+    on_each_kind_with_tls(async |program| {
+        let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+        let server = tls_server(&program, &ours, "127.0.0.1", true).start().unwrap();
+        let tls = Tls::new().ca(ours.pem());
+        let with = |signed: Signed| {
+            Instance::url(address(&server)).tls(tls.clone().client_certificate(signed.certificate, signed.key))
+        };
+        locks_with(with(ours.sign("client"))).await;
+        told(Instance::url(address(&server)).tls(tls.clone()), Admission::On, &WANTS_ONE).await;
+        told(with(other.sign("client")), Admission::Off, &WANTS_ONE).await;
+    });
+}

@@ -1,0 +1,45 @@
+//! A mark that was left with `keep_for` keeps everybody out for its time, as long as no instance forgets it.
+
+use std::time::Duration;
+
+use super::promises::{is_about_a_clock, loses_data};
+use crate::world::World;
+
+/// A mark that a quorum has confirmed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) resources: u8,
+    /// When it was asked for, in true time.
+    pub(crate) since: Duration,
+    pub(crate) time: Duration,
+}
+
+impl Kept {
+    /// Until when it keeps others out: instances' clocks may be fast, and count in milliseconds.
+    fn until(&self) -> Duration {
+        self.since + self.time * 99 / 100 - Duration::from_millis(2)
+    }
+}
+
+impl World {
+    /// A mark for so long, of which somebody was told after it was asked for at this time.
+    pub(crate) fn kept(&self, kept: Kept) {
+        self.history().kept.push(kept);
+    }
+
+    pub(super) fn check_marks(&self, number: usize) {
+        let mut history = self.history();
+        let hold = &history.holds[number];
+        let (resources, won_by) = (hold.resources, hold.won_by);
+        // Whatever an instance has forgotten since, and however long before it was asked.
+        let is_forgotten = |kept: &Kept| {
+            let mut faults = history.marks.iter().filter(|mark| loses_data(mark.what) || is_about_a_clock(mark.what));
+            faults.any(|mark| mark.at + self.scenario.max_ttl >= kept.since)
+        };
+        let stands = |kept: &&Kept| kept.resources & resources != 0 && kept.since < won_by && won_by < kept.until();
+        let broken = history.kept.iter().filter(stands).find(|kept| !is_forgotten(kept)).copied();
+        if let Some(kept) = broken {
+            history.violate(self.at(), "a mark keeps others out", format!("lock {number} beside {kept:?}"));
+        }
+    }
+}
