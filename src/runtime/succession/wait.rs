@@ -93,9 +93,8 @@ impl Wait {
                 retry.after(failures, random::spread()).min(longest)
             };
             let spread = RetryDelay::new(Duration::ZERO, EXPIRY_SPREAD).next(random::spread());
-            let until_expiry = expiry.map(|expiry| expiry.saturating_add(spread));
-            let (pause, why) = match until_expiry.filter(|until| *until <= pause) {
-                Some(until) => (until, AskReason::Expired),
+            let (pause, why) = match expiry.filter(|expiry| *expiry <= pause) {
+                Some(expiry) => (expiry.saturating_add(spread), AskReason::Expired),
                 None => (pause, AskReason::Pause),
             };
             sleep(pause.saturating_sub(parts.clock.now().saturating_since(began))).await;
