@@ -135,6 +135,16 @@ fn an_instance_in_quarantine_is_shown_with_what_is_left_of_it() {
     assert!(shown.contains("A: it may have forgotten locks and votes in #.# s; wait"), "{shown}");
 }
 
+/// So the command line can take part while `max_ttl` is being changed.
+#[test]
+fn a_quarantine_may_be_longer_than_the_longest_ttl() {
+    let fleet = fleet_of(1);
+    let mut command = bare(["status", "--json", "--max-ttl", "5s", "--quarantine", "40s"]);
+    let status = json_of(command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    let left_ms = status["instances"][0]["quarantine_left_ms"].as_u64().unwrap();
+    assert!((20_000..=40_000).contains(&left_ms), "{status}");
+}
+
 #[test]
 fn a_watched_status_ends_with_the_pipe_that_it_is_written_to() {
     use std::io::{BufRead, BufReader};

@@ -64,6 +64,8 @@ async fn a_stranger_that_takes_over_an_instance_keeps_the_others_from_new_locks_
     assert!(guard.is_valid(), "it is renewed on the other two");
     let told = first.lock("b").try_acquire().await.unwrap_err().to_string();
     assert!(told.contains("is of another cluster; no lock is acquired"), "{told}");
+    let counted: Vec<u64> = first.instances().iter().map(|status| status.counts.of("cluster_conflict")).collect();
+    assert!(counted.iter().all(|count| *count > 0), "not as if there were no connections: {counted:?}");
     drop(stranger);
     cluster.instance(2).start(Data::Nothing);
     sleep(secs(15)).await;

@@ -44,6 +44,9 @@ pub(crate) struct Common {
     /// The longest ttl of any client of these instances, the same for all of them [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
     pub(crate) max_ttl: Option<Duration>,
+    /// How long instances that may have forgotten locks wait, while `max_ttl` is being changed [default: `max_ttl`]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    pub(crate) quarantine: Option<Duration>,
     /// How long to wait for the answer of one instance [default: 200ms]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
     pub(crate) instance_timeout: Option<Duration>,

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::instance::InstanceCounts;
-use crate::protocol::{Cause, Reply};
+use crate::protocol::{Cause, NotUsable, Reply};
 
 /// The names under which replies are counted: few, as each is a series of its own wherever they are recorded.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "granted",
     "refused",
     "stale_token",
     "not_admitted",
     "timed_out",
     "not_connected",
+    "cluster_conflict",
     "disconnected",
     "silent",
     "overloaded",
@@ -77,6 +78,8 @@ const fn name_of(reply: &Reply) -> &'static str {
 const fn name_of_cause(cause: &Cause) -> &'static str {
     match cause {
         Cause::TimedOut => "timed_out",
+        // Nothing is the matter with any connection then: the lists of two services are.
+        Cause::NotUsable(NotUsable::OtherCluster { .. } | NotUsable::ClusterConflict(_)) => "cluster_conflict",
         Cause::Connecting
         | Cause::NotConnected(_)
         | Cause::Tls(_)
@@ -115,6 +118,7 @@ mod tests {
         let unknown = [
             Cause::TimedOut,
             Cause::Connecting,
+            Cause::NotUsable(NotUsable::ClusterConflict(String::new())),
             Cause::Disconnected(String::new()),
             Cause::Silent,
             Cause::Overloaded,

@@ -17,6 +17,7 @@ pub(super) struct File {
     pub(super) password_file: Option<PathBuf>,
     pub(super) ttl: Option<Duration>,
     pub(super) max_ttl: Option<Duration>,
+    pub(super) quarantine: Option<Duration>,
     pub(super) instance_timeout: Option<Duration>,
     pub(super) connect_timeout: Option<Duration>,
     pub(super) quorum: Option<usize>,
@@ -49,6 +50,7 @@ impl File {
                 }
                 "ttl" => file.ttl = Some(time(&name, value)?),
                 "max_ttl" => file.max_ttl = Some(time(&name, value)?),
+                "quarantine" => file.quarantine = Some(time(&name, value)?),
                 "instance_timeout" => file.instance_timeout = Some(time(&name, value)?),
                 "connect_timeout" => file.connect_timeout = Some(time(&name, value)?),
                 "quorum" => {
@@ -92,9 +94,10 @@ mod tests {
     #[test]
     fn a_file_may_say_everything() {
         let text = "instances = ['a', 'b']\nnamespace = 'n:'\nusername = 'u'\npassword_file = 'p'\nttl = '5s'\n\
-            max_ttl = '30s'\ninstance_timeout = '100ms'\nconnect_timeout = '1s'\nquorum = 2\nadmission = false";
+            max_ttl = '30s'\nquarantine = '1m'\ninstance_timeout = '100ms'\nconnect_timeout = '1s'\nquorum = 2\nadmission = false";
         let file = File::parse(text, Some(Path::new("/etc"))).unwrap();
         assert_eq!((file.instances.len(), file.ttl, file.quorum), (2, Some(Duration::from_secs(5)), Some(2)));
+        assert_eq!((file.max_ttl, file.quarantine), (Some(Duration::from_secs(30)), Some(Duration::from_secs(60))));
         assert_eq!(file.password_file, Some(PathBuf::from("/etc/p")), "it is looked for beside the file");
         assert_eq!((file.namespace.as_deref(), file.admission), (Some("n:"), Some(false)));
     }

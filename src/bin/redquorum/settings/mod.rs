@@ -29,6 +29,7 @@ pub(crate) struct Settings {
     namespace: String,
     pub(crate) ttl: Duration,
     max_ttl: Duration,
+    quarantine: Option<Duration>,
     pub(crate) instance_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     quorum: Option<usize>,
@@ -68,6 +69,7 @@ impl Settings {
             namespace: namespace.or(file.namespace).unwrap_or_default(),
             ttl: file.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl)),
             max_ttl,
+            quarantine: common.quarantine.or(file.quarantine),
             instance_timeout: common.instance_timeout.or(file.instance_timeout).unwrap_or(Duration::from_millis(200)),
             connect_timeout: common.connect_timeout.or(file.connect_timeout).unwrap_or(Duration::from_secs(5)),
             quorum: common.quorum.or(file.quorum),
@@ -76,14 +78,15 @@ impl Settings {
     }
 
     fn builder(&self, addresses: &[String]) -> Builder {
-        Redlock::builder()
+        let builder = Redlock::builder()
             .instances(addresses.to_vec())
             .namespace(&self.namespace)
             .ttl(self.ttl)
             .max_ttl(self.max_ttl)
             .instance_timeout(self.instance_timeout)
             .connect_timeout(self.connect_timeout)
-            .admission(self.admission)
+            .admission(self.admission);
+        self.quarantine.into_iter().fold(builder, Builder::quarantine)
     }
 
     /// A client of all instances that begins to connect.
