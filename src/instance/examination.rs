@@ -22,6 +22,8 @@ pub struct Examination {
 pub struct ServerDetails {
     /// The server and its version, as in `valkey 9.1.2`.
     pub version: String,
+    /// Which server process it is (`run_id`): two addresses with the same one lead to one process.
+    pub process: String,
     /// Whether it is a master.
     pub is_master: bool,
     /// How many replicas it has. They are of no use to locks, and a failover to one forgets some.

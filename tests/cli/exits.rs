@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use redquorum_testkit::{Server, wait_until};
 
-use crate::support::{Dir, bare, contents, fleet_of, output, redquorum, signal, status_of, stderr, stdout};
+use crate::support::{Dir, bare, contents, fleet_of, now, output, redquorum, signal, status_of, stderr, stdout};
 
 #[test]
 fn the_status_of_the_command_is_passed_on() {
@@ -37,6 +37,12 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "--ttl", "5", "--", "true"], 64, "is no time"),
         (&["run", "-r", "a", "--keep", "25h", "--", "touch", "/nonexistent/a"], 64, "24h at most"),
         (&["run", "-r", "", "--", "true"], 64, "name is empty"),
+        // The holder would get its own mark again, and delete it.
+        (&["run", "-r", "a", "--holder", "me", "--keep", "10m", "--", "true"], 64, "cannot be used with"),
+        (&["run", "-r", "a", "--holder", "", "--", "true"], 64, "--holder"),
+        (&["release", "a", "--holder", ""], 64, "--holder"),
+        (&["status", "--watch", "0s"], 64, "more than nothing"),
+        (&["bench", "--time", "0s"], 64, "more than nothing"),
         (&["run", "-r", "a", "--try", "--wait", "1s", "--", "true"], 64, "cannot be used with"),
         (&["run", "-r", "a", "-i", "redis://:secret@127.0.0.1", "--", "true"], 64, "seen by everybody"),
         (&["run", "-r", "a", "-i", "http://127.0.0.1", "--", "true"], 78, "cannot be used"),
@@ -104,6 +110,25 @@ fn a_lock_is_kept_after_success_and_not_after_failure() {
     assert_eq!(run("exit 0").status.code(), Some(75), "it was done already");
     let left = |server: &Server| server.command(&["PTTL", "a"]).unwrap().int().unwrap();
     assert!(fleet.iter().filter(|server| left(server) > 3_500_000).count() >= 2);
+}
+
+#[test]
+fn who_does_not_wait_is_told_at_once_that_no_quorum_can_be_had() {
+    let fleet = fleet_of(3);
+    fleet[0].kill().unwrap();
+    let run = |options: &[&str]| {
+        let begun = now();
+        let args = ["run", "-r", "a"].iter().chain(options).chain(&["--", "true"]);
+        (output(&mut redquorum(&fleet, args)), begun.elapsed())
+    };
+    assert_eq!(run(&["--try"]).0.status.code(), Some(0), "two are enough");
+    fleet[1].kill().unwrap();
+    for (options, at_least, at_most) in [(&["--try"][..], 0, 3000), (&["--wait", "1s"], 1000, 3000)] {
+        let (output, took) = run(options);
+        assert_eq!(output.status.code(), Some(69), "{options:?}");
+        assert!(stderr(&output).contains("Connection refused"), "{}", stderr(&output));
+        assert!((at_least..at_most).contains(&took.as_millis()), "{options:?} took {took:?}");
+    }
 }
 
 #[test]

@@ -94,3 +94,16 @@ fn no_process_has_a_secret_among_its_arguments() {
     assert!(wait_until(Duration::from_secs(10), || child.try_wait().unwrap().is_some()));
     assert_eq!(status_of(&mut child), 0);
 }
+
+#[test]
+fn a_command_inherits_nothing_that_may_contain_a_password() {
+    let fleet = guarded();
+    let script = "echo ${REDQUORUM_PASSWORD-none} ${REDQUORUM_INSTANCES-none} $REDQUORUM_NAMESPACE";
+    let run = |options: &[&str]| {
+        let args = [&["run", "-r", "a"], options, &["--", "sh", "-c", script]].concat();
+        let mut command = redquorum(&fleet, args); // with addresses that have the password
+        stdout(&output(command.env("REDQUORUM_PASSWORD", SECRET).env("REDQUORUM_NAMESPACE", "of:")))
+    };
+    assert_eq!(run(&[]), "none none of:\n");
+    assert!(run(&["--pass-environment"]).starts_with(SECRET), "for a command that runs the program itself");
+}

@@ -321,6 +321,32 @@ fn a_replica_and_a_second_address_of_one_process_do_not_pass_the_check() {
 }
 
 #[test]
+fn also_without_admission_a_replica_and_a_second_address_of_one_process_are_told() {
+    let fleet = fleet_of(2);
+    let port = |at: usize| fleet.addresses()[at].rsplit(':').next().unwrap().to_owned();
+    fleet[1].command(&["REPLICAOF", "127.0.0.1", &port(0)]).unwrap();
+    let list = format!("127.0.0.1:{0} localhost:{0} 127.0.0.1:{1}", port(0), port(1));
+    let run = |args: &[&str]| output(bare(["--no-admission"]).args(args).env("REDQUORUM_INSTANCES", &list));
+    let (checked, status) = (run(&["check"]), run(&["status"]));
+    assert_eq!((checked.status.code(), status.status.code()), (Some(1), Some(69)));
+    for part in ["it is a replica; locks need", "it is the same server process as 127.0.0.1"] {
+        for text in [stdout(&checked), stdout(&status)] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+    assert!(!stdout(&checked).lines().any(|line| line.starts_with("ok") && line.contains(&port(1))));
+    assert!(stdout(&status).contains("1 of 3 may vote, 2 needed"), "{}", stdout(&status));
+}
+
+#[test]
+fn a_check_warns_where_no_instance_may_fail() {
+    let fleet = fleet_of(3);
+    let checked = output(&mut redquorum(&fleet, ["check", "--quorum", "3"]));
+    assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
+    assert_eq!(findings(&fleet, &checked)[0], "warning all # instances, # needed: none may fail; use a smaller quorum");
+}
+
+#[test]
 fn a_bench_measures_the_instances_together_alone_and_against_each_other() {
     let fleet = fleet_of(3);
     let bench = json_of(redquorum(&fleet, ["bench", "--time", "4s"]).arg("--json"));

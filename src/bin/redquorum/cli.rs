@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -100,7 +101,7 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) form: Form,
     /// Show it again and again, every so often
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, num_args = 0..=1, default_missing_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, num_args = 0..=1, default_missing_value = "2s")]
     pub(crate) watch: Option<Duration>,
 }
 
@@ -118,7 +119,7 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// For how long to measure
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, default_value = "60s")]
     pub(crate) time: Duration,
     /// How the names of the locks begin that it takes
     #[arg(short, long, default_value = "redquorum-bench")]
@@ -156,7 +157,7 @@ pub(crate) struct ReleaseArgs {
     /// What is locked
     pub(crate) resource: String,
     /// Only if this holder has it, as it was named to `run --holder`
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
     /// Whoever has it; asks before
     #[arg(long)]
@@ -184,10 +185,10 @@ pub(crate) struct RunArgs {
     #[arg(long = "try", id = "once")]
     pub(crate) once: bool,
     /// Who wants the lock: the same holder gets its own lock again, even while another process has it
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
-    /// After a command that succeeded, let nobody have the lock for so long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    /// After a command that succeeded, let nobody have the lock for so long; not with --holder, who would get it again
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "holder")]
     pub(crate) keep: Option<Duration>,
     /// End the command if it has had the lock for so long
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
@@ -195,6 +196,9 @@ pub(crate) struct RunArgs {
     /// The status to end with where somebody else has the lock
     #[arg(short = 'E', long, value_name = "STATUS", default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
+    /// Leave the command REDQUORUM_PASSWORD and REDQUORUM_INSTANCES, for one that runs this program itself
+    #[arg(long)]
+    pub(crate) pass_environment: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,

@@ -65,6 +65,7 @@ fn from_info(info: &str, snapshots: Option<&Value>) -> ServerDetails {
     let number = |name| field(info, name).parse::<u64>().ok();
     ServerDetails {
         version: version(info),
+        process: word(field(info, "run_id")),
         is_master: field(info, "role") == "master",
         replicas: number("connected_slaves").unwrap_or(0),
         is_in_cluster_mode: field(info, "cluster_enabled") == "1",
@@ -127,10 +128,11 @@ mod tests {
 
     #[test]
     fn what_a_server_says_is_read() {
-        let info = "valkey_version:9.1.2\r\nrole:master\r\nconnected_slaves:2\r\nmaxmemory:0\r\nused_memory:7\r\n\
+        let info = "run_id:ab12\r\nvalkey_version:9.1.2\r\nrole:master\r\nconnected_slaves:2\r\nmaxmemory:0\r\nused_memory:7\r\n\
             maxmemory_policy:noeviction\r\naof_enabled:1\r\ncluster_enabled:0\r\n";
         let details = from_info(info, None);
         assert_eq!((details.version.as_str(), details.is_master, details.replicas), ("valkey 9.1.2", true, 2));
+        assert_eq!(details.process, "ab12");
         assert_eq!((details.memory_limit, details.memory_used, details.saves_snapshots), (None, 7, None));
         assert!(details.appends_to_file && !details.is_in_cluster_mode && details.eviction_policy == "noeviction");
     }

@@ -80,6 +80,7 @@ pub(super) const RULES: &[Rule] = &[
     rule("bin/redquorum/list.rs", LIST, &["redquorum", "serde_json"]),
     rule("bin/redquorum/release.rs", LIST, &["redquorum", "serde_json"]),
     rule("bin/redquorum/status/mod.rs", STATUS, &["redquorum", "tokio"]),
+    rule("bin/redquorum/status/observed.rs", STATUS, &["redquorum"]),
     rule("bin/redquorum/status/problems.rs", &["bin::redquorum::output"], &["redquorum"]),
     rule("bin/redquorum/status/view.rs", STATUS, &["redquorum", "serde_json"]),
     rule(
@@ -91,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "bin/redquorum/settings/mod.rs",
         &["bin::redquorum::cli", "bin::redquorum::exit", "bin::redquorum::settings::*"],
-        &["redquorum"],
+        &["redquorum", "tokio"],
     ),
     rule("bin/redquorum/settings/address.rs", &[], &[]),
     rule("bin/redquorum/settings/duration.rs", &[], &[]),
@@ -100,6 +101,7 @@ pub(super) const RULES: &[Rule] = &[
         "bin/redquorum/run/mod.rs",
         &[
             "bin::redquorum::cli",
+            "bin::redquorum::clock",
             "bin::redquorum::exit",
             "bin::redquorum::output",
             "bin::redquorum::run::*",
@@ -107,13 +109,17 @@ pub(super) const RULES: &[Rule] = &[
         ],
         &["nix", "redquorum", "tokio"],
     ),
-    rule("bin/redquorum/run/child.rs", &["bin::redquorum::exit", "bin::redquorum::run::group"], &["nix"]),
+    rule(
+        "bin/redquorum/run/child.rs",
+        &["bin::redquorum::cli", "bin::redquorum::exit", "bin::redquorum::run::group", "bin::redquorum::settings"],
+        &["nix"],
+    ),
     rule("bin/redquorum/run/group.rs", &[], &["nix"]),
     rule("bin/redquorum/run/limits.rs", &["bin::redquorum::exit"], &[]),
     rule("bin/redquorum/run/signals.rs", &["bin::redquorum::run::terminal"], &["nix", "tokio"]),
     rule(
         "bin/redquorum/run/supervise.rs",
-        &["bin::redquorum::clock", "bin::redquorum::exit", "bin::redquorum::run::*"],
+        &["bin::redquorum::cli", "bin::redquorum::clock", "bin::redquorum::exit", "bin::redquorum::run::*"],
         &["nix", "redquorum", "tokio"],
     ),
     rule("bin/redquorum/run/terminal.rs", &["bin::redquorum::run::group"], &["nix"]),

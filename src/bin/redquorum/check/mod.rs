@@ -12,7 +12,7 @@ use crate::clock::since_boot;
 use crate::exit::{Code, Failure};
 use crate::output::{self, Look, painted, time, with_colours};
 use crate::settings::Settings;
-use crate::status::{persistence, problems, settle};
+use crate::status::{observe, persistence, settle};
 
 /// What came of looking at one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,10 @@ fn of_settings(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
     let spare = count - quorum;
     let (verdict, text) = match count {
         1 => (Verdict::Doubtful, "one instance alone: locks end with it; use three or five".to_owned()),
-        count if count % 2 == 0 => {
+        count if spare == 0 => {
+            (Verdict::Doubtful, format!("{count} instances, {quorum} needed: none may fail; use a smaller quorum"))
+        }
+        count if count % 2 == 0 && quorum == count / 2 + 1 => {
             let fewer = count - 1;
             (Verdict::Doubtful, format!("{count} instances can do without {spare}, as {fewer} can; use an odd number"))
         }
@@ -120,19 +123,18 @@ fn of_settings(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
 
 async fn of_instances(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let asked = redlock.examine().await;
-    for (seen, asked) in redlock.instances().iter().zip(&asked) {
-        let problems = problems(seen, asked, settings.instance_timeout);
-        for problem in &problems {
+    for instance in observe(redlock, settings).await {
+        let address = &instance.seen.address;
+        for problem in &instance.problems {
             let verdict = if problem.is_severe { Verdict::Bad } else { Verdict::Doubtful };
-            findings.push(Finding::new(verdict, &seen.address, problem.text.as_str()));
+            findings.push(Finding::new(verdict, address, problem.text.as_str()));
         }
-        if let (true, Ok(details)) = (problems.is_empty(), &asked.answer) {
+        if let (true, Some(details)) = (instance.problems.is_empty(), &instance.details) {
             let (version, kept, policy) = (&details.version, persistence(details), &details.eviction_policy);
             let (offset, trip) = (details.clock_offset * 1e3, time(details.round_trip));
             let text =
                 format!("master, {version}, {policy}, persistence {kept}, clock {offset:+.1} ms, round trip {trip}");
-            findings.push(Finding::new(Verdict::Good, &seen.address, text));
+            findings.push(Finding::new(Verdict::Good, address, text));
         }
     }
     findings

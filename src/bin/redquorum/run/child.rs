@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use nix::unistd::getppid;
 
 use super::group::Group;
+use crate::cli::RunArgs;
 use crate::exit::{Code, Failure};
+use crate::settings::SECRETS;
 
 /// The role in which this program starts itself to become the command.
 pub(crate) const EXEC: &str = "__exec";
@@ -21,17 +23,21 @@ pub(super) fn own_program() -> io::Result<PathBuf> {
 
 /// Starts the command in a process group of its own. It must be called on a thread that lives as long as this process:
 /// to the kernel that thread is the parent.
-pub(super) fn start(command: &[OsString], environment: Vec<(&'static str, OsString)>) -> io::Result<Group> {
-    let child = Command::new(own_program()?)
+pub(super) fn start(args: &RunArgs, environment: Vec<(&'static str, OsString)>) -> io::Result<Group> {
+    let mut command = Command::new(own_program()?);
+    command
         .arg0("redquorum")
         .arg(EXEC)
         .arg(std::process::id().to_string())
-        .args(command)
-        .envs(environment)
+        .args(&args.command)
         .stdin(Stdio::inherit())
-        .process_group(0)
-        .spawn()?;
-    Ok(Group::new(child.id()))
+        .process_group(0);
+    if !args.pass_environment {
+        for name in SECRETS {
+            command.env_remove(name);
+        }
+    }
+    Ok(Group::new(command.envs(environment).spawn()?.id()))
 }
 
 /// Becomes the command, which is killed if the parent dies, where the system can do that.

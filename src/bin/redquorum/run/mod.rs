@@ -13,9 +13,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use redquorum::{AcquireError, Guard, Holder, Lock, Redlock};
+use redquorum::{AcquireError, ConnectError, Guard, Holder, Lock, Redlock};
 
 use crate::cli::RunArgs;
+use crate::clock::since_boot;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::settings::Settings;
@@ -50,7 +51,7 @@ pub(crate) async fn run(args: &RunArgs, settings: &Settings) -> Result<ExitCode,
             return Err(failure);
         }
     };
-    let outcome = supervise::supervise(&args.command, &guard, limits, &mut signals).await;
+    let outcome = supervise::supervise(args, &guard, limits, &mut signals).await;
     let result = finish(args, guard, outcome).await;
     let _ = redlock.shutdown(SHUTDOWN).await;
     result
@@ -61,13 +62,15 @@ fn ended_by(signal: Signal) -> Failure {
 }
 
 async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Duration) -> Result<Guard, Failure> {
-    redlock.wait_connected(settings.connect_timeout).await?;
+    let begun = since_boot();
+    connect(args, settings, redlock).await?;
+    let wait = args.wait.map(|wait| wait.saturating_sub(since_boot().saturating_sub(begun)));
     let mut lock = redlock.lock(&args.resources).ttl(ttl);
     lock = args.holder.iter().fold(lock, |lock, holder| lock.holder(Holder::from(holder.as_str())));
     lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
     let acquired = match args.once {
         true => acquire_once(&lock).await,
-        false => waiting::acquire(redlock, args.wait.into_iter().fold(lock, Lock::wait_at_most), &args.resources).await,
+        false => waiting::acquire(redlock, wait.into_iter().fold(lock, Lock::wait_at_most), &args.resources).await,
     };
     acquired.map_err(|error| {
         let failure = Failure::from(error);
@@ -75,6 +78,19 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
             if failure.code == Code::CONTENDED { Code::Contended(args.conflict_exit_code) } else { failure.code };
         Failure { code, ..failure }
     })
+}
+
+/// Waits for a quorum as long as the lock may be waited for. Who does not wait is told as soon as none can be had.
+async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Result<(), ConnectError> {
+    let limit = args.wait.unwrap_or(Duration::MAX).min(settings.connect_timeout);
+    if args.once {
+        tokio::select! {
+            connected = redlock.wait_connected(limit) => return connected,
+            () = settings.is_out_of_reach(redlock) => {}
+        }
+        return redlock.wait_connected(Duration::ZERO).await;
+    }
+    redlock.wait_connected(limit).await
 }
 
 /// Where several try at the same moment and none gets a quorum, one of them is to get the lock.

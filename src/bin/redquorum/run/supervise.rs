@@ -13,6 +13,7 @@ use super::limits::Limits;
 use super::signals::Signals;
 use super::terminal::{Terminal, stop_as_job};
 use super::watchdog::Watchdog;
+use crate::cli::RunArgs;
 use crate::clock::{since_boot, since_epoch};
 use crate::exit::{Code, Failure};
 
@@ -51,7 +52,7 @@ struct Supervision<'a> {
 
 /// Runs the command, and waits until nothing is left of its process group.
 pub(super) async fn supervise(
-    command: &[OsString],
+    args: &RunArgs,
     guard: &Guard,
     limits: Limits,
     signals: &mut Signals,
@@ -59,7 +60,7 @@ pub(super) async fn supervise(
     let failed = |error| Failure::new(Code::OsError, format!("no process could be started: {error}"));
     let watchdog = Watchdog::start().map_err(failed)?;
     let lease = guard.lease();
-    let group = match child::start(command, environment(&lease)) {
+    let group = match child::start(args, environment(&lease)) {
         Ok(group) => group,
         Err(error) => {
             watchdog.dismiss();

@@ -24,6 +24,12 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
+/// A time in which something can be done.
+pub(crate) fn parse_some(text: &str) -> Result<Duration, String> {
+    let time = parse(text)?;
+    if time.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(time) }
+}
+
 fn problem(text: &str) -> String {
     format!("{text:?} is no time; write 500ms, 10s, 5m, 1h or 1m30s")
 }

@@ -7,7 +7,8 @@ mod file;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redquorum::{Admission, Builder, Redlock};
+use redquorum::{Admission, Builder, Cause, InstanceStatus, Redlock};
+use tokio::time::sleep;
 
 use crate::cli::Common;
 use crate::exit::{Code, Failure};
@@ -18,6 +19,12 @@ const CONFIG: &str = "REDQUORUM_CONFIG";
 const PASSWORD: &str = "REDQUORUM_PASSWORD";
 const PASSWORD_FILE: &str = "REDQUORUM_PASSWORD_FILE";
 const NAMESPACE: &str = "REDQUORUM_NAMESPACE";
+
+/// What may contain a password, and is no business of a command that runs under a lock.
+pub(crate) const SECRETS: &[&str] = &[PASSWORD, INSTANCES];
+
+/// How often it is looked at what is known of the instances.
+const POLL: Duration = Duration::from_millis(10);
 
 /// The ttl and the `max_ttl` where nothing else is said, as in the library.
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
@@ -113,12 +120,29 @@ impl Settings {
         self.admission == Admission::On
     }
 
+    /// Waits until so many instances are known to be out of reach that the others are no quorum.
+    pub(crate) async fn is_out_of_reach(&self, redlock: &Redlock) {
+        loop {
+            let instances = redlock.instances();
+            let may_come = instances.iter().filter(|it| it.connected || is_connecting(it));
+            if may_come.count() < self.quorum_of(instances.len()) {
+                return;
+            }
+            sleep(POLL).await;
+        }
+    }
+
     /// A client that is connected to a quorum.
     pub(crate) async fn connected(&self) -> Result<Redlock, Failure> {
         let redlock = self.client()?;
         redlock.wait_connected(self.connect_timeout).await?;
         Ok(redlock)
     }
+}
+
+/// Whether it is not known yet if it can be connected.
+pub(crate) fn is_connecting(instance: &InstanceStatus) -> bool {
+    !instance.connected && instance.last_error.as_ref().is_none_or(|it| *it == Cause::Connecting.to_string())
 }
 
 /// The password for all instances whose address has none: one source, the nearest to whoever called.

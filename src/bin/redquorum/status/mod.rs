@@ -1,19 +1,20 @@
 //! `redquorum status`: how the instances do, and whether a quorum could vote now.
 
+mod observed;
 mod problems;
 mod view;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use redquorum::{AdmissionStatus, Cause, Redlock};
+use redquorum::{AdmissionStatus, Redlock};
 use tokio::time::{sleep, timeout};
 
 use crate::cli::StatusArgs;
 use crate::exit::{Code, Failure};
 use crate::output::{self, with_colours};
-use crate::settings::Settings;
-pub(crate) use problems::problems;
+use crate::settings::{Settings, is_connecting};
+pub(crate) use observed::observe;
 use view::Status;
 pub(crate) use view::persistence;
 
@@ -44,10 +45,8 @@ pub(crate) async fn status(args: &StatusArgs, settings: &Settings) -> Result<Exi
 
 /// Waits until it is known of every instance whether it can be used, as far as that takes no longer than a connection may.
 pub(crate) async fn settle(redlock: &Redlock, settings: &Settings) {
-    let connecting = Cause::Connecting.to_string();
     let all_known = async {
-        let is_known = |it: &redquorum::InstanceStatus| it.connected || it.last_error.as_ref() != Some(&connecting);
-        while !redlock.instances().iter().all(is_known) {
+        while redlock.instances().iter().any(is_connecting) {
             sleep(POLL).await;
         }
     };

@@ -18,8 +18,14 @@ pub(crate) struct Problem {
     pub(crate) text: String,
 }
 
-/// What is wrong with an instance, as far as a client and the instance itself can tell.
-pub(crate) fn problems(seen: &InstanceStatus, asked: &Examination, instance_timeout: Duration) -> Vec<Problem> {
+/// What is wrong with an instance, as far as a client and the instance itself can tell. Its twin is an address that
+/// leads to the same process.
+pub(crate) fn problems(
+    seen: &InstanceStatus,
+    asked: &Examination,
+    twin: Option<&str>,
+    instance_timeout: Duration,
+) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut add = |is_severe, text: String| found.push(Problem { is_severe, text });
     if !seen.connected {
@@ -45,6 +51,13 @@ pub(crate) fn problems(seen: &InstanceStatus, asked: &Examination, instance_time
             return found;
         }
     };
+    // With admission its client tells both, and does not use it.
+    if !details.is_master {
+        add(true, "it is a replica; locks need an independent master at this address".to_owned());
+    }
+    if let Some(address) = twin {
+        add(true, format!("it is the same server process as {address}; every instance has one vote"));
+    }
     if details.is_in_cluster_mode {
         add(true, "it is in cluster mode; locks need standalone masters".to_owned());
     }

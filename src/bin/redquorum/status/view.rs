@@ -2,34 +2,22 @@
 
 use std::time::Duration;
 
-use redquorum::{AdmissionStatus, Examination, InstanceStatus, Redlock, ServerDetails};
+use redquorum::{AdmissionStatus, Redlock, ServerDetails};
 use serde_json::{Value, json};
 
-use super::problems::{Problem, problems};
+use super::observed::{Observed, observe};
 use crate::output::{Look, Table, painted, time};
 use crate::settings::Settings;
 
 /// How all instances do.
 pub(super) struct Status {
-    instances: Vec<Instance>,
+    instances: Vec<Observed>,
     quorum: usize,
-}
-
-struct Instance {
-    seen: InstanceStatus,
-    details: Option<ServerDetails>,
-    problems: Vec<Problem>,
 }
 
 impl Status {
     pub(super) async fn gather(redlock: &Redlock, settings: &Settings) -> Self {
-        let asked = redlock.examine().await;
-        let instances = redlock.instances().into_iter().zip(asked);
-        let instances = instances.map(|(seen, asked): (_, Examination)| {
-            let problems = problems(&seen, &asked, settings.instance_timeout);
-            Instance { seen, details: asked.answer.ok(), problems }
-        });
-        let instances: Vec<Instance> = instances.collect();
+        let instances = observe(redlock, settings).await;
         let quorum = settings.quorum_of(instances.len());
         Self { instances, quorum }
     }
@@ -67,7 +55,7 @@ impl Status {
 
     pub(super) fn to_json(&self) -> Value {
         json!({
-            "instances": self.instances.iter().map(Instance::to_json).collect::<Vec<_>>(),
+            "instances": self.instances.iter().map(Observed::to_json).collect::<Vec<_>>(),
             "may_vote": self.may_vote(),
             "quorum": self.quorum,
             "can_lock": self.can_lock(),
@@ -75,17 +63,7 @@ impl Status {
     }
 }
 
-impl Instance {
-    fn may_vote(&self) -> bool {
-        let is_admitted = matches!(self.seen.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
-        self.seen.connected && is_admitted && self.seen.trouble.is_none()
-    }
-
-    /// A client without admission does not ask for it.
-    fn is_master(&self) -> Option<bool> {
-        self.seen.is_master.or(self.details.as_ref().map(|details| details.is_master))
-    }
-
+impl Observed {
     fn version(&self) -> Option<&str> {
         let asked = self.details.as_ref().map(|details| details.version.as_str());
         Some(self.seen.version.as_str()).filter(|version| !version.is_empty()).or(asked)

@@ -1,0 +1,48 @@
+//! What is known of each instance: by its client, and by the instance itself.
+
+use redquorum::{AdmissionStatus, Examination, InstanceStatus, Redlock, ServerDetails};
+
+use super::problems::{Problem, problems};
+use crate::settings::Settings;
+
+/// One instance at one moment.
+pub(crate) struct Observed {
+    pub(crate) seen: InstanceStatus,
+    pub(crate) details: Option<ServerDetails>,
+    pub(crate) problems: Vec<Problem>,
+    /// Whether an earlier address of the list leads to the same process.
+    is_twin: bool,
+}
+
+impl Observed {
+    /// Whether its vote counts. Without admission its client would send requests to whatever answers.
+    pub(crate) fn may_vote(&self) -> bool {
+        let is_admitted = matches!(self.seen.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
+        let is_of_its_own = !self.is_twin && self.is_master() != Some(false);
+        self.seen.connected && is_admitted && self.seen.trouble.is_none() && is_of_its_own
+    }
+
+    /// A client without admission does not ask for it.
+    pub(crate) fn is_master(&self) -> Option<bool> {
+        self.seen.is_master.or(self.details.as_ref().map(|details| details.is_master))
+    }
+}
+
+/// Asks all instances, in their order.
+pub(crate) async fn observe(redlock: &Redlock, settings: &Settings) -> Vec<Observed> {
+    let asked = redlock.examine().await;
+    let instances = redlock.instances().into_iter().zip(&asked).enumerate();
+    let observed = instances.map(|(at, (seen, answer))| {
+        let twin = answer.answer.as_ref().ok().and_then(|details| twin(&asked, at, details));
+        let problems = problems(&seen, answer, twin, settings.instance_timeout);
+        Observed { seen, details: answer.answer.clone().ok(), problems, is_twin: twin.is_some() }
+    });
+    observed.collect()
+}
+
+/// The first of the addresses before this one that leads to the same process.
+fn twin<'a>(asked: &'a [Examination], at: usize, details: &ServerDetails) -> Option<&'a str> {
+    let before = asked.iter().take(at).filter(|_| !details.process.is_empty());
+    let same = |it: &&Examination| it.answer.as_ref().is_ok_and(|other| other.process == details.process);
+    before.filter(same).map(|it| it.address.as_str()).next()
+}
