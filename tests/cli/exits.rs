@@ -1,5 +1,6 @@
 //! How the program ends: its own statuses, and the command's.
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -10,12 +11,18 @@ use crate::support::{Dir, bare, contents, fleet_of, now, output, redquorum, sign
 #[test]
 fn the_status_of_the_command_is_passed_on() {
     let fleet = fleet_of(3);
-    for (script, expected) in
-        [("exit 0", 0), ("exit 7", 7), ("exit 75", 75), ("kill -TERM $$", 143), ("kill -KILL $$", 137)]
-    {
+    let run = |script: &str| {
         let output = output(&mut redquorum(&fleet, ["run", "-r", "a", "--", "sh", "-c", script]));
-        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(expected), ""), "{script}");
+        assert_eq!(stderr(&output), "", "{script}");
+        (output.status.code(), output.status.signal())
+    };
+    for (script, expected) in [("exit 0", 0), ("exit 7", 7), ("exit 75", 75)] {
+        assert_eq!(run(script), (Some(expected), None), "{script}");
     }
+    for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("KILL", 9), ("SEGV", 11), ("TERM", 15)] {
+        assert_eq!(run(&format!("ulimit -c 0; kill -{name} $$")), (None, Some(number)), "{name}");
+    }
+    assert_eq!(run("kill -PIPE $$"), (Some(141), None), "every program in Rust ignores this one");
     assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "all was released");
 }
 

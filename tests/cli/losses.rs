@@ -1,9 +1,11 @@
 //! A command does not outlive its lock, whatever happens to the lock or to the program.
 
-use std::process::Child;
+use std::fs;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use redquorum_testkit::{Fleet, wait_until};
 
 use crate::support::{Dir, PATIENCE, contents, fleet_of, now, redquorum, runs, signal, status_of};
@@ -89,6 +91,43 @@ fn what_a_command_leaves_in_its_group_ends_before_the_lock_is_released() {
     let mut child = redquorum(&fleet, ["run", "-r", "a", "--", "sh", "-c", &script]).spawn().unwrap();
     assert_eq!(status_of(&mut child), 4);
     assert!(!runs(&contents(&pid)));
+}
+
+#[test]
+fn a_dead_process_that_nobody_collects_does_not_delay_the_end() {
+    let fleet = fleet_of(3);
+    // A parent that has left the group, and does not wait for its child.
+    let script = "(sleep 0.1 & exec setsid sleep 30 >/dev/null 2>&1) & echo; sleep 0.4; exit 4";
+    let args = ["run", "-r", "a", "--ttl", "10s", "--", "sh", "-c", script];
+    let mut child = redquorum(&fleet, args).stdout(Stdio::null()).spawn().unwrap();
+    let begun = now();
+    assert_eq!(status_of(&mut child), 4);
+    assert!(begun.elapsed() < Duration::from_millis(1900), "not the grace of what lives: {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_watchdog_that_is_stopped_does_not_keep_the_program_from_ending() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let begun = dir.file("begun");
+    let script = format!("echo > {}; sleep 0.5; exit 3", begun.display());
+    let mut child = redquorum(&fleet, ["run", "-r", "a", "--", "sh", "-c", &script]).spawn().unwrap();
+    contents(&begun);
+    let watchdog = child_of(child.id(), "__watchdog");
+    kill(watchdog, Signal::SIGSTOP).unwrap();
+    assert_eq!(status_of(&mut child), 3);
+    assert!(!runs(&watchdog.to_string()), "it is gone too");
+}
+
+/// The process of the program that has this among its arguments.
+fn child_of(parent: u32, argument: &str) -> Pid {
+    let is_it = |pid: &str| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let of = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)).unwrap_or_default();
+        of == parent.to_string() && line.split('\0').any(|word| word == argument)
+    };
+    let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Pid::from_raw(names.into_iter().find(|pid| is_it(pid)).unwrap().parse().unwrap())
 }
 
 #[test]

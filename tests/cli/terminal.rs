@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::pty::openpty;
 use redquorum_testkit::{Fleet, wait_until};
 
-use crate::support::{PATIENCE, fleet_of, redquorum};
+use crate::support::{Dir, PATIENCE, contents, fleet_of, redquorum};
 
 /// A shell in a terminal of its own. It ends with the value.
 struct Shell {
@@ -61,14 +61,16 @@ impl Shell {
         self.press(&format!("{line}\n"));
     }
 
-    /// Waits until the screen shows it, after what was looked at before.
+    /// Waits until the screen shows it, after what was looked at before. What stood between.
     #[track_caller]
-    fn wait_for(&mut self, text: &str) {
+    fn wait_for(&mut self, text: &str) -> String {
         let screen = || self.screen.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let found = wait_until(PATIENCE, || screen()[self.seen..].contains(text));
         let screen = screen();
         assert!(found, "no {text:?} on the screen:\n{screen}");
-        self.seen += screen[self.seen..].find(text).unwrap() + text.len();
+        let (before, _) = screen[self.seen..].split_once(text).unwrap();
+        self.seen += before.len() + text.len();
+        before.to_owned()
     }
 }
 
@@ -86,12 +88,143 @@ impl Drop for Shell {
 fn ctrl_c_reaches_the_command_and_the_status_says_so() {
     let fleet = fleet_of(3);
     let mut shell = Shell::start(&fleet);
-    shell.line("$redquorum --no-admission run -r a -- sh -c 'echo be''gun; sleep 60'; echo status=$?");
+    shell.line("$redquorum --no-admission run -r a -- sh -c 'echo be''gun; sleep 60'");
     shell.wait_for("begun\r\n");
     thread::sleep(Duration::from_millis(300)); // a shell that is just about to fork may swallow it
     shell.press("\x03");
+    shell.wait_for("ready> ");
+    shell.line("echo status=$?");
     shell.wait_for("status=130");
     assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "it was released");
+}
+
+/// A file with a script, to be run by a shell or another program.
+fn script(dir: &Dir, name: &str, text: &str) -> String {
+    let path = dir.file(name);
+    std::fs::write(&path, format!("{text}\n")).unwrap();
+    path.to_string_lossy().into_owned()
+}
+
+#[test]
+fn ctrl_c_ends_a_script_with_the_command_or_while_it_waits() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    fleet.iter().for_each(|server| drop(server.command(&["SET", "other", "x"]).unwrap()));
+    let own_way = script(&dir, "own_way", "trap 'exit 130' INT; sleep 60");
+    let mut shell = Shell::start(&fleet);
+    for program in ["sh", "bash"] {
+        // A command that ends in its own way is for the script to judge.
+        for (lock, command, goes_on) in
+            [("a", "sleep 60", false), ("other", "true", false), ("a", &*format!("sh {own_way}"), true)]
+        {
+            let text =
+                format!("echo begun\n$redquorum --no-admission run -r {lock} -- {command}\necho went on with $?");
+            shell.line(&format!("{program} {}", script(&dir, "script", &text)));
+            shell.wait_for("begun\r\n");
+            thread::sleep(Duration::from_millis(700));
+            shell.press("\x03");
+            if goes_on {
+                shell.wait_for("went on with 130");
+            }
+            shell.wait_for("ready> ");
+            shell.line("echo status=$?");
+            let before = shell.wait_for(if goes_on { "status=0" } else { "status=130" });
+            assert!(!before.contains("went on"), "{program} {lock}: {before}");
+        }
+    }
+    assert!(fleet.iter().all(|server| server.keys().unwrap() == ["other"]), "all was released");
+}
+
+#[test]
+fn ctrl_c_reaches_a_command_whose_output_goes_into_a_pipe() {
+    let fleet = fleet_of(3);
+    let mut shell = Shell::start(&fleet);
+    shell.line("$redquorum --no-admission run -r a -- sh -c 'read x; echo go''t=$x; sleep 60' | cat");
+    shell.line("hello");
+    shell.wait_for("got=hello");
+    thread::sleep(Duration::from_millis(300));
+    shell.press("\x03");
+    shell.wait_for("ready> ");
+    assert!(wait_until(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap().is_empty())));
+}
+
+#[test]
+fn ctrl_z_stops_a_script_with_its_command_and_fg_lets_both_go_on() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let command = script(&dir, "command", "echo begun; read x; echo got=$x");
+    let text = format!("$redquorum --no-admission run -r a -- sh {command}\necho and on");
+    let script = script(&dir, "script", &text);
+    let mut shell = Shell::start(&fleet);
+    for program in ["sh", "bash"] {
+        shell.line(&format!("{program} {script}"));
+        shell.wait_for("begun\r\n");
+        thread::sleep(Duration::from_millis(300));
+        shell.press("\x1a");
+        shell.wait_for("Stopped");
+        shell.line("echo $((40 + 2))");
+        shell.wait_for("42\r\n");
+        shell.line("fg");
+        thread::sleep(Duration::from_millis(300));
+        shell.line("hello");
+        shell.wait_for("got=hello");
+        shell.wait_for("and on");
+    }
+}
+
+#[test]
+fn a_command_that_stops_itself_gives_the_terminal_back() {
+    let fleet = fleet_of(3);
+    let mut shell = Shell::start(&fleet);
+    for signal in ["STOP", "TSTP"] {
+        shell.line(&format!("$redquorum --no-admission run -r a -- sh -c 'kill -{signal} $$; read x; echo got=$x'"));
+        shell.wait_for("Stopped");
+        shell.line("echo $((40 + 2))");
+        shell.wait_for("42\r\n");
+        shell.line("fg");
+        shell.wait_for("redquorum");
+        thread::sleep(Duration::from_millis(300));
+        shell.line(signal);
+        shell.wait_for(&format!("got={signal}"));
+    }
+}
+
+#[test]
+fn a_command_that_is_stopped_before_it_has_the_terminal_goes_on_once_it_has() {
+    let fleet = fleet_of(3);
+    let mut shell = Shell::start(&fleet);
+    // As if it had read the terminal a moment before that was given to its group.
+    shell.line("$redquorum --no-admission run -r a -- sh -c 'kill -TTIN $$; echo we''nt on'");
+    shell.wait_for("went on\r\n");
+}
+
+#[test]
+fn a_command_reads_the_terminal_also_where_standard_input_is_a_pipe() {
+    let fleet = fleet_of(3);
+    let mut shell = Shell::start(&fleet);
+    shell.line("echo | $redquorum --no-admission run -r a -- sh -c 'read x </dev/tty; echo go''t=$x'");
+    thread::sleep(Duration::from_millis(700));
+    shell.line("hello");
+    shell.wait_for("got=hello");
+    shell.line("echo $((40 + 2))");
+    shell.wait_for("42\r\n");
+}
+
+#[test]
+fn a_command_that_nobody_can_give_the_terminal_stays_stopped() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let log = dir.file("log");
+    let mut shell = Shell::start(&fleet);
+    let script_text = format!("trap 'echo >> {0}.woken' CONT; echo $$ > {0}; read x </dev/tty", log.display());
+    let command = script(&dir, "command", &script_text);
+    // Its shell has ended, and the terminal is another's.
+    shell.line(&format!("sh -c '$redquorum --no-admission run -r a -- sh {command} &'"));
+    let pid = contents(&log);
+    let state = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    assert!(wait_until(PATIENCE, || state().contains(") T ")), "{}", state());
+    thread::sleep(Duration::from_millis(500));
+    let woken = std::fs::read_to_string(dir.file("log.woken")).unwrap_or_default();
+    assert_eq!(woken.len(), 0, "again and again");
+    assert!(state().contains(") T "));
+    assert!(!fleet[0].keys().unwrap().is_empty(), "it has its lock");
 }
 
 #[test]

@@ -25,7 +25,7 @@ Instances are taken from -i, else from REDQUORUM_INSTANCES (separated by spaces 
 Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUORUM_INSTANCES or the file; never from -i.
 
 Exit status: 64 usage, 69 no quorum, 71 operating system, 75 somebody else has the lock, 78 settings, 79 lock lost,
-126 and 127 the command cannot be run; `run` else ends with the status of the command, 128+N where signal N ended it.";
+126 and 127 the command cannot be run; `run` else ends as the command has: with its status, or by the same signal.";
 
 /// Which instances, and how to speak to them.
 #[derive(Debug, Args)]

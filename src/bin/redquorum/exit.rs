@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use redquorum::{AcquireError, BadRequest, BuildError, ConnectError};
 
 use crate::output;
+use crate::roles::end_by;
 
 /// Why the program did not do what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(crate) enum Code {
     CannotRun,
     /// The command is not there, as shells say it.
     NotFound,
-    /// A signal ended it, as shells say it.
+    /// A signal ended it; where that cannot be shown as it is, as shells say it.
     Signal(i32),
 }
 
@@ -69,10 +70,13 @@ impl Failure {
         Self { code, message: message.into() }
     }
 
-    /// Tells people, and gives the status.
+    /// Tells people, and gives the status. What a signal has ended ends by that signal.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {
             output::say(&self.message);
+        }
+        if let Code::Signal(signal) = self.code {
+            end_by(signal);
         }
         self.code.into()
     }

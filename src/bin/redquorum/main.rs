@@ -10,6 +10,7 @@ mod inspect;
 mod list;
 mod output;
 mod release;
+mod roles;
 mod run;
 mod settings;
 mod status;
@@ -26,11 +27,11 @@ use settings::Settings;
 compile_error!("the command line needs Unix: process groups, signals and terminals");
 
 fn main() -> ExitCode {
-    // The program starts itself again in these roles; they take no options.
     let mut args = std::env::args_os().skip(1);
     match args.next().as_deref().and_then(|role| role.to_str()) {
-        Some(run::EXEC) => return run::exec_command(args).report(),
-        Some(run::WATCHDOG) => return run::watch().report(),
+        Some(roles::EXEC) => return run::exec_command(args).report(),
+        Some(roles::WATCHDOG) => return run::watch().report(),
+        Some(roles::SIGNAL) => return roles::be_ended(args).into(),
         _ => {}
     }
     let cli = match Cli::try_parse() {

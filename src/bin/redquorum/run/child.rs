@@ -3,32 +3,33 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use nix::unistd::getppid;
+use nix::unistd::{Pid, getppid};
 
 use super::group::Group;
+use super::terminal::take_from_parent;
 use crate::cli::RunArgs;
 use crate::exit::{Code, Failure};
+use crate::roles::{EXEC, own_program};
 use crate::settings::SECRETS;
 
-/// The role in which this program starts itself to become the command.
-pub(crate) const EXEC: &str = "__exec";
-
-/// This very program, also where its file was replaced meanwhile.
-pub(super) fn own_program() -> io::Result<PathBuf> {
-    if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
-}
+/// For a command that has the terminal from its beginning.
+const TAKES_TERMINAL: &str = "terminal";
 
 /// Starts the command in a process group of its own. It must be called on a thread that lives as long as this process:
 /// to the kernel that thread is the parent.
-pub(super) fn start(args: &RunArgs, environment: Vec<(&'static str, OsString)>) -> io::Result<Group> {
+pub(super) fn start(
+    args: &RunArgs,
+    takes_terminal: bool,
+    environment: Vec<(&'static str, OsString)>,
+) -> io::Result<Group> {
     let mut command = Command::new(own_program()?);
     command
         .arg0("redquorum")
         .arg(EXEC)
         .arg(std::process::id().to_string())
+        .arg(if takes_terminal { TAKES_TERMINAL } else { "-" })
         .args(&args.command)
         .stdin(Stdio::inherit())
         .process_group(0);
@@ -43,6 +44,7 @@ pub(super) fn start(args: &RunArgs, environment: Vec<(&'static str, OsString)>) 
 /// Becomes the command, which is killed if the parent dies, where the system can do that.
 pub(crate) fn exec_command(mut args: impl Iterator<Item = OsString>) -> Failure {
     let parent = args.next().and_then(|parent| parent.to_str()?.parse::<i32>().ok());
+    let takes_terminal = args.next().is_some_and(|word| word == TAKES_TERMINAL);
     let (Some(parent), Some(command)) = (parent, args.next()) else {
         return Failure::new(Code::Usage, format!("{EXEC} is not for people"));
     };
@@ -53,6 +55,9 @@ pub(crate) fn exec_command(mut args: impl Iterator<Item = OsString>) -> Failure 
     // It may have died before that.
     if getppid().as_raw() != parent {
         return Failure::new(Code::OsError, "");
+    }
+    if takes_terminal {
+        take_from_parent(Pid::from_raw(parent));
     }
     let error = Command::new(&command).args(args).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { Code::NotFound } else { Code::CannotRun };

@@ -1,5 +1,6 @@
 //! The process group of a command.
 
+use std::fs;
 use std::os::fd::AsFd;
 
 use nix::errno::Errno;
@@ -62,12 +63,38 @@ impl Group {
         self.signal(Signal::SIGKILL);
     }
 
-    /// Whether any process of it is left.
+    /// Whether any process of it is left that lives.
     pub(super) fn is_there(self) -> bool {
         // As the first process of a container this program inherits what others leave behind.
         let of_group = Pid::from_raw(-self.0.as_raw());
         while waitpid(of_group, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status != WaitStatus::StillAlive) {}
-        killpg(self.0, None) != Err(Errno::ESRCH)
+        if killpg(self.0, None) == Err(Errno::ESRCH) {
+            return false;
+        }
+        if !self.is_dead() {
+            return true;
+        }
+        // What was begun while the list was read is killed, and can begin nothing more.
+        self.kill();
+        !self.is_dead()
+    }
+
+    /// Whether only dead entries of it are left, whose parents do not collect them. Not known without a list of processes.
+    fn is_dead(self) -> bool {
+        let Ok(processes) = fs::read_dir("/proc") else { return false };
+        let stats = processes.flatten().filter_map(|process| {
+            let path = process.path();
+            let stat = fs::read_to_string(path.join("stat")).ok()?;
+            let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+            let (state, group) = (fields.next()?, fields.nth(1)?);
+            (group.parse() == Ok(self.0.as_raw())).then(|| {
+                // A program whose first thread has ended looks dead, and its others go on.
+                let threads = || fs::read_dir(path.join("task")).map_or(0, Iterator::count);
+                matches!(state, "Z" | "X") && threads() <= 1
+            })
+        });
+        let are_dead: Vec<bool> = stats.collect();
+        !are_dead.is_empty() && are_dead.into_iter().all(|is_dead| is_dead)
     }
 
     /// What has become of the command itself, without waiting.

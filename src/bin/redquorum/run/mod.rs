@@ -12,7 +12,8 @@ mod watchdog;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::getpgrp;
 use redquorum::{AcquireError, ConnectError, Guard, Holder, Lock, Redlock};
 
 use crate::cli::RunArgs;
@@ -20,12 +21,12 @@ use crate::clock::since_boot;
 use crate::exit::{Code, Failure};
 use crate::output;
 use crate::settings::Settings;
-pub(crate) use child::{EXEC, exec_command};
+pub(crate) use child::exec_command;
 use group::Ended;
 use limits::{Limits, check_keep};
 use signals::Signals;
 use supervise::Outcome;
-pub(crate) use watchdog::{WATCHDOG, watch};
+pub(crate) use watchdog::watch;
 
 /// How long what may be left on the instances is deleted at the end; it expires anyway.
 const SHUTDOWN: Duration = Duration::from_secs(1);
@@ -52,8 +53,13 @@ pub(crate) async fn run(args: &RunArgs, settings: &Settings) -> Result<ExitCode,
         }
     };
     let outcome = supervise::supervise(args, &guard, limits, &mut signals).await;
+    let of_terminal = outcome.as_ref().ok().and_then(|outcome| outcome.of_terminal);
     let result = finish(args, guard, outcome).await;
     let _ = redlock.shutdown(SHUTDOWN).await;
+    if let Some(signal) = of_terminal {
+        // Without a group of its own for the command all of the job would have got it: a script, or a pipeline.
+        let _ = killpg(getpgrp(), signal);
+    }
     result
 }
 
@@ -111,7 +117,7 @@ async fn acquire_once(lock: &Lock) -> Result<Guard, AcquireError> {
 
 /// Lets the lock go, and says how it ended.
 async fn finish(args: &RunArgs, guard: Guard, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
-    let Outcome { ended, loss } = match outcome {
+    let Outcome { ended, loss, .. } = match outcome {
         Ok(outcome) => outcome,
         Err(failure) => {
             let _ = guard.release().await; // nothing runs under it
@@ -139,8 +145,8 @@ async fn finish(args: &RunArgs, guard: Guard, outcome: Result<Outcome, Failure>)
         },
     };
     was_held.map_err(|message| Failure::new(Code::Lost, message))?;
-    Ok(match ended {
-        Ended::Status(status) => ExitCode::from(status),
-        Ended::Signal(signal) => Code::Signal(signal as i32).into(),
-    })
+    match ended {
+        Ended::Status(status) => Ok(ExitCode::from(status)),
+        Ended::Signal(signal) => Err(ended_by(signal)),
+    }
 }

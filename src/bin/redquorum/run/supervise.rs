@@ -11,7 +11,7 @@ use super::child;
 use super::group::{Change, Ended, Group};
 use super::limits::Limits;
 use super::signals::Signals;
-use super::terminal::{Terminal, stop_as_job};
+use super::terminal::{Terminal, has_shell, stop_as_job};
 use super::watchdog::Watchdog;
 use crate::cli::RunArgs;
 use crate::clock::{since_boot, since_epoch};
@@ -21,6 +21,8 @@ use crate::exit::{Code, Failure};
 pub(super) struct Outcome {
     pub(super) ended: Ended,
     pub(super) loss: Option<String>,
+    /// The key of a terminal that ended it: Ctrl-C or Ctrl-\\, which went to its group and to nobody else.
+    pub(super) of_terminal: Option<Signal>,
 }
 
 /// How long what was killed may take to be gone. After it only dead entries can be left, which nobody collects.
@@ -44,6 +46,10 @@ struct Supervision<'a> {
     terminal: Option<Terminal>,
     watchdog: Watchdog,
     signals: &'a mut Signals,
+    /// Whether SIGTSTP was passed on, so that the whole job is to stop.
+    is_to_stop: bool,
+    /// Whether it was stopped because it does not have the terminal.
+    needs_terminal: bool,
     /// Until when the lock was known to be valid, on the shared clock.
     valid_until: Duration,
     stage: Stage,
@@ -60,28 +66,39 @@ pub(super) async fn supervise(
     let failed = |error| Failure::new(Code::OsError, format!("no process could be started: {error}"));
     let watchdog = Watchdog::start().map_err(failed)?;
     let lease = guard.lease();
-    let group = match child::start(args, environment(&lease)) {
+    let terminal = Terminal::of_session();
+    let takes_terminal = terminal.as_ref().is_some_and(Terminal::is_wanted);
+    let group = match child::start(args, takes_terminal, environment(&lease)) {
         Ok(group) => group,
         Err(error) => {
             watchdog.dismiss();
             return Err(failed(error));
         }
     };
-    let terminal = Terminal::of_stdin();
-    if let Some(terminal) = &terminal {
-        terminal.give_to(group);
-    }
     let (valid_until, stage) = (since_boot().saturating_add(lease.remaining()), Stage::Running);
-    let mut supervision =
-        Supervision { group, lease, limits, terminal, watchdog, signals, valid_until, stage, loss: None };
+    let (is_to_stop, needs_terminal, loss) = (false, false, None);
+    let mut supervision = Supervision {
+        group,
+        lease,
+        limits,
+        terminal,
+        watchdog,
+        signals,
+        is_to_stop,
+        needs_terminal,
+        valid_until,
+        stage,
+        loss,
+    };
     supervision.check();
     let ended = supervision.until_ended().await;
+    let of_terminal = supervision.key_that_ended(ended);
     supervision.end_what_is_left().await;
     if let Some(terminal) = &supervision.terminal {
         terminal.take_from(group);
     }
     supervision.watchdog.dismiss();
-    Ok(Outcome { ended, loss: supervision.loss })
+    Ok(Outcome { ended, loss: supervision.loss, of_terminal })
 }
 
 /// What the command learns of its lock.
@@ -119,27 +136,50 @@ impl Supervision<'_> {
                 Change::Stopped(signal) => self.stopped(signal),
                 Change::None => {}
             }
+            if self.needs_terminal {
+                self.find_terminal();
+            }
+        }
+    }
+
+    /// The signal that the terminal has sent, if that has ended the command.
+    fn key_that_ended(&self, ended: Ended) -> Option<Signal> {
+        match ended {
+            Ended::Signal(signal @ (Signal::SIGINT | Signal::SIGQUIT)) => {
+                self.terminal.as_ref().is_some_and(|terminal| terminal.is_of(self.group)).then_some(signal)
+            }
+            _ => None,
         }
     }
 
     fn pass_on(&mut self, signal: Signal) {
         self.group.signal(signal);
-        if signal == Signal::SIGTSTP {
-            self.stop_and_go_on();
+        self.is_to_stop |= signal == Signal::SIGTSTP;
+    }
+
+    /// The command was stopped. With it the whole job stops if it has the terminal: only its shell can let it go on.
+    fn stopped(&mut self, signal: Signal) {
+        let is_told = std::mem::take(&mut self.is_to_stop);
+        let is_in_front = self.terminal.as_ref().is_some_and(|terminal| terminal.is_of_job(self.group));
+        match signal {
+            Signal::SIGTTIN | Signal::SIGTTOU => self.needs_terminal = true,
+            Signal::SIGSTOP if !has_shell() => {}
+            _ if is_told || is_in_front => self.stop_and_go_on(),
+            // By somebody who means the command, and lets it go on.
+            _ => {}
         }
     }
 
-    /// The command was stopped: by the terminal, then the whole job stops, or by somebody who meant the command.
-    fn stopped(&mut self, signal: Signal) {
-        match signal {
-            Signal::SIGTSTP => self.stop_and_go_on(),
-            Signal::SIGTTIN | Signal::SIGTTOU => {
-                // The job may have been put into the foreground meanwhile: shells do not tell.
-                let has_it = self.terminal.as_ref().is_some_and(|terminal| terminal.give_to(self.group));
-                if has_it { self.group.signal(Signal::SIGCONT) } else { self.stop_and_go_on() }
-            }
-            _ => {}
+    /// The command waits for the terminal. If another job has it this one stops, until it is put into the foreground; where no
+    /// shell does that the command stays stopped until the terminal is free.
+    fn find_terminal(&mut self) {
+        let has_it = self.terminal.as_mut().is_some_and(|terminal| terminal.give_to(self.group));
+        if has_it {
+            self.group.signal(Signal::SIGCONT);
+        } else if self.terminal.is_some() && has_shell() {
+            self.stop_and_go_on();
         }
+        self.needs_terminal = !has_it && self.terminal.is_some() && !has_shell();
     }
 
     /// Nothing is renewed while this program is stopped. So the command goes on only if the lock is still valid.
@@ -151,7 +191,7 @@ impl Supervision<'_> {
         self.check();
         if self.stage != Stage::Killed {
             if let Some(terminal) = &self.terminal {
-                terminal.give_to(self.group);
+                terminal.give_back_to(self.group);
             }
             self.group.signal(Signal::SIGCONT);
         }
@@ -213,7 +253,7 @@ impl Supervision<'_> {
         }
         while self.group.is_there() && since_boot() < kill_at.saturating_add(LONGEST_END) {
             self.check();
-            sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(10)).await;
         }
     }
 }

@@ -1,60 +1,124 @@
-//! The terminal, which belongs to one process group at a time.
+//! The terminal of this session, which belongs to one process group at a time.
 //!
 //! A command that has a process group of its own must be given the terminal, or it could not read it and would not get
 //! Ctrl-C and Ctrl-Z.
 
-use std::io::{IsTerminal, stdin};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, stdin, stdout};
 
-use nix::sys::signal::{SigSet, Signal, raise};
-use nix::unistd::{getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg};
+use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 
 use super::group::Group;
 
-/// Standard input, if that is this session's terminal.
+/// The terminal, wherever standard input and output lead.
 #[derive(Debug)]
-pub(super) struct Terminal(());
+pub(super) struct Terminal {
+    tty: File,
+    /// Whether the command has it whenever this program could.
+    is_wanted: bool,
+}
 
 impl Terminal {
-    /// To be used on one thread only, which is not stopped when it takes the terminal back.
-    pub(super) fn of_stdin() -> Option<Self> {
-        if !stdin().is_terminal() || tcgetpgrp(stdin()).is_err() {
-            return None;
-        }
-        // Whoever changes a terminal that it does not have is stopped by this, unless it is blocked.
-        let mut signals = SigSet::empty();
-        signals.add(Signal::SIGTTOU);
-        signals.thread_block().ok()?;
-        Some(Self(()))
+    /// Nothing where there is none, as for services.
+    pub(super) fn of_session() -> Option<Self> {
+        // In a pipeline others may need it; the command gets it when it asks.
+        let is_wanted = stdin().is_terminal() && stdout().is_terminal();
+        Some(Self { tty: open().ok()?, is_wanted })
+    }
+
+    pub(super) const fn is_wanted(&self) -> bool {
+        self.is_wanted
     }
 
     /// Whether this program has it, and not another job.
     fn is_ours(&self) -> bool {
-        tcgetpgrp(stdin()) == Ok(getpgrp())
+        tcgetpgrp(&self.tty) == Ok(getpgrp())
     }
 
-    /// Gives it to the command, if this program has it. Whether it did.
-    pub(super) fn give_to(&self, group: Group) -> bool {
-        self.is_ours() && tcsetpgrp(stdin(), group.id()).is_ok()
+    /// Whether the job that consists of this program and its command has it.
+    pub(super) fn is_of_job(&self, group: Group) -> bool {
+        self.is_ours() || group.has_terminal(&self.tty)
+    }
+
+    /// Whether the terminal's keys go to the command.
+    pub(super) fn is_of(&self, group: Group) -> bool {
+        group.has_terminal(&self.tty)
+    }
+
+    /// Gives it to the command, which has asked for it, if this program has it. Whether the command has it now.
+    pub(super) fn give_to(&mut self, group: Group) -> bool {
+        self.is_wanted = true;
+        self.give_back_to(group);
+        group.has_terminal(&self.tty)
+    }
+
+    /// Gives it to a command that had it, or would have.
+    pub(super) fn give_back_to(&self, group: Group) {
+        if self.is_wanted && self.is_ours() {
+            let _ = unstopped(|| tcsetpgrp(&self.tty, group.id()));
+        }
     }
 
     /// Takes it back, if the command has it.
     pub(super) fn take_from(&self, group: Group) {
-        if group.has_terminal(stdin()) {
-            let _ = tcsetpgrp(stdin(), getpgrp()); // without it the shell takes it anyway
+        if group.has_terminal(&self.tty) {
+            let _ = unstopped(|| tcsetpgrp(&self.tty, getpgrp())); // without it the shell takes it anyway
         }
     }
 }
 
-/// Whether somebody is there who lets this program go on when it is stopped: a shell with jobs, in the same session.
-fn has_shell() -> bool {
-    let parent = getppid();
-    let is_same = getsid(Some(parent)).is_ok_and(|session| getsid(None) == Ok(session));
-    is_same && getpgid(Some(parent)).is_ok_and(|group| group != getpgrp())
+fn open() -> io::Result<File> {
+    File::options().read(true).write(true).open("/dev/tty")
 }
 
-/// Stops this program as the shell expects it of a job, until it is to go on. At once where nobody would tell it to.
+/// Whoever changes a terminal that it does not have is stopped, unless the signal for that is blocked.
+fn unstopped(change: impl FnOnce() -> nix::Result<()>) -> nix::Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTTOU);
+    let former = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let changed = change();
+    former.thread_set_mask().and(changed)
+}
+
+/// For the command itself, before it is one: so it has the terminal from its beginning if its parent had.
+pub(super) fn take_from_parent(parent: Pid) {
+    if let Ok(tty) = open()
+        && tcgetpgrp(&tty).is_ok_and(|owner| getpgid(Some(parent)) == Ok(owner))
+    {
+        let _ = unstopped(|| tcsetpgrp(&tty, getpgrp()));
+    }
+}
+
+/// Whether somebody is there who lets this program's process group go on when it is stopped: a shell with jobs, in the same
+/// session. It need not be the parent, which may be a script in the same group.
+pub(super) fn has_shell() -> bool {
+    let (session, group) = (getsid(None), getpgrp());
+    let mut parent = getppid();
+    loop {
+        if parent.as_raw() <= 0 || getsid(Some(parent)) != session {
+            return false;
+        }
+        if getpgid(Some(parent)) != Ok(group) {
+            return true;
+        }
+        let Some(next) = parent_of(parent) else { return false };
+        parent = next;
+    }
+}
+
+/// Only where the system has a list of processes.
+fn parent_of(process: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
+}
+
+/// Stops this job as the shell expects it, with the script or the pipeline that this program is a part of, until it is to
+/// go on. At once where nobody would tell it to.
 pub(super) fn stop_as_job() {
     if has_shell() {
-        let _ = raise(Signal::SIGSTOP);
+        // It stops this thread before it returns, as this is the process's first one.
+        let _ = killpg(getpgrp(), Signal::SIGSTOP);
     }
 }

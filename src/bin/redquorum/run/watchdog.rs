@@ -1,69 +1,81 @@
 //! A process beside this program that kills the command when this program cannot: it was killed itself, or stopped.
 //!
-//! It reads from a pipe, in lines, which process group to kill and when, on the clock that all processes share. Where the
-//! pipe ends before a line `done`, this program is gone, and the group is killed at once.
+//! It reads from a socket, in lines, which process group to kill and when, on the clock that all processes share. Where the
+//! lines end this program is gone, and the group is killed at once.
 
 use std::io::{self, BufRead, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use super::child::own_program;
 use super::group::Group;
 use crate::clock::since_boot;
 use crate::exit::{Code, Failure};
-
-/// The role in which this program starts itself as the watchdog.
-pub(crate) const WATCHDOG: &str = "__watchdog";
+use crate::roles::{WATCHDOG, own_program};
+use crate::settings::SECRETS;
 
 /// How often it looks at the clock: its own waits stand still while the machine sleeps.
 const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
-const DONE: &str = "done";
-
-/// The end of the pipe that this program has.
+/// What this program has of it.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     process: Child,
-    orders: Option<ChildStdin>,
+    /// Nothing waits for it: where the watchdog stands still, this program must not.
+    orders: UnixStream,
+    /// What of the last order was not taken yet.
+    rest: Vec<u8>,
     last: Duration,
 }
 
 impl Watchdog {
     /// In a process group of its own, so that the terminal's signals do not reach it.
     pub(super) fn start() -> io::Result<Self> {
-        let mut process = Command::new(own_program()?)
-            .arg0("redquorum")
-            .arg(WATCHDOG)
-            .stdin(Stdio::piped())
+        Self::become_by(Command::new(own_program()?).arg0("redquorum").arg(WATCHDOG))
+    }
+
+    fn become_by(command: &mut Command) -> io::Result<Self> {
+        let (orders, its_end) = UnixStream::pair()?;
+        orders.set_nonblocking(true)?;
+        for name in SECRETS {
+            command.env_remove(name);
+        }
+        let process = command
+            .stdin(OwnedFd::from(its_end))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let orders = process.stdin.take();
-        Ok(Self { process, orders, last: Duration::ZERO })
+        Ok(Self { process, orders, rest: Vec::new(), last: Duration::ZERO })
     }
 
-    /// The group is to be killed at `deadline`, unless another is given before.
+    /// The group is to be killed at `deadline`, unless another is given before. What is not taken is told again with the
+    /// next call; until then an earlier deadline holds, or this program does all by itself.
     pub(super) fn set(&mut self, group: Group, deadline: Duration) {
+        self.tell();
         // What is measured twice differs a little; only a renewal is news.
-        if deadline.abs_diff(self.last) > Duration::from_millis(1) {
+        if self.rest.is_empty() && deadline.abs_diff(self.last) > Duration::from_millis(1) {
             self.last = deadline;
-            self.order(&format!("{} {}", group.id(), deadline.as_millis()));
+            self.rest = format!("{} {}\n", group.id(), deadline.as_millis()).into_bytes();
+            self.tell();
         }
     }
 
-    fn order(&mut self, line: &str) {
-        if let Some(orders) = &mut self.orders {
-            let _ = writeln!(orders, "{line}"); // without it this program still does all by itself
+    fn tell(&mut self) {
+        if !self.rest.is_empty()
+            && let Ok(taken) = self.orders.write(&self.rest)
+        {
+            self.rest.drain(..taken);
         }
     }
 
     /// The command has ended.
     pub(super) fn dismiss(mut self) {
-        self.order(DONE);
-        self.orders = None;
+        // Before the orders end, which would have it kill the group; also where it was stopped.
+        let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
@@ -87,7 +99,6 @@ fn obey(orders: &Receiver<String>) {
     loop {
         let wait = target.map_or(LONGEST_WAIT, |(_, deadline)| deadline.saturating_sub(since_boot()).min(LONGEST_WAIT));
         match orders.recv_timeout(wait) {
-            Ok(line) if line == DONE => return,
             Ok(line) => target = read(&line).or(target),
             Err(RecvTimeoutError::Disconnected) => {
                 if let Some((group, _)) = target {
@@ -108,4 +119,18 @@ fn obey(orders: &Receiver<String>) {
 fn read(line: &str) -> Option<(Group, Duration)> {
     let (group, deadline) = line.split_once(' ')?;
     Some((Group::new(group.parse().ok()?), Duration::from_millis(deadline.parse().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watchdog_that_reads_nothing_is_waited_for_neither_with_orders_nor_at_the_end() {
+        let mut watchdog = Watchdog::become_by(Command::new("sleep").arg("60")).unwrap();
+        let group = Group::new(u32::MAX);
+        (1..100_000).for_each(|second| watchdog.set(group, Duration::from_secs(second)));
+        assert!(!watchdog.rest.is_empty(), "more than fits");
+        watchdog.dismiss();
+    }
 }
