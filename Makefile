@@ -7,7 +7,7 @@ FEATURES = $$(scripts/features.sh flags)
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test verify fix sim bench bench-leases drill outage servers databases
+.PHONY: help demo examples test verify fix sim bench performance plots bench-leases drill outage servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,13 @@ endif
 bench: servers ## compare with the least that a lock costs, and with another crate, also where many wait (BENCH_ROUNDS=N)
 	$(CARGO) run --release --package redquorum-bench
 	$(CARGO) run --release --package redquorum-bench --bin contended
+
+performance: servers ## measure what docs/performance.md tells, and write its tables and plots (BENCH_ROUNDS=N; 5 take some 15 minutes)
+	$(CARGO) run --release --package redquorum-bench
+	$(MAKE) plots
+
+plots: ## write the tables and plots of docs/performance.md from what was measured last
+	$(CARGO) run --release --package redquorum-bench --bin figures
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases

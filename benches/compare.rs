@@ -8,6 +8,8 @@
 
 #[path = "compare/cost.rs"]
 mod cost;
+#[path = "shared/machine.rs"]
+mod machine;
 #[path = "compare/measure.rs"]
 mod measure;
 #[path = "compare/memory.rs"]
@@ -18,6 +20,8 @@ mod options;
 mod other;
 #[path = "compare/ours.rs"]
 mod ours;
+#[path = "shared/progress.rs"]
+mod progress;
 #[path = "compare/raw.rs"]
 mod raw;
 #[path = "compare/report.rs"]
@@ -37,6 +41,7 @@ use redquorum_testkit::Program;
 
 use measure::run;
 use options::Options;
+use progress::Progress;
 use results::Results;
 use stage::Running;
 use subject::Kind;
@@ -52,24 +57,40 @@ const TTL: Duration = Duration::from_secs(2);
 fn main() -> Outcome {
     let options = Options::read(&WORKLOADS.map(|workload| workload.name), &Kind::ALL.map(Kind::name))?;
     let program = Program::required()?;
-    eprintln!("{program}, {} rounds{}", options.rounds, if options.quick { ", quick" } else { "" });
+    let about = options.about(&program, &machine::described());
+    eprintln!("{about}");
     let mut results = Results::default();
+    let mut progress = Progress::new(steps(&options));
     for kind in Kind::chosen(&options).into_iter().filter(|_| options.only.is_empty()) {
-        eprintln!("memory: {kind}"); // first, as memory that was freed before would hide growth
+        progress.step(format_args!("memory: {kind}")); // first, as memory that was freed before would hide growth
         let runtime = tokio::runtime::Runtime::new()?;
         results.add("memory", kind.name(), &runtime.block_on(memory::grown(&program, kind, &options))?);
     }
     for workloads in Workload::chosen(&options) {
-        compare(&program, &workloads, &options, &mut results)?;
+        compare(&program, &workloads, &options, &mut progress, &mut results)?;
     }
     report::print(&results);
-    let path = results.write("results.json")?;
+    let path = results.write("results.json", &about)?;
     eprintln!("written: {}", path.display());
     Ok(())
 }
 
+/// How many runs there will be.
+fn steps(options: &Options) -> usize {
+    let kinds = Kind::chosen(options);
+    let suits = |workload: &Workload| kinds.iter().filter(|kind| workload.suits(**kind)).count();
+    let runs: usize = Workload::chosen(options).concat().iter().map(suits).sum();
+    options.rounds * runs + if options.only.is_empty() { kinds.len() } else { 0 }
+}
+
 /// All workloads of one stage, on servers of its own.
-fn compare(program: &Program, workloads: &[Workload], options: &Options, results: &mut Results) -> Outcome {
+fn compare(
+    program: &Program,
+    workloads: &[Workload],
+    options: &Options,
+    progress: &mut Progress,
+    results: &mut Results,
+) -> Outcome {
     let Some(first) = workloads.first() else { return Ok(()) };
     let running = Running::start(program, first.stage, options)?;
     let kinds = Kind::chosen(options);
@@ -78,7 +99,7 @@ fn compare(program: &Program, workloads: &[Workload], options: &Options, results
             for at in 0..kinds.len() {
                 let kind = kinds[(at + round) % kinds.len()]; // nobody is always first
                 if workload.suits(kind) {
-                    eprintln!("round {} of {}: {workload}, {kind}", round + 1, options.rounds);
+                    progress.step(format_args!("{workload}, {kind}, round {} of {}", round + 1, options.rounds));
                     let metrics = run(&running, workload, kind, workload.times(kind, options))?;
                     results.add(workload.name, kind.name(), &metrics);
                 }

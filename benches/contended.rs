@@ -13,6 +13,8 @@
 mod check;
 #[path = "contended/commands.rs"]
 mod commands;
+#[path = "shared/machine.rs"]
+mod machine;
 #[path = "contended/measure.rs"]
 mod measure;
 #[path = "shared/options.rs"]
@@ -65,7 +67,8 @@ fn main() -> Outcome {
     }
     let options = Options::read(&Workload::ALL.map(Workload::name), &Kind::ALL.map(Kind::name))?;
     let program = Program::required()?;
-    eprintln!("{INSTANCES} x {program}, {} rounds{}", options.rounds, if options.quick { ", quick" } else { "" });
+    let about = options.about(&program, &machine::described());
+    eprintln!("{about}");
     let servers = Servers { fleet: Fleet::start(&program, INSTANCES)?, storage: Server::start(&program)? };
     let mut results = Results::default();
     let kinds: Vec<_> = Kind::ALL.into_iter().filter(|kind| options.has_subject(kind.name())).collect();
@@ -81,7 +84,7 @@ fn main() -> Outcome {
         }
     }
     report::print(&results);
-    let path = results.write("contended.json")?;
+    let path = results.write("contended.json", &about)?;
     eprintln!("written: {}", path.display());
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use std::env;
 
+use redquorum_testkit::Program;
+
 use crate::Outcome;
 
 /// How much is measured.
@@ -41,6 +43,12 @@ impl Options {
             }
         }
         if rounds == 0 { Err("at least one round is needed".into()) } else { Ok(Self { rounds, quick, only, subject }) }
+    }
+
+    /// How and where it is measured, in a sentence.
+    pub(crate) fn about(&self, program: &Program, machine: &str) -> String {
+        let quick = if self.quick { "quick " } else { "" };
+        format!("{program}; {quick}rounds: {}; {machine}.", self.rounds)
     }
 
     /// Whether a workload is to be measured.

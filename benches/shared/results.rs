@@ -1,7 +1,9 @@
-//! What was measured: the median over the rounds of each metric.
+//! What was measured: the median over the rounds of each metric, and the lowest and the highest round.
 
 use std::fs;
 use std::path::PathBuf;
+
+use serde_json::{Value, json};
 
 use crate::Outcome;
 
@@ -41,21 +43,20 @@ impl Results {
         self.0.iter().any(|series| series.workload == workload && series.subject == subject)
     }
 
-    /// Writes a file in `target/bench`.
-    pub(crate) fn write(&self, name: &str) -> Outcome<PathBuf> {
-        let rows: Vec<String> = self.0.iter().filter_map(Series::json).collect();
+    /// Writes a file in `target/bench`; `about` says where and how it was measured.
+    pub(crate) fn write(&self, name: &str, about: &str) -> Outcome<PathBuf> {
+        let rows: Vec<Value> = self.0.iter().filter_map(Series::json).collect();
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
         let path = target.join("bench").join(name);
         fs::create_dir_all(target.join("bench"))?;
-        fs::write(&path, format!("[\n{}\n]\n", rows.join(",\n")))?;
+        fs::write(&path, serde_json::to_string_pretty(&json!({ "about": about, "results": rows }))? + "\n")?;
         Ok(path)
     }
 }
 
 impl Series {
     fn median(&self) -> f64 {
-        let mut values = self.values.clone();
-        values.sort_by(f64::total_cmp);
+        let values = self.sorted();
         if ["keys", "pairs", "sections"].contains(&self.unit) {
             return values[values.len() - 1]; // of what must not be, the worst round counts
         }
@@ -63,13 +64,21 @@ impl Series {
         f64::midpoint(values[low], values[high])
     }
 
-    /// Nothing for what has no number. All names are plain words.
-    fn json(&self) -> Option<String> {
+    fn sorted(&self) -> Vec<f64> {
+        let mut values = self.values.clone();
+        values.sort_by(f64::total_cmp);
+        values
+    }
+
+    /// Nothing for what has no number.
+    fn json(&self) -> Option<Value> {
         let Self { workload, subject, metric, unit, .. } = self;
         let median = Some(self.median()).filter(|median| median.is_finite())?;
-        Some(format!(
-            r#"  {{"workload": "{workload}", "subject": "{subject}", "metric": "{metric}", "median": {median:.3}, "unit": "{unit}"}}"#
-        ))
+        let values = self.sorted();
+        Some(json!({
+            "workload": workload, "subject": subject, "metric": metric, "unit": unit,
+            "median": median, "low": values.first(), "high": values.last(),
+        }))
     }
 }
 

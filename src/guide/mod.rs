@@ -52,3 +52,8 @@ pub mod comparison {
     #![doc = include_str!("links.md")]
     #![doc = include_str!("../../docs/comparison.md")]
 }
+
+pub mod performance {
+    #![doc = include_str!("links.md")]
+    #![doc = include_str!("../../docs/performance.md")]
+}

@@ -1,0 +1,77 @@
+//! What `compare` wrote.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::Outcome;
+
+pub(crate) const OURS: &str = "redquorum";
+pub(crate) const FLOOR: &str = "raw";
+pub(crate) const OTHER: &str = "rslock";
+
+#[derive(Deserialize)]
+pub(crate) struct Measured {
+    /// Where and how.
+    pub(crate) about: String,
+    results: Vec<Row>,
+}
+
+/// One metric of a subject in a workload.
+#[derive(Deserialize)]
+pub(crate) struct Row {
+    workload: String,
+    subject: String,
+    metric: String,
+    pub(crate) median: f64,
+    /// Of all rounds.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Measured {
+    pub(crate) fn read() -> Outcome<Self> {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+        let path = target.join("bench/results.json");
+        let text = fs::read_to_string(&path)
+            .map_err(|error| format!("{}: {error}; `make performance` measures first", path.display()))?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    pub(crate) fn row(&self, workload: &str, subject: &str, metric: &str) -> Option<&Row> {
+        let wanted = |row: &&Row| (&*row.workload, &*row.subject, &*row.metric) == (workload, subject, metric);
+        self.results.iter().find(wanted)
+    }
+
+    pub(crate) fn median(&self, workload: &str, subject: &str, metric: &str) -> Option<f64> {
+        self.row(workload, subject, metric).map(|row| row.median)
+    }
+}
+
+/// A whole number with its thousands apart, or few digits; a dash for what was not measured.
+pub(crate) fn shown(value: Option<f64>) -> String {
+    match value {
+        None => "–".to_owned(),
+        Some(value) if value.abs() < 9.95 && value != 0.0 => format!("{value:.1}"),
+        Some(value) => grouped(&format!("{value:.0}")),
+    }
+}
+
+/// Groups of three digits, apart as in 12 345.
+fn grouped(digits: &str) -> String {
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) && digits.len() > 4 {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[test]
+fn numbers_are_told_with_the_digits_that_say_something() {
+    let told = [Some(0.0), Some(1.25), Some(9.96), Some(123.4), Some(9876.0), Some(22_945.4), Some(1_002_345.0), None];
+    assert_eq!(told.map(shown), ["0", "1.2", "10", "123", "9876", "22 945", "1 002 345", "–"]);
+}
