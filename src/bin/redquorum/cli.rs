@@ -54,6 +54,18 @@ pub(crate) struct Common {
     /// How long to wait for connections to a quorum [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
+    /// The name that the clients of these instances have given their cluster [or: REDQUORUM_CLUSTER]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) cluster: Option<String>,
+    /// A PEM file with who signs the instances' certificates [default: whom the system trusts]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// A PEM file with a certificate to show to the instances
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// A PEM file with its key
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) tls_key: Option<PathBuf>,
     /// The votes needed, if more than a majority
     #[arg(long, value_name = "VOTES", global = true)]
     pub(crate) quorum: Option<usize>,

@@ -67,7 +67,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: output::with_options(&message.into()) }
     }
 
     /// Tells people, and gives the status. What a signal has ended ends by that signal.
@@ -84,7 +84,12 @@ impl Failure {
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
-        Self::new(Code::Config, error.to_string())
+        // People count from one.
+        let message = match error {
+            BuildError::BadAddress { index, reason } => format!("address {} cannot be used: {reason}", index + 1),
+            error => error.to_string(),
+        };
+        Self::new(Code::Config, message)
     }
 }
 
@@ -96,7 +101,7 @@ impl From<BadRequest> for Failure {
 
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
-        Self::new(Code::NoQuorum, with_hint(error.to_string()))
+        Self::new(Code::NoQuorum, error.to_string())
     }
 }
 
@@ -108,16 +113,7 @@ impl From<AcquireError> for Failure {
             error if error.is_contended() => Code::CONTENDED,
             _ => Code::NoQuorum,
         };
-        Self::new(code, with_hint(error.to_string()))
-    }
-}
-
-/// The library knows only of passwords in addresses.
-fn with_hint(message: String) -> String {
-    if message.contains("(NOAUTH)") || message.contains("(WRONGPASS)") {
-        message + "; here a password may also come from REDQUORUM_PASSWORD or --password-file"
-    } else {
-        message
+        Self::new(code, error.to_string())
     }
 }
 

@@ -21,12 +21,22 @@ pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<E
     is_known(&inspection, redlock.instances().len())
 }
 
+/// Why each of these instances has not told.
+pub(crate) fn reasons(unknown: &[(String, String)]) -> String {
+    let told = unknown.iter().map(|(address, reason)| format!("{address}: {reason}"));
+    told.collect::<Vec<_>>().join("; ")
+}
+
 /// Whether so many instances have told that what they say of the lock counts.
 pub(crate) fn is_known(inspection: &Inspection, instances: usize) -> Result<ExitCode, Failure> {
     if instances - inspection.unknown.len() >= inspection.quorum {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Failure::new(Code::NoQuorum, format!("fewer than {} instances have told", inspection.quorum)))
+    let needed = inspection.quorum;
+    Err(Failure::new(
+        Code::NoQuorum,
+        format!("fewer than {needed} instances have told: {}", reasons(&inspection.unknown)),
+    ))
 }
 
 fn in_words(inspection: &Inspection, instances: usize) -> String {
@@ -42,7 +52,7 @@ fn in_words(inspection: &Inspection, instances: usize) -> String {
         ));
     }
     for (address, reason) in &inspection.unknown {
-        text.push_str(&format!("  {address} does not tell: {reason}\n"));
+        text.push_str(&format!("  {address} does not tell: {}\n", output::with_options(reason)));
     }
     text
 }
@@ -84,5 +94,8 @@ fn by(by: &CurrentHolder) -> Value {
 
 /// Instances that did not tell, and why.
 pub(crate) fn unknown(instances: &[(String, String)]) -> Value {
-    instances.iter().map(|(address, reason)| json!({ "address": address, "reason": reason })).collect()
+    instances
+        .iter()
+        .map(|(address, reason)| json!({ "address": address, "reason": output::with_options(reason) }))
+        .collect()
 }

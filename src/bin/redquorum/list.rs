@@ -24,7 +24,7 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
     } else {
         output::write(table(&listing.locks, instances).render(with_colours()).as_bytes())?;
         for (address, reason) in &listing.unknown {
-            output::say(&format!("{address} does not tell: {reason}"));
+            output::say(&format!("{address} does not tell: {}", output::with_options(reason)));
         }
         if !listing.is_complete {
             output::say("there are more keys; look at more of them with --most");

@@ -3,12 +3,12 @@
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::ExitCode;
 
-use redquorum::{FoundHolder, Redlock};
+use redquorum::{FoundHolder, Inspection, Redlock};
 use serde_json::json;
 
 use crate::cli::ReleaseArgs;
 use crate::exit::{Code, Failure};
-use crate::inspect::{is_known, shown, unknown};
+use crate::inspect::{is_known, reasons, shown, unknown};
 use crate::output;
 use crate::settings::Settings;
 
@@ -16,38 +16,49 @@ pub(crate) async fn release(args: &ReleaseArgs, settings: &Settings) -> Result<E
     let redlock = settings.connected().await?;
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     is_known(&inspection, redlock.instances().len())?;
-    let Some(first) = inspection.holders.first() else {
+    if inspection.holders.is_empty() {
         return tell(args, &[], &[], &format!("nobody has {}", shown(&args.resource)));
-    };
+    }
     let theirs: Vec<&FoundHolder> = match &args.holder {
         Some(holder) => inspection.holders.iter().filter(|found| found.by.holder.as_ref() == Some(holder)).collect(),
         None => inspection.holders.iter().collect(),
     };
     if theirs.is_empty() {
-        return Err(Failure::new(Code::CONTENDED, format!("{} is held by {}", shown(&args.resource), first.by)));
+        return Err(Failure::new(
+            Code::CONTENDED,
+            format!("{} is held by {}", shown(&args.resource), all_of(&inspection.holders)),
+        ));
     }
-    if args.force && !args.yes && !is_agreed(args, first)? {
+    if args.force && !args.yes && !is_agreed(args, &inspection)? {
         return Err(Failure::new(Code::Usage, "nothing was released"));
     }
     take_away(args, &redlock, &theirs).await
 }
 
+/// Several where nobody has a quorum, or only one of them.
+fn all_of<'a>(holders: impl IntoIterator<Item = &'a FoundHolder>) -> String {
+    let each = holders.into_iter().map(|holder| format!("{} on {}", holder.by, holder.on.join(", ")));
+    each.collect::<Vec<_>>().join(", and by ")
+}
+
 async fn take_away(args: &ReleaseArgs, redlock: &Redlock, theirs: &[&FoundHolder]) -> Result<ExitCode, Failure> {
-    let (mut released_on, mut not_told, mut is_complete) = (Vec::new(), Vec::new(), true);
+    let (mut released_on, mut not_told, mut words, mut is_complete) = (Vec::new(), Vec::new(), Vec::new(), true);
     for holder in theirs {
         let forced = redlock.force_release(args.resource.as_str(), &holder.by).await?;
         is_complete &= forced.is_complete();
+        words.push(format!("{} on {}", holder.by, forced.released_on.len()));
         released_on.extend(forced.released_on);
-        not_told = forced.unknown;
+        // Each is asked for all of them; what one release learned another may not have.
+        not_told.extend(forced.unknown);
     }
-    let from: Vec<String> = theirs.iter().map(|holder| holder.by.to_string()).collect();
-    let words = format!("{} is taken from {} on {}", shown(&args.resource), from.join(" and "), released_on.len());
+    not_told.sort();
+    not_told.dedup_by(|one, other| one.0 == other.0);
+    let words = format!("{} is taken from {}", shown(&args.resource), words.join(" and "));
     tell(args, &released_on, &not_told, &words)?;
     if is_complete {
         return Ok(ExitCode::SUCCESS);
     }
-    let reasons: Vec<String> = not_told.iter().map(|(address, reason)| format!("{address}: {reason}")).collect();
-    Err(Failure::new(Code::NoQuorum, format!("a quorum may still have it: {}", reasons.join("; "))))
+    Err(Failure::new(Code::NoQuorum, format!("a quorum may still have it: {}", reasons(&not_told))))
 }
 
 fn tell(args: &ReleaseArgs, on: &[String], not_told: &[(String, String)], words: &str) -> Result<ExitCode, Failure> {
@@ -62,7 +73,7 @@ fn tell(args: &ReleaseArgs, on: &[String], not_told: &[(String, String)], words:
 }
 
 /// Asks whoever is at the terminal.
-fn is_agreed(args: &ReleaseArgs, holder: &FoundHolder) -> Result<bool, Failure> {
+fn is_agreed(args: &ReleaseArgs, inspection: &Inspection) -> Result<bool, Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::new(Code::Usage, "nobody is there to be asked; --yes releases without asking"));
     }
@@ -70,7 +81,7 @@ fn is_agreed(args: &ReleaseArgs, holder: &FoundHolder) -> Result<bool, Failure> 
         stderr(),
         "{} is held by {}, whose work may go on beside that of the next holder.\nTake it away? [y/N] ",
         shown(&args.resource),
-        holder.by
+        all_of(&inspection.holders)
     );
     let mut answer = String::new();
     let read = stdin().read_line(&mut answer).map_err(|error| Failure::new(Code::OsError, error.to_string()))?;

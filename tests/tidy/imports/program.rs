@@ -87,10 +87,11 @@ pub(super) const RULES: &[Rule] = &[
     rule("bin/redquorum/status/view.rs", STATUS, &["redquorum", "serde_json"]),
     rule(
         "bin/redquorum/output/mod.rs",
-        &["bin::redquorum::exit", "bin::redquorum::output::table"],
+        &["bin::redquorum::exit", "bin::redquorum::output::table", "bin::redquorum::output::words"],
         &["nix", "serde_json"],
     ),
     rule("bin/redquorum/output/table.rs", &[], &[]),
+    rule("bin/redquorum/output/words.rs", &[], &[]),
     rule(
         "bin/redquorum/settings/mod.rs",
         &["bin::redquorum::cli", "bin::redquorum::exit", "bin::redquorum::settings::*"],
@@ -98,6 +99,11 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule("bin/redquorum/settings/address.rs", &[], &[]),
     rule("bin/redquorum/settings/duration.rs", &[], &[]),
+    rule(
+        "bin/redquorum/settings/tls.rs",
+        &["bin::redquorum::cli", "bin::redquorum::exit", "bin::redquorum::settings::file"],
+        &["redquorum"],
+    ),
     rule("bin/redquorum/settings/file.rs", &["bin::redquorum::settings::duration"], &["toml"]),
     rule(
         "bin/redquorum/run/mod.rs",

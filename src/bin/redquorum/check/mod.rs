@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cli::CheckArgs;
 use crate::clock::since_boot;
 use crate::exit::{Code, Failure};
-use crate::output::{self, Look, painted, time, with_colours};
+use crate::output::{self, Look, painted, time, with_colours, with_options};
 use crate::settings::Settings;
 use crate::status::{observe, persistence, settle};
 
@@ -49,7 +49,7 @@ struct Finding {
 
 impl Finding {
     fn new(verdict: Verdict, about: &str, text: impl Into<String>) -> Self {
-        Self { verdict, about: about.to_owned(), text: text.into() }
+        Self { verdict, about: about.to_owned(), text: with_options(&text.into()) }
     }
 }
 

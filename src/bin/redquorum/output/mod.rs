@@ -1,6 +1,7 @@
 //! What people and other programs read.
 
 mod table;
+mod words;
 
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::exit::{Code, Failure};
 pub(crate) use table::{Look, Table, painted, with_colours};
+pub(crate) use words::with_options;
 
 /// Tells people something, on standard error. Nothing can be done where that cannot be written.
 pub(crate) fn say(message: &str) {

@@ -7,11 +7,34 @@ pub(super) fn with_scheme(address: &str) -> String {
     if address.contains("://") { address.to_owned() } else { format!("redis://{address}") }
 }
 
-/// Whether it contains a password.
+/// Why it would not be read as it is meant. Nothing of it is repeated, as that may be a part of a password.
+pub(super) fn problem(address: &str) -> Option<&'static str> {
+    let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let is_socket = scheme.ends_with("unix");
+    let after_host = if is_socket { query } else { rest.trim_start_matches(|c| !"/?#".contains(c)) };
+    let known: &[&str] = if is_socket { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
+    let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+    let host = if is_socket { place } else { place.split(['/', '#']).next().unwrap_or_default() };
+    if host.trim().is_empty() {
+        Some("it is empty; write host:port, redis://host:port, or rediss:// for TLS")
+    } else if after_host.contains('@') {
+        Some(
+            "in user and password anything but letters and digits must be percent-encoded, or give the password by \
+              REDQUORUM_PASSWORD or --password-file",
+        )
+    } else if query.split('&').any(|option| !option.is_empty() && !known.contains(&name(option).as_str())) {
+        Some("after the ? stand options: protocol=resp2 or resp3, and for a socket db=, user= and pass=")
+    } else {
+        None
+    }
+}
+
+/// Whether it contains a password, or what may be meant as one.
 pub(super) fn has_password(address: &str) -> bool {
     let (_, rest) = address.split_once("://").unwrap_or(("", address));
-    let in_query = rest.split_once('?').is_some_and(|(_, query)| query.split('&').any(|it| it.starts_with("pass=")));
-    in_query || login(rest).is_some_and(|login| login.contains(':'))
+    let in_query = rest.split_once('?').is_some_and(|(_, query)| query.to_lowercase().contains("pass"));
+    in_query || rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
 }
 
 /// What stands before the host. A password may contain anything but `/`, so the last `@` counts.
@@ -57,10 +80,18 @@ mod tests {
     #[test]
     fn a_password_is_seen_wherever_it_stands() {
         for address in ["redis://:s@h", "redis://u:s@h:1/2", "u:s@h", "unix:///a?pass=s", "unix:///a?db=1&pass=s"] {
-            assert!(has_password(address), "{address}");
+            assert!(has_password(address) && problem(address).is_none(), "{address}");
+        }
+        for address in
+            ["redis://u:s/t@h", "redis://u:s?t@h", "redis://u:s#t@h", "unix:///a?password=s", "redis://h?Pass=s"]
+        {
+            assert!(has_password(address) && problem(address).is_some(), "{address}");
         }
         for address in ["redis://h:6379", "redis://u@h:1", "h:1", "unix:///a?db=1", "redis://h/0?protocol=resp3"] {
-            assert!(!has_password(address), "{address}");
+            assert!(!has_password(address) && problem(address).is_none(), "{address}");
+        }
+        for address in ["", " ", "redis://", "redis:///0", "unix://", "unix:///a?x=1", "redis://h?db=1"] {
+            assert!(problem(address).is_some(), "{address:?}");
         }
     }
 

@@ -12,6 +12,10 @@ use super::duration;
 pub(super) struct File {
     pub(super) instances: Vec<String>,
     pub(super) namespace: Option<String>,
+    pub(super) cluster: Option<String>,
+    pub(super) tls_ca: Option<PathBuf>,
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
     pub(super) username: Option<String>,
     pub(super) password: Option<String>,
     pub(super) password_file: Option<PathBuf>,
@@ -44,10 +48,11 @@ impl File {
                 "namespace" => file.namespace = Some(word(&name, value)?),
                 "username" => file.username = Some(word(&name, value)?),
                 "password" => file.password = Some(word(&name, value)?),
-                "password_file" => {
-                    let named = word(&name, value)?;
-                    file.password_file = Some(beside.map_or_else(|| named.clone().into(), |dir| dir.join(&named)));
-                }
+                "password_file" => file.password_file = Some(path(&name, value, beside)?),
+                "cluster" => file.cluster = Some(word(&name, value)?),
+                "tls_ca" => file.tls_ca = Some(path(&name, value, beside)?),
+                "tls_cert" => file.tls_cert = Some(path(&name, value, beside)?),
+                "tls_key" => file.tls_key = Some(path(&name, value, beside)?),
                 "ttl" => file.ttl = Some(time(&name, value)?),
                 "max_ttl" => file.max_ttl = Some(time(&name, value)?),
                 "quarantine" => file.quarantine = Some(time(&name, value)?),
@@ -74,6 +79,12 @@ fn word(name: &str, value: Value) -> Result<String, String> {
         Value::String(text) => Ok(text),
         _ => Err(wants(name, "a text in quotes")),
     }
+}
+
+/// From the directory in which the file of settings is.
+fn path(name: &str, value: Value, beside: Option<&Path>) -> Result<PathBuf, String> {
+    let named = word(name, value)?;
+    Ok(beside.map_or_else(|| named.clone().into(), |dir| dir.join(&named)))
 }
 
 fn list(name: &str, value: Value) -> Result<Vec<String>, String> {

@@ -3,21 +3,24 @@
 mod address;
 pub(crate) mod duration;
 mod file;
+mod tls;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redquorum::{Admission, Builder, Cause, InstanceStatus, Redlock};
+use redquorum::{Admission, Builder, Cause, InstanceStatus, Redlock, Tls};
 use tokio::time::sleep;
 
 use crate::cli::Common;
 use crate::exit::{Code, Failure};
 use file::File;
+use tls::{instance, is_with_tls, tls};
 
 const INSTANCES: &str = "REDQUORUM_INSTANCES";
 const CONFIG: &str = "REDQUORUM_CONFIG";
 const PASSWORD: &str = "REDQUORUM_PASSWORD";
 const PASSWORD_FILE: &str = "REDQUORUM_PASSWORD_FILE";
+const CLUSTER: &str = "REDQUORUM_CLUSTER";
 const NAMESPACE: &str = "REDQUORUM_NAMESPACE";
 
 /// What may contain a password, and is no business of a command that runs under a lock.
@@ -33,6 +36,8 @@ const DEFAULT_TTL: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct Settings {
     addresses: Vec<String>,
+    tls: Option<Tls>,
+    cluster: Option<String>,
     namespace: String,
     pub(crate) ttl: Duration,
     max_ttl: Duration,
@@ -60,6 +65,10 @@ impl Settings {
             let hint = format!("no instances are named; use -i, {INSTANCES}, or `instances` in a file (--config)");
             return Err(Failure::new(Code::Usage, hint));
         }
+        let code = if common.instances.is_empty() { Code::Config } else { Code::Usage };
+        if let Some((at, problem)) = named.iter().enumerate().find_map(|(at, it)| Some((at, address::problem(it)?))) {
+            return Err(Failure::new(code, format!("address {} cannot be used: {problem}", at + 1)));
+        }
         let password = password(common, &file)?;
         let addresses = named.iter().map(|address| {
             let address = address::with_scheme(address);
@@ -68,11 +77,18 @@ impl Settings {
                 None => address,
             }
         });
+        let tls = tls(common, &file)?;
+        if tls.is_some() && !named.iter().any(|address| is_with_tls(address)) {
+            return Err(Failure::new(Code::Usage, "certificates are of no use: no address begins with rediss://"));
+        }
+        let cluster = common.cluster.clone().or(Some(text_in(CLUSTER)?).filter(|text| !text.is_empty()));
         let max_ttl = common.max_ttl.or(file.max_ttl).unwrap_or(DEFAULT_TTL);
         let namespace = common.namespace.clone().or(Some(text_in(NAMESPACE)?).filter(|text| !text.is_empty()));
         let with_admission = !common.no_admission && file.admission.unwrap_or(true);
         Ok(Self {
             addresses: addresses.collect(),
+            tls,
+            cluster: cluster.or(file.cluster),
             namespace: namespace.or(file.namespace).unwrap_or_default(),
             ttl: file.ttl.unwrap_or(DEFAULT_TTL.min(max_ttl)),
             max_ttl,
@@ -86,7 +102,7 @@ impl Settings {
 
     fn builder(&self, addresses: &[String]) -> Builder {
         let builder = Redlock::builder()
-            .instances(addresses.to_vec())
+            .instances(addresses.iter().map(|address| instance(address, self.tls.as_ref())))
             .namespace(&self.namespace)
             .ttl(self.ttl)
             .max_ttl(self.max_ttl)
@@ -98,7 +114,7 @@ impl Settings {
 
     /// A client of all instances that begins to connect.
     pub(crate) fn client(&self) -> Result<Redlock, Failure> {
-        let builder = self.builder(&self.addresses);
+        let builder = self.cluster.iter().fold(self.builder(&self.addresses), Builder::cluster);
         Ok(self.quorum.into_iter().fold(builder, Builder::quorum).build()?)
     }
 }
@@ -109,10 +125,12 @@ impl Settings {
         self.quorum.unwrap_or(instances / 2 + 1)
     }
 
-    /// A client of the instance at this place in the list, and of no other.
+    /// A client of the instance at this place in the list, and of no other. Its locks exclude nobody elsewhere.
     pub(crate) fn client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
-        let alone = self.addresses.get(index..=index).unwrap_or_default();
-        Ok(self.builder(alone).build()?)
+        let alone = self.builder(self.addresses.get(index..=index).unwrap_or_default());
+        // A cluster does not admit a client that has another list.
+        let alone = if self.cluster.is_some() { alone.admission(Admission::Off) } else { alone };
+        Ok(alone.build()?)
     }
 
     /// Whether instances that may have forgotten locks are kept from voting.

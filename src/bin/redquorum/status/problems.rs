@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redquorum::{AdmissionStatus, Examination, InstanceStatus};
 
-use crate::output::time;
+use crate::output::{time, with_options};
 
 /// Clocks that differ by so much are not kept by anybody.
 const FAR_APART_S: f64 = 1.0;
@@ -27,7 +27,7 @@ pub(crate) fn problems(
     instance_timeout: Duration,
 ) -> Vec<Problem> {
     let mut found = Vec::new();
-    let mut add = |is_severe, text: String| found.push(Problem { is_severe, text });
+    let mut add = |is_severe, text: String| found.push(Problem { is_severe, text: with_options(&text) });
     if !seen.connected {
         add(true, seen.last_error.clone().unwrap_or_else(|| "not connected".to_owned()));
         return found;

@@ -1,0 +1,154 @@
+//! Which instances are meant, and what is told about those that cannot be used.
+
+use std::process::{Child, Stdio};
+
+use redquorum_testkit::wait_until;
+
+use crate::support::{Dir, PATIENCE, bare, fleet_of, output, redquorum, status_of, stderr, stdout};
+
+#[test]
+fn an_address_that_would_be_misread_is_refused_and_no_part_of_it_is_shown() {
+    let cases = [
+        "redis://user:s3cr/et@127.0.0.1:1",
+        "redis://user:12?s3cr@127.0.0.1:1",
+        "redis://user:s3cr#t@127.0.0.1:1",
+        "unix:///nonexistent?password=s3cr",
+        "redis://127.0.0.1:1?password=s3cr",
+        "redis://127.0.0.1:1/s3cr",
+        "unix://s3cr@/nonexistent",
+        "http://s3cr",
+    ];
+    for address in cases {
+        let option = output(bare(["-i", address]).arg("status"));
+        let variable = output(bare(["status"]).env("REDQUORUM_INSTANCES", address));
+        assert_eq!(variable.status.code(), Some(78), "{address}");
+        assert!(matches!(option.status.code(), Some(64 | 78)), "{address}");
+        for output in [option, variable] {
+            let told = stdout(&output) + &stderr(&output);
+            assert!(!told.contains("s3cr") && !told.contains("user:12"), "{address}: {told}");
+            assert!(!told.contains("::"), "no call of the library, but an option\n{told}");
+        }
+    }
+    let nothing = output(&mut bare(["-i", "", "status"]));
+    assert_eq!(nothing.status.code(), Some(64));
+    assert!(
+        stderr(&nothing).contains("address 1 cannot be used: it is empty; write host:port"),
+        "{}",
+        stderr(&nothing)
+    );
+}
+
+#[test]
+fn a_cluster_with_a_name_is_used_by_its_name_and_another_is_told_the_option() {
+    let fleet = fleet_of(3);
+    let with = |args: &[&str]| {
+        let mut command = bare(["--max-ttl", "1s"]);
+        output(command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")))
+    };
+    let votes = || with(&["--cluster", "prod", "status"]).status.success();
+    assert!(wait_until(PATIENCE, votes), "as soon as they may vote");
+    let ran = with(&["--cluster", "prod", "run", "-r", "a", "--ttl", "1s", "--", "true"]);
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    let checked = with(&["--cluster", "prod", "check"]);
+    assert!(checked.status.success(), "{}", stdout(&checked));
+    assert!(stdout(&checked).contains("acquired, extended and released a lock of its own"));
+    let other = with(&["--cluster", "test", "run", "-r", "a", "--ttl", "1s", "--try", "--", "true"]);
+    assert_eq!(other.status.code(), Some(69));
+    let told = stderr(&other);
+    assert!(told.contains("give all the same instances, quorum and --cluster"), "{told}");
+    let longer = with(&["--cluster", "prod", "--max-ttl", "3s", "run", "-r", "a", "--try", "--", "true"]);
+    assert!(stderr(&longer).contains("--max-ttl") || longer.status.success(), "{}", stderr(&longer));
+}
+
+#[test]
+fn a_release_that_fails_names_each_instance_with_its_reason_and_what_to_do() {
+    let fleet = fleet_of(3);
+    let slow = ["release", "a", "--force", "--yes", "--connect-timeout", "300ms"];
+    fleet[1].command(&["ACL", "SETUSER", "default", "-get", "-pttl", "-eval", "-evalsha", "-mget"]).unwrap();
+    fleet[2].command(&["ACL", "SETUSER", "default", "-get", "-pttl", "-eval", "-evalsha", "-mget"]).unwrap();
+    let denied = output(&mut redquorum(&fleet, slow));
+    let told = stderr(&denied);
+    assert_eq!(denied.status.code(), Some(69), "{told}");
+    for part in ["permission denied", "docs/operations.md, under 'Access rights'"] {
+        assert_eq!(told.matches(part).count(), 2, "{part}: {told}");
+    }
+    fleet[1].kill().unwrap();
+    fleet[2].kill().unwrap();
+    let dead = output(&mut redquorum(&fleet, slow));
+    let told = stderr(&dead);
+    assert_eq!(dead.status.code(), Some(69), "{told}");
+    assert_eq!(told.matches("Connection refused (os error 111)); check that it runs").count(), 2, "{told}");
+}
+
+#[test]
+fn a_lock_of_several_holders_is_shown_and_taken_with_each_of_them() {
+    let fleet = fleet_of(3);
+    // Clients with lists that have nothing in common.
+    let mut holders: Vec<Child> = ["one", "two"]
+        .into_iter()
+        .zip(fleet.addresses())
+        .map(|(name, address)| {
+            let args = ["--no-admission", "run", "-r", "a", "--holder", name, "--", "sleep", "60"];
+            bare(args).env("REDQUORUM_INSTANCES", address).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    let held = || fleet.iter().filter(|server| server.keys().unwrap() == ["a"]).count();
+    assert!(wait_until(PATIENCE, || held() == 2));
+    let mine = redquorum(&fleet, ["release", "a", "--holder", "me"]).output().unwrap();
+    assert_eq!(mine.status.code(), Some(75));
+    let told = stderr(&mine);
+    assert!(
+        told.contains("held by holder \"one\" on ") && told.contains(", and by holder \"two\" on "),
+        "both of them: {told}"
+    );
+    let forced = output(&mut redquorum(&fleet, ["release", "a", "--force", "--yes"]));
+    assert_eq!(forced.status.code(), Some(0), "{}", stderr(&forced));
+    assert_eq!(stdout(&forced).matches(" on 1").count(), 2, "one instance each: {}", stdout(&forced));
+    holders.iter_mut().for_each(|holder| assert_eq!(status_of(holder), 79, "its command was ended"));
+}
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[test]
+fn certificates_of_ones_own_are_trusted_and_shown() {
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+    use redquorum_testkit::{Program, Server};
+
+    let dir = Dir::new();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.distinguished_name.push(DnType::CommonName, "ours");
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let signed = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &authority).unwrap().pem();
+    for (name, text) in [("ca.pem", authority.pem()), ("own.pem", signed.clone()), ("own.key", key.serialize_pem())] {
+        std::fs::write(dir.file(name), text).unwrap();
+    }
+    let program = Program::required().unwrap();
+    let server = Server::builder(&program).tls(&authority.pem(), &signed, &key.serialize_pem(), true).start().unwrap();
+    let address = format!("rediss://127.0.0.1:{}", server.tls_port().unwrap());
+    let path = |name: &str| dir.file(name).to_string_lossy().into_owned();
+    let run = |options: &[&str]| {
+        output(bare(["--no-admission", "-i", &address]).args(options).args(["run", "-r", "a", "--try", "--", "true"]))
+    };
+    let (ca, own, its_key) = (path("ca.pem"), path("own.pem"), path("own.key"));
+    let all = run(&["--tls-ca", &ca, "--tls-cert", &own, "--tls-key", &its_key]);
+    assert!(all.status.success(), "{}", stderr(&all));
+    for (options, says) in [
+        (&[][..], "trust who signed it with --tls-ca"),
+        (&["--tls-ca", &ca], "give it one that it trusts with --tls-cert and --tls-key"),
+        (&["--tls-ca", &ca, "--tls-cert", &own], "belong together"),
+        (&["--tls-ca", "/nonexistent"], "/nonexistent: No such file"),
+    ] {
+        let refused = run(options);
+        assert!(!refused.status.success() && stderr(&refused).contains(says), "{options:?}: {}", stderr(&refused));
+    }
+    std::fs::write(
+        dir.file("settings.toml"),
+        format!("instances = [{address:?}]\nadmission = false\ntls_ca = \"ca.pem\"\ntls_cert = \"own.pem\"\ntls_key = \"own.key\"\n"),
+    )
+    .unwrap();
+    let by_file = output(bare(["-c", &path("settings.toml")]).args(["run", "-r", "a", "--", "true"]));
+    assert!(by_file.status.success(), "{}", stderr(&by_file));
+    let without = output(bare(["-i", "127.0.0.1:1", "--tls-ca", &ca]).arg("status"));
+    assert!(without.status.code() == Some(64) && stderr(&without).contains("rediss://"), "{}", stderr(&without));
+}
