@@ -1,5 +1,7 @@
 //! What operators want to know beyond one lock: which locks there are, and how the instances do.
 
+use std::future::ready;
+
 use futures_util::stream::{self, StreamExt};
 
 use crate::client::Redlock;
@@ -59,9 +61,10 @@ impl Redlock {
         let locks = keys.into_iter().filter(|key| !key.starts_with(RESERVED));
         let locks = locks.filter_map(|key| Resources::new(b"", (&*key).into()).ok());
         let locks = locks.map(|resource| async move { inspect(&self.shared, &resource).await });
-        let locks: Vec<Inspection> = stream::iter(locks).buffered(AT_ONCE).collect().await;
         let is_ours = |lock: &Inspection| lock.holders.iter().any(|holder| holder.by.client.is_some());
-        Listing { locks: locks.into_iter().filter(is_ours).collect(), is_complete, unknown }
+        // Other data is not gathered, however much of it there is.
+        let locks = stream::iter(locks).buffered(AT_ONCE).filter(|lock| ready(is_ours(lock)));
+        Listing { locks: locks.collect().await, is_complete, unknown }
     }
 
     /// Asks each instance what it is and how it does, in the configured order. Changes nothing. What a client needs to know anyway

@@ -48,6 +48,9 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "--holder", "me", "--keep", "10m", "--", "true"], 64, "cannot be used with"),
         (&["run", "-r", "a", "--holder", "", "--", "true"], 64, "--holder"),
         (&["release", "a", "--holder", ""], 64, "--holder"),
+        (&["run", "-r", "a", "--keep", "0s", "--", "true"], 64, "more than nothing"),
+        (&["run", "-r", "a", "--max-hold", "0s", "--", "true"], 64, "more than nothing"),
+        (&["check", "-r", ""], 64, "--resource"),
         (&["status", "--watch", "0s"], 64, "more than nothing"),
         (&["bench", "--time", "0s"], 64, "more than nothing"),
         (&["run", "-r", "a", "--try", "--wait", "1s", "--", "true"], 64, "cannot be used with"),
@@ -128,7 +131,9 @@ fn who_does_not_wait_is_told_at_once_that_no_quorum_can_be_had() {
         let args = ["run", "-r", "a"].iter().chain(options).chain(&["--", "true"]);
         (output(&mut redquorum(&fleet, args)), begun.elapsed())
     };
-    assert_eq!(run(&["--try"]).0.status.code(), Some(0), "two are enough");
+    for options in [&["--try"][..], &["--wait", "0s"]] {
+        assert_eq!(run(options).0.status.code(), Some(0), "two are enough, {options:?}");
+    }
     fleet[1].kill().unwrap();
     for (options, at_least, at_most) in [(&["--try"][..], 0, 3000), (&["--wait", "1s"], 1000, 3000)] {
         let (output, took) = run(options);

@@ -109,18 +109,20 @@ fn script(dir: &Dir, name: &str, text: &str) -> String {
 fn ctrl_c_ends_a_script_with_the_command_or_while_it_waits() {
     let (fleet, dir) = (fleet_of(3), Dir::new());
     fleet.iter().for_each(|server| drop(server.command(&["SET", "other", "x"]).unwrap()));
-    let own_way = script(&dir, "own_way", "trap 'exit 130' INT; sleep 60");
+    let sleeps = script(&dir, "sleeps", "echo it runs; sleep 60");
+    let own_way = script(&dir, "own_way", "trap 'exit 130' INT; echo it runs; sleep 60");
     let mut shell = Shell::start(&fleet);
     for program in ["sh", "bash"] {
         // A command that ends in its own way is for the script to judge.
-        for (lock, command, goes_on) in
-            [("a", "sleep 60", false), ("other", "true", false), ("a", &*format!("sh {own_way}"), true)]
-        {
-            let text =
-                format!("echo begun\n$redquorum --no-admission run -r {lock} -- {command}\necho went on with $?");
+        for (lock, command, begun, goes_on) in [
+            ("a", &sleeps, "it runs\r\n", false),
+            ("other", &sleeps, "waiting for other", false),
+            ("a", &own_way, "it runs\r\n", true),
+        ] {
+            let text = format!("$redquorum --no-admission run -r {lock} -- sh {command}\necho went on with $?");
             shell.line(&format!("{program} {}", script(&dir, "script", &text)));
-            shell.wait_for("begun\r\n");
-            thread::sleep(Duration::from_millis(700));
+            shell.wait_for(begun);
+            thread::sleep(Duration::from_millis(300));
             shell.press("\x03");
             if goes_on {
                 shell.wait_for("went on with 130");
@@ -168,6 +170,29 @@ fn ctrl_z_stops_a_script_with_its_command_and_fg_lets_both_go_on() {
         shell.wait_for("got=hello");
         shell.wait_for("and on");
     }
+}
+
+#[test]
+fn one_run_within_another_stops_goes_on_and_ends_with_it() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let command = script(&dir, "command", "echo begun; read x; echo got=$x; sleep 60");
+    let run = "$redquorum --no-admission run --pass-environment";
+    let mut shell = Shell::start(&fleet);
+    shell.line(&format!("{run} -r a -- {run} -r b -- sh {command}"));
+    shell.wait_for("begun\r\n");
+    thread::sleep(Duration::from_millis(300));
+    shell.press("\x1a");
+    shell.wait_for("Stopped");
+    shell.line("fg");
+    thread::sleep(Duration::from_millis(300));
+    shell.line("hello");
+    shell.wait_for("got=hello");
+    thread::sleep(Duration::from_millis(300));
+    shell.press("\x03");
+    shell.wait_for("ready> ");
+    shell.line("echo status=$?");
+    shell.wait_for("status=130");
+    assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "both were released");
 }
 
 #[test]

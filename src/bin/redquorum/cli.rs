@@ -121,7 +121,7 @@ pub(crate) struct StatusArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// What to lock for a moment, where the user may not lock everything
-    #[arg(short, long, default_value = "redquorum-check")]
+    #[arg(short, long, default_value = "redquorum-check", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,
     #[command(flatten)]
     pub(crate) form: Form,
@@ -134,7 +134,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse_some, default_value = "60s")]
     pub(crate) time: Duration,
     /// How the names of the locks begin that it takes
-    #[arg(short, long, default_value = "redquorum-bench")]
+    #[arg(short, long, default_value = "redquorum-bench", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,
     #[command(flatten)]
     pub(crate) form: Form,
@@ -200,10 +200,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
     /// After a command that succeeded, let nobody have the lock for so long; not with --holder, who would get it again
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "holder")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, conflicts_with = "holder")]
     pub(crate) keep: Option<Duration>,
     /// End the command if it has had the lock for so long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some)]
     pub(crate) max_hold: Option<Duration>,
     /// The status to end with where somebody else has the lock
     #[arg(short = 'E', long, value_name = "STATUS", default_value_t = 75)]

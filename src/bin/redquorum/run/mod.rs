@@ -31,6 +31,9 @@ pub(crate) use watchdog::watch;
 /// How long what may be left on the instances is deleted at the end; it expires anyway.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
+/// Connections may take this long also where the lock is to be waited for less: who waits for nothing tries once.
+const LEAST_CONNECT: Duration = Duration::from_secs(1);
+
 /// How often one try is repeated where nobody got a quorum.
 const MAX_SPLIT_VOTES: u32 = 5;
 
@@ -88,7 +91,7 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
 
 /// Waits for a quorum as long as the lock may be waited for. Who does not wait is told as soon as none can be had.
 async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Result<(), ConnectError> {
-    let limit = args.wait.unwrap_or(Duration::MAX).min(settings.connect_timeout);
+    let limit = args.wait.map_or(Duration::MAX, |wait| wait.max(LEAST_CONNECT)).min(settings.connect_timeout);
     if args.once {
         tokio::select! {
             connected = redlock.wait_connected(limit) => return connected,
