@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redquorum::{Admission, AdmissionStatus, Builder, FencingToken, Guard, Redlock, Renewal};
-use redquorum_testkit::{Fleet, Server};
+use redquorum_testkit::{Fleet, Server, Stalls};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::support::{Outcome, RECORD, SLACK, ms, on_every_kind, until};
+use crate::support::{Outcome, RECORD, SLACK, all_is_well, ms, on_every_kind, until};
 
 const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(5);
@@ -46,13 +46,14 @@ impl Service {
         let builder = builder.ttl(max_ttl).max_ttl(max_ttl).quarantine(quarantine).instance_timeout(ms(1_000));
         let builder = self.cluster.into_iter().fold(builder, Builder::cluster);
         let redlock = builder.connect().await?;
+        let stalls = Stalls::watch();
         let held = redlock.lock(format!("leader:{name}")).renew(Renewal::Auto).wait_at_most(LONG + SLACK);
         let held = held.acquire().await?;
         let (mut tasks, ends) = (JoinSet::new(), Arc::<AtomicBool>::default());
         for key in 0..4 {
             tasks.spawn(work(redlock.clone(), key, Arc::clone(&self.storage), Arc::clone(&ends)));
         }
-        Ok(Process { redlock, held, tasks, ends })
+        Ok(Process { redlock, held, tasks, ends, stalls })
     }
 
     /// How much is done in a time.
@@ -82,17 +83,21 @@ struct Process {
     held: Guard,
     tasks: JoinSet<()>,
     ends: Arc<AtomicBool>,
+    stalls: Stalls,
 }
 
 impl Process {
     /// Ends it as a deployment does; its lock was held all the while.
     async fn end(mut self) -> Outcome {
-        assert!(self.held.is_valid(), "a lock was lost: {:?}", self.redlock.stats());
+        let loss = timeout(Duration::ZERO, self.held.lost()).await.ok();
+        all_is_well(&self.stalls, loss.is_none(), || format!("{loss:?}, {:?}", self.redlock.stats()));
         self.ends.store(true, Ordering::Relaxed);
         while let Some(ended) = self.tasks.join_next().await {
             ended?; // a panic
         }
-        self.held.release().await?;
+        if loss.is_none() {
+            self.held.release().await?;
+        }
         self.redlock.shutdown(ms(2_000)).await?;
         Ok(())
     }

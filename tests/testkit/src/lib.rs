@@ -17,6 +17,7 @@
 //! - [`Program`] finds the servers of this machine, [`Program::all_required`] one of each kind.
 //! - [`Server`] and [`Fleet`] run them; all that a value started ends when it is dropped, hung or not.
 //! - [`Proxy`] stands before a server and delays, loses or cuts what passes.
+//! - [`Stalls`] tells whether the machine stood still meanwhile.
 //! - [`Client`] speaks RESP2 with a deadline, [`wait_until`] waits for a condition.
 //!
 //! Nothing outlives the process either, however it ends: a small shell holds the read end of a
@@ -33,6 +34,7 @@ mod program;
 mod proxy;
 mod resp;
 mod server;
+mod stalls;
 mod stats;
 
 pub use clock::wait_until;
@@ -42,6 +44,7 @@ pub use program::{Kind, Program};
 pub use proxy::Proxy;
 pub use resp::{Client, Reply};
 pub use server::{Server, ServerBuilder};
+pub use stalls::Stalls;
 
 /// Its example compiles.
 #[cfg(doctest)]
