@@ -94,7 +94,7 @@ fn flushes_of_all_other_databases_under_load_cost_nobody_a_lock() -> Outcome {
         let (one, other) = (client().await?, client().await?);
         let held = one.lock("orders:held").renew(Renewal::Auto).try_acquire().await?;
         let waiting = tokio::spawn(other.lock("orders:held").wait_at_most(TTL * 10).acquire());
-        let mut not_at_once = 0;
+        let mut not_at_once = Vec::new();
         for round in 0..60 {
             for server in fleet.iter() {
                 let others = (0..16).filter(|database| *database != 3);
@@ -108,12 +108,13 @@ fn flushes_of_all_other_databases_under_load_cost_nobody_a_lock() -> Outcome {
                 }
             }
             for client in [&one, &other] {
-                not_at_once += usize::from(client.lock(LOCK).try_acquire().await.is_err());
+                not_at_once.extend(client.lock(LOCK).try_acquire().await.err());
                 client.lock(LOCK).wait_at_most(ms(1_000)).acquire().await?.release().await?;
             }
             sleep(ms(100)).await;
         }
-        println!("{program}: {not_at_once} of 120 tries right behind a flush of all five got nothing");
+        // Where votes were not held until it was settled what was flushed, 24 of 120 got nothing with a Valkey, 33 with a Redis.
+        assert!(not_at_once.is_empty(), "{program}: {} of 120 tries: {}", not_at_once.len(), not_at_once[0]);
         assert!(held.is_valid() && one.stats().failed_renewals == 0, "{:?}", one.stats());
         for status in one.instances().iter().chain(&other.instances()) {
             assert_eq!((status.counts.connections, status.admission), (1, AdmissionStatus::Admitted), "{status:?}");

@@ -90,7 +90,7 @@ const RULES: &[Rule] = &[
     rule("instance/redis/scripts/", &["protocol", "resource", "instance", "instance::redis::scripts::*"], &["redis"]),
     rule("instance/redis/driver.rs", &[], &["tokio"]),
     rule("instance/redis/timer_wakeups.rs", &[], &["tokio"]),
-    rule("instance/redis/flushes.rs", &[], &[]),
+    rule("instance/redis/flushes.rs", &[], &["tokio"]),
     rule("instance/redis/log_limit.rs", &["protocol"], &[]),
     rule("instance/redis/hello.rs", &["protocol", "instance::redis::classify"], &["redis"]),
     rule("instance/redis/reply_counts.rs", &["protocol", "instance"], &[]),

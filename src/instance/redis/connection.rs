@@ -14,7 +14,6 @@ use tokio::time::timeout;
 
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
-use super::classify::{classify, classify_plain};
 use super::driver::{BoxFuture, Driver, poll_once};
 use super::health::InstanceHealth;
 use super::plain;
@@ -25,7 +24,7 @@ use super::send_queue::{SendDecision, SendQueue, closed};
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::Clock;
 use crate::instance::{ReplyFuture, Request};
-use crate::protocol::{AttachedRecord, Cause, Instant, RawReply, Reply};
+use crate::protocol::{AttachedRecord, Cause, Instant, Reply};
 
 /// After this many unanswered commands in a row an instance is only probed until it answers.
 const SILENT_AFTER: u32 = 3;
@@ -265,38 +264,6 @@ impl InstanceConnection {
         SentCommand { at: now.at, attached: now.attached, result, form }
     }
 
-    pub(super) async fn reply_to(self: &Arc<Self>, request: &Request, sent: SentCommand) -> Reply {
-        let Ok(result) = timeout(self.parts.deadline, sent.result).await else {
-            self.note_silence();
-            return Reply::Unknown(Cause::TimedOut); // P5
-        };
-        let raw = match sent.attached.as_ref().filter(|_| sent.form == Form::Plain) {
-            Some(attached) => {
-                let now = self.parts.clock.now();
-                let wall_us = self.admission().map_or(0, |admission| admission.about_us(now));
-                classify_plain(request.claim(), attached, wall_us, result)
-            }
-            None => classify(request, result),
-        };
-        self.check_vote(raw, request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
-    }
-
-    /// What a reply counts for (P14, P17), and what it shows about the connection.
-    pub(super) fn check_vote(
-        self: &Arc<Self>,
-        raw: RawReply,
-        may_vote: bool,
-        sent: Instant,
-        attached: Option<&AttachedRecord>,
-    ) -> Reply {
-        self.note(&raw.reply);
-        self.parts.health.trouble.note(&self.parts.shown, &raw.reply, may_vote, sent);
-        match (self.admission(), attached) {
-            (Some(admission), Some(attached)) => admission.check_vote(raw, &attached.record, sent),
-            _ => raw.reply,
-        }
-    }
-
     /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
     /// notices that an instance fell silent.
     pub(super) async fn probe(&self) -> Option<Duration> {
@@ -340,7 +307,14 @@ impl InstanceConnection {
         }
     }
 
-    fn note(self: &Arc<Self>, reply: &Reply) {
+    /// The own clock.
+    pub(super) fn now(&self) -> Instant {
+        self.parts.clock.now()
+    }
+
+    /// Takes in what a reply shows about the connection and the instance.
+    pub(super) fn note(self: &Arc<Self>, reply: &Reply, may_vote: bool, sent: Instant) {
+        self.parts.health.trouble.note(&self.parts.shown, reply, may_vote, sent);
         match reply {
             // A master that became a replica must be admitted anew.
             Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.parts.broken.notify_one(),

@@ -1,6 +1,7 @@
 //! Many leases in one command: extends, and checks of the keys that are being watched.
 
 use std::future::ready;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use redis::Value;
@@ -25,13 +26,13 @@ pub(super) fn extend_many(connection: &Arc<InstanceConnection>, claims: &[Arc<Cl
     let sent = connection.send(count, |attached| connection.scripts().extend_many(claims, attached));
     let connection = Arc::clone(connection);
     Box::pin(async move {
-        let Ok(result) = timeout(connection.deadline(), sent.result).await else {
-            connection.note_silence();
+        let Some((result, answered)) = connection.answer(sent).await else {
             let reply = connection.counted(Reply::Unknown(Cause::TimedOut), count); // P5
             return vec![ExtendReply::Decided(reply); count];
         };
         let (raw, without_value) = classify_extend_many(count, result);
-        let reply = connection.check_vote(raw, true, sent.at, sent.attached.as_ref());
+        connection.flushes_settled(from_ref(&raw), &answered).await;
+        let reply = connection.check_vote(raw, true, &answered);
         // Those without the value are asked again one by one, and counted then.
         let without_value = if reply == Reply::Granted { without_value } else { Vec::new() };
         let reply = connection.counted(reply, count - without_value.len().min(count));

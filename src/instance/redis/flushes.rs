@@ -4,8 +4,10 @@
 //! the connection watches the record's key (`WATCH`), and the server marks the connection once the key
 //! was touched, by whatever means. A copy of the data that comes back does not take the mark away.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
 
 /// Counts the flushes that were pushed over one connection.
 ///
@@ -31,6 +33,9 @@ pub(super) struct FlushWatch {
     settled: AtomicU32,
     /// How many had been pushed when the watch was certainly on; `None` without a watch.
     watched_since: Mutex<Option<u32>>,
+    /// Nobody settles anything any more.
+    has_ended: AtomicBool,
+    news: Notify,
 }
 
 impl FlushWatch {
@@ -48,7 +53,29 @@ impl FlushWatch {
         (told != self.settled.load(Ordering::Acquire)).then_some(told)
     }
 
-    /// It is settled for all flushes up to this one.
+    /// Resolves once none is unsettled, or nobody settles them any more.
+    pub(super) async fn all_settled(&self) {
+        loop {
+            let news = self.news.notified(); // what is told from here on is not missed
+            if self.unsettled().is_none() || self.has_ended.load(Ordering::Acquire) {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    /// Tells those who wait what was settled; under no mutex, since it wakes them.
+    pub(super) fn tell(&self) {
+        self.news.notify_waiters();
+    }
+
+    /// The connection has ended: what is unsettled stays so.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        self.tell();
+    }
+
+    /// It is settled for all flushes up to this one; [`tell`](Self::tell) those who wait.
     pub(super) fn settle(&self, flush: u32) {
         self.settled.store(flush, Ordering::Release);
     }
@@ -71,6 +98,8 @@ impl FlushWatch {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -89,5 +118,28 @@ mod tests {
         flushes.settle(2);
         flushes.count().note();
         assert!(flushes.were_watched());
+    }
+
+    #[test]
+    fn whoever_waits_is_told_once_the_last_flush_is_settled_and_when_the_connection_ends() {
+        let flushes = FlushWatch::new(FlushCount::default());
+        assert_eq!(flushes.all_settled().now_or_never(), Some(()), "nothing was flushed");
+        flushes.count().note();
+        let mut waits = Box::pin(flushes.all_settled());
+        assert_eq!((&mut waits).now_or_never(), None);
+        flushes.count().note();
+        flushes.settle(1);
+        flushes.tell();
+        assert_eq!((&mut waits).now_or_never(), None, "there is another one");
+        flushes.settle(2);
+        flushes.tell();
+        assert_eq!(waits.now_or_never(), Some(()));
+
+        flushes.count().note();
+        let mut waits = Box::pin(flushes.all_settled());
+        assert_eq!((&mut waits).now_or_never(), None);
+        flushes.end();
+        assert_eq!(waits.now_or_never(), Some(()));
+        assert_eq!(flushes.unsettled(), Some(3), "it is settled for nobody");
     }
 }

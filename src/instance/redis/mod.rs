@@ -34,6 +34,7 @@ mod supervisor;
 mod timer_wakeups;
 mod tls;
 mod trouble;
+mod votes;
 
 pub(crate) use address::{Address, InstanceSettings};
 pub use credentials::Credentials;

@@ -133,8 +133,7 @@ impl InstanceConnection {
         if let [one] = waiting {
             return vec![self.reply_to(&one.request, sent).await];
         }
-        let Ok(result) = timeout(self.deadline(), sent.result).await else {
-            self.note_silence();
+        let Some((result, answered)) = self.answer(sent).await else {
             return vec![Reply::Unknown(Cause::TimedOut); waiting.len()];
         };
         match &result {
@@ -143,18 +142,17 @@ impl InstanceConnection {
             _ => {}
         }
         let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
-        let raws = match (sent.form, sent.attached.as_ref()) {
+        let raws = match (answered.form, answered.attached.as_ref()) {
             (Form::Shared(leading), Some(attached)) => {
                 let SharedAnswers { replies, ended_us } = classify_shared(leading, &requests, attached, result);
                 // P17: before any vote counts, for the clock may have stepped behind what the votes carry.
-                self.observe_clock(sent.at, ended_us);
+                self.observe_clock(answered.sent, ended_us);
                 replies
             }
             _ => classify_batch(&requests, result),
         };
-        let check = |(request, raw): (&&Request, RawReply)| {
-            self.check_vote(raw, request.asks_for_a_vote(), sent.at, sent.attached.as_ref())
-        };
+        self.flushes_settled(&raws, &answered).await;
+        let check = |(request, raw): (&&Request, RawReply)| self.check_vote(raw, request.asks_for_a_vote(), &answered);
         requests.iter().zip(raws).map(check).collect()
     }
 

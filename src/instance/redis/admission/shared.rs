@@ -47,9 +47,14 @@ impl SharedAdmission {
         self.state().clone()
     }
 
-    /// What a reply to a request with `record` counts for.
-    pub(crate) fn check_vote(&self, raw: RawReply, record: &Arc<AdmissionRecord>, sent: Instant) -> Reply {
-        let received = self.config.clock.now();
+    /// What a reply to a request with `record` counts for that was sent and received then.
+    pub(crate) fn check_vote(
+        &self,
+        raw: RawReply,
+        record: &Arc<AdmissionRecord>,
+        sent: Instant,
+        received: Instant,
+    ) -> Reply {
         let mut state = self.state();
         if self.flushes.unsettled().is_some() {
             state.suspend_votes();
@@ -110,6 +115,8 @@ impl SharedAdmission {
         let mut state = self.state();
         self.flushes.settle(flush);
         state.resume_votes();
+        drop(state);
+        self.flushes.tell();
     }
 
     /// Begins a follow-up, which covers the flushes up to `flush`. Once a quarantine has begun the record is
@@ -125,6 +132,8 @@ impl SharedAdmission {
         if follow_up == AdmissionFollowUp::Quarantine {
             self.config.health.lock().seen.suspect(state.record(), doubtful_by_ms);
         }
+        drop(state);
+        self.flushes.tell();
     }
 
     /// Notes how the connection leaves the instance, for the next one.
@@ -138,6 +147,8 @@ impl SharedAdmission {
             last.seen.suspect(state.record(), state.doubtful_by_ms(self.config.clock.now()));
         }
         last.previous_admission = Some(PreviousAdmission { state: state.clone(), own_clock_ahead });
+        drop((last, state));
+        self.flushes.end();
     }
 
     /// Goes by this record from now on.
