@@ -131,6 +131,17 @@ impl Instance {
         self
     }
 
+    /// What it is shown by, without a file to read.
+    fn without_tls(&self) -> Self {
+        let place = match &self.place {
+            Place::Url(url) => Place::Url(url.clone()),
+            Place::Behind(sentinels, group) => {
+                Place::Behind(sentinels.iter().map(Self::without_tls).collect(), group.clone())
+            }
+        };
+        Self { place, settings: InstanceSettings { tls: None, ..self.settings.clone() } }
+    }
+
     pub(super) fn to_address(&self) -> Result<Address, String> {
         match &self.place {
             Place::Url(url) => Address::new(url, self.settings.clone()),
@@ -145,7 +156,7 @@ impl Instance {
 impl fmt::Debug for Instance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the URL as it is: it may hold a password.
-        let address = self.to_address();
+        let address = self.without_tls().to_address();
         f.write_str(address.as_ref().map_or("not an address", |address| address.shown()))
     }
 }

@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use redquorum::{Admission, Credentials, Instance, Redlock, Tls};
 use redquorum_testkit::{Error, Program, Server, ServerBuilder};
 
-use crate::support::{on_each_kind, pair};
+use crate::support::{PATIENCE, eventually, on_each_kind, pair};
 use crate::words::told;
 
 /// Signs certificates.
@@ -109,5 +109,61 @@ fn a_server_that_wants_a_certificate_takes_one_of_its_authority_and_no_other() {
         locks_with(with(ours.sign("client"))).await;
         told(Instance::url(address(&server)).tls(tls.clone()), Admission::On, &WANTS_ONE).await;
         told(with(other.sign("client")), Admission::Off, &WANTS_ONE).await;
+    });
+}
+
+/// The certificates of an installation, as whoever rotates them writes them: those of the server, and of its clients.
+fn rotate(server: &Server, authority: &Authority) -> Result<(), std::io::Error> {
+    let (of_server, of_client) = (authority.sign("127.0.0.1"), authority.sign("client"));
+    let texts =
+        [authority.pem(), of_server.certificate, of_server.key, authority.pem(), of_client.certificate, of_client.key];
+    let names = ["ca.pem", "server.pem", "server.key", "trusted.pem", "client.pem", "client.key"];
+    names.iter().zip(texts).try_for_each(|(name, text)| std::fs::write(server.dir().join(name), text))
+}
+
+#[test]
+fn files_that_were_rotated_are_read_again_at_the_next_connect_and_a_broken_one_is_named() {
+    on_each_kind_with_tls(async |program| {
+        let (former, latter) = (Authority::new("former"), Authority::new("latter"));
+        let server = tls_server(&program, &former, "127.0.0.1", true).start().unwrap();
+        rotate(&server, &former).unwrap();
+        let file = |name: &str| server.dir().join(name);
+        let tls = Tls::new().ca_file(file("trusted.pem"));
+        let tls = tls.client_certificate_files(file("client.pem"), file("client.key"));
+        let files = Instance::url(address(&server)).tls(tls);
+        let signed = former.sign("client");
+        let bytes = Tls::new().ca(former.pem()).client_certificate(signed.certificate, signed.key);
+        let bytes = Instance::url(address(&server)).tls(bytes);
+        let client = async |instance| {
+            Redlock::builder().instances([instance]).admission(Admission::Off).connect().await.unwrap()
+        };
+        let (rotated, fixed) = (client(files.clone()).await, client(bytes).await);
+        pair(&rotated, "a").await;
+
+        rotate(&server, &latter).unwrap();
+        pair(&rotated, "a").await; // over the connection that is open
+        server.restart().unwrap();
+        let locks = async |redlock: &Redlock| redlock.lock("a").wait_at_most(PATIENCE).acquire().await;
+        locks(&rotated).await.unwrap().release().await.unwrap();
+        let said = fixed.lock("a").try_acquire().await.unwrap_err().to_string();
+        assert!(said.contains(NOT_ACCEPTED[0]), "what is given as bytes stays: {said}");
+
+        let whole = std::fs::read(file("client.key")).unwrap();
+        for (broken, words) in [(Some("no PEM"), "no private key"), (None, "cannot be read")] {
+            match broken {
+                Some(text) => std::fs::write(file("client.key"), text).unwrap(),
+                None => std::fs::remove_file(file("client.key")).unwrap(),
+            }
+            server.restart().unwrap();
+            let told = || {
+                let error = rotated.instances()[0].last_error.clone().unwrap_or_default();
+                error.contains("TLS cannot be set up") && error.contains(words) && error.contains("client.key")
+            };
+            assert!(eventually(PATIENCE, told).await, "{:?}", rotated.instances());
+            let refused = Redlock::builder().instances([files.clone()]).build().unwrap_err().to_string();
+            assert!(refused.contains(words) && refused.contains("client.key"), "{refused}");
+        }
+        std::fs::write(file("client.key"), whole).unwrap();
+        locks(&rotated).await.unwrap().release().await.unwrap();
     });
 }

@@ -77,7 +77,7 @@ const RULES: &[Rule] = &[
     rule("instance/redis/byte_stream.rs", &[], &["tokio"]),
     rule("instance/redis/dialed.rs", &["instance::redis::byte_stream"], &[]),
     rule("instance/redis/reply_limit.rs", &[], &[]),
-    rule("instance/redis/tls/mod.rs", &["instance::redis::tls::*"], &[]),
+    rule("instance/redis/tls/mod.rs", &["instance::redis::tls::*"], &["tokio"]),
     rule(
         "instance/redis/tls/rustls.rs",
         &["instance::redis::tls::settings"],
@@ -85,7 +85,7 @@ const RULES: &[Rule] = &[
     ),
     rule("instance/redis/tls/settings.rs", &[], &[]),
     rule("instance/redis/tls/native.rs", &["instance::redis::tls::settings"], &["tokio", "tokio_native_tls"]),
-    rule("instance/redis/stream.rs", STREAM, &["tokio", "socket2"]),
+    rule("instance/redis/stream.rs", STREAM, &["redis", "tokio", "socket2"]),
     rule("instance/redis/classify/", &["protocol", "instance", "instance::redis::classify::*"], &["redis"]),
     rule("instance/redis/scripts/", &["protocol", "resource", "instance", "instance::redis::scripts::*"], &["redis"]),
     rule("instance/redis/driver.rs", &[], &["tokio"]),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::{OptionFuture, try_join};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo, RedisError};
+use redis::{AsyncConnectionConfig, PushInfo};
 use tokio::sync::{Notify, mpsc};
 
 use super::address::Endpoint;
@@ -109,10 +109,7 @@ async fn open(options: &ConnectOptions, health: &InstanceHealth) -> Result<Serve
         endpoint => endpoint.clone(),
     };
     health.lock().endpoint = Some(endpoint.clone());
-    let open = async {
-        let opened = ServerStream::open(&endpoint, options.address.tcp()).await;
-        opened.map_err(|error| failed(&RedisError::from(error)))
-    };
+    let open = ServerStream::open(&endpoint, options.address.tcp());
     within_trips(options, "opening the connection", 4, open).await
 }
 

@@ -85,6 +85,7 @@ const fn name_of_cause(cause: &Cause) -> &'static str {
         | Cause::Tls(_)
         | Cause::Certificate(_)
         | Cause::ClientCertificate(_)
+        | Cause::TlsSettings(_)
         | Cause::NoCredentials(_)
         | Cause::NoMaster(_)
         | Cause::OtherProtocol(_)

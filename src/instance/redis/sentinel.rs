@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisError};
 use tokio::time::sleep;
 
 use super::address::{Address, Endpoint, SentinelGroup};
@@ -77,8 +77,7 @@ fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
 }
 
 async fn ask(sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
-    let opened = ServerStream::open(sentinel.endpoint(), sentinel.tcp()).await;
-    let stream = opened.map_err(|error| failed(&RedisError::from(error)))?;
+    let stream = ServerStream::open(sentinel.endpoint(), sentinel.tcp()).await?;
     let (login, config) = (sentinel.login().await?, AsyncConnectionConfig::new().set_response_timeout(None));
     let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
     let (mut connection, driver) = connected.map_err(|error| failed(&error))?;

@@ -1,19 +1,25 @@
 //! The bytes to and from an instance: connects, and bounds what comes over it.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use futures_util::future::select_ok;
+use redis::RedisError;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
 
 use super::address::{Endpoint, TcpSettings};
 use super::byte_stream::ByteStream;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use super::classify::clip;
+use super::classify::failed;
 use super::reply_limit::{ReplyLimit, ReplyTooLong};
 use super::tls::Tls;
+use crate::protocol::Cause;
 
 /// A connection that breaks when the other side sends a longer reply than may be kept.
 pub(super) struct ServerStream {
@@ -24,7 +30,7 @@ pub(super) struct ServerStream {
 
 impl ServerStream {
     /// Connects: three round trips at most, with TLS.
-    pub(super) async fn open(endpoint: &Endpoint, settings: &TcpSettings) -> io::Result<Self> {
+    pub(super) async fn open(endpoint: &Endpoint, settings: &TcpSettings) -> Result<Self, Cause> {
         Ok(Self { inner: inner(endpoint, settings).await?, limit: ReplyLimit::default(), too_long: Arc::default() })
     }
 
@@ -34,15 +40,16 @@ impl ServerStream {
     }
 }
 
-async fn inner(endpoint: &Endpoint, settings: &TcpSettings) -> io::Result<Box<dyn ByteStream>> {
+async fn inner(endpoint: &Endpoint, settings: &TcpSettings) -> Result<Box<dyn ByteStream>, Cause> {
     match endpoint {
-        Endpoint::Tcp { host, port, tls } => {
-            let tcp = tcp(host, *port, settings).await?;
-            match tls {
-                Some(tls) => secured(host, tls, tcp).await,
-                None => Ok(Box::new(tcp)),
-            }
-        }
+        Endpoint::Tcp { host, port, tls: Some(tls) } => secured(host, tls, tcp(host, *port, settings)).await,
+        endpoint => plain(endpoint, settings).await.map_err(lost),
+    }
+}
+
+async fn plain(endpoint: &Endpoint, settings: &TcpSettings) -> io::Result<Box<dyn ByteStream>> {
+    match endpoint {
+        Endpoint::Tcp { host, port, .. } => Ok(Box::new(tcp(host, *port, settings).await?)),
         Endpoint::Group(_) => Err(io::ErrorKind::Unsupported.into()), // whoever connects asks for its master first
         #[cfg(feature = "testing")]
         Endpoint::Dialed(dialer) => dialer.open().await,
@@ -51,6 +58,10 @@ async fn inner(endpoint: &Endpoint, settings: &TcpSettings) -> io::Result<Box<dy
         #[cfg(not(unix))]
         Endpoint::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
     }
+}
+
+fn lost(error: io::Error) -> Cause {
+    failed(&RedisError::from(error))
 }
 
 /// To whichever of the host's addresses answers first.
@@ -79,13 +90,23 @@ fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
 }
 
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-async fn secured(host: &str, tls: &Tls, tcp: TcpStream) -> io::Result<Box<dyn ByteStream>> {
-    Ok(Box::new(super::tls::secured(host, tls, tcp).await?))
+async fn secured(
+    host: &str,
+    tls: &Tls,
+    tcp: impl Future<Output = io::Result<TcpStream>>,
+) -> Result<Box<dyn ByteStream>, Cause> {
+    let connector = super::tls::connector(tls, host).await.map_err(|error| Cause::TlsSettings(clip(&error)))?;
+    let stream = async { connector.secured(tcp.await?).await };
+    Ok(Box::new(stream.await.map_err(lost)?))
 }
 
 #[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
-async fn secured(_: &str, _: &Tls, _: TcpStream) -> io::Result<Box<dyn ByteStream>> {
-    Err(io::ErrorKind::Unsupported.into()) // its address is refused when it is read
+async fn secured(
+    _: &str,
+    _: &Tls,
+    _: impl Future<Output = io::Result<TcpStream>>,
+) -> Result<Box<dyn ByteStream>, Cause> {
+    Err(lost(io::ErrorKind::Unsupported.into())) // its address is refused when it is read
 }
 
 impl AsyncRead for ServerStream {

@@ -74,6 +74,7 @@ const fn is_its_own(cause: &Cause) -> bool {
         | Cause::Tls(_)
         | Cause::Certificate(_)
         | Cause::ClientCertificate(_)
+        | Cause::TlsSettings(_)
         | Cause::NoMaster(_)
         | Cause::NoCredentials(_)
         | Cause::OtherProtocol(_)

@@ -16,6 +16,8 @@ pub enum Cause {
     Certificate(String),
     /// The instance asks for a certificate of the client, or refuses the one that it has. Nothing was sent.
     ClientCertificate(String),
+    /// What this client needs for TLS cannot be used: a file with certificates or a key, which is named, or what the system trusts. Nothing was sent.
+    TlsSettings(String),
     /// No Sentinel of the group names a master; the text has what each of them says. Nothing was sent.
     NoMaster(String),
     /// The provider of credentials failed. Nothing was sent.
@@ -85,6 +87,7 @@ impl fmt::Display for Cause {
             Self::Tls(error) => write!(f, "no TLS with it ({error}); {CHECK_PORT}"),
             Self::Certificate(error) => write!(f, "its certificate is not accepted ({error}); {TRUST_IT}"),
             Self::ClientCertificate(error) => write!(f, "it wants a certificate of the client ({error}); {GIVE_ONE}"),
+            Self::TlsSettings(error) => write!(f, "TLS cannot be set up ({error}); it is read again at each connect"),
             Self::NoMaster(said) => write!(f, "no sentinel names its master ({said}); {CHECK_GROUP}"),
             Self::NoCredentials(error) => {
                 write!(f, "the provider of its credentials failed ({error}); nothing was sent, it is asked again")

@@ -91,8 +91,10 @@ pub(super) const ACQUIRE: &[&str] = &[
 pub(super) const STREAM: &[&str] = &[
     "instance::redis::address",
     "instance::redis::byte_stream",
+    "instance::redis::classify",
     "instance::redis::reply_limit",
     "instance::redis::tls",
+    "protocol",
 ];
 
 pub(super) const SUCCESSION: &[&str] = &[

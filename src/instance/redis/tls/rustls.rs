@@ -10,14 +10,26 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::settings::Tls;
+use super::settings::{Certificates, Pem, Tls};
 
-/// The TLS handshake over `tcp`: two round trips at most.
-pub(crate) async fn secured(host: &str, tls: &Tls, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
-    let name = ServerName::try_from(tls.name_for(host).to_owned()).map_err(io::Error::other)?;
-    let trusted = if tls.ca.is_empty() { authorities_of_the_system() } else { own_authorities(&tls.ca) };
-    let config = trusted.and_then(|trusted| config(tls, trusted)).map_err(io::Error::other)?;
-    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+/// What a connection is made with.
+pub(crate) struct Connector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Connector {
+    pub(super) fn new(tls: &Tls, host: &str) -> Result<Self, String> {
+        let (name, certificates) = (name_for(tls, host)?, tls.read()?);
+        let own = !certificates.ca.is_empty();
+        let trusted = if own { own_authorities(&certificates)? } else { authorities_of_the_system()? };
+        Ok(Self { config: Arc::new(config(&certificates, trusted)?), name })
+    }
+
+    /// The TLS handshake over `tcp`: two round trips at most.
+    pub(crate) async fn secured(self, tcp: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        tokio_rustls::TlsConnector::from(self.config).connect(self.name, tcp).await
+    }
 }
 
 /// Whether a connection to `host` can be made with this.
@@ -25,25 +37,29 @@ pub(crate) async fn secured(host: &str, tls: &Tls, tcp: TcpStream) -> io::Result
 /// # Errors
 /// What is wrong with it, without a word of the key.
 pub(crate) fn check(tls: &Tls, host: &str) -> Result<(), String> {
-    let name = tls.name_for(host);
-    ServerName::try_from(name).map_err(|_| format!("{name:?} is no name that a certificate can be for"))?;
+    name_for(tls, host)?;
+    let certificates = tls.read()?;
     // What the system trusts may come later.
-    let trusted = if tls.ca.is_empty() { RootCertStore::empty() } else { own_authorities(&tls.ca)? };
-    config(tls, trusted).map(drop)
+    config(&certificates, own_authorities(&certificates)?).map(drop)
+}
+
+fn name_for(tls: &Tls, host: &str) -> Result<ServerName<'static>, String> {
+    let name = tls.name_for(host).to_owned();
+    ServerName::try_from(name.clone()).map_err(|_| format!("{name:?} is no name that a certificate can be for"))
 }
 
 /// Cryptography is what the program has chosen, else ring. rustls, left to itself, panics where it
 /// finds several.
-fn config(tls: &Tls, trusted: RootCertStore) -> Result<ClientConfig, String> {
+fn config(certificates: &Certificates, trusted: RootCertStore) -> Result<ClientConfig, String> {
     let chosen = CryptoProvider::get_default().cloned();
     let provider = chosen.unwrap_or_else(|| Arc::new(ring::default_provider()));
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(|error| error.to_string())?.with_root_certificates(trusted);
-    match &tls.identity {
+    match &certificates.identity {
         None => Ok(builder.with_no_client_auth()),
         Some(identity) => {
             let (chain, key) = own_certificate(identity)?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| format!("Tls::client_certificate: {error}"))
+            builder.with_client_auth_cert(chain, key).map_err(|error| format!("{}: {error}", identity.0.from))
         }
     }
 }
@@ -59,26 +75,29 @@ fn authorities_of_the_system() -> Result<RootCertStore, String> {
     Ok(trusted)
 }
 
-fn own_authorities(pem: &[u8]) -> Result<RootCertStore, String> {
+fn own_authorities(own: &Certificates) -> Result<RootCertStore, String> {
     let mut trusted = RootCertStore::empty();
-    for certificate in certificates("Tls::ca", pem)? {
-        trusted.add(certificate).map_err(|error| format!("a certificate in Tls::ca cannot be trusted: {error}"))?;
+    for pem in &own.ca {
+        for certificate in certificates(pem)? {
+            let added = trusted.add(certificate);
+            added.map_err(|error| format!("a certificate in {} cannot be trusted: {error}", pem.from))?;
+        }
     }
     Ok(trusted)
 }
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn own_certificate((certificate, key): &(Vec<u8>, Vec<u8>)) -> Result<Identity, String> {
-    let chain = certificates("Tls::client_certificate", certificate)?;
+fn own_certificate((certificate, key): &(Pem, Pem)) -> Result<Identity, String> {
+    let chain = certificates(certificate)?;
     // The error may quote what was given.
-    let key = PrivateKeyDer::from_pem_slice(key)
-        .map_err(|_| "the key in Tls::client_certificate is no private key (PEM)".to_owned())?;
+    let key = PrivateKeyDer::from_pem_slice(&key.bytes)
+        .map_err(|_| format!("the key in {} is no private key (PEM)", key.from))?;
     Ok((chain, key))
 }
 
-fn certificates(setting: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_slice_iter(&pem.bytes).collect::<Result<Vec<_>, _>>();
     let found = read.ok().filter(|found| !found.is_empty());
-    found.ok_or_else(|| format!("there is no certificate in {setting}, or it cannot be read; it takes PEM"))
+    found.ok_or_else(|| format!("there is no certificate in {}, or it cannot be read; it takes PEM", pem.from))
 }

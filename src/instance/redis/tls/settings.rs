@@ -1,6 +1,7 @@
 //! What is trusted, and what is shown.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// TLS of your own, for [`Instance::tls`](crate::Instance::tls).
 ///
@@ -8,24 +9,49 @@ use std::fmt;
 /// TLS features can do all of this, with one difference: `tls-rustls` takes private keys as PKCS #8, PKCS #1 and SEC 1,
 /// `tls-native-tls` as PKCS #8 only.
 ///
+/// What is given as bytes stays as it is. Files are read when the client is built, and again at each
+/// connect: certificates that are renewed in place are taken up without a restart. A connection that is open goes on with those
+/// of before.
+///
 /// ```no_run
 /// use redquorum::{Instance, Tls};
-/// # fn f() -> Result<(), std::io::Error> {
-/// let tls = Tls::new()
-///     .ca(std::fs::read("/etc/redis/ca.pem")?)
-///     .client_certificate(std::fs::read("client.pem")?, std::fs::read("client.key")?);
+/// let tls = Tls::new().ca_file("/etc/redis/ca.pem").client_certificate_files("client.pem", "client.key");
 /// let instance = Instance::url("rediss://10.0.0.1:6380").tls(tls.server_name("redis-1.internal"));
 /// # let _ = instance;
-/// # Ok(()) }
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Tls {
-    /// As PEM; empty for the system's.
-    pub(super) ca: Vec<u8>,
-    /// The certificate and its key, as PEM.
-    pub(super) identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// Empty for the system's.
+    ca: Vec<Source>,
+    /// The certificate and its key.
+    identity: Option<(Source, Source)>,
     server_name: Option<String>,
+}
+
+/// Where certificates or a key come from.
+#[derive(Clone, PartialEq, Eq)]
+enum Source {
+    /// PEM, given to this function.
+    Given(&'static str, Vec<u8>),
+    File(PathBuf),
+}
+
+/// Certificates or a key as they are now.
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+pub(super) struct Pem {
+    /// Where they come from, for errors.
+    pub(super) from: String,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What a connection is made with; all files are read.
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+pub(super) struct Certificates {
+    /// Empty for the system's.
+    pub(super) ca: Vec<Pem>,
+    /// The certificate and its key.
+    pub(super) identity: Option<(Pem, Pem)>,
 }
 
 impl Tls {
@@ -37,15 +63,29 @@ impl Tls {
     /// Trusts certificates that these authorities have signed, and no others: one or more certificates as PEM. Default:
     /// those that the system trusts. May be called several times.
     pub fn ca(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.ca.extend_from_slice(pem.as_ref());
-        self.ca.push(b'\n');
+        self.ca.push(Source::Given("Tls::ca", pem.as_ref().to_vec()));
+        self
+    }
+
+    /// As [`ca`](Self::ca), from a file. If it cannot be used when the client is built, that is a
+    /// [`BuildError`](crate::BuildError); at a later connect it is [`Cause::TlsSettings`](crate::Cause::TlsSettings), and tried again.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.ca.push(Source::File(path.into()));
         self
     }
 
     /// Shows this certificate to an instance that asks for one (`tls-auth-clients`), as PEM: the certificate, with those between
     /// it and its authority, and its private key. Default: none.
     pub fn client_certificate(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        self.identity = Some((certificate.as_ref().to_vec(), key.as_ref().to_vec()));
+        let given = |pem: &[u8]| Source::Given("Tls::client_certificate", pem.to_vec());
+        self.identity = Some((given(certificate.as_ref()), given(key.as_ref())));
+        self
+    }
+
+    /// As [`client_certificate`](Self::client_certificate), from two files, read as [`ca_file`](Self::ca_file) says. A connect
+    /// that finds only one of them renewed fails, and the next one finds both.
+    pub fn client_certificate_files(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.identity = Some((Source::File(certificate.into()), Source::File(key.into())));
         self
     }
 
@@ -54,11 +94,39 @@ impl Tls {
         self.server_name = Some(name.into());
         self
     }
+}
 
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+impl Tls {
     /// The name that the certificate of `host` must be for.
-    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
     pub(super) fn name_for<'a>(&'a self, host: &'a str) -> &'a str {
         self.server_name.as_deref().unwrap_or(host)
+    }
+
+    /// Reads all files. It blocks.
+    ///
+    /// # Errors
+    /// Which file cannot be read, and why.
+    pub(super) fn read(&self) -> Result<Certificates, String> {
+        let identity = match &self.identity {
+            Some((certificate, key)) => Some((certificate.read()?, key.read()?)),
+            None => None,
+        };
+        Ok(Certificates { ca: self.ca.iter().map(Source::read).collect::<Result<_, _>>()?, identity })
+    }
+}
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+impl Source {
+    fn read(&self) -> Result<Pem, String> {
+        match self {
+            Self::Given(function, bytes) => Ok(Pem { from: (*function).to_owned(), bytes: bytes.clone() }),
+            Self::File(path) => {
+                let from = path.display().to_string();
+                let bytes = std::fs::read(path).map_err(|error| format!("{from} cannot be read: {error}"))?;
+                Ok(Pem { from, bytes })
+            }
+        }
     }
 }
 
