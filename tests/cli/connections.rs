@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use redquorum_testkit::wait_until;
 
-use crate::support::{Dir, PATIENCE, bare, fleet_of, output, redquorum, status_of, stderr, stdout};
+use crate::support::{PATIENCE, bare, fleet_of, output, redquorum, status_of, stderr, stdout};
 
 #[test]
 fn an_address_that_would_be_misread_is_refused_and_no_part_of_it_is_shown() {
@@ -112,6 +112,8 @@ fn a_lock_of_several_holders_is_shown_and_taken_with_each_of_them() {
 fn certificates_of_ones_own_are_trusted_and_shown() {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use redquorum_testkit::{Program, Server};
+
+    use crate::support::Dir;
 
     let dir = Dir::new();
     let mut params = CertificateParams::new(Vec::new()).unwrap();

@@ -344,6 +344,9 @@ fn a_check_warns_where_no_instance_may_fail() {
     let checked = output(&mut redquorum(&fleet, ["check", "--quorum", "3"]));
     assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
     assert_eq!(findings(&fleet, &checked)[0], "warning all # instances, # needed: none may fail; use a smaller quorum");
+    // Of two no quorum is smaller.
+    let pair = output(redquorum(&fleet, ["check"]).env("REDQUORUM_INSTANCES", fleet.addresses()[..2].join(" ")));
+    assert_eq!(findings(&fleet, &pair)[0], "warning all # instances can do without #, as # can; use an odd number");
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn of_settings(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
     let spare = count - quorum;
     let (verdict, text) = match count {
         1 => (Verdict::Doubtful, "one instance alone: locks end with it; use three or five".to_owned()),
-        count if spare == 0 => {
+        count if spare == 0 && quorum > count / 2 + 1 => {
             (Verdict::Doubtful, format!("{count} instances, {quorum} needed: none may fail; use a smaller quorum"))
         }
         count if count % 2 == 0 && quorum == count / 2 + 1 => {
