@@ -7,10 +7,10 @@ FEATURES = $$(scripts/features.sh flags)
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test verify fix sim bench performance plots bench-leases drill outage servers databases
+.PHONY: help demo examples test verify fix sim bench performance plots compare-others admission-price bench-leases drill outage servers databases
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: servers ## lock and release over five real servers
 	$(CARGO) run --release --example quickstart
@@ -65,6 +65,13 @@ performance: servers ## measure what docs/performance.md tells, and write its ta
 
 plots: ## write the tables and plots of docs/performance.md from what was measured last
 	$(CARGO) run --release --package redquorum-bench --bin figures
+
+compare-others: servers databases ## measure etcd, ZooKeeper and PostgreSQL beside, and write the table of docs/comparison.md (two minutes)
+	@scripts/others.sh
+	$(CARGO) run --release --package redquorum-bench --bin others
+
+admission-price: servers ## measure what admission costs in availability, and write the table of docs/safety.md (seven minutes)
+	$(CARGO) run --release --package redquorum-bench --bin admission
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases

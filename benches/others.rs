@@ -1,0 +1,114 @@
+//! What a lock costs on other systems, beside this library: the same work on the same machine.
+//!
+//! `make compare-others`, or `cargo run --release --package redquorum-bench --bin others`. Each system is started on loopback
+//! in a directory of its own, with its defaults, and left out with a word where it is not installed. Every user has a connection and a session of its
+//! own, as processes would. Two who have one lock at once end the bench as a failure. Written is the table of
+//! `docs/comparison.md`.
+
+#[path = "others/etcd.rs"]
+mod etcd;
+#[path = "shared/machine.rs"]
+mod machine;
+#[path = "shared/page.rs"]
+mod page;
+#[path = "others/postgres.rs"]
+mod postgres;
+#[path = "others/process.rs"]
+mod process;
+#[path = "others/single.rs"]
+mod single;
+#[path = "others/system.rs"]
+mod system;
+#[path = "others/wire.rs"]
+mod wire;
+#[path = "others/work.rs"]
+mod work;
+#[path = "others/zookeeper.rs"]
+mod zookeeper;
+
+use std::fs::File;
+use std::io::Write;
+use std::time::Duration;
+
+use redquorum_testkit::Program;
+
+use process::{Dir, now};
+use system::Kind;
+use work::Round;
+
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Of this library's locks.
+const TTL: Duration = Duration::from_secs(2);
+
+const ROUNDS: usize = 3;
+
+#[tokio::main]
+async fn main() -> Outcome {
+    let machine = machine::described();
+    eprintln!("{machine}");
+    let mut systems = Vec::new();
+    for kind in Kind::ALL {
+        match kind.start().await.map_err(|error| format!("{}: {error}", kind.name()))? {
+            Some(system) => systems.push((kind, system, Vec::new())),
+            None => eprintln!("{} is not installed: it is left out", kind.name()),
+        }
+    }
+    for round in 0..ROUNDS {
+        let count = systems.len();
+        for at in 0..count {
+            let (kind, system, rounds) = &mut systems[(at + round) % count]; // nobody is always first
+            eprintln!("round {} of {ROUNDS}: {}", round + 1, kind.name());
+            rounds.push(work::round(system).await.map_err(|error| format!("{}: {error}", kind.name()))?);
+        }
+    }
+    let rows: Vec<_> = systems.iter().map(|(kind, _, rounds)| row(*kind, rounds)).collect();
+    let head = [
+        "",
+        "one user, pair p50, µs",
+        "p99, µs",
+        "16 users, pairs a second",
+        "8 users want one lock, sections a second",
+        "on disk when it is given",
+    ];
+    let table = page::table(&head, &rows);
+    println!("{table}");
+    let about = format!(
+        "{}; medians of {ROUNDS} rounds of {} s; {machine}. An fsync of 4 KiB took {:.0} µs in the median.",
+        Program::required()?,
+        work::LENGTH.as_secs(),
+        fsync()?
+    );
+    page::replace("comparison.md", "others", &format!("{about}\n\n{table}"))
+}
+
+fn row(kind: Kind, rounds: &[Round]) -> Vec<String> {
+    let median = |of: fn(&Round) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        format!("{:.0}", values[values.len() / 2])
+    };
+    vec![
+        kind.name().to_owned(),
+        median(|round| round.p50),
+        median(|round| round.p99),
+        median(|round| round.pairs_a_second),
+        median(|round| round.sections_a_second),
+        kind.stored().to_owned(),
+    ]
+}
+
+/// How long it takes, in microseconds, until a page is on the disk that the systems write to.
+fn fsync() -> Outcome<f64> {
+    let dir = Dir::new("fsync")?;
+    let mut file = File::create(dir.path().join("page"))?;
+    let mut times = Vec::new();
+    for _ in 0..100 {
+        file.write_all(&[7; 4096])?;
+        let start = now();
+        file.sync_data()?;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2].as_secs_f64() * 1e6)
+}
