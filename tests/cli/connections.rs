@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 
 use redquorum_testkit::wait_until;
 
-use crate::support::{PATIENCE, bare, fleet_of, output, redquorum, status_of, stderr, stdout};
+use crate::support::{PATIENCE, bare, fleet_of, now, output, redquorum, status_of, stderr, stdout};
 
 #[test]
 fn an_address_that_would_be_misread_is_refused_and_no_part_of_it_is_shown() {
@@ -78,6 +78,23 @@ fn a_release_that_fails_names_each_instance_with_its_reason_and_what_to_do() {
     let told = stderr(&dead);
     assert_eq!(dead.status.code(), Some(69), "{told}");
     assert_eq!(told.matches("Connection refused (os error 111)); check that it runs").count(), 2, "{told}");
+}
+
+#[test]
+fn instances_that_hang_are_known_to_be_out_of_reach_before_the_time_for_connecting_is_over() {
+    let fleet = fleet_of(3);
+    fleet[1].hang().unwrap();
+    fleet[2].hang().unwrap();
+    let begun = now();
+    let tried = output(&mut redquorum(&fleet, ["run", "-r", "a", "--connect-timeout", "15s", "--try", "--", "true"]));
+    let (took, told) = (begun.elapsed(), stderr(&tried));
+    assert_eq!(tried.status.code(), Some(69), "{told}");
+    assert!(took.as_secs() < 5, "{took:?}");
+    assert_eq!(told.matches("no answer in time while logging in").count(), 2, "{told}");
+    let (_, after) = told.split_once("connected after ").unwrap();
+    let (waited, _) = after.split_once(": ").unwrap();
+    let millis = waited.strip_suffix("ms").map(|millis| millis.parse::<f64>().unwrap());
+    assert!(!waited.ends_with("µs") && millis.is_none_or(|millis| millis > 100.0), "as long as it has waited: {told}");
 }
 
 #[test]

@@ -92,14 +92,19 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
 /// Waits for a quorum as long as the lock may be waited for. Who does not wait is told as soon as none can be had.
 async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Result<(), ConnectError> {
     let limit = args.wait.map_or(Duration::MAX, |wait| wait.max(LEAST_CONNECT)).min(settings.connect_timeout);
-    if args.once {
-        tokio::select! {
-            connected = redlock.wait_connected(limit) => return connected,
-            () = settings.is_out_of_reach(redlock) => {}
-        }
-        return redlock.wait_connected(Duration::ZERO).await;
+    if !args.once {
+        return redlock.wait_connected(limit).await;
     }
-    redlock.wait_connected(limit).await
+    let begun = since_boot();
+    tokio::select! {
+        connected = redlock.wait_connected(limit) => connected,
+        () = settings.is_out_of_reach(redlock) => {
+            redlock.wait_connected(Duration::ZERO).await.map_err(|mut error| {
+                error.waited = since_boot().saturating_sub(begun);
+                error
+            })
+        }
+    }
 }
 
 /// Where several try at the same moment and none gets a quorum, one of them is to get the lock.
