@@ -1,12 +1,16 @@
 //! An instance whose master is whom Sentinels name: a failover is a quarantine, and no second grant.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redquorum::{Admission, Instance};
+use redquorum::{Admission, AdmissionStatus, FencingToken, Instance, Redlock};
 use redquorum_testkit::{Program, Server};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::support::{
-    Held, LOCK, Outcome, Stage, all_vote, on_every_kind, promote, resynchronise, until, with_and_without,
+    Held, LOCK, Outcome, Stage, all_vote, ms, on_every_kind, promote, resynchronise, until, with_and_without,
 };
 
 const GROUP: &str = "mymaster";
@@ -136,6 +140,66 @@ fn two_clients_on_two_sides_of_a_failover_both_hold_a_lock_unless_the_quorum_is_
                 second.release().await?;
             }
         }
+        Ok(())
+    })
+}
+
+/// What those who compete for one lock see of each other.
+#[derive(Default)]
+struct Seen {
+    last: Mutex<Option<FencingToken>>,
+    count: AtomicU64,
+    ends: AtomicBool,
+}
+
+async fn compete(redlock: Redlock, seen: Arc<Seen>) {
+    while !seen.ends.load(Ordering::Relaxed) {
+        let Ok(guard) = redlock.lock(LOCK).wait_at_most(ms(500)).acquire().await else { continue };
+        let token = guard.fencing_token();
+        let former = seen.last.lock().unwrap_or_else(PoisonError::into_inner).replace(token);
+        assert!(former < Some(token), "{former:?} was before {token:?}");
+        sleep(ms(20)).await;
+        let last = *seen.last.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(last == Some(token) || !guard.is_valid(), "{last:?} came in beside {token:?}");
+        seen.count.fetch_add(1, Ordering::Relaxed);
+        drop(guard.release().await);
+    }
+}
+
+/// With the quorum that docs/managed.md asks for. The promoted replica has lost the lock, and waits; the other four go on.
+#[test]
+fn a_failover_while_clients_compete_costs_a_quarantine_and_lets_nobody_in_beside_another() -> Outcome {
+    on_every_kind(|program| async move {
+        let mut stage = Stage::start(&program, Admission::On).await?;
+        let group = Group::watch_over(&program, stage.third()).await?;
+        stage.reach_third_by(group.instance());
+        let (seen, mut tasks) = (Arc::<Seen>::default(), JoinSet::new());
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let client = stage.builder().quorum(4).connect().await?;
+            all_vote(&client).await?;
+            (0..2).for_each(|_| drop(tasks.spawn(compete(client.clone(), Arc::clone(&seen)))));
+            clients.push(client);
+        }
+        group.sentinels[0].command(&["SENTINEL", "FAILOVER", GROUP])?;
+        let waits = || {
+            let statuses = clients.iter().map(|client| client.instances()[2].admission.clone());
+            statuses.filter(|status| matches!(status, AdmissionStatus::Quarantine(_))).count()
+        };
+        let (promoted, in_quarantine) = tokio::join!(group.promoted(), until(PATIENCE, || waits() == 3));
+        promoted?;
+        assert!(in_quarantine, "nobody waits for the new master: {:?}", clients[0].instances());
+        let before = seen.count.load(Ordering::Relaxed);
+        let go_on = until(PATIENCE, || seen.count.load(Ordering::Relaxed) > before + 10).await;
+        assert!(go_on, "the other four are a quorum");
+        for client in &clients {
+            all_vote(client).await?;
+        }
+        seen.ends.store(true, Ordering::Relaxed);
+        while let Some(ended) = tasks.join_next().await {
+            ended?; // a panic
+        }
+        println!("{program}: {} locks", seen.count.load(Ordering::Relaxed));
         Ok(())
     })
 }
