@@ -1,5 +1,6 @@
 //! What is stored under a lock's key (P1).
 
+use std::borrow::Cow;
 use std::fmt;
 
 use uuid::Uuid;
@@ -24,7 +25,9 @@ impl Value {
     #[must_use]
     pub fn new(holder: &str, id: Uuid, label: &str) -> Self {
         let (holder, label) = (escape(holder), escape(label));
-        Self(format!("{holder}:{}:{label}", id.simple()).into_bytes().into())
+        let mut digits = [0; ID_DIGITS];
+        let id: &str = id.simple().encode_lower(&mut digits);
+        Self([&*holder, ":", id, ":", &*label].concat().into_bytes().into())
     }
 
     /// What the values of this holder have in common, and nobody else's: `holder:`. Empty if no holder
@@ -118,8 +121,12 @@ impl fmt::Display for CurrentHolder {
 }
 
 /// `%` and `:` as `%25` and `%3A`.
-fn escape(text: &str) -> String {
-    text.replace('%', "%25").replace(':', "%3A")
+fn escape(text: &str) -> Cow<'_, str> {
+    if text.bytes().any(|byte| matches!(byte, b'%' | b':')) {
+        text.replace('%', "%25").replace(':', "%3A").into()
+    } else {
+        text.into() // as nearly always
+    }
 }
 
 fn unescape(text: &str) -> String {

@@ -6,6 +6,7 @@
 
 mod background_release;
 mod cancel;
+mod comparing;
 mod counts;
 mod credentials;
 mod crowd;

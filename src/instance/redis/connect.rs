@@ -60,7 +60,7 @@ pub(super) async fn connect(
     let driver = Driver::start(driver, Arc::clone(&broken));
 
     let ask = ask_what_it_is(options, &mut connection);
-    let WhatItIs { hello: Hello { version, session }, rights, report } =
+    let WhatItIs { hello: Hello { version, compares, session }, rights, report } =
         within_trips(options, "asking what it is", 2, ask).await?;
     note_rights(options, health, &rights);
     let Rights { tracking, hears, .. } = rights;
@@ -82,6 +82,7 @@ pub(super) async fn connect(
     };
     let (deadline, clock, wakeups) =
         (options.instance_timeout, Arc::clone(&options.clock), Arc::clone(&options.wakeups));
+    let last_acquire = Arc::clone(&options.last_acquire);
     let (shown, health) = (options.address.shown().to_owned(), Arc::clone(health));
     let parts = ConnectionParts {
         multiplexed: connection,
@@ -90,9 +91,11 @@ pub(super) async fn connect(
         too_long,
         scripts,
         takes_plain: version >= 7,
+        compares,
         deadline,
         clock,
         wakeups,
+        last_acquire,
         shown,
         health,
         tracking,

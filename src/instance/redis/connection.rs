@@ -16,7 +16,7 @@ use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
 use super::driver::{BoxFuture, Driver, poll_once};
 use super::health::InstanceHealth;
-use super::plain;
+use super::plain::{self, LastAcquire};
 use super::reply_limit::ReplyTooLong;
 use super::scripts::Scripts;
 use super::scripts::batch::Leading;
@@ -51,9 +51,13 @@ pub(super) struct ConnectionParts {
     pub(super) scripts: &'static Scripts,
     /// Whether the server takes the usual acquire as plain commands (P28).
     pub(super) takes_plain: bool,
+    /// Whether it has a command that compares and deletes.
+    pub(super) compares: bool,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) wakeups: Arc<TimerWakeups>,
+    /// Shared with the other instances of the client.
+    pub(super) last_acquire: Arc<LastAcquire>,
     /// The address without credentials, and what is known of the instance.
     pub(super) shown: String,
     pub(super) health: Arc<InstanceHealth>,
@@ -72,13 +76,15 @@ pub(crate) struct InstanceConnection {
     pub(super) send_queue: SendQueue,
     unanswered: AtomicU32,
     loading_scripts: AtomicBool,
+    /// Whether a release may be left to the server to compare, as far as is known.
+    pub(super) compares: AtomicBool,
 }
 
 /// What is known of an instance as something is sent to it.
 pub(super) struct KnownAtSending {
     pub(super) at: Instant,
     pub(super) attached: Option<AttachedRecord>,
-    /// What its clock shows at least, in microseconds.
+    /// What its clock shows at least, in microseconds: a token that is ahead must not be stored (P12).
     wall_us: u64,
 }
 
@@ -97,6 +103,8 @@ pub(super) enum Form {
     Script,
     /// The plain commands of one acquire (P28).
     Plain,
+    /// One command that compares and deletes, for a release.
+    Comparison,
     /// Scripts, and between them plain acquires: how many requests come first.
     Shared(Leading),
 }
@@ -112,6 +120,7 @@ impl Form {
 impl InstanceConnection {
     pub(super) fn new(parts: ConnectionParts) -> Self {
         Self {
+            compares: AtomicBool::new(parts.compares),
             parts,
             runtime: Handle::current(),
             send_queue: SendQueue::default(),
@@ -158,6 +167,10 @@ impl InstanceConnection {
 
     pub(super) const fn scripts(&self) -> &'static Scripts {
         self.parts.scripts
+    }
+
+    pub(super) fn last_acquire(&self) -> &LastAcquire {
+        &self.parts.last_acquire
     }
 
     pub(super) const fn deadline(&self) -> Duration {
@@ -216,31 +229,28 @@ impl InstanceConnection {
 
     /// Sends one command with so many requests.
     pub(super) fn send(&self, requests: usize, command: impl FnOnce(Option<&AttachedRecord>) -> Cmd) -> SentCommand {
-        let at = self.parts.clock.now();
-        self.parts.health.counts.sent(requests);
-        let attached = self.admission().map(|admission| admission.attached_record(at));
-        let command = command(attached.as_ref());
-        let mut connection = self.parts.multiplexed.clone();
-        let result = poll_once(async move { connection.send_packed_command(&command).await });
-        SentCommand { at, attached, result, form: Form::Script }
+        self.send_command((requests, Form::Script), self.what_is_known(), command)
     }
 
-    /// Sends one request, as plain commands if it may be (P28).
-    pub(super) fn send_one(&self, request: &Request) -> SentCommand {
-        let now = self.what_is_known();
-        if !self.may_be_plain(request, &now) {
-            return self.send(1, |attached| self.parts.scripts.command(request, attached));
-        }
-        self.send_plain(1, now, Form::Plain, plain::commands(request.claim()))
+    /// As [`send`](Self::send), where it is looked up already what is known.
+    pub(super) fn send_command(
+        &self,
+        (requests, form): (usize, Form),
+        now: KnownAtSending,
+        command: impl FnOnce(Option<&AttachedRecord>) -> Cmd,
+    ) -> SentCommand {
+        self.parts.health.counts.sent(requests);
+        let command = command(now.attached.as_ref());
+        let mut connection = self.parts.multiplexed.clone();
+        let result = poll_once(async move { connection.send_packed_command(&command).await });
+        SentCommand { at: now.at, attached: now.attached, result, form }
     }
 
     /// What is known of the instance as something is sent.
     pub(super) fn what_is_known(&self) -> KnownAtSending {
         let at = self.parts.clock.now();
-        let attached = self.admission().map(|admission| admission.attached_record(at));
-        // At least: a token that is ahead must not be stored (P12).
-        let wall_us = self.admission().map_or(0, |admission| admission.wall_us(at));
-        KnownAtSending { at, attached, wall_us }
+        let (attached, wall_us) = self.admission().map(|admission| admission.known_at(at)).unzip();
+        KnownAtSending { at, attached, wall_us: wall_us.unwrap_or(0) }
     }
 
     pub(super) fn may_be_plain(&self, request: &Request, now: &KnownAtSending) -> bool {
@@ -253,7 +263,7 @@ impl InstanceConnection {
         requests: usize,
         now: KnownAtSending,
         form: Form,
-        commands: Pipeline,
+        commands: Arc<Pipeline>,
     ) -> SentCommand {
         self.parts.health.counts.sent(requests);
         let mut connection = self.parts.multiplexed.clone();

@@ -13,6 +13,8 @@ use crate::protocol::{Cause, NotUsable};
 pub(super) struct Hello {
     /// The major version of Redis that the server is compatible with, zero if it names none.
     pub(super) version: u32,
+    /// Whether it has a command that deletes a key only if that holds a certain value.
+    pub(super) compares: bool,
     /// How the server's process calls the connection.
     pub(super) session: Option<u64>,
 }
@@ -38,7 +40,9 @@ fn of_hello(hello: &HashMap<String, Value>) -> Result<Hello, Cause> {
         Some(Value::Int(id)) => u64::try_from(*id).ok(),
         _ => None,
     };
-    Ok(Hello { version, session })
+    // DELIFEQ. Redis 8.4 has DELEX, of which there was no server to test with.
+    let compares = version >= 9 && text(hello, "server") == "valkey";
+    Ok(Hello { version, compares, session })
 }
 
 fn text(hello: &HashMap<String, Value>, name: &str) -> String {
@@ -60,10 +64,21 @@ mod tests {
     }
 
     #[test]
+    fn only_a_server_that_is_known_to_compare_is_said_to() {
+        let compares = |server: &str, version: &str| {
+            let of = [("server", server), ("version", version)].map(|(name, text)| (name.to_owned(), text.to_owned()));
+            let hello = of.into_iter().map(|(name, text)| (name, Value::BulkString(text.into_bytes()))).collect();
+            of_hello(&hello).unwrap().compares
+        };
+        assert!(compares("valkey", "9.0.0") && compares("valkey", "10.1"));
+        assert!(!compares("valkey", "8.1.3") && !compares("redis", "9.0.0") && !compares("", ""));
+    }
+
+    #[test]
     fn a_master_tells_its_version_and_what_is_none_is_named() {
-        assert_eq!(said("standalone", "7.2.4"), Ok(Hello { version: 7, session: Some(7) }));
-        assert_eq!(said("standalone", "x"), Ok(Hello { version: 0, session: Some(7) }));
-        assert_eq!(of_hello(&HashMap::new()), Ok(Hello { version: 0, session: None }));
+        assert_eq!(said("standalone", "7.2.4"), Ok(Hello { version: 7, compares: false, session: Some(7) }));
+        assert_eq!(said("standalone", "x"), Ok(Hello { version: 0, compares: false, session: Some(7) }));
+        assert_eq!(of_hello(&HashMap::new()), Ok(Hello { version: 0, compares: false, session: None }));
         assert_eq!(said("sentinel", "7.0.15"), Err(Cause::NotUsable(NotUsable::Sentinel)));
         assert!(matches!(said("cluster", "7.0.15"), Err(Cause::ClusterMode(_))));
     }

@@ -18,6 +18,7 @@ mod forget_tokens;
 mod health;
 mod hello;
 mod log_limit;
+mod lone_write;
 mod options;
 mod plain;
 mod pushes;

@@ -9,6 +9,7 @@ use super::address::Address;
 use super::admission::conflicts::ClusterConflicts;
 use super::admission::peers::PeerConnections;
 use super::admission::processes::ProcessRegistry;
+use super::plain::LastAcquire;
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
@@ -47,6 +48,7 @@ impl ClientOptions {
         let peers =
             PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.quarantine);
         let (peers, wakeups) = (Arc::new(peers), Arc::new(TimerWakeups::start(self.instance_timeout)));
+        let last_acquire = Arc::<LastAcquire>::default();
         addresses.into_iter().enumerate().map(move |(index, address)| ConnectOptions {
             index,
             address,
@@ -61,6 +63,7 @@ impl ClientOptions {
             conflicts: Arc::clone(&conflicts),
             peers: Arc::clone(&peers),
             wakeups: Arc::clone(&wakeups),
+            last_acquire: Arc::clone(&last_acquire),
             admission: self.admission,
             invalidations: self.invalidations.clone(),
             listener: self.listener.clone(),
@@ -88,6 +91,7 @@ pub(super) struct ConnectOptions {
     pub(super) conflicts: Arc<ClusterConflicts>,
     pub(super) peers: Arc<PeerConnections>,
     pub(super) wakeups: Arc<TimerWakeups>,
+    pub(super) last_acquire: Arc<LastAcquire>,
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(super) admission: bool,
     /// Who wants to know of keys that changed.

@@ -1,5 +1,7 @@
 //! The usual acquire as plain commands in one write, which cost an instance less than a script (P28).
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use redis::{Cmd, Pipeline};
 
 use super::scripts::command::millis;
@@ -15,6 +17,25 @@ pub(super) const SHARED_COMMANDS: usize = 4;
 
 /// How much of a value that stands in the way is asked for: what others put there may be megabytes.
 const MOST_OF_A_VALUE: u64 = 2048;
+
+/// The commands of the acquire that was sent last: a round asks all instances for the same, one right after the other.
+#[derive(Debug, Default)]
+pub(super) struct LastAcquire(Mutex<Option<(Arc<Claim>, Arc<Pipeline>)>>);
+
+impl LastAcquire {
+    /// The commands of one that is alone in its write, put together only if the last was another.
+    pub(super) fn commands(&self, claim: &Arc<Claim>) -> Arc<Pipeline> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*last {
+            Some((of, commands)) if Arc::ptr_eq(of, claim) => Arc::clone(commands),
+            _ => {
+                let commands = Arc::new(commands(claim));
+                *last = Some((Arc::clone(claim), Arc::clone(&commands)));
+                commands
+            }
+        }
+    }
+}
 
 /// Whether it may go so to an instance with this record, whose clock shows at least `wall_us`: the first request of an
 /// acquire, for one resource and without a holder.
@@ -88,8 +109,6 @@ fn key_of(claim: &Claim) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use uuid::Uuid;
 
     use super::*;
@@ -102,6 +121,18 @@ mod tests {
         let terms = AdmissionTerms::of_max_ttl(1_000);
         let record = AdmissionRecord { identity, vote_from_ms: 1, terms, origin, order: 1, cluster: None };
         AttachedRecord::new(record, quarantine_over)
+    }
+
+    /// Otherwise a round would ask for the lock of the one before.
+    #[test]
+    fn the_commands_are_put_together_once_for_a_round_and_anew_for_the_next() {
+        let last = LastAcquire::default();
+        let [one, next] = [1, 2].map(|round| Arc::new(Claim::sample(round, &["a".to_owned()])));
+        let of_one = last.commands(&one);
+        assert!(Arc::ptr_eq(&of_one, &last.commands(&one)));
+        assert_eq!(last.commands(&next).get_packed_pipeline(), commands(&next).get_packed_pipeline());
+        assert_ne!(last.commands(&next).get_packed_pipeline(), of_one.get_packed_pipeline());
+        assert_eq!(last.commands(&one).get_packed_pipeline(), of_one.get_packed_pipeline());
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl InstanceConnection {
         match now.attached.as_ref().filter(|_| leading.acquires > 0) {
             Some(attached) => {
                 let commands = shared_commands(self.scripts(), leading, &requests, attached);
-                self.send_plain(requests.len(), now, Form::Shared(leading), commands)
+                self.send_plain(requests.len(), now, Form::Shared(leading), Arc::new(commands))
             }
             None => self.send(requests.len(), |attached| self.scripts().batch(&requests, leading.releases, attached)),
         }

@@ -283,6 +283,7 @@ mod tests {
             conflicts: Arc::default(),
             peers: Arc::new(PeerConnections::new(corrected, 1, instance_timeout, instance_timeout)),
             wakeups: Arc::new(TimerWakeups::start(instance_timeout)),
+            last_acquire: Arc::default(),
             admission: false,
             invalidations: mpsc::channel(1).0,
             listener: None,

@@ -19,7 +19,7 @@ pub(super) struct Answered {
     pub(super) attached: Option<AttachedRecord>,
     pub(super) form: Form,
     /// How much longer its requests may take.
-    left: Duration,
+    pub(super) left: Duration,
 }
 
 impl InstanceConnection {
@@ -37,6 +37,9 @@ impl InstanceConnection {
 
     pub(super) async fn reply_to(self: &Arc<Self>, request: &Request, command: SentCommand) -> Reply {
         let Some((result, answered)) = self.answer(command).await else { return Reply::Unknown(Cause::TimedOut) }; // P5
+        let Some(result) = self.or_by_script(request, result, &answered).await else {
+            return Reply::Unknown(Cause::TimedOut);
+        };
         let raw = match answered.attached.as_ref().filter(|_| answered.form == Form::Plain) {
             Some(attached) => {
                 let wall_us = self.admission().map_or(0, |admission| admission.about_us(answered.received));

@@ -77,11 +77,19 @@ impl AdmissionState {
         &self.attached.record
     }
 
-    /// What a request names that is sent at this instant of the own clock.
+    /// What a request names that is sent at this instant of the own clock, and what the instance's clock shows at
+    /// least, in microseconds.
     #[must_use]
-    pub fn attached_record(&self, now: Instant) -> AttachedRecord {
-        let quarantine_over = self.watch.at_least_ms(now) >= self.attached.record.vote_from_ms;
-        AttachedRecord { quarantine_over, ..self.attached.clone() }
+    pub fn known_at(&self, now: Instant) -> (AttachedRecord, u64) {
+        let wall_us = self.wall_us(now);
+        let quarantine_over = wall_us / 1_000 >= self.attached.record.vote_from_ms;
+        (AttachedRecord { quarantine_over, ..self.attached.clone() }, wall_us)
+    }
+
+    /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
+    #[must_use]
+    pub fn wall_us(&self, now: Instant) -> u64 {
+        self.watch.at_least_ms(now).saturating_mul(1_000)
     }
 
     /// The watch over its clock.

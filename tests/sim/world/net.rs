@@ -107,7 +107,7 @@ impl World {
         let acquires = request.script == Script::Acquire;
         let now = self.client_now(c);
         let quarantine_over =
-            acquires && link.standing.as_ref().is_some_and(|standing| standing.attached_record(now).quarantine_over);
+            acquires && link.standing.as_ref().is_some_and(|standing| standing.known_at(now).0.quarantine_over);
         let net = self.net();
         let call = Call { sender, known, quarantine_over, request: request.clone(), ticket: ticket.cloned() };
         if self.may_be_plain(c, i, request) {

@@ -56,7 +56,7 @@ impl World {
     pub(super) fn may_be_plain(&self, c: usize, i: usize, request: &Request) -> bool {
         let Some(standing) = &self.link(c, i).standing else { return false };
         let now = self.client_now(c);
-        let (attached, wall_us) = (standing.attached_record(now), standing.watch().at_least_ms(now) * 1000);
+        let (attached, wall_us) = standing.known_at(now);
         request.script == Script::Acquire
             && request.is_first
             && request.keys.count_ones() == 1

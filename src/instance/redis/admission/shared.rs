@@ -26,14 +26,15 @@ impl SharedAdmission {
         Self { config, state, flushes, follow_up, requested }
     }
 
-    /// The record for a request that is sent at this instant of the own clock.
-    pub(crate) fn attached_record(&self, now: Instant) -> AttachedRecord {
-        self.state().attached_record(now)
+    /// The record for a request that is sent at this instant of the own clock, and what the instance's clock shows at
+    /// least, in microseconds.
+    pub(crate) fn known_at(&self, now: Instant) -> (AttachedRecord, u64) {
+        self.state().known_at(now)
     }
 
     /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
     pub(crate) fn wall_us(&self, now: Instant) -> u64 {
-        self.state().watch().at_least_ms(now).saturating_mul(1000)
+        self.state().wall_us(now)
     }
 
     /// What it shows about then, in microseconds.

@@ -1,4 +1,4 @@
-//! The commands of a plain acquire.
+//! The commands of a plain acquire, and the one that compares and deletes.
 
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ impl State {
             }
             // A name that is no lock's (`forget_tokens.rs`): it changes nothing here.
             ([b"ZADD", _], [_, key, b"0", _]) if *key == TOKENS_KEY.as_bytes() => Ok(Answer::Number(0)),
+            ([b"DELIFEQ", _], [_, key, value]) if self.process.compares() => {
+                self.requests.release += 1;
+                self.delete_if_equal(key, value)
+            }
             ([b"PEXPIRETIME", _], [_, key]) => return Some(self.expires(key)),
             ([b"GETRANGE", _], [_, key, b"0", last]) => self.beginning(key, number(last)?),
             _ => return None,
@@ -43,6 +47,19 @@ impl State {
         let now = Instant::from_nanos(wall_us.saturating_mul(1_000));
         let end = now.saturating_add(Duration::from_millis(ttl_ms));
         if self.store.set_if_absent(key, value, Some(end)) { Answer::Simple("OK") } else { Answer::Nothing }
+    }
+
+    fn delete_if_equal(&mut self, key: &[u8], value: &[u8]) -> Result<Answer, WrongType> {
+        if let Some(refused) = self.refuses_writes() {
+            return Ok(refused);
+        }
+        match self.store.get(key) {
+            None if self.store.contains(key) => Err(WrongType),
+            found => {
+                let is_equal = found == Some(value);
+                Ok(Answer::Number((is_equal && self.store.remove(key)).into()))
+            }
+        }
     }
 
     fn beginning(&self, key: &[u8], last: u64) -> Result<Answer, WrongType> {

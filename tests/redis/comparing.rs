@@ -1,0 +1,90 @@
+//! Releases that a server compares by itself, where it has a command for that.
+
+use redquorum_testkit::{Kind, Program, Server};
+
+use crate::support::{
+    PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, on_each_kind, pair, ready,
+};
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn compares(program: &Program) -> bool {
+    program.is_at_least(Kind::Valkey, 9, 0)
+}
+
+/// How many scripts it ran, and how many releases it compared, since they were asked for last.
+fn calls(server: &Server) -> (u64, u64) {
+    let calls = (server.calls("evalsha").unwrap(), server.calls("delifeq").unwrap());
+    server.reset_stats().unwrap();
+    calls
+}
+
+fn stored_token(server: &Server, name: &str) -> f64 {
+    server.command(&["ZSCORE", "redquorum:fence", name]).unwrap().text().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_server_compares_a_usual_release_and_no_other() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 1);
+        let redlock = client_of(&fleet).await;
+        let usual = if compares(&program) { (1, 1) } else { (2, 0) };
+        calls(&fleet[0]);
+        pair(&redlock, "a").await;
+        assert_eq!(calls(&fleet[0]), usual);
+        redlock.lock(NAMES).try_acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(calls(&fleet[0]), (2, 0));
+        let guard = held(&redlock, "a").await;
+        guard.extend().await.unwrap(); // a copy that is late must find a tombstone
+        guard.release().await.unwrap();
+        assert_eq!(calls(&fleet[0]), (3, 0));
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+/// P6: what is late finds the tombstone, also where the server compared.
+#[test]
+fn a_release_that_finds_another_value_or_none_leaves_its_tombstone() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = client_of(&fleet).await;
+        for foreign in [None, Some("other")] {
+            let guard = held(&redlock, "a").await;
+            assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap() == ["a"])).await);
+            fleet[0].command(&["DEL", "a"]).unwrap();
+            if let Some(value) = foreign {
+                fleet[0].command(&["SET", "a", value]).unwrap();
+            }
+            let granted: Vec<f64> = fleet.iter().map(|server| stored_token(server, "a")).collect();
+            assert!(guard.release().await.unwrap().was_still_held);
+            assert!(eventually(PATIENCE, || stored_token(&fleet[0], "a") - granted[0] == 0.5).await);
+            assert!(eventually(PATIENCE, || fleet[1..].iter().all(|server| server.keys().unwrap().is_empty())).await);
+            assert_eq!(stored_token(&fleet[1], "a"), granted[1], "it was found there");
+            assert_eq!(fleet[0].command(&["GET", "a"]).unwrap().text().as_deref(), foreign);
+            fleet[0].command(&["DEL", "a"]).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_user_who_may_not_have_the_server_compare_is_asked_once_and_releases_by_script() {
+    on_each_kind(async |program| {
+        if !compares(&program) {
+            return;
+        }
+        let fleet = fleet_of(&program, 1);
+        let user = ["ACL", "SETUSER", "locker", "on", ">pw", "~*", "&*", "+@all", "-delifeq"];
+        fleet[0].command(&user).unwrap();
+        let address = fleet.addresses()[0].replace("redis://", "redis://locker:pw@");
+        let redlock = ready(builder_of(&fleet).instances([address])).await;
+        calls(&fleet[0]);
+        for name in NAMES {
+            pair(&redlock, name).await;
+        }
+        assert!(fleet[0].keys().unwrap().is_empty());
+        let commands = fleet[0].command(&["INFO", "commandstats"]).unwrap().text().unwrap();
+        let denied = commands.lines().find(|line| line.starts_with("cmdstat_delifeq:")).unwrap();
+        assert!(denied.contains("calls=0,") && denied.contains("rejected_calls=1,"), "{denied}");
+        assert_eq!(calls(&fleet[0]).0, 2 * 3);
+    });
+}
