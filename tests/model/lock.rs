@@ -1,5 +1,7 @@
 //! The states of the small world and the steps between them.
 
+use std::ops::Range;
+
 use redquorum::protocol::{Quorum, Verdict};
 use stateright::{Model, Property, Representative};
 
@@ -16,6 +18,21 @@ pub(crate) enum Broken {
     NoAdmission,
     NoStaleCheck,
     ExtendInQuarantine,
+}
+
+/// Which instances a client uses: from the first up to the end, without that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct List(pub(crate) usize, pub(crate) usize);
+
+impl List {
+    const fn instances(self) -> Range<usize> {
+        self.0..self.1
+    }
+
+    /// For each of them, what is given; else what is elsewhere.
+    fn each<T: Copy, const N: usize>(self, on: T, elsewhere: T) -> [T; N] {
+        std::array::from_fn(|i| if self.instances().contains(&i) { on } else { elsewhere })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,23 +61,24 @@ enum Phase {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Client {
+pub(crate) struct Client<const N: usize> {
+    list: List,
     phase: Phase,
     started_at: u8,
     token: u8,
     /// Zero if it holds nothing.
     valid_until: u8,
-    votes: [Vote; 3],
+    votes: [Vote; N],
     extended: bool,
     /// Which instances have carried out its release.
-    released: [bool; 3],
+    released: [bool; N],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct State {
+pub(crate) struct State<const N: usize> {
     now: u8,
-    instances: [Instance; 3],
-    clients: [Client; 2],
+    instances: [Instance; N],
+    clients: [Client<N>; 2],
     restarts: u8,
     flushes: u8,
     /// The token of the last won round, and whether a later one was not larger.
@@ -82,11 +100,13 @@ pub(crate) enum Action {
     Flush(usize),
 }
 
-pub(crate) struct Lock {
+pub(crate) struct Lock<const N: usize> {
     pub(crate) broken: Broken,
+    /// One for each client.
+    pub(crate) lists: [List; 2],
 }
 
-impl Client {
+impl<const N: usize> Client<N> {
     fn holds(&self, now: u8) -> bool {
         now < self.valid_until
     }
@@ -98,14 +118,18 @@ impl Instance {
     }
 }
 
-impl Representative for State {
-    /// The instances are alike: states that differ only in their order are one.
+impl<const N: usize> Representative for State<N> {
+    /// Instances of the same lists are alike: states that differ only in their order are one.
     fn representative(&self) -> Self {
         let mut state = self.clone();
-        let mut order = [0, 1, 2];
+        let mut order: [usize; N] = std::array::from_fn(|i| i);
+        // The lists are ranges: it grows with the instance, and is the same where the lists are.
+        let bounds = |i| {
+            self.clients.iter().flat_map(|client| [client.list.0, client.list.1]).filter(|bound| *bound <= i).count()
+        };
         order.sort_by_key(|i| {
             let client = |c: usize| (self.clients[c].votes[*i], self.clients[c].released[*i]);
-            (self.instances[*i], client(0), client(1))
+            (bounds(*i), self.instances[*i], client(0), client(1))
         });
         for (to, from) in order.into_iter().enumerate() {
             state.instances[to] = self.instances[from];
@@ -118,27 +142,28 @@ impl Representative for State {
     }
 }
 
-impl Model for Lock {
-    type State = State;
+impl<const N: usize> Model for Lock<N> {
+    type State = State<N>;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<State> {
+    fn init_states(&self) -> Vec<State<N>> {
         let instance = Instance { key: None, fence: 0, started: 0, vote_from: 0 };
-        let client = Client {
+        let client = |list| Client {
+            list,
             phase: Phase::Idle,
             started_at: 0,
             token: 0,
             valid_until: 0,
-            votes: [Vote::No; 3],
+            votes: [Vote::No; N],
             extended: false,
-            released: [true; 3],
+            released: [true; N],
         };
         // The processes were started long ago: tick 0 is `MAX_TTL` after it.
-        let (instances, clients) = ([instance; 3], [client; 2]);
+        let (instances, clients) = ([instance; N], self.lists.map(client));
         vec![State { now: MAX_TTL, instances, clients, restarts: 1, flushes: 1, last_token: 0, unordered: false }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &State<N>, actions: &mut Vec<Action>) {
         if state.now < MAX_TTL + END {
             actions.push(Action::Tick);
         }
@@ -153,7 +178,7 @@ impl Model for Lock {
             if c == 0 && client.phase == Phase::Holding {
                 actions.push(Action::Release(c));
             }
-            for i in 0..3 {
+            for i in 0..N {
                 if client.votes[i] == Vote::Asked {
                     actions.push(Action::Serve(c, i));
                 }
@@ -162,7 +187,7 @@ impl Model for Lock {
                 }
             }
         }
-        for i in 0..3 {
+        for i in 0..N {
             if state.restarts > 0 {
                 actions.push(Action::RestartEmpty(i));
                 actions.push(Action::RestartFromDisk(i));
@@ -173,7 +198,7 @@ impl Model for Lock {
         }
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
+    fn next_state(&self, last: &State<N>, action: Action) -> Option<State<N>> {
         let mut state = last.clone();
         let now = state.now;
         match action {
@@ -187,7 +212,7 @@ impl Model for Lock {
             Action::Release(c) => {
                 let client = &mut state.clients[c];
                 (client.phase, client.valid_until) = (Phase::Done, 0);
-                (client.votes, client.released) = ([Vote::No; 3], [false; 3]);
+                (client.votes, client.released) = ([Vote::No; N], client.list.each(false, true));
             }
             Action::ServeRelease(c, i) => {
                 state.clients[c].released[i] = true;
@@ -219,26 +244,26 @@ impl Model for Lock {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("mutual exclusion", |_, state: &State| {
+            Property::always("mutual exclusion", |_, state: &State<N>| {
                 !state.clients.iter().all(|client| client.holds(state.now))
             }),
-            Property::always("fencing order", |_, state: &State| !state.unordered),
-            Property::sometimes("both clients win, one after the other", |_, state: &State| {
+            Property::always("fencing order", |_, state: &State<N>| !state.unordered),
+            Property::sometimes("both clients win, one after the other", |_, state: &State<N>| {
                 state.clients[0].phase == Phase::Done && state.clients[1].phase == Phase::Holding
             }),
         ]
     }
 }
 
-fn begin(client: &mut Client, phase: Phase, now: u8) {
-    (client.phase, client.started_at, client.votes) = (phase, now, [Vote::Asked; 3]);
+fn begin<const N: usize>(client: &mut Client<N>, phase: Phase, now: u8) {
+    (client.phase, client.started_at, client.votes) = (phase, now, client.list.each(Vote::Asked, Vote::No));
     if phase == Phase::Acquiring {
         client.token = now; // P12: the wall clock, the same for both
     }
 }
 
-impl Lock {
-    fn serve(&self, state: &mut State, c: usize, i: usize) {
+impl<const N: usize> Lock<N> {
+    fn serve(&self, state: &mut State<N>, c: usize, i: usize) {
         let now = state.now;
         let (instance, client) = (&mut state.instances[i], &mut state.clients[c]);
         let own = instance.key(now) == Some(c as u8);
@@ -256,14 +281,15 @@ impl Lock {
         self.count(state, c, i);
     }
 
-    fn count(&self, state: &mut State, c: usize, i: usize) {
+    fn count(&self, state: &mut State<N>, c: usize, i: usize) {
         let now = state.now;
         let client = &mut state.clients[c];
         client.votes[i] = Vote::Counted;
         let counted = client.votes.iter().filter(|vote| **vote == Vote::Counted).count();
+        let all = client.list.instances().len();
         let won = match self.broken {
             Broken::HalfQuorum => counted >= 1,
-            _ => Quorum::majority(3).is_ok_and(|quorum| quorum.tally(counted, 3 - counted) == Verdict::Won),
+            _ => Quorum::majority(all).is_ok_and(|quorum| quorum.tally(counted, all - counted) == Verdict::Won),
         };
         let until = client.started_at + TTL; // P2
         match client.phase {

@@ -1,5 +1,5 @@
-//! Exhaustive searches of small worlds: three instances, two clients, one resource; and three clients, one of which is
-//! named by the other's release.
+//! Exhaustive searches of small worlds: three instances, two clients, one resource; the same with lists of instances that
+//! differ; and three clients, one of which is named by the other's release.
 //!
 //! In the first, time is counted in ticks. Client 0 acquires, extends once and releases; client 1 acquires. Any
 //! message may be carried out late or never, one instance may be restarted (empty or from disk) and
@@ -12,18 +12,33 @@ use std::collections::BTreeSet;
 mod lock;
 mod succession;
 
-use lock::{Broken, Lock};
+use lock::{Broken, List, Lock};
 use stateright::{Checker, HasDiscoveries, Model};
 use succession::{Planted, Succession};
 
 /// All states that can be reached with every rule in force. A change of a rule changes it.
-const STATES: usize = 832_723;
 const SUCCESSION_STATES: usize = 991_894;
 const KEPT_BEHIND_STATES: usize = 2_718_151;
 
+/// Both clients use the same instances.
+const SAME: [List; 2] = [List(0, 3); 2];
+
+/// With every rule in force no state breaks a property; there are so many, and a change of a rule changes that.
+fn check_lists<const N: usize>(lists: [List; 2], states: usize) {
+    let checker = Lock::<N> { broken: Broken::Nothing, lists }.checker().symmetry().spawn_dfs().join();
+    println!("{lists:?}: {} states", checker.unique_state_count());
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), states);
+}
+
 fn counter_example(broken: Broken, property: &'static str) -> Vec<String> {
+    counter_example_of_lists::<3>(SAME, broken, property)
+}
+
+fn counter_example_of_lists<const N: usize>(lists: [List; 2], broken: Broken, property: &'static str) -> Vec<String> {
     // Deeper and deeper, so that the trace that is found is one of the shortest.
-    let search = |depth| Lock { broken }.checker().target_max_depth(depth).spawn_bfs().join().discovery(property);
+    let search =
+        |depth| Lock::<N> { broken, lists }.checker().target_max_depth(depth).spawn_bfs().join().discovery(property);
     let path = (5..25).find_map(search).unwrap_or_else(|| panic!("{broken:?} must break {property}"));
     path.into_actions().iter().map(|action| format!("{action:?}")).collect()
 }
@@ -40,10 +55,32 @@ fn counter_example_of_succession(planted: Planted, property: &'static str) -> Ve
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn with_every_rule_no_state_breaks_mutual_exclusion_or_the_order_of_tokens() {
-    let checker = Lock { broken: Broken::Nothing }.checker().symmetry().spawn_dfs().join();
-    println!("{} states", checker.unique_state_count());
-    checker.assert_properties();
-    assert_eq!(checker.unique_state_count(), STATES);
+    check_lists::<3>(SAME, 832_723);
+}
+
+/// P30: a client has an instance more than the other, or less, and everything else happens as well.
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_lists_that_differ_by_one_instance_no_state_breaks_mutual_exclusion_or_the_order_of_tokens() {
+    check_lists::<3>([List(0, 2), List(0, 3)], 483_619);
+    check_lists::<3>([List(0, 3), List(0, 2)], 958_791);
+    check_lists::<4>([List(0, 3), List(0, 4)], 5_036_890);
+    check_lists::<4>([List(0, 4), List(0, 3)], 5_490_358);
+}
+
+#[test]
+fn with_a_list_that_is_longer_by_two_both_clients_hold_the_lock() {
+    let trace = counter_example_of_lists::<5>([List(0, 3), List(0, 5)], Broken::Nothing, "mutual exclusion");
+    assert_eq!(
+        trace,
+        ["Acquire(0)", "Serve(0, 1)", "Serve(0, 2)", "Acquire(1)", "Serve(1, 0)", "Serve(1, 3)", "Serve(1, 4)"]
+    );
+}
+
+#[test]
+fn with_an_instance_replaced_in_one_step_both_clients_hold_the_lock() {
+    let trace = counter_example_of_lists::<4>([List(0, 3), List(1, 4)], Broken::Nothing, "mutual exclusion");
+    assert_eq!(trace, ["Acquire(0)", "Serve(0, 0)", "Serve(0, 2)", "Acquire(1)", "Serve(1, 1)", "Serve(1, 3)"]);
 }
 
 #[test]
