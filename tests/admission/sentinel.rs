@@ -183,7 +183,7 @@ fn a_failover_while_clients_compete_costs_a_quarantine_and_lets_nobody_in_beside
         }
         group.sentinels[0].command(&["SENTINEL", "FAILOVER", GROUP])?;
         let waits = || {
-            let statuses = clients.iter().map(|client| client.instances()[2].admission.clone());
+            let statuses = clients.iter().map(|client| client.instances()[2].admission);
             statuses.filter(|status| matches!(status, AdmissionStatus::Quarantine(_))).count()
         };
         let (promoted, in_quarantine) = tokio::join!(group.promoted(), until(PATIENCE, || waits() == 3));
