@@ -17,8 +17,8 @@ pub(crate) struct Claim {
     pub(crate) token: FencingToken,
     /// The time to live of the keys, in whole milliseconds.
     pub(crate) ttl: Duration,
-    /// Whether anything that sets keys was sent for it more than once, a repeat of the acquire or an
-    /// extend: then its release leaves a tombstone even where it deletes the key, for the other may
+    /// Whether anything was sent for it more than once, a repeat of the acquire, an extend, or the release:
+    /// then its release leaves a tombstone even where it deletes the key, for what sets keys may
     /// still arrive (P6).
     pub(crate) resent: bool,
     /// Whether it is the first that an acquire asks for, and nothing is known to be in the way (P28).
@@ -95,6 +95,17 @@ impl Request {
     pub(crate) fn without_successor(self) -> Self {
         match self {
             Self::PassOn(claim, _) => Self::Release(claim),
+            request => request,
+        }
+    }
+
+    /// A release for a time when it was sent already. It goes as a script (P7): a comparison that deletes nothing takes
+    /// two round trips, and may never be in time where one takes more than half of that.
+    pub(crate) fn resent(self) -> Self {
+        match self {
+            Self::Release(claim) if !claim.resent => {
+                Self::Release(Arc::new(Claim { resent: true, ..Claim::clone(&claim) }))
+            }
             request => request,
         }
     }

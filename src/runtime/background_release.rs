@@ -42,6 +42,11 @@ impl PendingRelease {
         let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
         Self { request: request.without_successor(), expires_at }
     }
+
+    /// The same for another time.
+    fn resent(self) -> Self {
+        Self { request: self.request.resent(), ..self }
+    }
 }
 
 /// A call whose round was decided without it.
@@ -247,6 +252,7 @@ impl ReleaseTask {
         let expired = before - unconfirmed.len();
         if instance.obstacle().is_none() {
             for release in unconfirmed.drain(..unconfirmed.len().min(MAX_BURST)) {
+                let release = release.resent();
                 let call = instance.call(release.request.clone());
                 events.push(reply_of(OutstandingCall { id, call, then: Then::ReleaseAgain(release) }));
             }

@@ -1,9 +1,10 @@
 //! Releases that a server compares by itself, where it has a command for that.
 
-use redquorum_testkit::{Kind, Program, Server};
+use redquorum::Redlock;
+use redquorum_testkit::{Fleet, Kind, Program, Proxy, Server};
 
 use crate::support::{
-    PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, on_each_kind, pair, ready,
+    PATIENCE, TIMEOUT, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready,
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -66,25 +67,66 @@ fn a_release_that_finds_another_value_or_none_leaves_its_tombstone() {
     });
 }
 
+/// A client of a user who may not have the server compare.
+async fn client_without_the_right(fleet: &Fleet) -> Redlock {
+    let user = ["ACL", "SETUSER", "locker", "on", ">pw", "~*", "&*", "+@all", "-delifeq"];
+    fleet[0].command(&user).unwrap();
+    let address = fleet.addresses()[0].replace("redis://", "redis://locker:pw@");
+    ready(builder_of(fleet).instances([address])).await
+}
+
 #[test]
-fn a_user_who_may_not_have_the_server_compare_is_asked_once_and_releases_by_script() {
+fn a_user_who_may_not_have_the_server_compare_is_asked_at_the_connect_and_releases_by_script() {
     on_each_kind(async |program| {
         if !compares(&program) {
             return;
         }
         let fleet = fleet_of(&program, 1);
-        let user = ["ACL", "SETUSER", "locker", "on", ">pw", "~*", "&*", "+@all", "-delifeq"];
-        fleet[0].command(&user).unwrap();
-        let address = fleet.addresses()[0].replace("redis://", "redis://locker:pw@");
-        let redlock = ready(builder_of(&fleet).instances([address])).await;
+        let redlock = client_without_the_right(&fleet).await;
+        let commands = || fleet[0].command(&["INFO", "commandstats"]).unwrap().text().unwrap();
+        let asked = commands();
+        let denied = asked.lines().find(|line| line.starts_with("cmdstat_delifeq:")).unwrap();
+        assert!(denied.contains("calls=0,") && denied.contains("rejected_calls=1,"), "{denied}");
         calls(&fleet[0]);
         for name in NAMES {
             pair(&redlock, name).await;
         }
         assert!(fleet[0].keys().unwrap().is_empty());
-        let commands = fleet[0].command(&["INFO", "commandstats"]).unwrap().text().unwrap();
-        let denied = commands.lines().find(|line| line.starts_with("cmdstat_delifeq:")).unwrap();
-        assert!(denied.contains("calls=0,") && denied.contains("rejected_calls=1,"), "{denied}");
+        assert!(!commands().contains("cmdstat_delifeq:"), "{}", commands());
         assert_eq!(calls(&fleet[0]).0, 2 * 3);
+    });
+}
+
+/// P6: where the release was denied first, its script went behind the acquire that was called after it.
+#[test]
+fn an_acquire_behind_the_first_release_of_a_user_who_may_not_compare_is_not_refused_by_it() {
+    on_each_kind(async |program| {
+        if !compares(&program) {
+            return;
+        }
+        let fleet = fleet_of(&program, 1);
+        for _ in 0..5 {
+            let redlock = client_without_the_right(&fleet).await;
+            drop(held(&redlock, "a").await);
+            redlock.lock("a").try_acquire().await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
+/// The script behind a comparison has what is left of the deadline, which over a long way is never enough.
+#[test]
+fn over_a_long_way_a_release_that_finds_nothing_is_confirmed_and_counts_as_no_silence() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 1);
+        let proxy = Proxy::start(&fleet[0]).unwrap();
+        let redlock = ready(builder_of(&fleet).instances([proxy.address()])).await;
+        proxy.delay(TIMEOUT * 7 / 10, ms(0)).unwrap();
+        let guard = held(&redlock, "a").await;
+        fleet[0].command(&["DEL", "a"]).unwrap();
+        drop(guard);
+        let is_confirmed = eventually(PATIENCE, || redlock.stats().pending_releases == 0).await;
+        assert!(is_confirmed, "{:?}", redlock.instances());
+        assert_eq!(redlock.instances()[0].counts.connections, 1, "{:?}", redlock.instances());
+        assert!(stored_token(&fleet[0], "a").fract() > 0.0, "it left its tombstone");
     });
 }

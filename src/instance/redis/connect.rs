@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, try_join};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo};
@@ -21,6 +22,7 @@ use super::driver::{Driver, poll_once};
 use super::flushes::FlushWatch;
 use super::health::{InstanceHealth, PreviousAdmission};
 use super::hello::{Hello, hello};
+use super::lone_write::may_compare;
 use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::relay::listen;
@@ -65,6 +67,7 @@ pub(super) async fn connect(
     note_rights(options, health, &rights);
     let Rights { tracking, hears, .. } = rights;
     let scripts = Scripts::for_version(version);
+    let may_compare = poll_once(may_compare(connection.clone(), compares)); // answered before what follows
     let loaded = load(scripts, connection.clone());
     let admission = match report {
         Some(report) => {
@@ -80,6 +83,7 @@ pub(super) async fn connect(
             None
         }
     };
+    let compares = within_trips(options, "asking what it may", 1, may_compare.map(Ok)).await?;
     let (deadline, clock, wakeups) =
         (options.instance_timeout, Arc::clone(&options.clock), Arc::clone(&options.wakeups));
     let last_acquire = Arc::clone(&options.last_acquire);

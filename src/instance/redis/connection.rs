@@ -51,7 +51,7 @@ pub(super) struct ConnectionParts {
     pub(super) scripts: &'static Scripts,
     /// Whether the server takes the usual acquire as plain commands (P28).
     pub(super) takes_plain: bool,
-    /// Whether it has a command that compares and deletes.
+    /// Whether it has a command that compares and deletes, and the user may give it.
     pub(super) compares: bool,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
@@ -283,7 +283,7 @@ impl InstanceConnection {
         match timeout(self.parts.deadline, ask).await {
             Ok(Ok((seconds, micros))) => {
                 let received = self.parts.clock.now();
-                self.unanswered.store(0, Ordering::Relaxed);
+                self.note_sign_of_life();
                 self.observe_clock(sent, Some(seconds.saturating_mul(1_000_000).saturating_add(micros)));
                 let round_trip = received.saturating_since(sent);
                 self.send_queue.note_round_trip(round_trip);
@@ -317,6 +317,10 @@ impl InstanceConnection {
         }
     }
 
+    pub(super) fn note_sign_of_life(&self) {
+        self.unanswered.store(0, Ordering::Relaxed);
+    }
+
     /// The own clock.
     pub(super) fn now(&self) -> Instant {
         self.parts.clock.now()
@@ -329,7 +333,7 @@ impl InstanceConnection {
             // A master that became a replica must be admitted anew.
             Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.parts.broken.notify_one(),
             Reply::NotSent(Cause::ScriptMissing) => self.load_scripts(),
-            _ => self.unanswered.store(0, Ordering::Relaxed),
+            _ => self.note_sign_of_life(),
         }
     }
 

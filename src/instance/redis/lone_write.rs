@@ -3,12 +3,16 @@
 
 use std::sync::atomic::Ordering;
 
+use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::connection::{Form, InstanceConnection, SentCommand};
 use super::votes::Answered;
 use crate::instance::{Claim, Request};
+
+/// Nobody writes it: its name is reserved, so that it is no lock's, and a user's rights cover it.
+const NO_KEY: &str = "redquorum:never";
 
 /// Sending requests one by one.
 impl InstanceConnection {
@@ -34,20 +38,30 @@ impl InstanceConnection {
     ) -> Option<RedisResult<Value>> {
         match &result {
             Ok(answer) if answered.form == Form::Comparison && *answer != Value::Int(1) => {
-                if matches!(answer, Value::ServerError(error) if matches!(error.code(), "ERR" | "NOPERM")) {
-                    self.compares.store(false, Ordering::Relaxed); // not known after all, or denied to this user
+                if is_not_allowed(answer) {
+                    self.compares.store(false, Ordering::Relaxed); // denied since it was asked (`may_compare`)
                 }
+                self.note_sign_of_life();
                 // The request is counted already, its second command is not.
                 let again = self.send(0, |attached| self.scripts().command(request, attached));
-                let result = timeout(answered.left, again.result).await;
-                if result.is_err() {
-                    self.note_silence();
-                }
-                result.ok()
+                // No silence if it is late: it had less time than a command has. The release is sent again as a script (P7).
+                timeout(self.left(answered), again.result).await.ok()
             }
             _ => Some(result),
         }
     }
+}
+
+/// Whether this user may have the server compare, where it has a command for that: asked of a key that is never there.
+/// Asked by a release, it would be answered too late: the script would go behind what was called after the release (P6).
+pub(super) async fn may_compare(mut connection: MultiplexedConnection, has_command: bool) -> bool {
+    let ask = redis::cmd("DELIFEQ").arg(NO_KEY).arg("").to_owned();
+    has_command && matches!(connection.send_packed_command(&ask).await, Ok(answer) if !is_not_allowed(&answer))
+}
+
+/// The command is not known after all, or denied to this user.
+fn is_not_allowed(answer: &Value) -> bool {
+    matches!(answer, Value::ServerError(error) if matches!(error.code(), "ERR" | "NOPERM"))
 }
 
 /// The claim of a release for which it is enough to compare and delete: of one resource, without a holder, and for which

@@ -18,8 +18,8 @@ pub(super) struct Answered {
     pub(super) received: Instant,
     pub(super) attached: Option<AttachedRecord>,
     pub(super) form: Form,
-    /// How much longer its requests may take.
-    pub(super) left: Duration,
+    /// Until when its requests may take.
+    ends: Instant,
 }
 
 impl InstanceConnection {
@@ -30,9 +30,13 @@ impl InstanceConnection {
             self.note_silence();
             return None;
         };
-        let received = self.now();
-        let left = self.deadline().saturating_sub(received.saturating_since(sent));
-        Some((result, Answered { sent, received, attached, form, left }))
+        let ends = sent.saturating_add(self.deadline());
+        Some((result, Answered { sent, received: self.now(), attached, form, ends }))
+    }
+
+    /// How much longer its requests may take.
+    pub(super) fn left(&self, answered: &Answered) -> Duration {
+        answered.ends.saturating_since(self.now())
     }
 
     pub(super) async fn reply_to(self: &Arc<Self>, request: &Request, command: SentCommand) -> Reply {
@@ -57,7 +61,7 @@ impl InstanceConnection {
         let has_vote = replies.iter().any(|raw| matches!(raw.reply, Reply::Granted | Reply::Repaired));
         if has_vote && admission.flushes.unsettled().is_some() {
             // If it is late, they count for nothing.
-            let _ = timeout(answered.left, admission.flushes.all_settled()).await;
+            let _ = timeout(self.left(answered), admission.flushes.all_settled()).await;
         }
     }
 

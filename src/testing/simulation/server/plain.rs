@@ -23,7 +23,8 @@ impl State {
             // A name that is no lock's (`forget_tokens.rs`): it changes nothing here.
             ([b"ZADD", _], [_, key, b"0", _]) if *key == TOKENS_KEY.as_bytes() => Ok(Answer::Number(0)),
             ([b"DELIFEQ", _], [_, key, value]) if self.process.compares() => {
-                self.requests.release += 1;
+                // Of a reserved name it is the question of a new connection whether it may (`lone_write.rs`).
+                self.requests.release += usize::from(!key.starts_with(RESERVED));
                 self.delete_if_equal(key, value)
             }
             ([b"PEXPIRETIME", _], [_, key]) => return Some(self.expires(key)),
