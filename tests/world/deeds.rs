@@ -27,6 +27,8 @@ pub(crate) enum Deed {
     PollElsewhere,
     ShutDown,
     DropClient,
+    Inspect,
+    ForceRelease,
     /// A client was asked after its runtime had ended.
     AskEnded,
     /// Runs of another kind.
@@ -38,7 +40,7 @@ pub(crate) enum Deed {
 }
 
 impl Deed {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::Try,
         Self::WaitAtMost,
         Self::Wait,
@@ -61,6 +63,8 @@ impl Deed {
         Self::PollElsewhere,
         Self::ShutDown,
         Self::DropClient,
+        Self::Inspect,
+        Self::ForceRelease,
         Self::AskEnded,
         Self::AdmissionOff,
         Self::LargerQuorum,

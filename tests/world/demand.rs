@@ -12,7 +12,7 @@ use crate::schedule::{Boxed, Schedule};
 use crate::world::World;
 
 /// The keys of the resources; the last one is reached through a namespace, too.
-const NAMES: [&str; 3] = ["a", "b", "space:c"];
+pub(crate) const NAMES: [&str; 3] = ["a", "b", "space:c"];
 
 /// What it wants to lock, and how it asks.
 #[derive(Clone, Debug)]

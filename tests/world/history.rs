@@ -8,6 +8,7 @@ use crate::batch::Violation;
 use crate::faults::FaultKind;
 use crate::invariants::kept::Kept;
 use crate::invariants::line::Waiting;
+use crate::invariants::taken::Taken;
 use crate::stats::Stats;
 
 /// A lock that was given to somebody.
@@ -57,6 +58,8 @@ pub(crate) struct History {
     pub(crate) marks: Vec<Mark>,
     /// What was left behind with `keep_for`.
     pub(crate) kept: Vec<Kept>,
+    /// What somebody wanted to take away by force.
+    pub(crate) taken: Vec<Taken>,
     /// Clients whose shutdown has ended, by machine and which of its clients.
     pub(crate) shut_down: Vec<(usize, u64)>,
     /// Who stands in the line of a client, and how many have.

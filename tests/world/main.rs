@@ -14,6 +14,7 @@ mod faults;
 mod history;
 mod invariants;
 mod net;
+mod operator;
 mod planted;
 #[path = "../shared/rng.rs"]
 mod rng;

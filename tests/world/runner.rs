@@ -49,6 +49,7 @@ pub(crate) async fn live(world: Arc<World>) {
     tokio::spawn(chaos::save(Arc::clone(&world)));
     let here = (0..world.machines.len()).filter(|client| world.scenario.apart != Some(*client));
     here.for_each(|client| world.begin_users(client));
+    world.begin_operator();
     note_kind(&world);
     sleep(world.scenario.chaos).await;
     world.check_tables_are_bounded();

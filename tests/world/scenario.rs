@@ -38,6 +38,8 @@ pub(crate) struct Scenario {
     pub(crate) apart: Option<usize>,
     /// Which clients wait in order: every so-manyth; `None` if none does.
     pub(crate) in_order: Option<usize>,
+    /// Somebody takes locks away by force.
+    pub(crate) has_operator: bool,
     pub(crate) plan: Vec<Fault>,
 }
 
@@ -100,6 +102,7 @@ impl Scenario {
         }
         // Drawn apart, so that a seed's faults are the same as before.
         let in_order = Rng::new(seed ^ 0x6f72_6465_7200_0000).pick(&[None, Some(1), Some(1), Some(2)]);
+        let has_operator = Rng::new(seed ^ 0x7461_6b65_6e00_0000).percent(8);
         Self {
             seed,
             servers,
@@ -118,6 +121,7 @@ impl Scenario {
             is_read,
             apart,
             in_order,
+            has_operator,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
         }
     }
@@ -128,6 +132,7 @@ impl Scenario {
             Part::Server(index) => 1_000 + index,
             Part::Link(client, server) => 2_000 + 100 * client + server,
             Part::User(index) => 10_000 + index,
+            Part::Operator => 20_000,
         };
         Rng::new(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (part as u64) << 40)
     }
@@ -139,4 +144,5 @@ pub(crate) enum Part {
     Server(usize),
     Link(usize, usize),
     User(usize),
+    Operator,
 }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::history::{History, Hold};
 use crate::net::Link;
+use crate::operator::Operator;
 use crate::scenario::{Part, Scenario};
 use crate::time::{now, sleep_until};
 use crate::users::User;
@@ -199,6 +200,14 @@ impl World {
         for index in (0..self.scenario.users).filter(|index| index % self.machines.len() == client) {
             let user = tokio::spawn(User::new(self, index).live());
             self.lock_users().push(user);
+        }
+    }
+
+    /// Whoever takes locks away from them, in some runs.
+    pub(crate) fn begin_operator(self: &Arc<Self>) {
+        if self.scenario.has_operator {
+            let operator = tokio::spawn(Operator::new(self).live());
+            self.lock_users().push(operator);
         }
     }
 

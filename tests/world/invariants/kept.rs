@@ -36,8 +36,12 @@ impl World {
             let mut faults = history.marks.iter().filter(|mark| loses_data(mark.what) || is_about_a_clock(mark.what));
             faults.any(|mark| mark.at + self.scenario.max_ttl >= kept.since)
         };
+        let is_taken = |kept: &Kept| {
+            let mut taken = history.taken.iter().filter(|taken| taken.is_about(kept.resources));
+            taken.any(|taken| taken.at + self.scenario.max_ttl >= kept.since)
+        };
         let stands = |kept: &&Kept| kept.resources & resources != 0 && kept.since < won_by && won_by < kept.until();
-        let broken = history.kept.iter().filter(stands).find(|kept| !is_forgotten(kept)).copied();
+        let broken = history.kept.iter().filter(stands).find(|kept| !is_forgotten(kept) && !is_taken(kept)).copied();
         if let Some(kept) = broken {
             history.violate(self.at(), "a mark keeps others out", format!("lock {number} beside {kept:?}"));
         }

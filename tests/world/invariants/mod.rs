@@ -14,6 +14,7 @@ mod progress;
 pub(crate) mod promises;
 pub(crate) mod released;
 mod tables;
+pub(crate) mod taken;
 mod unpolled;
 mod validity;
 

@@ -18,6 +18,9 @@ pub(crate) enum Excuse {
     /// "Exclusion between guards of one holder. [..] If the later guard is released before that, a stranger may be
     /// let in beside the earlier one. The same holds for a try of the holder that was hung and wins late."
     SameHolder,
+    /// "Between a deletion on a quorum and the key check that shows it another client may already hold the lock. [..] a
+    /// forced release [..]"
+    TakenAway,
     /// "Clock steps that nobody saw", and "All instances stepped together, by the same".
     ClockStep,
     /// "The client's clock counts suspended time and is never set. (If it stands still all the same, that is noticed
@@ -34,8 +37,9 @@ pub(crate) enum Excuse {
 }
 
 impl Excuse {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::SameHolder,
+        Self::TakenAway,
         Self::ClockStep,
         Self::ClockStoodStill,
         Self::OldCopyUnseen,
@@ -63,6 +67,10 @@ impl World {
         // Keys and quarantines of then are over, as instances count time whose clocks were set back meanwhile.
         let lately = self.scenario.max_ttl * 3 + self.set_back_in(history) + LONGEST_FAULT;
         let clients = [old.client, new.client];
+        let mut taken = history.taken.iter().filter(|taken| taken.at + lately >= at);
+        if taken.any(|taken| taken.may_be(old) || taken.may_be(new)) {
+            return Some(Excuse::TakenAway);
+        }
         history.marks.iter().filter(|mark| mark.at + lately >= at).find_map(|mark| match mark.what {
             FaultKind::StepForward => Some(Excuse::ClockStep),
             FaultKind::StandStill if clients.contains(&mark.client) => Some(Excuse::ClockStoodStill),

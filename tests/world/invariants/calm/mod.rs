@@ -7,6 +7,7 @@ mod crowd;
 mod ended;
 mod holder;
 mod several;
+mod taken;
 
 use std::time::Duration;
 
@@ -53,6 +54,7 @@ impl World {
             self.check_crowd(one).await;
             self.check_uncollected(one, other).await;
             self.check_left_to_run_out(one, other).await;
+            self.check_taken_away(one, other).await;
         };
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
             self.violate("when all is well nobody waits for long", "a scene does not end".to_owned());

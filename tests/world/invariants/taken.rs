@@ -1,0 +1,75 @@
+//! Whoever's lock was taken away by force has it no more, one ttl later at most.
+
+use std::time::Duration;
+
+use redquorum::{CurrentHolder, ForcedRelease};
+use tokio::time::sleep;
+
+use super::promises::{is_about_a_clock, loses_data};
+use crate::history::Hold;
+use crate::world::World;
+
+/// What a timer may take.
+const SLACK: Duration = Duration::from_millis(20);
+
+/// A lock that somebody wants to take away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    resources: u8,
+    /// When it was asked for, in true time.
+    pub(crate) at: Duration,
+    /// The machine of whoever is to lose it; `None` if it is kept for somebody.
+    client: Option<usize>,
+    has_holder: bool,
+}
+
+impl Taken {
+    pub(crate) fn new(resources: u8, at: Duration, by: &CurrentHolder) -> Self {
+        let client = by.label.as_ref().and_then(|label| label.strip_prefix('c')?.parse().ok());
+        Self { resources, at, client, has_holder: by.holder.is_some() }
+    }
+
+    pub(super) const fn is_about(&self, resources: u8) -> bool {
+        self.resources & resources != 0
+    }
+
+    /// Whether this may be what was taken away. What a holder has taken over from itself elsewhere goes with it (P23).
+    pub(super) fn may_be(&self, hold: &Hold) -> bool {
+        let is_theirs = if self.has_holder { hold.has_holder } else { self.client == Some(hold.client) };
+        self.is_about(hold.resources) && is_theirs && self.has_holder == hold.has_holder
+    }
+}
+
+impl World {
+    /// The locks that somebody has who was seen, at this moment.
+    pub(crate) fn held_by(&self, taken: &Taken, by: &CurrentHolder) -> Vec<usize> {
+        let Some(index) = taken.client else { return Vec::new() };
+        let present = self.client(index).filter(|(client, _)| by.client == Some(client.client_id()));
+        let Some((_, life)) = present else { return Vec::new() };
+        let is_held = |hold: &Hold| taken.may_be(hold) && (hold.client, hold.life) == (index, life) && hold.is_valid();
+        let history = self.history();
+        (0..history.holds.len()).filter(|number| is_held(&history.holds[*number])).collect()
+    }
+
+    /// What was taken away is over once the last extend before that has run out.
+    pub(crate) async fn check_taken(&self, forced: &ForcedRelease, held: Vec<usize>) {
+        if forced.released_on.len() + forced.not_theirs_on.len() + forced.unknown.len() != self.servers.len() {
+            self.violate("a forced release tells of every instance", format!("{forced:?}"));
+        }
+        let is_everywhere = forced.released_on.len() == self.servers.len();
+        if held.is_empty() || !is_everywhere {
+            return;
+        }
+        sleep(self.scenario.ttl * 51 / 50 + SLACK).await;
+        let history = self.history();
+        let may_return = history
+            .marks
+            .iter()
+            .any(|mark| is_about_a_clock(mark.what) || (!self.scenario.admission && loses_data(mark.what)));
+        let valid = held.into_iter().find(|number| history.holds.get(*number).is_some_and(Hold::is_valid));
+        drop(history);
+        if let Some(number) = valid.filter(|_| !may_return) {
+            self.violate("a lock that was taken away is lost", format!("lock {number}: {forced:?}"));
+        }
+    }
+}
