@@ -1,7 +1,7 @@
 //! P24: those who wait in one client stand in line, and the lock is handed from one to the next.
 
-use redquorum::testing::Hang;
 use redquorum::testing::simulation::table_sizes;
+use redquorum::testing::{Hang, TestInstance};
 use redquorum::{AcquireError, Guard, Holder, Loss, Redlock, Renewal};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -263,6 +263,29 @@ async fn a_wait_in_line_ends_with_its_limit_and_names_who_has_the_lock() {
     let Err(AcquireError::DeadlinePassed { last, .. }) = refused else { panic!("{refused:?}") };
     assert!(matches!(&*last, AcquireError::Contended(by) if by.in_this_client), "{last:?}");
     drop(guard);
+}
+
+/// The ask for which it waits past its limit is won, by somebody before it in line: nothing is asked any more until that
+/// lets the lock go.
+#[tokio::test(start_paused = true)]
+async fn a_wait_whose_limit_passes_during_the_first_ask_ends_when_somebody_before_it_gets_the_lock() {
+    let (cluster, redlock) = renewing(3).await;
+    hang_first(&cluster, 3, Hang::Stopped);
+    let first = wait(&redlock, "a");
+    settle().await;
+    let second = {
+        let redlock = redlock.clone();
+        tokio::spawn(async move { timed(redlock.lock("a").wait_at_most(ms(5)).acquire()).await })
+    };
+    sleep(ms(20)).await;
+    cluster.instances().for_each(TestInstance::resume);
+    let guard = got(first).await;
+    sleep(secs(1)).await;
+    assert!(guard.is_valid() && second.is_finished(), "it waits until the lock is let go");
+    let (refused, took) = second.await.unwrap();
+    assert_eq!(took, ms(20));
+    let Err(AcquireError::DeadlinePassed { last, .. }) = refused else { panic!("{refused:?}") };
+    assert!(matches!(&*last, AcquireError::Contended(by) if by.in_this_client), "{last:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,6 +98,7 @@ impl Line {
         let former = state.offer.take().map(|offer| offer.held); // lost since, or this could not have been won
         state.held = Some(Arc::clone(&held));
         state.offer_to_next(held, clock.now(), &mut after);
+        after.wakers.extend(state.queue.wakers_for_failure()); // nobody asks while somebody of this client has it
         if std::mem::replace(&mut after.give_back, former).is_some() {
             return (Parked::Unwanted, after);
         }

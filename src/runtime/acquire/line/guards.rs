@@ -15,8 +15,10 @@ impl Line {
         let mut state = self.lock();
         let former = state.held.replace(Arc::clone(held));
         let is_used = !state.is_retired;
+        let wakers = state.queue.wakers_for_failure();
         drop(state);
         drop(former);
+        wakers.into_iter().for_each(wake);
         is_used
     }
 
