@@ -1,8 +1,10 @@
 //! What is flushed, and what comes back after it: into the same process, over the same connections.
 
+use std::time::Duration;
+
 use redquorum::{Admission, AdmissionStatus, Redlock, Renewal};
-use redquorum_testkit::{Fleet, Program, Server};
-use tokio::time::sleep;
+use redquorum_testkit::{Fleet, Program, Proxy, Server};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::support::{Held, LOCK, Outcome, RECORD, Stage, TTL, all_vote, ms, on_every_kind, until, with_and_without};
 
@@ -121,6 +123,58 @@ fn flushes_of_all_other_databases_under_load_cost_nobody_a_lock() -> Outcome {
         }
         held.release().await?;
         waiting.await??.release().await?;
+        Ok(())
+    })
+}
+
+/// How long a request takes to an instance that is far away.
+const WAY: Duration = ms(400);
+
+/// How long a release takes that waits for its turn behind four tries, and goes in one write with another try, where another
+/// database is flushed after so long. Its answer is that the key was gone.
+async fn release_near_a_flush(program: &Program, flush_after: Duration) -> Outcome<Duration> {
+    let fleet = Fleet::start(program, 1)?;
+    let proxy = Proxy::start(&fleet[0])?;
+    let builder = Redlock::builder().instances([proxy.address()]).ttl(TTL).max_ttl(TTL).renew(Renewal::Off);
+    let client = builder.instance_timeout(WAY * 4).connect().await?;
+    all_vote(&client).await?;
+    let gone = client.lock("orders:gone").try_acquire().await?;
+    fleet[0].command(&["DEL", "orders:gone"])?;
+    proxy.delay(WAY, ms(0))?;
+    let begun = Instant::now();
+    let acquire = |number: usize| {
+        let lock = client.lock(format!("orders:{number}"));
+        tokio::spawn(async move { lock.try_acquire().await })
+    };
+    let mut tries: Vec<_> = (0..4).map(acquire).collect();
+    sleep(ms(20)).await;
+    tries.push(acquire(4));
+    let release = tokio::spawn(async move { gone.release().await.map(|_| begun.elapsed()) });
+    sleep_until(begun + flush_after).await;
+    fleet[0].command(&["EVAL", "redis.call('SELECT', 1) return redis.call('FLUSHDB')", "0"])?;
+    let took = release.await??;
+    for guard in tries {
+        drop(guard.await??); // the votes were held, and counted
+    }
+    Ok(took)
+}
+
+/// Votes that came half a way after a flush are held for another half. What waits to be sent, and what goes in one write with
+/// them, waits for its own answer only.
+#[test]
+fn nobody_but_votes_waits_until_it_is_settled_what_was_flushed() -> Outcome {
+    on_every_kind(|program| async move {
+        for flush_after in [WAY / 2, WAY * 3 / 2] {
+            let mut took = Duration::MAX;
+            for _ in 0..4 {
+                took = took.min(release_near_a_flush(&program, flush_after).await?);
+                assert!(took >= WAY * 2, "{program}: it was not sent behind the tries: {took:?}");
+                if took < WAY * 9 / 4 {
+                    break;
+                }
+            }
+            assert!(took < WAY * 9 / 4, "{program}: {took:?}, with a flush after {flush_after:?}");
+        }
         Ok(())
     })
 }

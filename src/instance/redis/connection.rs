@@ -203,7 +203,16 @@ impl InstanceConnection {
             SendDecision::SendNow(request) => {
                 let permit = SendPermit(Arc::clone(self), 1);
                 let sent = self.send_one(&request);
-                Box::pin(async move { permit.0.counted(permit.0.reply_to(&request, sent).await, 1) })
+                let connection = Arc::clone(self);
+                Box::pin(async move {
+                    let observed = connection.observed_reply(&request, sent).await;
+                    drop(permit); // those who wait to be sent wait for no flush
+                    let reply = match observed {
+                        Some((observed, answered)) => connection.judge_when_settled(observed, &answered).await,
+                        None => Reply::Unknown(Cause::TimedOut), // P5
+                    };
+                    connection.counted(reply, 1)
+                })
             }
             SendDecision::Queued(reply) => {
                 let connection = Arc::clone(self);

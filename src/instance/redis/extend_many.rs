@@ -1,7 +1,6 @@
 //! Many leases in one command: extends, and checks of the keys that are being watched.
 
 use std::future::ready;
-use std::slice::from_ref;
 use std::sync::Arc;
 
 use redis::Value;
@@ -31,8 +30,8 @@ pub(super) fn extend_many(connection: &Arc<InstanceConnection>, claims: &[Arc<Cl
             return vec![ExtendReply::Decided(reply); count];
         };
         let (raw, without_value) = classify_extend_many(count, result);
-        connection.flushes_settled(from_ref(&raw), &answered).await;
-        let reply = connection.check_vote(raw, true, &answered);
+        let observed = connection.observe(raw, true, &answered);
+        let reply = connection.judge_when_settled(observed, &answered).await;
         // Those without the value are asked again one by one, and counted then.
         let without_value = if reply == Reply::Granted { without_value } else { Vec::new() };
         let reply = connection.counted(reply, count - without_value.len().min(count));

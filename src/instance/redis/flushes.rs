@@ -53,11 +53,17 @@ impl FlushWatch {
         (told != self.settled.load(Ordering::Acquire)).then_some(told)
     }
 
-    /// Resolves once none is unsettled, or nobody settles them any more.
-    pub(super) async fn all_settled(&self) {
+    /// Whether it is settled for the first so many. Whoever counted them as a vote came need not care for those of later: the
+    /// vote was given before.
+    pub(super) fn are_settled(&self, count: u32) -> bool {
+        count <= self.settled.load(Ordering::Acquire)
+    }
+
+    /// Resolves once they are, or nobody settles any more.
+    pub(super) async fn settled_up_to(&self, count: u32) {
         loop {
             let news = self.news.notified(); // what is told from here on is not missed
-            if self.unsettled().is_none() || self.has_ended.load(Ordering::Acquire) {
+            if self.are_settled(count) || self.has_ended.load(Ordering::Acquire) {
                 return;
             }
             news.await;
@@ -121,22 +127,23 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_told_once_the_last_flush_is_settled_and_when_the_connection_ends() {
+    fn whoever_waits_is_told_once_the_flushes_of_before_are_settled_and_when_the_connection_ends() {
         let flushes = FlushWatch::new(FlushCount::default());
-        assert_eq!(flushes.all_settled().now_or_never(), Some(()), "nothing was flushed");
+        assert_eq!(flushes.settled_up_to(0).now_or_never(), Some(()), "nothing was flushed");
         flushes.count().note();
-        let mut waits = Box::pin(flushes.all_settled());
+        flushes.count().note();
+        let mut waits = Box::pin(flushes.settled_up_to(2));
         assert_eq!((&mut waits).now_or_never(), None);
         flushes.count().note();
         flushes.settle(1);
         flushes.tell();
-        assert_eq!((&mut waits).now_or_never(), None, "there is another one");
+        assert_eq!((&mut waits).now_or_never(), None, "there is another one before");
         flushes.settle(2);
         flushes.tell();
-        assert_eq!(waits.now_or_never(), Some(()));
+        assert_eq!(waits.now_or_never(), Some(()), "the last one was after");
+        assert!(flushes.are_settled(2) && !flushes.are_settled(3) && flushes.unsettled() == Some(3));
 
-        flushes.count().note();
-        let mut waits = Box::pin(flushes.all_settled());
+        let mut waits = Box::pin(flushes.settled_up_to(3));
         assert_eq!((&mut waits).now_or_never(), None);
         flushes.end();
         assert_eq!(waits.now_or_never(), Some(()));

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join;
 use redis::{Pipeline, RedisResult, Value};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -13,6 +14,7 @@ use super::plain;
 use super::scripts::Scripts;
 use super::scripts::batch::{Leading, put_leading_first};
 use super::send_queue::QueuedRequest;
+use super::votes::{Answered, Observed};
 use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, Cause, RawReply, Reply};
 
@@ -111,31 +113,51 @@ impl InstanceConnection {
         let permit = TaskPermit(Some(permit));
         self.runtime().spawn(async move {
             let form = sent.form;
-            let replies = connection.replies_to(&waiting, sent).await;
-            let mut refused = Vec::new();
-            for (at, (waiting, reply)) in waiting.into_iter().zip(replies).enumerate() {
-                if form.shares_plain(at) && matches!(reply, Reply::Refused(_)) {
-                    refused.push(waiting);
-                } else {
-                    // Whoever gave up waiting has counted it as unknown.
-                    let _ = waiting.reply.send(reply);
+            let Some((replies, answered)) = connection.replies_to(&waiting, sent).await else {
+                for waiting in waiting {
+                    let _ = waiting.reply.send(Reply::Unknown(Cause::TimedOut)); // P5
+                }
+                permit.give_up();
+                return;
+            };
+            let (mut refused, mut held) = (Vec::new(), Vec::new());
+            for (at, (waiting, observed)) in waiting.into_iter().zip(replies).enumerate() {
+                if connection.is_held(&observed) {
+                    held.push((waiting, observed));
+                    continue;
+                }
+                match connection.judge(observed, &answered) {
+                    Reply::Refused(_) if form.shares_plain(at) => refused.push(waiting),
+                    reply => {
+                        // Whoever gave up waiting has counted it as unknown.
+                        let _ = waiting.reply.send(reply);
+                    }
                 }
             }
             yield_now().await; // what those who were answered ask next goes with what waits
             permit.give_up();
-            if !refused.is_empty() {
-                connection.tell_by_whom(refused).await;
-            }
+            join(connection.tell_by_whom(refused), connection.deliver_held(held, &answered)).await;
         });
     }
 
-    async fn replies_to(self: &Arc<Self>, waiting: &[QueuedRequest], sent: SentCommand) -> Vec<Reply> {
-        if let [one] = waiting {
-            return vec![self.reply_to(&one.request, sent).await];
+    async fn deliver_held(&self, held: Vec<(QueuedRequest, Observed)>, answered: &Answered) {
+        self.flushes_settled(held.iter().map(|(_, observed)| observed), answered).await;
+        for (waiting, observed) in held {
+            let _ = waiting.reply.send(self.judge(observed, answered));
         }
-        let Some((result, answered)) = self.answer(sent).await else {
-            return vec![Reply::Unknown(Cause::TimedOut); waiting.len()];
-        };
+    }
+
+    /// A reply for each; `None` if there was no answer in time.
+    async fn replies_to(
+        self: &Arc<Self>,
+        waiting: &[QueuedRequest],
+        sent: SentCommand,
+    ) -> Option<(Vec<Observed>, Answered)> {
+        if let [one] = waiting {
+            let (observed, answered) = self.observed_reply(&one.request, sent).await?;
+            return Some((vec![observed], answered));
+        }
+        let (result, answered) = self.answer(sent).await?;
         match &result {
             Ok(answer) if has_failed(answer) => self.send_queue.batch_failed(),
             Ok(Value::Array(_)) => self.send_queue.batch_answered(),
@@ -151,14 +173,16 @@ impl InstanceConnection {
             }
             _ => classify_batch(&requests, result),
         };
-        self.flushes_settled(&raws, &answered).await;
-        let check = |(request, raw): (&&Request, RawReply)| self.check_vote(raw, request.asks_for_a_vote(), &answered);
-        requests.iter().zip(raws).map(check).collect()
+        let observe = |(request, raw): (&&Request, RawReply)| self.observe(raw, request.asks_for_a_vote(), &answered);
+        Some((requests.iter().zip(raws).map(observe).collect(), answered))
     }
 
     /// Answers those whose plain acquires were refused with what stands in their way. They were carried out and set
     /// nothing, whatever comes of this.
     async fn tell_by_whom(&self, refused: Vec<QueuedRequest>) {
+        if refused.is_empty() {
+            return;
+        }
         let claims: Vec<&Claim> = refused.iter().map(|refused| &**refused.request.claim()).collect();
         let (commands, mut connection) = (plain::what_is_there(&claims), self.multiplexed());
         let asked = async move { connection.send_packed_commands(&commands, 0, commands.len()).await };

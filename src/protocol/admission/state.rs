@@ -145,11 +145,6 @@ impl AdmissionState {
         self.suspended = true;
     }
 
-    /// The data that was replaced was not that of the locks.
-    pub const fn resume_votes(&mut self) {
-        self.suspended = false;
-    }
-
     /// When at the latest, by the instance's clock, that happened which puts its record in doubt: by `now` if the
     /// data was replaced; where the clock jumped, by what it would show without that.
     #[must_use]
@@ -167,8 +162,8 @@ impl AdmissionState {
         left.max(self.withheld_until.saturating_since(now))
     }
 
-    /// Judges a reply to a request that was sent and whose reply was received at these instants of
-    /// the own clock, and that named `record`.
+    /// Takes in a reply to a request that was sent and whose reply was received at these instants of
+    /// the own clock, and that named `record`, and judges it at once.
     pub fn check_vote(
         &mut self,
         raw: RawReply,
@@ -176,7 +171,27 @@ impl AdmissionState {
         sent: Instant,
         received: Instant,
     ) -> (Reply, Option<AdmissionFollowUp>) {
-        let stepped = raw.instance_us.is_some_and(|us| self.observe_cut(sent, received, (us, raw.unit_us)));
+        let stepped = self.observe_reply(&raw, sent, received);
+        let (reply, follow_up) = self.judge(raw, stepped, record, received);
+        (reply, if stepped { Some(AdmissionFollowUp::Quarantine) } else { follow_up })
+    }
+
+    /// Takes in what a reply shows of the instance's clock, as it comes; whether that jumped forward, and the instance
+    /// must be put into quarantine.
+    pub fn observe_reply(&mut self, raw: &RawReply, sent: Instant, received: Instant) -> bool {
+        raw.instance_us.is_some_and(|us| self.observe_cut(sent, received, (us, raw.unit_us)))
+    }
+
+    /// Judges a reply that was taken in, perhaps later. It is in doubt if the clock had jumped by then, or if it is not
+    /// settled what had been flushed.
+    #[must_use]
+    pub fn judge(
+        &self,
+        raw: RawReply,
+        in_doubt: bool,
+        record: &Arc<AdmissionRecord>,
+        received: Instant,
+    ) -> (Reply, Option<AdmissionFollowUp>) {
         let current = Arc::ptr_eq(record, self.record()) || record == self.record();
         // P14: the instance itself compares only if the request named the instant. Where this
         // connection knew that it had come, and the clock was set back since, the instance granted
@@ -185,7 +200,7 @@ impl AdmissionState {
         match raw.reply {
             // P17: the keys of others may have expired too early, this vote does not count. It may
             // have set the key, so it is released like any other.
-            Reply::Granted | Reply::Repaired if stepped => (withheld(None), Some(AdmissionFollowUp::Quarantine)),
+            Reply::Granted | Reply::Repaired if in_doubt => (withheld(None), None),
             Reply::Granted | Reply::Repaired if self.votes_suspended() => (withheld(None), None),
             Reply::Granted | Reply::Repaired if received < self.withheld_until => {
                 (withheld(Some(self.withheld_until.saturating_since(received))), None)
@@ -195,8 +210,8 @@ impl AdmissionState {
             Reply::NotAdmitted { remaining: None } if current && !self.votes_suspended() => {
                 (withheld(None), Some(AdmissionFollowUp::RereadRecord))
             }
-            Reply::NotAdmitted { remaining: Some(left) } if !stepped => self.not_yet(left),
-            reply => (reply, stepped.then_some(AdmissionFollowUp::Quarantine)),
+            Reply::NotAdmitted { remaining: Some(left) } if !in_doubt => self.not_yet(left),
+            reply => (reply, None),
         }
     }
 
@@ -310,6 +325,22 @@ mod tests {
         assert!(!next("r", 1_500_500).continue_from(&previous));
         assert!(next("r", 9_500_500).continue_from(&previous));
         assert!(!next("other", 9_500_500).continue_from(&previous));
+    }
+
+    /// It was taken in as it came: afterwards its sample would look like a step back, and the next one like another
+    /// step forward.
+    #[test]
+    fn a_vote_that_is_held_over_a_step_counts_for_nothing_and_shows_no_other_step() {
+        let mut state = state();
+        let record = Arc::clone(state.record());
+        let held = granted(1_010_000);
+        let stepped = state.observe_reply(&held, MS(10), MS(11));
+        assert!(!stepped && state.observe(MS(20), MS(21), 9_020_000));
+        assert_eq!(state.judge(held, stepped, &record, MS(11)), (withheld(None), None));
+        assert!(!state.observe(MS(30), MS(31), 9_030_000));
+        assert_eq!(state.watch().steps(), 1);
+        let unsettled = state.judge(granted(9_030_000), true, &record, MS(31));
+        assert_eq!(unsettled, (withheld(None), None));
     }
 
     #[test]

@@ -48,19 +48,28 @@ impl SharedAdmission {
         self.state().clone()
     }
 
-    /// What a reply to a request with `record` counts for that was sent and received then.
-    pub(crate) fn check_vote(
+    /// Takes in what a reply shows of the instance's clock; whether that has stepped forward.
+    pub(crate) fn observe_reply(&self, raw: &RawReply, sent: Instant, received: Instant) -> bool {
+        let stepped = self.state().observe_reply(raw, sent, received);
+        if stepped {
+            self.request_follow_up(AdmissionFollowUp::Quarantine);
+        }
+        stepped
+    }
+
+    /// What a reply to a request with `record` counts for: the clock had `stepped` by then or not, and so many flushes had
+    /// been pushed. Those of later are no matter of it.
+    pub(crate) fn judge(
         &self,
         raw: RawReply,
+        stepped: bool,
+        flushes: u32,
         record: &Arc<AdmissionRecord>,
-        sent: Instant,
         received: Instant,
     ) -> Reply {
-        let mut state = self.state();
-        if self.flushes.unsettled().is_some() {
-            state.suspend_votes();
-        }
-        let (reply, follow_up) = state.check_vote(raw, record, sent, received);
+        let state = self.state(); // under which flushes are settled
+        let in_doubt = stepped || !self.flushes.are_settled(flushes);
+        let (reply, follow_up) = state.judge(raw, in_doubt, record, received);
         drop(state);
         if let Some(follow_up) = follow_up {
             self.request_follow_up(follow_up);
@@ -113,10 +122,7 @@ impl SharedAdmission {
 
     /// The flushes up to this one were of other data.
     pub(crate) fn dismiss_flush(&self, flush: u32) {
-        let mut state = self.state();
         self.flushes.settle(flush);
-        state.resume_votes();
-        drop(state);
         self.flushes.tell();
     }
 
