@@ -32,11 +32,16 @@ pub(super) fn extend_many(connection: &Arc<InstanceConnection>, claims: &[Arc<Cl
         let (raw, without_value) = classify_extend_many(count, result);
         let observed = connection.observe(raw, true, &answered);
         let reply = connection.judge_when_settled(observed, &answered).await;
-        // Those without the value are asked again one by one, and counted then.
-        let without_value = if reply == Reply::Granted { without_value } else { Vec::new() };
-        let reply = connection.counted(reply, count - without_value.len().min(count));
+        // Those without the value are asked again one by one, and counted then; so are all whose script was missing, behind
+        // the scripts, which are on their way again.
+        let again: Vec<usize> = match &reply {
+            Reply::Granted => without_value,
+            Reply::NotSent(Cause::ScriptMissing) => (0..count).collect(),
+            _ => Vec::new(),
+        };
+        let reply = connection.counted(reply, count - again.len().min(count));
         let mut replies = vec![ExtendReply::Decided(reply); count];
-        for index in without_value {
+        for index in again {
             replies.get_mut(index).into_iter().for_each(|reply| *reply = ExtendReply::ExtendAlone);
         }
         replies
