@@ -83,7 +83,7 @@ const RULES: &[Rule] = &[
         &["instance::redis::tls::settings"],
         &["tokio", "rustls", "rustls_native_certs", "tokio_rustls"],
     ),
-    rule("instance/redis/tls/settings.rs", &[], &[]),
+    rule("instance/redis/tls/settings.rs", &[], &["tokio"]),
     rule("instance/redis/tls/native.rs", &["instance::redis::tls::settings"], &["tokio", "tokio_native_tls"]),
     rule("instance/redis/stream.rs", STREAM, &["redis", "tokio", "socket2"]),
     rule("instance/redis/classify/", &["protocol", "instance", "instance::redis::classify::*"], &["redis"]),

@@ -1,7 +1,16 @@
 //! What is trusted, and what is shown.
 
 use std::fmt;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use std::fs::File;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use std::io::Read;
 use std::path::PathBuf;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use std::sync::Arc;
+
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// TLS of your own, for [`Instance::tls`](crate::Instance::tls).
 ///
@@ -11,7 +20,7 @@ use std::path::PathBuf;
 ///
 /// What is given as bytes stays as it is. Files are read when the client is built, and again at each
 /// connect: certificates that are renewed in place are taken up without a restart. A connection that is open goes on with those
-/// of before.
+/// of before. They may have 4 MiB each. A read that hangs, as on a network drive, is the only one until it ends.
 ///
 /// ```no_run
 /// use redquorum::{Instance, Tls};
@@ -27,7 +36,24 @@ pub struct Tls {
     /// The certificate and its key.
     identity: Option<(Source, Source)>,
     server_name: Option<String>,
+    reading: Reading,
 }
+
+/// Held by whoever reads the files. It makes no difference between settings.
+#[derive(Clone, Default)]
+struct Reading(#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))] Arc<Mutex<()>>);
+
+impl PartialEq for Reading {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Reading {}
+
+/// The most bytes that are read of a file: all certificates that a system trusts are a fraction of it.
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+const MOST_MIB: u64 = 4;
 
 /// Where certificates or a key come from.
 #[derive(Clone, PartialEq, Eq)]
@@ -103,6 +129,17 @@ impl Tls {
         self.server_name.as_deref().unwrap_or(host)
     }
 
+    /// Whether a connection is made with what files say: those that the system trusts are in files, too.
+    pub(super) fn reads_files(&self) -> bool {
+        let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.ca.is_empty() || self.ca.iter().chain(identity).any(|source| matches!(source, Source::File(_)))
+    }
+
+    /// The turn to read them, once nobody else does who was given these settings.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.reading.0).lock_owned().await
+    }
+
     /// Reads all files. It blocks.
     ///
     /// # Errors
@@ -123,8 +160,14 @@ impl Source {
             Self::Given(function, bytes) => Ok(Pem { from: (*function).to_owned(), bytes: bytes.clone() }),
             Self::File(path) => {
                 let from = path.display().to_string();
-                let bytes = std::fs::read(path).map_err(|error| format!("{from} cannot be read: {error}"))?;
-                Ok(Pem { from, bytes })
+                let (mut bytes, most) = (Vec::new(), MOST_MIB << 20);
+                let read = File::open(path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+                match read.map_err(|error| format!("{from} cannot be read: {error}"))? {
+                    read if u64::try_from(read).is_ok_and(|read| read > most) => {
+                        Err(format!("{from} is longer than {MOST_MIB} MiB"))
+                    }
+                    _ => Ok(Pem { from, bytes }),
+                }
             }
         }
     }
