@@ -6,7 +6,9 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use redquorum_testkit::{Server, wait_until};
 
-use crate::support::{Dir, bare, contents, fleet_of, now, output, redquorum, signal, status_of, stderr, stdout};
+use crate::support::{
+    Dir, bare, contents, fleet_of, is_root, now, output, redquorum, signal, status_of, stderr, stdout,
+};
 
 #[test]
 fn the_status_of_the_command_is_passed_on() {
@@ -22,6 +24,7 @@ fn the_status_of_the_command_is_passed_on() {
     for (name, number) in [("HUP", 1), ("INT", 2), ("QUIT", 3), ("KILL", 9), ("SEGV", 11), ("TERM", 15)] {
         assert_eq!(run(&format!("ulimit -c 0; kill -{name} $$")), (None, Some(number)), "{name}");
     }
+    assert_eq!(run("kill -34 $$"), (Some(162), None), "one for real time has no name");
     assert_eq!(run("kill -PIPE $$"), (Some(141), None), "every program in Rust ignores this one");
     assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "all was released");
 }
@@ -44,6 +47,9 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "--ttl", "5", "--", "true"], 64, "is no time"),
         (&["run", "-r", "a", "--keep", "25h", "--", "touch", "/nonexistent/a"], 64, "24h at most"),
         (&["run", "-r", "", "--", "true"], 64, "name is empty"),
+        (&["run", "-r", "a\nb", "--", "true"], 64, "one line"),
+        (&["run", "-r", "a", "--ttl", "0s", "--", "true"], 64, "a ttl of 0 ms"),
+        (&["run", "-r", "a", "-i", "bob@127.0.0.1", "--", "true"], 78, "a user and no password"),
         // The holder would get its own mark again, and delete it.
         (&["run", "-r", "a", "--holder", "me", "--keep", "10m", "--", "true"], 64, "cannot be used with"),
         (&["run", "-r", "a", "--holder", "", "--", "true"], 64, "--holder"),
@@ -52,7 +58,7 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "--max-hold", "0s", "--", "true"], 64, "more than nothing"),
         (&["check", "-r", ""], 64, "--resource"),
         (&["status", "--watch", "0s"], 64, "more than nothing"),
-        (&["bench", "--time", "0s"], 64, "more than nothing"),
+        (&["bench", "--time", "999ms"], 64, "1s at least"),
         (&["run", "-r", "a", "--try", "--wait", "1s", "--", "true"], 64, "cannot be used with"),
         (&["run", "-r", "a", "-i", "redis://:secret@127.0.0.1", "--", "true"], 64, "seen by everybody"),
         (&["run", "-r", "a", "-i", "http://127.0.0.1", "--", "true"], 78, "cannot be used"),
@@ -70,10 +76,44 @@ fn what_the_program_itself_ends_with() {
         assert_eq!(output.status.code(), Some(*expected), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(says) && output.stdout.is_empty(), "{args:?}: {}", stderr(&output));
     }
+    let of_file = output(&mut redquorum(&fleet, ["run", "-r", "a", "-c", &file("username = 'bob'"), "--", "true"]));
+    assert_eq!(of_file.status.code(), Some(78), "not as the default user: {}", stderr(&of_file));
     let nothing = output(&mut bare(["run", "-r", "a", "--", "true"]));
     assert_eq!(nothing.status.code(), Some(64), "no instances were named");
     let help = output(&mut bare(["--help"]));
     assert!(help.status.success() && stdout(&help).contains("79 lock lost"));
+}
+
+#[test]
+fn a_role_of_the_program_that_is_called_with_nonsense_is_wrong_usage() {
+    for args in [&["__signal", "0"][..], &["__signal", "999"], &["__signal"], &["__exec"]] {
+        assert_eq!(output(&mut bare(args)).status.code(), Some(64), "{args:?}");
+    }
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for option in ["--help", "--version"] {
+        let mut command = bare([option]);
+        command.stdout(std::fs::File::create("/dev/full").unwrap());
+        assert_eq!(command.status().unwrap().code(), Some(71), "{option}");
+    }
+}
+
+#[test]
+fn a_user_without_threads_is_told_so() {
+    // Root has no limit, so another user runs a copy.
+    let dir = Dir::new();
+    let copy = dir.file("redquorum");
+    std::fs::copy(env!("CARGO_BIN_EXE_redquorum"), &copy).unwrap();
+    let mut command = std::process::Command::new(if is_root() { "setpriv" } else { "env" });
+    if is_root() {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    command.args(["prlimit", "--nproc=1", "--"]).arg(&copy).args(["status", "-i", "127.0.0.1:1"]);
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(71), "{}", stderr(&output));
+    assert!(stderr(&output).starts_with("redquorum: no threads could be started: "), "{}", stderr(&output));
 }
 
 #[test]

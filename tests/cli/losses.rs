@@ -8,7 +8,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redquorum_testkit::{Fleet, wait_until};
 
-use crate::support::{Dir, PATIENCE, contents, fleet_of, now, redquorum, runs, signal, status_of};
+use crate::support::{
+    Dir, PATIENCE, contents, fleet_of, is_root, now, output, redquorum, runs, signal, status_of, stderr,
+};
 
 /// Starts a command with a grandchild; both do not care for SIGTERM. Gives their process ids.
 fn stubborn(fleet: &Fleet, dir: &Dir, ttl: &str) -> (Child, Vec<String>) {
@@ -118,8 +120,16 @@ fn a_watchdog_that_is_stopped_does_not_keep_the_program_from_ending() {
     assert!(!runs(&watchdog.to_string()), "it is gone too");
 }
 
-/// The process of the program that has this among its arguments.
+fn has_child(parent: u32, argument: &str) -> bool {
+    find_child(parent, argument).is_some()
+}
+
 fn child_of(parent: u32, argument: &str) -> Pid {
+    find_child(parent, argument).unwrap()
+}
+
+/// The process of the program that has this among its arguments.
+fn find_child(parent: u32, argument: &str) -> Option<Pid> {
     let is_it = |pid: &str| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -127,14 +137,84 @@ fn child_of(parent: u32, argument: &str) -> Pid {
         of == parent.to_string() && line.split('\0').any(|word| word == argument)
     };
     let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    Pid::from_raw(names.into_iter().find(|pid| is_it(pid)).unwrap().parse().unwrap())
+    Some(Pid::from_raw(names.into_iter().find(|pid| is_it(pid))?.parse().unwrap()))
+}
+
+#[test]
+fn a_watchdog_that_is_killed_is_replaced() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pids) = stubborn(&fleet, &dir, "10s");
+    let watchdog = child_of(child.id(), "__watchdog");
+    kill(watchdog, Signal::SIGKILL).unwrap();
+    assert!(wait_until(PATIENCE, || !runs(&watchdog.to_string()) && has_child(child.id(), "__watchdog")));
+    std::thread::sleep(Duration::from_millis(500)); // it is told of the group as soon as it is ready
+    signal(&child, Signal::SIGKILL);
+    assert_eq!(status_of(&mut child), 137);
+    assert!(wait_until(Duration::from_secs(3), || are_gone(&pids)), "the grandchild too, long before the ttl is over");
+}
+
+#[test]
+fn a_command_that_nobody_can_watch_over_any_more_is_ended() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pids) = stubborn(&fleet, &dir, "3s");
+    let limit = std::process::Command::new("prlimit").args(["--nofile=3", "--pid", &child.id().to_string()]).status();
+    assert!(limit.unwrap().success());
+    kill(child_of(child.id(), "__watchdog"), Signal::SIGKILL).unwrap();
+    assert_eq!(status_of(&mut child), 71);
+    assert!(are_gone(&pids));
+}
+
+/// A command under a lock, by a program that may not end what has become another user's; that lives for so long.
+fn of_another_user(fleet: &Fleet, dir: &Dir, lives: &str) -> (Child, String) {
+    let pid = dir.file("pid");
+    let script = format!("setpriv --reuid=65534 --clear-groups sleep {lives} & echo $! > {}; sleep 0.5", pid.display());
+    let program = redquorum(fleet, ["run"]);
+    let mut command = std::process::Command::new("setpriv");
+    command.arg("--bounding-set=-kill").arg(program.get_program());
+    command.args(["--no-admission", "run", "-r", "a", "--ttl", "2s", "--", "sh", "-c", &script]);
+    let child = command.env("REDQUORUM_INSTANCES", fleet.addresses().join(",")).spawn().unwrap();
+    (child, contents(&pid))
+}
+
+#[test]
+fn a_lock_is_held_as_long_as_something_goes_on_that_cannot_be_ended() {
+    if !is_root() {
+        return; // nobody else can start what becomes another user
+    }
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pid) = of_another_user(&fleet, &dir, "6");
+    let has_key = || !fleet[0].keys().unwrap().is_empty();
+    while runs(&pid) {
+        let held = has_key();
+        assert!(held || !runs(&pid), "released while it ran");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(status_of(&mut child), 0);
+    assert!(!has_key(), "and then released");
+}
+
+#[test]
+fn who_loses_the_lock_while_something_cannot_be_ended_has_a_status_of_its_own() {
+    if !is_root() {
+        return;
+    }
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let (mut child, pid) = of_another_user(&fleet, &dir, "60");
+    std::thread::sleep(Duration::from_secs(1));
+    fleet.iter().for_each(|server| drop(server.command(&["DEL", "a"]).unwrap()));
+    let status = status_of(&mut child);
+    let lived = runs(&pid);
+    let _ = kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL);
+    assert_eq!((status, lived), (80, true));
 }
 
 #[test]
 fn a_command_is_held_no_longer_than_max_hold_and_one_ttl() {
     let (fleet, begun) = (fleet_of(3), now());
     let args = ["run", "-r", "a", "--ttl", "1s", "--max-hold", "1s", "--", "sleep", "60"];
-    assert_eq!(status_of(&mut redquorum(&fleet, args).spawn().unwrap()), 79);
+    let output = output(&mut redquorum(&fleet, args));
+    assert_eq!(output.status.code(), Some(79));
+    assert!(stderr(&output).contains("held for --max-hold 1.0 s"), "{}", stderr(&output));
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 

@@ -81,6 +81,12 @@ pub(crate) fn runs(pid: &str) -> bool {
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
 }
 
+/// Whether the tests may become other users.
+pub(crate) fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
 /// A directory that is gone with the value.
 pub(crate) struct Dir(PathBuf);
 

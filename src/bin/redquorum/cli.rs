@@ -25,7 +25,7 @@ Instances are taken from -i, else from REDQUORUM_INSTANCES (separated by spaces 
 Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUORUM_INSTANCES or the file; never from -i.
 
 Exit status: 64 usage, 69 no quorum, 71 operating system, 75 somebody else has the lock, 78 settings, 79 lock lost,
-126 and 127 the command cannot be run; `run` else ends as the command has: with its status, or by the same signal.";
+80 lock lost while something of the command could not be ended, 126 and 127 the command cannot be run; `run` else ends as the command has: with its status, or by the same signal.";
 
 /// Which instances, and how to speak to them.
 #[derive(Debug, Args)]
@@ -131,7 +131,7 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// For how long to measure
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_second, default_value = "60s")]
     pub(crate) time: Duration,
     /// How the names of the locks begin that it takes
     #[arg(short, long, default_value = "redquorum-bench", value_parser = NonEmptyStringValueParser::new())]
@@ -181,11 +181,16 @@ pub(crate) struct ReleaseArgs {
     pub(crate) form: Form,
 }
 
+/// The command reads them one a line.
+fn one_line(name: &str) -> Result<String, &'static str> {
+    if name.contains('\n') { Err("it must be one line") } else { Ok(name.to_owned()) }
+}
+
 /// Run a command under a lock.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// What to lock; several are locked together, all or nothing
-    #[arg(short, long = "resource", value_name = "RESOURCE", required = true)]
+    #[arg(short, long = "resource", value_name = "RESOURCE", required = true, value_parser = one_line)]
     pub(crate) resources: Vec<String>,
     /// How long the lock outlives this program if that is killed; renewed meanwhile [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]

@@ -1,5 +1,6 @@
 //! How the program ends: one status for each kind of failure, as in `sysexits.h` where that has one.
 
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use redquorum::{AcquireError, BadRequest, BuildError, ConnectError};
@@ -24,6 +25,8 @@ pub(crate) enum Code {
     Config,
     /// The lock was lost while the command ran.
     Lost,
+    /// The lock was lost, and something of the command that could not be ended may still run.
+    Outlived,
     /// The command is there and cannot be run, as shells say it.
     CannotRun,
     /// The command is not there, as shells say it.
@@ -44,6 +47,7 @@ impl Code {
             Self::Contended(code) => code,
             Self::Config => 78,
             Self::Lost => 79,
+            Self::Outlived => 80,
             Self::CannotRun => 126,
             Self::NotFound => 127,
             Self::Signal(signal) => u8::try_from(signal).unwrap_or(0).saturating_add(128),
@@ -117,10 +121,19 @@ impl From<AcquireError> for Failure {
     }
 }
 
+/// Somebody has started by hand what this program starts itself as.
+pub(crate) fn not_for_people(role: &str) -> Failure {
+    Failure::new(Code::Usage, format!("{role} is not for people"))
+}
+
 /// What the parser of the command line says: help and version are no failures.
 pub(crate) fn of_parser(error: &clap::Error) -> ExitCode {
     let is_failure = error.use_stderr();
-    // The parser looks for terminals and colours by itself; nothing is left to do where it cannot write.
-    let _ = error.print();
-    if is_failure { Code::Usage.into() } else { ExitCode::SUCCESS }
+    // The parser looks for terminals and colours by itself.
+    let printed = error.print().and_then(|()| stdout().flush());
+    match printed {
+        _ if is_failure => Code::Usage.into(),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => output::not_written(&error).report(),
+    }
 }

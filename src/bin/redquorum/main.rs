@@ -23,6 +23,9 @@ use cli::{Cli, Command};
 use exit::{Code, Failure};
 use settings::Settings;
 
+/// Renewals go on beside whatever is written and waited for.
+const WORKERS: usize = 2;
+
 #[cfg(not(unix))]
 compile_error!("the command line needs Unix: process groups, signals and terminals");
 
@@ -31,15 +34,20 @@ fn main() -> ExitCode {
     match args.next().as_deref().and_then(|role| role.to_str()) {
         Some(roles::EXEC) => return run::exec_command(args).report(),
         Some(roles::WATCHDOG) => return run::watch().report(),
-        Some(roles::SIGNAL) => return roles::be_ended(args).into(),
+        Some(roles::SIGNAL) => {
+            return roles::be_ended(args).unwrap_or_else(|| exit::not_for_people(roles::SIGNAL).report());
+        }
         _ => {}
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::of_parser(&error),
     };
+    if let Err(error) = can_start_threads() {
+        return Failure::new(Code::OsError, format!("no threads could be started: {error}")).report();
+    }
     // The command is started and watched on this thread, which lives as long as the process; renewal has others.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return Failure::new(Code::OsError, format!("no threads could be started: {error}")).report(),
@@ -48,6 +56,15 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }
+}
+
+/// Whether the runtime can have its threads: it panics where it gets none.
+fn can_start_threads() -> std::io::Result<()> {
+    let threads = [(); WORKERS].map(|()| std::thread::Builder::new().spawn(|| {}));
+    for thread in threads {
+        let _ = thread?.join(); // it does nothing, and so does not panic
+    }
+    Ok(())
 }
 
 async fn carry_out(cli: Cli) -> Result<ExitCode, Failure> {

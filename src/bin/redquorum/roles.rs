@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use nix::sys::signal::{Signal, raise};
 
@@ -22,6 +22,9 @@ pub(crate) fn own_program() -> io::Result<PathBuf> {
     if cfg!(target_os = "linux") { Ok("/proc/self/exe".into()) } else { std::env::current_exe() }
 }
 
+/// The last signal for real time, where there are most.
+const MOST_SIGNAL: u8 = 127;
+
 /// Ends by this signal, so that whoever started this program sees what has ended it: shells go on with a script where a
 /// program merely has a status. It comes back where that cannot be done, as for the first process of a container.
 pub(crate) fn end_by(signal: i32) {
@@ -32,14 +35,17 @@ pub(crate) fn end_by(signal: i32) {
 }
 
 /// The fresh program. The status for where the signal does not end it: it may be ignored from the start.
-pub(crate) fn be_ended(mut args: impl Iterator<Item = OsString>) -> u8 {
-    let signal = args.next().and_then(|number| Signal::try_from(number.to_str()?.parse::<i32>().ok()?).ok());
-    let Some(signal) = signal else { return 0 };
+/// `None` where none is named.
+pub(crate) fn be_ended(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
+    let number = args.next()?.to_str()?.parse::<u8>().ok().filter(|number| (1..=MOST_SIGNAL).contains(number))?;
+    let status = ExitCode::from(number.saturating_add(128));
+    // Those for real time have no names, by which safe code sends them.
+    let Ok(signal) = Signal::try_from(i32::from(number)) else { return Some(status) };
     // The command may have left a core; this program is of no interest.
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_dumpable(false);
     for _ in 0..2 {
         let _ = raise(signal); // the runtime of Rust takes the first SIGSEGV for its own
     }
-    u8::try_from(signal as i32).unwrap_or(0).saturating_add(128)
+    Some(status)
 }

@@ -129,16 +129,26 @@ pub(super) const RULES: &[Rule] = &[
         ],
         &["nix"],
     ),
-    rule("bin/redquorum/run/group.rs", &[], &["nix"]),
+    rule("bin/redquorum/run/group.rs", &[], &["nix", "rustix"]),
     rule("bin/redquorum/run/limits.rs", &["bin::redquorum::exit"], &[]),
     rule("bin/redquorum/run/signals.rs", &["bin::redquorum::run::terminal"], &["nix", "tokio"]),
     rule(
         "bin/redquorum/run/supervise.rs",
-        &["bin::redquorum::cli", "bin::redquorum::clock", "bin::redquorum::exit", "bin::redquorum::run::*"],
+        &[
+            "bin::redquorum::cli",
+            "bin::redquorum::clock",
+            "bin::redquorum::exit",
+            "bin::redquorum::output",
+            "bin::redquorum::run::*",
+        ],
         &["nix", "redquorum", "tokio"],
     ),
     rule("bin/redquorum/run/terminal.rs", &["bin::redquorum::run::group"], &["nix"]),
-    rule("bin/redquorum/run/waiting.rs", &["bin::redquorum::output"], &["redquorum", "tokio"]),
+    rule(
+        "bin/redquorum/run/waiting.rs",
+        &["bin::redquorum::inspect", "bin::redquorum::output"],
+        &["redquorum", "tokio"],
+    ),
     rule(
         "bin/redquorum/run/watchdog.rs",
         &[

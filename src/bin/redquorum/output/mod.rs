@@ -3,7 +3,7 @@
 mod table;
 mod words;
 
-use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::io::{Error, ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,10 +22,15 @@ pub(crate) fn say(message: &str) {
 /// ends as one that a closed pipe has ended.
 pub(crate) fn write(text: &[u8]) -> Result<ExitCode, Failure> {
     let written = stdout().write_all(text).and_then(|()| stdout().flush());
-    written.map(|()| ExitCode::SUCCESS).map_err(|error| match error.kind() {
+    written.map(|()| ExitCode::SUCCESS).map_err(|error| not_written(&error))
+}
+
+/// Standard output could not be written.
+pub(crate) fn not_written(error: &Error) -> Failure {
+    match error.kind() {
         ErrorKind::BrokenPipe => Failure::new(Code::Signal(Signal::SIGPIPE as i32), ""),
         _ => Failure::new(Code::OsError, format!("standard output: {error}")),
-    })
+    }
 }
 
 /// Whether somebody reads standard output as it is written.

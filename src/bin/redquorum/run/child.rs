@@ -10,7 +10,7 @@ use nix::unistd::{Pid, getppid};
 use super::group::Group;
 use super::terminal::take_from_parent;
 use crate::cli::RunArgs;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, not_for_people};
 use crate::roles::{EXEC, own_program};
 use crate::settings::SECRETS;
 
@@ -46,7 +46,7 @@ pub(crate) fn exec_command(mut args: impl Iterator<Item = OsString>) -> Failure 
     let parent = args.next().and_then(|parent| parent.to_str()?.parse::<i32>().ok());
     let takes_terminal = args.next().is_some_and(|word| word == TAKES_TERMINAL);
     let (Some(parent), Some(command)) = (parent, args.next()) else {
-        return Failure::new(Code::Usage, format!("{EXEC} is not for people"));
+        return not_for_people(EXEC);
     };
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL) {

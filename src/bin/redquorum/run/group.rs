@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, tcgetpgrp};
+use rustix::process::{WaitOptions, waitpgid, waitpid};
 
 /// A command that was started as the first of its own process group.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +16,21 @@ pub(super) struct Group(Pid);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Status(u8),
-    Signal(Signal),
+    /// Its number: signals for real time have no names.
+    Signal(i32),
+    /// It was not seen: somebody else has collected it, or it still runs and cannot be ended.
+    Unseen,
 }
 
 impl Ended {
     pub(super) fn in_words(self) -> String {
         match self {
             Self::Status(status) => format!("ended with status {status}"),
-            Self::Signal(signal) => format!("was ended by {signal}"),
+            Self::Signal(number) => match Signal::try_from(number) {
+                Ok(signal) => format!("was ended by {signal}"),
+                Err(_) => format!("was ended by signal {number}"),
+            },
+            Self::Unseen => "was not seen to end".to_owned(),
         }
     }
 }
@@ -48,7 +55,12 @@ impl Group {
         self.0
     }
 
-    /// Sends a signal to all of it. Who is gone needs none.
+    /// As the calls that wait take it, which tell the number of every signal.
+    fn to_wait_for(self) -> Option<rustix::process::Pid> {
+        rustix::process::Pid::from_raw(self.0.as_raw().max(0))
+    }
+
+    /// Sends a signal to all of it. Who is gone needs none; whom it cannot be sent to, `is_there` still sees.
     pub(super) fn signal(self, signal: Signal) {
         let _ = killpg(self.0, signal);
     }
@@ -66,8 +78,8 @@ impl Group {
     /// Whether any process of it is left that lives.
     pub(super) fn is_there(self) -> bool {
         // As the first process of a container this program inherits what others leave behind.
-        let of_group = Pid::from_raw(-self.0.as_raw());
-        while waitpid(of_group, Some(WaitPidFlag::WNOHANG)).is_ok_and(|status| status != WaitStatus::StillAlive) {}
+        let collect = |group| matches!(waitpgid(group, WaitOptions::NOHANG), Ok(Some(_)));
+        while self.to_wait_for().is_some_and(collect) {}
         if killpg(self.0, None) == Err(Errno::ESRCH) {
             return false;
         }
@@ -81,8 +93,22 @@ impl Group {
 
     /// Whether only dead entries of it are left, whose parents do not collect them. Not known without a list of processes.
     fn is_dead(self) -> bool {
-        let Ok(processes) = fs::read_dir("/proc") else { return false };
-        let stats = processes.flatten().filter_map(|process| {
+        let members = self.members();
+        !members.is_empty() && members.into_iter().all(|(_, is_dead)| is_dead)
+    }
+
+    /// Who of it lives, in words.
+    pub(super) fn living(self) -> String {
+        let members = self.members().into_iter().filter(|(_, is_dead)| !is_dead);
+        let ids: Vec<String> = members.map(|(id, _)| id).collect();
+        let group = self.0;
+        if ids.is_empty() { format!("process group {group}") } else { format!("process {}", ids.join(", ")) }
+    }
+
+    /// The processes of it that are listed, and whether they are dead.
+    fn members(self) -> Vec<(String, bool)> {
+        let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+        let members = processes.flatten().filter_map(|process| {
             let path = process.path();
             let stat = fs::read_to_string(path.join("stat")).ok()?;
             let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -90,22 +116,29 @@ impl Group {
             (group.parse() == Ok(self.0.as_raw())).then(|| {
                 // A program whose first thread has ended looks dead, and its others go on.
                 let threads = || fs::read_dir(path.join("task")).map_or(0, Iterator::count);
-                matches!(state, "Z" | "X") && threads() <= 1
+                let is_dead = matches!(state, "Z" | "X") && threads() <= 1;
+                (process.file_name().to_string_lossy().into_owned(), is_dead)
             })
         });
-        let are_dead: Vec<bool> = stats.collect();
-        !are_dead.is_empty() && are_dead.into_iter().all(|is_dead| is_dead)
+        members.collect()
     }
 
     /// What has become of the command itself, without waiting.
     pub(super) fn change(self) -> Change {
-        match waitpid(self.0, Some(WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED)) {
-            Ok(WaitStatus::Exited(_, status)) => {
-                Change::Ended(Ended::Status(u8::try_from(status & 0xff).unwrap_or(u8::MAX)))
-            }
-            Ok(WaitStatus::Signaled(_, signal, _)) => Change::Ended(Ended::Signal(signal)),
-            Ok(WaitStatus::Stopped(_, signal)) => Change::Stopped(signal),
-            _ => Change::None,
+        let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
+        let status = match waitpid(self.to_wait_for(), options) {
+            Ok(Some((_, status))) => status,
+            Ok(None) => return Change::None,
+            // It is no child any more, so nothing else will ever be known of it.
+            Err(_) => return Change::Ended(Ended::Unseen),
+        };
+        if let Some(status) = status.exit_status() {
+            Change::Ended(Ended::Status(u8::try_from(status & 0xff).unwrap_or(u8::MAX)))
+        } else if let Some(signal) = status.terminating_signal() {
+            Change::Ended(Ended::Signal(signal))
+        } else {
+            let stopped = status.stopping_signal().and_then(|number| Signal::try_from(number).ok());
+            stopped.map_or(Change::None, Change::Stopped)
         }
     }
 

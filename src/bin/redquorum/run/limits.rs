@@ -33,7 +33,10 @@ impl Limits {
     /// A lease is renewed from a third of its ttl on, every tenth: that leaves three tries before SIGTERM.
     pub(super) fn new(ttl: Duration) -> Result<Self, Failure> {
         if ttl < SHORTEST_TTL {
-            let message = format!("a ttl of {ttl:?} leaves a command no time to end; use at least {SHORTEST_TTL:?}");
+            let message = format!(
+                "a ttl of {} ms leaves a command no time to end; use at least {SHORTEST_TTL:?}",
+                ttl.as_millis()
+            );
             return Err(Failure::new(Code::Usage, message));
         }
         Ok(Self {

@@ -12,7 +12,7 @@ mod watchdog;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
 use redquorum::{AcquireError, ConnectError, Guard, Holder, Lock, Redlock};
 
@@ -25,7 +25,7 @@ pub(crate) use child::exec_command;
 use group::Ended;
 use limits::{Limits, check_keep};
 use signals::Signals;
-use supervise::Outcome;
+use supervise::{Forced, Outcome};
 pub(crate) use watchdog::watch;
 
 /// How long what may be left on the instances is deleted at the end; it expires anyway.
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: &RunArgs, settings: &Settings) -> Result<ExitCode,
     let redlock = settings.client()?;
     let acquired = tokio::select! {
         acquired = acquire(args, settings, &redlock, ttl) => acquired,
-        signal = signals.ending() => Err(ended_by(signal)),
+        signal = signals.ending() => Err(ended_by(signal as i32)),
     };
     let guard = match acquired {
         Ok(guard) => guard,
@@ -66,8 +66,8 @@ pub(crate) async fn run(args: &RunArgs, settings: &Settings) -> Result<ExitCode,
     result
 }
 
-fn ended_by(signal: Signal) -> Failure {
-    Failure::new(Code::Signal(signal as i32), "")
+fn ended_by(signal: i32) -> Failure {
+    Failure::new(Code::Signal(signal), "")
 }
 
 async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Duration) -> Result<Guard, Failure> {
@@ -125,7 +125,7 @@ async fn acquire_once(lock: &Lock) -> Result<Guard, AcquireError> {
 
 /// Lets the lock go, and says how it ended.
 async fn finish(args: &RunArgs, guard: Guard, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
-    let Outcome { ended, loss, .. } = match outcome {
+    let Outcome { ended, forced, left, .. } = match outcome {
         Ok(outcome) => outcome,
         Err(failure) => {
             let _ = guard.release().await; // nothing runs under it
@@ -133,10 +133,24 @@ async fn finish(args: &RunArgs, guard: Guard, outcome: Result<Outcome, Failure>)
         }
     };
     let resources = guard.resources().to_string();
-    if let Some(loss) = loss {
+    if let Some(left) = left {
         drop(guard);
-        let ended = ended.in_words();
-        return Err(Failure::new(Code::Lost, format!("the lock on {resources} was lost: {loss}; the command {ended}")));
+        let why = forced.as_ref().map_or(String::new(), |forced| format!(": {}", forced.why()));
+        let message = format!("the lock on {resources} was lost{why}; {left} cannot be ended and may still run");
+        return Err(Failure::new(Code::Outlived, message));
+    }
+    let in_words = ended.in_words();
+    match forced {
+        None => {}
+        Some(Forced::Lost(why)) => {
+            drop(guard);
+            let message = format!("the lock on {resources} was lost: {why}; the command {in_words}");
+            return Err(Failure::new(Code::Lost, message));
+        }
+        Some(Forced::Unwatched(why)) => {
+            let _ = guard.release().await; // nothing runs under it any more
+            return Err(Failure::new(Code::OsError, format!("{why}; the command {in_words}")));
+        }
     }
     let was_held = match args.keep.filter(|_| ended == Ended::Status(0)) {
         Some(time) => {
@@ -156,5 +170,6 @@ async fn finish(args: &RunArgs, guard: Guard, outcome: Result<Outcome, Failure>)
     match ended {
         Ended::Status(status) => Ok(ExitCode::from(status)),
         Ended::Signal(signal) => Err(ended_by(signal)),
+        Ended::Unseen => Err(Failure::new(Code::OsError, format!("the command {in_words}"))),
     }
 }

@@ -16,17 +16,40 @@ use super::watchdog::Watchdog;
 use crate::cli::RunArgs;
 use crate::clock::{since_boot, since_epoch};
 use crate::exit::{Code, Failure};
+use crate::output;
 
-/// How a command ended, and why it had to, if it was the lock.
+/// Why a command had to end.
+#[derive(Debug)]
+pub(super) enum Forced {
+    /// The lock was lost.
+    Lost(String),
+    /// It would have outlived this program, and so the lock.
+    Unwatched(String),
+}
+
+impl Forced {
+    pub(super) fn why(&self) -> &str {
+        let (Self::Lost(why) | Self::Unwatched(why)) = self;
+        why
+    }
+}
+
+/// How a command ended, and why it had to, if it had to.
 pub(super) struct Outcome {
     pub(super) ended: Ended,
-    pub(super) loss: Option<String>,
+    pub(super) forced: Option<Forced>,
+    /// What could not be ended before the lock was lost.
+    pub(super) left: Option<String>,
     /// The key of a terminal that ended it: Ctrl-C or Ctrl-\\, which went to its group and to nobody else.
     pub(super) of_terminal: Option<Signal>,
 }
 
-/// How long what was killed may take to be gone. After it only dead entries can be left, which nobody collects.
+/// How long what was killed may take to be gone. What is left after it cannot be killed: it belongs to another user, or hangs
+/// in the kernel.
 const LONGEST_END: Duration = Duration::from_secs(2);
+
+/// How long a watchdog may take to begin on a machine that is busy.
+const LONGEST_START: Duration = Duration::from_secs(5);
 
 const NOT_RENEWED: &str = "it could not be renewed in time";
 
@@ -53,7 +76,9 @@ struct Supervision<'a> {
     /// Until when the lock was known to be valid, on the shared clock.
     valid_until: Duration,
     stage: Stage,
-    loss: Option<String>,
+    forced: Option<Forced>,
+    /// When the lock is not renewed any more because it was to be held for so long.
+    max_hold: Option<(Duration, Duration)>,
 }
 
 /// Runs the command, and waits until nothing is left of its process group.
@@ -64,7 +89,7 @@ pub(super) async fn supervise(
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
     let failed = |error| Failure::new(Code::OsError, format!("no process could be started: {error}"));
-    let watchdog = Watchdog::start().map_err(failed)?;
+    let watchdog = Watchdog::start(LONGEST_START).map_err(failed)?;
     let lease = guard.lease();
     let terminal = Terminal::of_session();
     let takes_terminal = terminal.as_ref().is_some_and(Terminal::is_wanted);
@@ -76,7 +101,8 @@ pub(super) async fn supervise(
         }
     };
     let (valid_until, stage) = (since_boot().saturating_add(lease.remaining()), Stage::Running);
-    let (is_to_stop, needs_terminal, loss) = (false, false, None);
+    let (is_to_stop, needs_terminal, forced) = (false, false, None);
+    let max_hold = args.max_hold.map(|time| (since_boot().saturating_add(time), time));
     let mut supervision = Supervision {
         group,
         lease,
@@ -88,17 +114,18 @@ pub(super) async fn supervise(
         needs_terminal,
         valid_until,
         stage,
-        loss,
+        forced,
+        max_hold,
     };
     supervision.check();
     let ended = supervision.until_ended().await;
     let of_terminal = supervision.key_that_ended(ended);
-    supervision.end_what_is_left().await;
+    let left = supervision.end_what_is_left().await;
     if let Some(terminal) = &supervision.terminal {
         terminal.take_from(group);
     }
     supervision.watchdog.dismiss();
-    Ok(Outcome { ended, loss: supervision.loss, of_terminal })
+    Ok(Outcome { ended, forced: supervision.forced, left, of_terminal })
 }
 
 /// What the command learns of its lock.
@@ -134,6 +161,7 @@ impl Supervision<'_> {
             match self.group.change() {
                 Change::Ended(ended) => return ended,
                 Change::Stopped(signal) => self.stopped(signal),
+                Change::None if self.is_hopeless() => return Ended::Unseen,
                 Change::None => {}
             }
             if self.needs_terminal {
@@ -144,12 +172,9 @@ impl Supervision<'_> {
 
     /// The signal that the terminal has sent, if that has ended the command.
     fn key_that_ended(&self, ended: Ended) -> Option<Signal> {
-        match ended {
-            Ended::Signal(signal @ (Signal::SIGINT | Signal::SIGQUIT)) => {
-                self.terminal.as_ref().is_some_and(|terminal| terminal.is_of(self.group)).then_some(signal)
-            }
-            _ => None,
-        }
+        let Ended::Signal(number) = ended else { return None };
+        let signal = Signal::try_from(number).ok().filter(|it| matches!(it, Signal::SIGINT | Signal::SIGQUIT))?;
+        self.terminal.as_ref().is_some_and(|terminal| terminal.is_of(self.group)).then_some(signal)
     }
 
     fn pass_on(&mut self, signal: Signal) {
@@ -205,6 +230,9 @@ impl Supervision<'_> {
         if !left.is_zero() && !stood_still {
             self.valid_until = now.saturating_add(left);
         }
+        if self.stage == Stage::Running && self.watchdog.has_ended() {
+            self.replace_watchdog(now);
+        }
         let must_end = self.valid_until.saturating_sub(self.limits.kill);
         let kill_at = match self.stage {
             Stage::Terminating(at) => must_end.min(at),
@@ -213,10 +241,13 @@ impl Supervision<'_> {
         self.watchdog.set(self.group, kill_at);
         let is_running = self.stage == Stage::Running;
         if self.valid_until.saturating_sub(self.limits.terminate) <= now && is_running {
-            self.tell_loss(NOT_RENEWED);
+            let is_over = self.max_hold.filter(|(until, _)| *until <= now);
+            let why = is_over.map(|(_, time)| format!("it was held for --max-hold {}", output::time(time)));
+            self.tell_loss(why.as_deref().unwrap_or(NOT_RENEWED));
             self.terminate(kill_at);
         }
-        if kill_at <= now && self.stage != Stage::Killed {
+        // More than once: what is of another user for a while may be this one's again.
+        if kill_at <= now || self.stage == Stage::Killed {
             self.group.kill();
             self.stage = Stage::Killed;
         }
@@ -239,21 +270,48 @@ impl Supervision<'_> {
     }
 
     fn tell_loss(&mut self, why: &str) {
-        self.loss.get_or_insert_with(|| why.to_owned());
+        self.forced.get_or_insert_with(|| Forced::Lost(why.to_owned()));
     }
 
-    /// Nothing that the command has left in its process group goes on without the lock.
-    async fn end_what_is_left(&mut self) {
-        if !self.group.is_there() {
-            return;
+    /// The watchdog was killed. Without one the command would go on where this program is killed too.
+    fn replace_watchdog(&mut self, now: Duration) {
+        let left = self.valid_until.saturating_sub(self.limits.terminate).saturating_sub(now);
+        match Watchdog::start(LONGEST_START.min(left / 2)) {
+            Ok(watchdog) => std::mem::replace(&mut self.watchdog, watchdog).dismiss(),
+            Err(error) => {
+                let why =
+                    format!("nobody watches over the command, and no process could be started that does: {error}");
+                self.forced.get_or_insert(Forced::Unwatched(why));
+                self.terminate(now.saturating_add(self.limits.grace()));
+            }
         }
+    }
+
+    /// Whether the lock is lost, and what was killed in time goes on.
+    fn is_hopeless(&self) -> bool {
+        let is_late = self.valid_until.saturating_add(LONGEST_END) <= since_boot();
+        self.stage == Stage::Killed && is_late && self.lease.remaining().is_zero()
+    }
+
+    /// Nothing that the command has left in its process group goes on without the lock: it is renewed for what cannot be
+    /// ended. Tells what is left where the lock was lost before.
+    async fn end_what_is_left(&mut self) -> Option<String> {
         let kill_at = since_boot().saturating_add(self.limits.grace());
-        if self.stage == Stage::Running {
-            self.terminate(kill_at);
-        }
-        while self.group.is_there() && since_boot() < kill_at.saturating_add(LONGEST_END) {
+        let mut is_told = false;
+        while self.group.is_there() {
+            if self.stage == Stage::Running {
+                self.terminate(kill_at);
+            }
             self.check();
-            sleep(Duration::from_millis(10)).await;
+            if self.is_hopeless() {
+                return Some(self.group.living());
+            }
+            if !is_told && kill_at.saturating_add(LONGEST_END) <= since_boot() {
+                is_told = true;
+                output::say(&format!("{} cannot be ended; the lock is held until it has ended", self.group.living()));
+            }
+            sleep(Duration::from_millis(10).max(if is_told { self.limits.interval } else { Duration::ZERO })).await;
         }
+        None
     }
 }

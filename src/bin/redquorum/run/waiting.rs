@@ -5,6 +5,7 @@ use std::time::Duration;
 use redquorum::{AcquireError, Guard, Lock, Redlock};
 use tokio::time::sleep;
 
+use crate::inspect::shown;
 use crate::output::ProgressLine;
 
 /// Before this, waiting is nothing to speak of.
@@ -40,6 +41,7 @@ async fn what_is_in_the_way(redlock: &Redlock, names: &[String]) -> Option<Strin
     let mut free = None;
     for name in names {
         let inspection = redlock.inspect(name.as_str()).await.ok()?;
+        let name = shown(name);
         let instances = redlock.instances().len();
         let answered = instances - inspection.unknown.len();
         if answered < inspection.quorum {

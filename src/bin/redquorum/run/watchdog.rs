@@ -3,8 +3,8 @@
 //! It reads from a socket, in lines, which process group to kill and when, on the clock that all processes share. Where the
 //! lines end this program is gone, and the group is killed at once.
 
-use std::io::{self, BufRead, Write};
-use std::os::fd::OwnedFd;
+use std::io::{self, BufRead, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::group::Group;
 use crate::clock::since_boot;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, not_for_people};
 use crate::roles::{WATCHDOG, own_program};
 use crate::settings::SECRETS;
 
@@ -32,9 +32,29 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// In a process group of its own, so that the terminal's signals do not reach it.
-    pub(super) fn start() -> io::Result<Self> {
-        Self::become_by(Command::new(own_program()?).arg0("redquorum").arg(WATCHDOG))
+    /// In a process group of its own, so that the terminal's signals do not reach it. It watches when this returns, which
+    /// takes no longer than `limit`.
+    pub(super) fn start(limit: Duration) -> io::Result<Self> {
+        let mut watchdog = Self::become_by(Command::new(own_program()?).arg0("redquorum").arg(WATCHDOG))?;
+        match watchdog.wait_ready(limit) {
+            Ok(()) => Ok(watchdog),
+            Err(error) => {
+                watchdog.dismiss();
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_ready(&mut self, limit: Duration) -> io::Result<()> {
+        self.orders.set_nonblocking(false)?;
+        self.orders.set_read_timeout(Some(limit.max(Duration::from_millis(1))))?;
+        self.orders.read_exact(&mut [0])?;
+        self.orders.set_nonblocking(true)
+    }
+
+    /// Whether nobody watches any more.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.process.try_wait(), Ok(None))
     }
 
     fn become_by(command: &mut Command) -> io::Result<Self> {
@@ -83,28 +103,39 @@ impl Watchdog {
 /// The watchdog itself.
 pub(crate) fn watch() -> Failure {
     let (sender, orders) = channel();
-    std::thread::spawn(move || {
+    let reader = std::thread::Builder::new().spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
             }
         }
     });
-    obey(&orders);
-    Failure::new(Code::OsError, "")
+    if reader.and_then(|_| tell_ready()).is_err() {
+        return Failure::new(Code::OsError, ""); // whoever started it reads that nobody watches
+    }
+    match obey(&orders) {
+        Some(()) => Failure::new(Code::OsError, ""),
+        None => not_for_people(WATCHDOG),
+    }
 }
 
-fn obey(orders: &Receiver<String>) {
+/// The orders come from a socket, on which this goes back.
+fn tell_ready() -> io::Result<()> {
+    UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?).write_all(b"\n")
+}
+
+/// Until the orders end; `None` where they are no orders.
+fn obey(orders: &Receiver<String>) -> Option<()> {
     let mut target: Option<(Group, Duration)> = None;
     loop {
         let wait = target.map_or(LONGEST_WAIT, |(_, deadline)| deadline.saturating_sub(since_boot()).min(LONGEST_WAIT));
         match orders.recv_timeout(wait) {
-            Ok(line) => target = read(&line).or(target),
+            Ok(line) => target = Some(read(&line)?),
             Err(RecvTimeoutError::Disconnected) => {
                 if let Some((group, _)) = target {
                     group.kill();
                 }
-                return;
+                return Some(());
             }
             Err(RecvTimeoutError::Timeout) => {
                 if let Some((group, _)) = target.filter(|(_, deadline)| *deadline <= since_boot()) {
@@ -118,7 +149,9 @@ fn obey(orders: &Receiver<String>) {
 
 fn read(line: &str) -> Option<(Group, Duration)> {
     let (group, deadline) = line.split_once(' ')?;
-    Some((Group::new(group.parse().ok()?), Duration::from_millis(deadline.parse().ok()?)))
+    // 0 would be its own group, and 1 all processes.
+    let group = group.parse().ok().filter(|group| *group > 1)?;
+    Some((Group::new(group), Duration::from_millis(deadline.parse().ok()?)))
 }
 
 #[cfg(test)]

@@ -43,6 +43,13 @@ fn login(rest: &str) -> Option<&str> {
     authority.rsplit_once('@').map(|(login, _)| login)
 }
 
+/// Whether it names a user.
+pub(super) fn has_username(address: &str) -> bool {
+    let (_, rest) = address.split_once("://").unwrap_or(("", address));
+    let in_query = rest.split_once('?').is_some_and(|(_, query)| query.split('&').any(|it| it.starts_with("user=")));
+    in_query || login(rest).is_some_and(|user| !user.is_empty())
+}
+
 /// The address with this password, unless it has one already.
 pub(super) fn with_password(address: &str, username: Option<&str>, password: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://").filter(|_| !has_password(address)) else {
@@ -92,6 +99,16 @@ mod tests {
         }
         for address in ["", " ", "redis://", "redis:///0", "unix://", "unix:///a?x=1", "redis://h?db=1"] {
             assert!(problem(address).is_some(), "{address:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_is_seen_wherever_it_stands() {
+        for address in ["redis://u@h:1", "u@h", "unix:///a?user=u", "unix:///a?db=1&user=u", "redis://u:s@h"] {
+            assert!(has_username(address), "{address}");
+        }
+        for address in ["redis://h", "h:1", "redis://:s@h", "unix:///a?db=1"] {
+            assert!(!has_username(address), "{address}");
         }
     }
 

@@ -30,6 +30,12 @@ pub(crate) fn parse_some(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(time) }
 }
 
+/// A time in which something can be measured.
+pub(crate) fn parse_second(text: &str) -> Result<Duration, String> {
+    let time = parse(text)?;
+    if time < Duration::from_secs(1) { Err("it must be 1s at least".to_owned()) } else { Ok(time) }
+}
+
 fn problem(text: &str) -> String {
     format!("{text:?} is no time; write 500ms, 10s, 5m, 1h or 1m30s")
 }

@@ -37,8 +37,8 @@ impl File {
     /// What is wrong is told without the text around it, which may be a password.
     fn parse(text: &str, beside: Option<&Path>) -> Result<Self, String> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            let line =
-                error.span().and_then(|span| text.get(..span.start)).map_or(1, |before| before.lines().count().max(1));
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = 1 + before.matches('\n').count();
             format!("line {line}: {}", error.message())
         })?;
         let mut file = Self::default();
@@ -123,6 +123,8 @@ mod tests {
             );
         }
         assert!(File::parse("\n\nttl = 5 s", None).unwrap_err().starts_with("line 3: "));
+        let begins_a_line = File::parse("quorum = 2\n\n= 5", None).unwrap_err();
+        assert!(begins_a_line.starts_with("line 3: "), "{begins_a_line}");
         assert!(File::parse("ttl = 5", None).unwrap_err().contains("ttl must be"));
         assert!(File::parse("ttl = '5'", None).unwrap_err().contains("ttl: "));
         assert!(File::parse("quorum = -1", None).unwrap_err().contains("quorum must be"));

@@ -77,6 +77,14 @@ impl Settings {
                 None => address,
             }
         });
+        let addresses: Vec<String> = addresses.collect();
+        let is_unused = |address: &String| {
+            !address::has_password(address) && (file.username.is_some() || address::has_username(address))
+        };
+        if let Some(at) = addresses.iter().position(is_unused) {
+            let hint = "give one by REDQUORUM_PASSWORD, --password-file or the file; a user with nopass takes any";
+            return Err(config_failure(format!("address {} has a user and no password: {hint}", at + 1)));
+        }
         let tls = tls(common, &file)?;
         if tls.is_some() && !named.iter().any(|address| is_with_tls(address)) {
             return Err(Failure::new(Code::Usage, "certificates are of no use: no address begins with rediss://"));
@@ -86,7 +94,7 @@ impl Settings {
         let namespace = common.namespace.clone().or(Some(text_in(NAMESPACE)?).filter(|text| !text.is_empty()));
         let with_admission = !common.no_admission && file.admission.unwrap_or(true);
         Ok(Self {
-            addresses: addresses.collect(),
+            addresses,
             tls,
             cluster: cluster.or(file.cluster),
             namespace: namespace.or(file.namespace).unwrap_or_default(),
@@ -178,11 +186,16 @@ fn password(common: &Common, file: &File) -> Result<Option<String>, Failure> {
     }
 }
 
+/// Without what a terminal would obey.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().escape_debug().collect()
+}
+
 fn first_line(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| config_failure(format!("{}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|error| config_failure(format!("{}: {error}", shown(path))))?;
     let line = text.lines().next().unwrap_or_default();
     if line.is_empty() {
-        Err(config_failure(format!("{}: no password in it", path.display())))
+        Err(config_failure(format!("{}: no password in it", shown(path))))
     } else {
         Ok(line.to_owned())
     }
