@@ -159,6 +159,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_order_against_all_processes_is_no_order() {
+        for line in ["0 5", "1 5", "-1 5", "2", "2 x"] {
+            assert!(read(line).is_none(), "{line}");
+        }
+        assert!(read("2 5").is_some());
+    }
+
+    #[test]
     fn a_watchdog_that_reads_nothing_is_waited_for_neither_with_orders_nor_at_the_end() {
         let mut watchdog = Watchdog::become_by(Command::new("sleep").arg("60")).unwrap();
         let group = Group::new(u32::MAX);

@@ -47,7 +47,7 @@ fn login(rest: &str) -> Option<&str> {
 pub(super) fn has_username(address: &str) -> bool {
     let (_, rest) = address.split_once("://").unwrap_or(("", address));
     let in_query = rest.split_once('?').is_some_and(|(_, query)| query.split('&').any(|it| it.starts_with("user=")));
-    in_query || login(rest).is_some_and(|user| !user.is_empty())
+    in_query || login(rest).is_some_and(|login| !login.is_empty() && !login.starts_with(':'))
 }
 
 /// The address with this password, unless it has one already.
