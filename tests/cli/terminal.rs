@@ -313,10 +313,11 @@ fn a_job_in_the_background_stops_when_it_reads_the_terminal() {
 #[test]
 fn who_waits_is_told_for_whom_and_the_line_is_gone_afterwards() {
     let fleet = fleet_of(3);
-    fleet.iter().for_each(|server| drop(server.command(&["SET", "a", "other", "PX", "4000"]).unwrap()));
+    fleet.iter().for_each(|server| drop(server.command(&["SET", "a\x07b", "other", "PX", "4000"]).unwrap()));
     let mut shell = Shell::start(&fleet);
-    shell.line("$redquorum --no-admission run -r a -- echo 'I am'' in'");
-    shell.wait_for("\r\x1b[Kwaiting for a, held by a client of another kind on 3/3, ");
+    // What a terminal would obey is told and not written.
+    shell.line(r#"$redquorum --no-admission run -r "$(printf 'a\007b')" -- echo 'I am'' in'"#);
+    shell.wait_for("\r\x1b[Kwaiting for a\\u{7}b, held by a client of another kind on 3/3, ");
     shell.wait_for(" s left");
     shell.wait_for("\r\x1b[KI am in\r\n");
 }
