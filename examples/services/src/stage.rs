@@ -57,9 +57,9 @@ impl Stage {
         Connection::open(&self.database).await
     }
 
-    /// How a client of the servers begins.
+    /// How a client of the servers begins. They share this machine with the database and all clients: a request may wait its turn.
     pub fn builder(&self) -> Builder {
-        Redlock::builder().instances(&self.instances).max_ttl(TTL).ttl(TTL)
+        Redlock::builder().instances(&self.instances).max_ttl(TTL).ttl(TTL).instance_timeout(TTL / 3)
     }
 
     /// A client whose instances all vote.
