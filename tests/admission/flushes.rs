@@ -1,4 +1,5 @@
 //! What is flushed, and what comes back after it: into the same process, over the same connections.
+#![expect(clippy::disallowed_methods, reason = "tests on real servers measure real time")]
 
 use std::time::Duration;
 
