@@ -1,6 +1,7 @@
 //! Five servers and a database, for the process that starts them and for those that it starts.
 
 use std::env;
+use std::sync::Arc;
 
 use redquorum::{AdmissionStatus, Builder, Redlock};
 use redquorum_testkit::{Fleet, Program};
@@ -72,6 +73,16 @@ impl Stage {
             sleep(ms(5)).await;
         }
         Ok(redlock)
+    }
+
+    /// What each of two servers of a service has.
+    ///
+    /// # Errors
+    /// When the database or a quorum cannot be reached.
+    pub async fn two_servers(&self) -> Outcome<[Arc<(Redlock, Connection)>; 2]> {
+        let one = (self.redlock().await?, self.database().await?);
+        let other = (self.redlock().await?, self.database().await?);
+        Ok([one, other].map(Arc::new))
     }
 
     /// Starts this program once more, as a process that is told `role`.

@@ -74,10 +74,7 @@ async fn show(mode: Mode, what: &str, servers: &[Arc<(Redlock, Connection)>]) ->
 #[tokio::main]
 async fn main() -> Outcome {
     let stage = Stage::start().await?;
-    let mut servers = Vec::new();
-    for _ in 0..2 {
-        servers.push(Arc::new((stage.redlock().await?, stage.database().await?)));
-    }
+    let servers = stage.two_servers().await?;
     servers[0].1.execute("CREATE TABLE account (open_id BIGINT NOT NULL)", &[]).await?; // no unique index
     println!("{PEOPLE} people sign in, {REQUESTS} requests each, at two servers:");
     show(Mode::WithoutLock, "without the lock", &servers).await?;

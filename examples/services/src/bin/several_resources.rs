@@ -57,10 +57,7 @@ async fn show(servers: &[Arc<(Redlock, Connection)>], with_lock: bool) -> Outcom
 #[tokio::main]
 async fn main() -> Outcome {
     let stage = Stage::start().await?;
-    let mut servers = Vec::new();
-    for _ in 0..2 {
-        servers.push(Arc::new((stage.redlock().await?, stage.database().await?)));
-    }
+    let servers = stage.two_servers().await?;
     let database = &servers[0].1;
     database.execute("CREATE TABLE account (id BIGINT NOT NULL, balance BIGINT NOT NULL)", &[]).await?;
     for id in 0..ACCOUNTS {
