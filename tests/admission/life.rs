@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redquorum::{AcquireError, ExtendError, Redlock, Renewal};
-use redquorum_testkit::Fleet;
+use redquorum_testkit::{Fleet, Server};
 use tokio::time::sleep;
 
-use crate::support::{LOCK, Outcome, SLACK, all_vote, ms, on_every_kind, timed};
+use crate::support::{LOCK, Outcome, RECORD, SLACK, all_vote, ms, on_every_kind, timed};
 
 const SHORT: Duration = Duration::from_secs(2);
 
@@ -66,6 +66,35 @@ fn a_cluster_that_was_never_used_opens_at_once_for_several_clients() -> Outcome 
             held.push(opened?);
             assert!(after < SHORT, "at once, not after a quarantine");
         }
+        Ok(())
+    })
+}
+
+/// No record is left, no statistics tell of a flush and nobody is connected who knows, so all seem blank. A third that was
+/// not, but whose clock was set back to before its first vote, looks the same (`tests/sim`, OpenBySetBack).
+#[test]
+fn instances_of_which_one_has_a_token_are_not_taken_for_new_ones() -> Outcome {
+    on_every_kind(|program| async move {
+        let fleet = Fleet::start(&program, 3)?;
+        sleep(SHORT + ms(1_200)).await;
+        let first = client_of(&fleet)?;
+        first.wait_connected(ms(5_000)).await?;
+        let left = first.lock(LOCK).try_acquire().await?.keep_until_expiry();
+        first.shutdown(ms(1_000)).await?;
+        drop(first);
+        sleep(ms(200)).await; // until its connections are closed
+        let (valid, kept) = (std::time::Instant::now() + left, fleet.iter().next().map(Server::port));
+        for server in fleet.iter() {
+            server.command(&["DEL", RECORD])?;
+            if Some(server.port()) != kept {
+                server.command(&["DEL", LOCK, "redquorum:fence"])?;
+            }
+        }
+        let other = client_of(&fleet)?;
+        other.wait_connected(ms(5_000)).await?;
+        let guard = other.lock(LOCK).wait_at_most(2 * SHORT + SLACK).acquire().await?;
+        assert!(std::time::Instant::now() >= valid, "{program}: a second holder, the first for another {left:?}");
+        guard.release().await?;
         Ok(())
     })
 }

@@ -57,7 +57,8 @@ impl Store {
         {
             self.write_record(now_ms, note);
         }
-        Answer::Record { record: self.record.clone() }
+        let has_tokens = self.fences.iter().any(Option::is_some);
+        Answer::Record { record: self.record.clone(), has_tokens }
     }
 
     fn write_record(&mut self, now_ms: u64, note: &RecordWrite) {

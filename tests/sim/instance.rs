@@ -99,6 +99,8 @@ pub(crate) enum Answer {
     Facts(Rc<ProcessFacts>),
     Record {
         record: Option<Arc<AdmissionRecord>>,
+        /// What a look before the first use asks as well.
+        has_tokens: bool,
     },
     /// What the commands of a plain acquire answered.
     Plain(Rc<PlainSeen>),

@@ -151,7 +151,9 @@ impl Pair {
         (asked.script, asked.note) = (Script::Admit, Some(note));
         let answer = self.fake.execute(self.now_ms * 1000, (None, false), &request);
         let expected = self.mirror.admit(&admission, self.now_ms * 1000);
-        let Answer::Record { record } = answer else { return Err(format!("{admission:?} was answered {answer:?}")) };
+        let Answer::Record { record, .. } = answer else {
+            return Err(format!("{admission:?} was answered {answer:?}"));
+        };
         let record = record.map(|record| record.to_wire().into_bytes());
         if record != expected {
             return Err(format!("{admission:?} leaves {record:?}, and {expected:?} in the process"));

@@ -78,6 +78,7 @@ mutants! {
     ReplicaIsFresh "P15" "a promoted replica counts as freshly started",
     FreshByOldFacts "P15" "old facts say that a process is fresh",
     OpenAfterVoting "P15" "instances that have voted already may be let vote at once",
+    OpenBySetBack "P15" "instances may be let vote at once by their records alone, whatever became of a clock",
     OpenReachable "P15" "the reachable instances may vote at once when none of them has a record",
     TtlAboveMax "P16" "a ttl above the longest that was agreed",
     MaxTtlDiffers "P16" "clients wait out different longest ttls",

@@ -13,7 +13,7 @@ const FIRST: &str = "-inf";
 
 /// Of a sorted set with few members, all of 64 bytes or less, a server keeps a list that it searches from the beginning:
 /// that takes three times as long as where one was ever longer, as this is.
-const LONG_NAME: &str = "redquorum:fence: no lock, but longer than a name in a set that is kept as a list";
+pub(super) const LONG_NAME: &str = "redquorum:fence: no lock, but longer than a name in a set that is kept as a list";
 
 /// The pause before the next few of those that are known to be left.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);

@@ -148,16 +148,16 @@ impl AdmissionRecord {
         record
     }
 
+    /// Whether the instance was blank and may not vote yet.
+    #[must_use]
+    pub fn is_untouched(&self, now_ms: u64) -> bool {
+        self.origin == RecordOrigin::Blank && now_ms < self.vote_from_ms
+    }
+
     /// How long the process must still sit out at an instant of the instance's clock.
     #[must_use]
     pub const fn quarantine_left(&self, now_ms: u64) -> Duration {
         Duration::from_millis(self.vote_from_ms.saturating_sub(now_ms))
-    }
-
-    /// Whether the instance was blank and has not voted since.
-    #[must_use]
-    pub fn is_untouched(&self, now_ms: u64) -> bool {
-        self.origin == RecordOrigin::Blank && now_ms < self.vote_from_ms
     }
 }
 

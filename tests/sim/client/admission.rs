@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use redquorum::protocol::{
-    AdmissionFollowUp, AdmissionRecord, AdmissionState, AdmissionTerms, ClockWatch, Instant, ProcessFacts, RawReply,
-    RecordAction, RecordOrigin, Reply, SeenRecords, decide_record, least_left_ms, never_used,
+    AdmissionFollowUp, AdmissionRecord, AdmissionState, AdmissionTerms, ClockWatch, FirstLook, Instant, ProcessFacts,
+    RawReply, RecordAction, RecordOrigin, Reply, SeenRecords, decide_record, least_left_ms, never_used,
 };
 
 use crate::admission::RecordWrite;
@@ -19,7 +19,7 @@ use crate::world::{Event, Sender, World, tell};
 #[derive(Debug, Default)]
 pub(crate) struct Opening {
     id: u32,
-    read: Vec<Option<(AdmissionRecord, u64)>>,
+    looks: Vec<Option<FirstLook>>,
 }
 
 impl World {
@@ -86,7 +86,7 @@ impl World {
                 self.link_mut(c, i).facts = Some(facts);
                 self.read_record(c, i);
             }
-            Answer::Record { record } => self.on_record(c, i, sent, record.clone(), server_us),
+            Answer::Record { record, .. } => self.on_record(c, i, sent, record.clone(), server_us),
             _ => {}
         }
     }
@@ -195,27 +195,32 @@ impl World {
             return;
         }
         let id = self.fresh_id();
-        self.clients[c].opening = Opening { id, read: vec![None; instances] };
+        self.clients[c].opening = Opening { id, looks: vec![None; instances] };
         for i in 0..instances {
             self.ask(c, i, Sender::Opening(id), Script::Read, None);
         }
     }
 
     pub(crate) fn on_opening_answer(&mut self, c: usize, i: usize, id: u32, answer: &Answer, server_us: u64) {
-        let Answer::Record { record: Some(record) } = answer else { return };
+        let Answer::Record { record: Some(record), has_tokens } = answer else { return };
         if id == 0 || self.clients[c].opening.id != id {
             return;
         }
-        let now_ms = if self.is(Mutant::OpenAfterVoting) { 0 } else { server_us / 1000 };
-        self.clients[c].opening.read[i] = Some((AdmissionRecord::clone(record), now_ms));
-        let read: Vec<_> = self.clients[c].opening.read.iter().flatten().cloned().collect();
+        let mutants = [Mutant::OpenAfterVoting, Mutant::OpenBySetBack, Mutant::OpenReachable];
+        let by_record_alone = mutants.into_iter().any(|mutant| self.is(mutant));
+        self.clients[c].opening.looks[i] = Some(FirstLook {
+            record: AdmissionRecord::clone(record),
+            now_ms: if self.is(Mutant::OpenAfterVoting) { 0 } else { server_us / 1000 },
+            has_tokens: *has_tokens && !by_record_alone,
+        });
+        let looks: Vec<_> = self.clients[c].opening.looks.iter().flatten().cloned().collect();
         let reachable = (0..self.servers.len()).filter(|i| self.link(c, *i).up).count();
         let all = if self.is(Mutant::OpenReachable) { reachable } else { self.servers.len() };
-        if never_used(&read, all) {
+        if never_used(&looks, all) {
             tell!(self, "client {c} opens all instances");
-            let records = std::mem::take(&mut self.clients[c].opening).read;
-            for (i, record) in records.into_iter().enumerate() {
-                let Some((record, _)) = record else { continue };
+            let looks = std::mem::take(&mut self.clients[c].opening).looks;
+            for (i, look) in looks.into_iter().enumerate() {
+                let Some(FirstLook { record, .. }) = look else { continue };
                 let (identity, terms) = (record.identity.clone(), record.terms);
                 let least_order = record.order + 1;
                 let found = Some(Arc::new(record));

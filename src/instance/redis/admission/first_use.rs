@@ -9,7 +9,7 @@ use tokio::time::{Duration, sleep, timeout};
 use super::handshake::Watch;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::supervisor::ConnectionState;
-use crate::protocol::{AdmissionFollowUp, AdmissionRecord, never_used};
+use crate::protocol::{AdmissionFollowUp, AdmissionRecord, FirstLook, never_used};
 
 /// The pause between two looks, so that connections that flap cost little.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -43,20 +43,24 @@ fn connections(instances: &[watch::Receiver<ConnectionState>]) -> Option<Vec<Arc
 
 async fn allow_votes_if_never_used(connections: &[Arc<InstanceConnection>]) {
     // Read again now that every record has been written: see `never_used`.
-    let records: Vec<(AdmissionRecord, u64)> =
-        join_all(connections.iter().map(|connection| read_record(connection))).await.into_iter().flatten().collect();
-    if never_used(&records, connections.len()) {
+    let looks: Vec<FirstLook> =
+        join_all(connections.iter().map(|connection| look_at(connection))).await.into_iter().flatten().collect();
+    if never_used(&looks, connections.len()) {
         tracing::info!("all instances are untouched: nobody has ever used them, opening");
-        join_all(connections.iter().zip(&records).map(|(connection, (record, _))| allow_votes(connection, record)))
-            .await;
+        join_all(connections.iter().zip(&looks).map(|(connection, look)| allow_votes(connection, &look.record))).await;
     }
 }
 
-/// The record as the instance has it now, with its clock in milliseconds.
-async fn read_record(connection: &InstanceConnection) -> Option<(AdmissionRecord, u64)> {
+/// What the instance shows; nothing if it does not answer, or does not let its tokens be looked at.
+async fn look_at(connection: &InstanceConnection) -> Option<FirstLook> {
     let mut handshake = connection.handshake(connection.admission()?);
-    let reading = timeout(connection.deadline(), handshake.read(Watch::GoesOn)).await.ok()?.ok()?;
-    Some((AdmissionRecord::from_wire(&reading.record?)?, reading.instance_us / 1_000))
+    let look = async {
+        let reading = handshake.read(Watch::GoesOn).await.ok()?;
+        let (record, now_ms) = (AdmissionRecord::from_wire(&reading.record?)?, reading.instance_us / 1_000);
+        let has_tokens = handshake.has_tokens().await.ok()?; // behind the record: a vote of before has left one
+        Some(FirstLook { record, now_ms, has_tokens })
+    };
+    timeout(connection.deadline(), look).await.ok()?
 }
 
 async fn allow_votes(connection: &InstanceConnection, blank: &AdmissionRecord) {

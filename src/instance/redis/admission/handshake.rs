@@ -10,6 +10,7 @@ use super::server_info::{ServerInfo, ServerReport};
 use crate::clock::Clock;
 use crate::instance::redis::classify::failed;
 use crate::instance::redis::flushes::FlushCount;
+use crate::instance::redis::forget_tokens::LONG_NAME;
 use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
@@ -17,7 +18,7 @@ use crate::protocol::{
     AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, Instant, ProcessFacts,
     ProcessIdentity, RecordAction, RecordOrigin, decide_record, least_left_ms,
 };
-use crate::resource::ADMISSION_KEY;
+use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// Losing the race for the record this often in a row means that something else is wrong.
 const MAX_RACES: usize = 10;
@@ -148,6 +149,13 @@ impl AdmissionHandshake<'_> {
         // As redis-cli shows it: `.. flags=td ..`; a `d` once a watched key was touched.
         let flags = info.split_whitespace().find_map(|word| word.strip_prefix("flags="));
         flags.is_some_and(|flags| !flags.contains('d'))
+    }
+
+    /// Whether there is a fencing token of any lock: who has voted has one.
+    pub(crate) async fn has_tokens(&mut self) -> RedisResult<bool> {
+        let ask = redis::cmd("ZRANGE").arg(TOKENS_KEY).arg(0).arg(1).to_owned();
+        let first: Vec<Vec<u8>> = ask.query_async(&mut self.connection).await?;
+        Ok(first.iter().any(|name| name != LONG_NAME.as_bytes()))
     }
 
     fn writing(&self, vote_from_ms: Option<u64>, origin: RecordOrigin) -> RecordWrite {

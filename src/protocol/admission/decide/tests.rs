@@ -229,20 +229,21 @@ fn a_list_of_one_instance_more_or_less_is_let_in_and_the_longer_is_recorded() {
 }
 
 #[test]
-fn only_instances_that_are_all_untouched_were_never_used() {
-    let blank = |vote_from_ms| AdmissionRecord {
-        identity: ProcessIdentity::new("r", "p"),
-        vote_from_ms,
-        terms: AdmissionTerms::of_max_ttl(10_000),
-        origin: RecordOrigin::Blank,
-        order: 7,
-        cluster: None,
+fn only_instances_that_are_all_untouched_and_without_tokens_were_never_used() {
+    let look = |origin, now_ms, has_tokens| {
+        let (identity, terms) = (ProcessIdentity::new("r", "p"), AdmissionTerms::of_max_ttl(10_000));
+        let record = AdmissionRecord { identity, vote_from_ms: 2_000, terms, origin, order: 7, cluster: None };
+        FirstLook { record, now_ms, has_tokens }
     };
-    let untouched = (blank(2_000), 1_000);
-    let aged = (blank(1_000), 1_000);
-    let opened = (AdmissionRecord { origin: RecordOrigin::Opened, ..blank(2_000) }, 1_000);
-    assert!(never_used(&[untouched.clone(), untouched.clone()], 2));
-    assert!(!never_used(std::slice::from_ref(&untouched), 2));
-    assert!(!never_used(&[untouched.clone(), aged], 2));
-    assert!(!never_used(&[untouched, opened], 2));
+    let unused = || look(RecordOrigin::Blank, 1_000, false);
+    assert!(never_used(&[unused(), unused()], 2));
+    assert!(!never_used(&[unused()], 2), "one was not reached");
+    assert!(!never_used(&[unused(), look(RecordOrigin::Blank, 2_000, false)], 2), "it votes already");
+    assert!(
+        !never_used(&[unused(), look(RecordOrigin::Blank, 1_000, true)], 2),
+        "it voted before its clock was set back"
+    );
+    for origin in [RecordOrigin::Waits, RecordOrigin::Opened] {
+        assert!(!never_used(&[unused(), look(origin, 1_000, false)], 2), "{origin:?}");
+    }
 }

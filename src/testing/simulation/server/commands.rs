@@ -56,6 +56,11 @@ impl State {
                 Ok(score) => score.map_or(Answer::Nothing, |score| Answer::bytes(score.to_string())),
                 Err(_) => return None,
             },
+            ([b"ZRANGE", ..], [_, key, b"0", last]) => {
+                let last: usize = std::str::from_utf8(last).ok()?.parse().ok()?;
+                let names = self.store.scores(key).into_iter().take(last.saturating_add(1));
+                Answer::List(names.map(|(name, _)| Answer::bytes(name)).collect())
+            }
             ([b"PTTL", _], [_, key]) => {
                 let left = self.store.ttl(key, Instant::from_nanos(wall_us.saturating_mul(1_000)));
                 let missing = if self.store.get(key).is_some() { -1 } else { -2 };
