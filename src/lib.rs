@@ -84,8 +84,8 @@
 //!
 //! # What it guarantees
 //!
-//! - While a guard is valid, no other client gets the lock, within the limits below. Validity is
-//!   counted from before the first request, less what clocks may differ ([`Guard::remaining`]).
+//! - While a guard is valid, no other client gets the lock, within the limits below, unless it says that it is
+//!   the same [`Holder`]. Validity is counted from before the first request, less what clocks may differ ([`Guard::remaining`]).
 //! - Acquire, extend and release are decided at the quorum-th reply: no instance that is slow, hung
 //!   or dead delays them as long as a quorum answers.
 //! - An instance that may have forgotten locks (restarted, flushed, promoted, its clock stepped)

@@ -156,8 +156,8 @@ impl Lock {
     /// reachable instances, on reconnect elsewhere, by the ttl at the latest.
     ///
     /// A future that is kept but not polled blocks nobody: whoever is next in line does not wait for it longer than
-    /// for an instance timeout. Is nobody else there, a lock that was won for it is not renewed until the future is
-    /// polled, and expires otherwise.
+    /// for an instance timeout. If nobody else waits, a lock that was won for it is not renewed until the
+    /// future is polled; if it never is, the lock expires.
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;

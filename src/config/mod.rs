@@ -215,8 +215,8 @@ impl Builder {
     /// With a name, each instance records it with the number of instances and the quorum, and refuses a client that is
     /// set to anything else, or to no name, with [`NotUsable::OtherCluster`](crate::NotUsable::OtherCluster) and both values. So of two services with different
     /// lists that share instances, the one that comes second is told, where both could hold the same lock. A list with one instance more or
-    /// less is let in if both quorums are majorities, as a list grows and shrinks so. Two different lists of such lengths, or of one,
-    /// under one name are not told apart. Give it to all clients at once: `docs/operations.md` says how. Not with
+    /// less is let in if both quorums are majorities, as a list grows and shrinks so. Under one name, two different lists are not
+    /// told apart if their lengths are equal or differ by one. Give it to all clients at once: [`guide::operations`](crate::guide::operations) says how. Not with
     /// [`Admission::Off`].
     ///
     /// ```no_run

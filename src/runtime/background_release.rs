@@ -23,6 +23,10 @@ const TRY_PATIENCE: Duration = Duration::from_millis(5);
 /// How long a retry waits for a connection before it drops the releases whose keys have expired.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
+/// For how long a key may live that a holder has taken over, whatever ttl it asks for itself: a process that is gone may
+/// have asked for more.
+const LONGEST_TAKEN_OVER: Duration = Duration::from_secs(10 * 60);
+
 /// The most releases that are sent again to one instance at once, and the most that are kept for it.
 const MAX_BURST: usize = 1024;
 const MAX_PENDING: usize = 64 * 1024;
@@ -38,8 +42,11 @@ pub(super) struct PendingRelease {
 impl PendingRelease {
     /// The release of a claim that was sent before `now`.
     pub(super) fn new(request: Request, now: Instant) -> Self {
-        // Twice the ttl: no clock is off by that much.
-        let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
+        let claim = request.claim();
+        // What a holder takes over keeps its end, which may be that of a longer ttl (P23).
+        let lives = if claim.value.holder_prefix().is_empty() { claim.ttl } else { claim.ttl.max(LONGEST_TAKEN_OVER) };
+        // Twice that: no clock is off by that much.
+        let expires_at = now.saturating_add(lives.saturating_mul(2));
         Self { request: request.without_successor(), expires_at }
     }
 

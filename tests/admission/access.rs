@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Admission, Loss, Redlock, Renewal};
+use redquorum::{AcquireError, Admission, Holder, Loss, Redlock, Renewal};
 use redquorum_testkit::{Program, Server};
 
 use crate::support::{LOCK, Outcome, SLACK, ms, on_every_kind, timed, until};
@@ -124,6 +124,32 @@ fn without_info_the_error_says_what_to_grant_or_to_turn_off_and_off_works() -> O
         let error = everything(&server, Admission::On).await.err().unwrap_or_default();
         assert!(error.contains("INFO") && error.contains("Admission::Off"), "{error}");
         everything(&server, Admission::Off).await?;
+        Ok(())
+    })
+}
+
+/// What cannot be looked at is not released: to say that it was not there any more would be wrong, and to send no release
+/// again would leave it until its ttl.
+#[test]
+fn a_release_that_may_not_look_is_no_release() -> Outcome {
+    on_every_kind(|program| async move {
+        let rule: Vec<String> = rule()?.into_iter().filter(|word| word != "+get").collect();
+        let server = with_rights(&program, &rule)?;
+        let redlock = client(&server, Admission::Off)?;
+        redlock.wait_connected(ms(5_000)).await?;
+        for holder in [None, Some(Holder::from("me"))] {
+            let mut lock = redlock.lock([LOCK, "orders:other"]).renew(Renewal::Off);
+            if let Some(holder) = holder {
+                lock = lock.holder(holder);
+            }
+            let released = lock.try_acquire().await?.release().await;
+            let error = released.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains("permission denied"), "{error:?}");
+            assert_eq!(redlock.stats().pending_releases, 1);
+            server.command(&["ACL", "SETUSER", "locks", "+get"])?;
+            assert!(until(ms(5_000), || server.keys().is_ok_and(|keys| !keys.contains(&LOCK.to_owned()))).await);
+            server.command(&["ACL", "SETUSER", "locks", "-get"])?;
+        }
         Ok(())
     })
 }

@@ -67,10 +67,12 @@ fn a_release_that_finds_another_value_or_none_leaves_its_tombstone() {
     });
 }
 
-/// A client of a user who may not have the server compare.
-async fn client_without_the_right(fleet: &Fleet) -> Redlock {
-    let user = ["ACL", "SETUSER", "locker", "on", ">pw", "~*", "&*", "+@all", "-delifeq"];
-    fleet[0].command(&user).unwrap();
+/// Of a user who may not have the server compare.
+const WITHOUT_THE_RIGHT: [&str; 2] = ["~*", "-delifeq"];
+
+/// A client of a user with these rights.
+async fn client_with(fleet: &Fleet, rights: &[&str]) -> Redlock {
+    fleet[0].command(&[&["ACL", "SETUSER", "locker", "on", ">pw", "&*", "+@all"], rights].concat()).unwrap();
     let address = fleet.addresses()[0].replace("redis://", "redis://locker:pw@");
     ready(builder_of(fleet).instances([address])).await
 }
@@ -82,7 +84,7 @@ fn a_user_who_may_not_have_the_server_compare_is_asked_at_the_connect_and_releas
             return;
         }
         let fleet = fleet_of(&program, 1);
-        let redlock = client_without_the_right(&fleet).await;
+        let redlock = client_with(&fleet, &WITHOUT_THE_RIGHT).await;
         let commands = || fleet[0].command(&["INFO", "commandstats"]).unwrap().text().unwrap();
         let asked = commands();
         let denied = asked.lines().find(|line| line.starts_with("cmdstat_delifeq:")).unwrap();
@@ -97,6 +99,23 @@ fn a_user_who_may_not_have_the_server_compare_is_asked_at_the_connect_and_releas
     });
 }
 
+/// A key that is forbidden says nothing about the command.
+#[test]
+fn a_release_of_a_forbidden_key_does_not_end_the_comparing_of_others() {
+    on_each_kind(async |program| {
+        if !compares(&program) {
+            return;
+        }
+        let fleet = fleet_of(&program, 1);
+        let redlock = client_with(&fleet, &["~a", "~redquorum:*"]).await;
+        redlock.lock("forbidden").try_acquire().await.unwrap_err();
+        tokio::time::sleep(ms(50)).await; // its release was denied by now
+        calls(&fleet[0]);
+        pair(&redlock, "a").await;
+        assert_eq!(calls(&fleet[0]).1, 1);
+    });
+}
+
 /// P6: where the release was denied first, its script went behind the acquire that was called after it.
 #[test]
 fn an_acquire_behind_the_first_release_of_a_user_who_may_not_compare_is_not_refused_by_it() {
@@ -106,7 +125,7 @@ fn an_acquire_behind_the_first_release_of_a_user_who_may_not_compare_is_not_refu
         }
         let fleet = fleet_of(&program, 1);
         for _ in 0..5 {
-            let redlock = client_without_the_right(&fleet).await;
+            let redlock = client_with(&fleet, &WITHOUT_THE_RIGHT).await;
             drop(held(&redlock, "a").await);
             redlock.lock("a").try_acquire().await.unwrap().release().await.unwrap();
         }

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Admission, Redlock, Trouble};
+use redquorum::{AcquireError, Admission, Redlock, Renewal, Trouble};
 use redquorum_testkit::Fleet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::refusing::refused_with;
 use crate::support::{
-    PATIENCE, builder_of, eventually, fleet_of, free_within, ms, on_each_kind, pair, ready, with_admission,
+    PATIENCE, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready, with_admission,
 };
 
 /// Answers whatever it reads with `words`, and says them first if `unasked`.
@@ -173,6 +173,28 @@ fn a_foreign_value_of_many_megabytes_is_in_the_way_like_any_other() {
             let error = redlock.lock("a").try_acquire().await.unwrap_err();
             assert!(matches!(error, AcquireError::Contended(_)), "{error}");
         }
+        assert!(redlock.inspect("a").await.is_ok());
         pair(&redlock, "b").await;
+        assert!(redlock.instances().iter().all(|status| status.connected && status.counts.connections == 1));
+    });
+}
+
+/// The keys of leases are looked at when they change, and after each reconnect.
+#[test]
+fn a_foreign_value_of_many_megabytes_under_a_lease_costs_one_connection_and_not_one_after_the_other() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = ready(with_admission(&fleet).renew(Renewal::Auto)).await;
+        let guard = held(&redlock, "a").await;
+        let connections = || redlock.instances()[0].counts.connections;
+        assert_eq!(connections(), 1);
+        // From now on its keys are watched.
+        assert!(tokio::time::timeout(ms(100), guard.lost()).await.is_err());
+        fleet[0].command(&["SET", "a", &"x".repeat(8 << 20)]).unwrap();
+        assert!(eventually(PATIENCE, || connections() == 2).await, "it is looked at");
+        tokio::time::sleep(ms(1_500)).await;
+        assert_eq!(connections(), 2);
+        pair(&redlock, "b").await;
+        assert!(guard.is_valid());
     });
 }

@@ -178,3 +178,20 @@ async fn a_lease_that_nobody_took_gives_back_what_it_took_over() {
     assert_eq!(values().collect::<Vec<_>>(), before);
     assert!(former.is_valid());
 }
+
+/// What was taken over ends no sooner than it would have, so its release is pending for as long.
+#[tokio::test(start_paused = true)]
+async fn the_release_of_what_was_taken_over_from_a_longer_lease_is_not_forgotten_after_the_own_ttl() {
+    let cluster = Cluster::new(3);
+    let client = async || cluster.builder().max_ttl(secs(60)).connect().await.unwrap();
+    let (former, redlock) = (client().await, client().await);
+    let lock = |redlock: &Redlock, ttl| redlock.lock("a").holder(Holder::from("job")).renew(Renewal::Off).ttl(ttl);
+    let _ = lock(&former, secs(60)).try_acquire().await.unwrap().keep_until_expiry();
+    let guard = lock(&redlock, secs(5)).try_acquire().await.unwrap();
+    cluster.instance(2).cut_off();
+    guard.release().await.unwrap();
+    sleep(secs(20)).await;
+    cluster.instance(2).resume();
+    sleep(secs(5)).await;
+    assert!(cluster.keys().is_empty(), "{:?}", cluster.keys());
+}

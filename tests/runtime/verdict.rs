@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use redquorum::testing::{Cluster, Hang};
-use redquorum::{AcquireError, Cause, ExtendError, InstanceAnswer, ReleaseError};
+use futures_util::future::join_all;
+use redquorum::testing::{Cluster, Hang, TestInstance};
+use redquorum::{AcquireError, Cause, ExtendError, InstanceAnswer, ReleaseError, Renewal};
 
 use crate::support::{TIMEOUT, cluster_of, hang_first, held, ms, settle, timed};
 
@@ -133,4 +134,21 @@ async fn a_round_ends_when_too_little_of_the_ttl_would_be_left() {
     tokio::time::sleep(ms(120)).await; // 77 ms + 120 ms on the way
     settle().await;
     assert!(cluster.keys().is_empty(), "what was set late is released late");
+}
+
+/// Those who share a write ask in a second one who is in the way. Over a long way nobody waits for that.
+#[tokio::test(start_paused = true)]
+async fn over_a_long_way_those_who_share_a_write_are_refused_before_they_give_up() {
+    let (cluster, redlock) = cluster_of(3).await;
+    let elsewhere = cluster.builder().renew(Renewal::Off).connect().await.unwrap();
+    let names: Vec<String> = (0..24).map(|name| name.to_string()).collect();
+    let mut guards = Vec::new();
+    for name in &names {
+        guards.push(held(&elsewhere, name).await);
+    }
+    cluster.instances().for_each(|instance: &TestInstance| instance.slow_down(ms(36), ms(36)));
+    for tried in join_all(names.iter().map(|name| redlock.lock(name.as_str()).try_acquire())).await {
+        let error = tried.unwrap_err();
+        assert!(error.is_contended(), "{error}");
+    }
 }

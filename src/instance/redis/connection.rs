@@ -7,20 +7,20 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, Value};
+use redis::{Cmd, Pipeline, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
-use super::driver::{BoxFuture, Driver, poll_once};
+use super::driver::{Driver, poll_once};
 use super::health::InstanceHealth;
 use super::plain::{self, LastAcquire};
 use super::reply_limit::ReplyTooLong;
 use super::scripts::Scripts;
-use super::scripts::batch::Leading;
 use super::send_queue::{SendDecision, SendQueue, closed};
+use super::sent_command::{Form, KnownAtSending, SentCommand};
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::Clock;
 use crate::instance::{ReplyFuture, Request};
@@ -80,43 +80,6 @@ pub(crate) struct InstanceConnection {
     pub(super) compares: AtomicBool,
 }
 
-/// What is known of an instance as something is sent to it.
-pub(super) struct KnownAtSending {
-    pub(super) at: Instant,
-    pub(super) attached: Option<AttachedRecord>,
-    /// What its clock shows at least, in microseconds: a token that is ahead must not be stored (P12).
-    wall_us: u64,
-}
-
-/// A command in flight: when it was sent, with what record, and its result.
-pub(super) struct SentCommand {
-    pub(super) at: Instant,
-    pub(super) attached: Option<AttachedRecord>,
-    pub(super) result: BoxFuture<RedisResult<Value>>,
-    pub(super) form: Form,
-}
-
-/// What a command in flight is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// One script, for one request or several.
-    Script,
-    /// The plain commands of one acquire (P28).
-    Plain,
-    /// One command that compares and deletes, for a release.
-    Comparison,
-    /// Scripts, and between them plain acquires: how many requests come first.
-    Shared(Leading),
-}
-
-impl Form {
-    /// Whether the request at this place of a write is a plain acquire among others.
-    pub(super) fn shares_plain(self, at: usize) -> bool {
-        let Self::Shared(Leading { releases, acquires }) = self else { return false };
-        (releases..releases + acquires).contains(&at)
-    }
-}
-
 impl InstanceConnection {
     pub(super) fn new(parts: ConnectionParts) -> Self {
         Self {
@@ -138,7 +101,10 @@ impl InstanceConnection {
     pub(super) async fn given_up(&self) -> Cause {
         self.parts.broken.notified().await;
         match self.parts.too_long.get() {
-            Some(too_long) => Cause::NotConnected(too_long.to_string()),
+            Some(too_long) => {
+                self.parts.health.has_long_values.store(true, Ordering::Relaxed);
+                Cause::NotConnected(too_long.to_string())
+            }
             None if self.is_silent() => Cause::Silent,
             None => closed(),
         }
@@ -147,6 +113,12 @@ impl InstanceConnection {
     /// Ends the requests that wait to be sent: they are `NotSent`.
     pub(super) fn close(&self) {
         self.send_queue.close();
+    }
+
+    /// Nothing is sent any more, and the next connection goes on.
+    pub(super) fn give_up(&self) {
+        self.close();
+        self.parts.broken.notify_one();
     }
 
     /// How many requests wait to be sent, and commands for their replies.
@@ -158,6 +130,11 @@ impl InstanceConnection {
     /// Whether changes of keys are pushed to the connection.
     pub(super) const fn is_tracking(&self) -> bool {
         self.parts.tracking
+    }
+
+    /// Whether something under a key was too long to be read.
+    pub(super) fn has_long_values(&self) -> bool {
+        self.parts.health.has_long_values.load(Ordering::Relaxed)
     }
 
     /// Whether messages of other clients come over it.
@@ -199,7 +176,7 @@ impl InstanceConnection {
             return Box::pin(ready(self.counted(Reply::NotSent(Cause::Silent), 1)));
         }
         self.parts.wakeups.note_request();
-        match self.send_queue.submit(request, MAX_WAITING) {
+        match self.send_queue.submit(request, self.now(), MAX_WAITING) {
             SendDecision::SendNow(request) => {
                 let permit = SendPermit(Arc::clone(self), 1);
                 let sent = self.send_one(&request);
@@ -374,9 +351,9 @@ impl fmt::Debug for InstanceConnection {
 pub(super) struct SendPermit(Arc<InstanceConnection>, usize);
 
 impl SendPermit {
-    /// Nothing is sent any more.
-    pub(super) fn close(&self) {
-        self.0.close();
+    /// Whoever was to send what waits has ended.
+    pub(super) fn lose(&self) {
+        self.0.give_up();
     }
 }
 

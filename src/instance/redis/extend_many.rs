@@ -3,12 +3,13 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use redis::Value;
+use redis::Pipeline;
 use tokio::time::timeout;
 
 use super::classify::{classify_extend_many, classify_key_check};
 use super::connection::InstanceConnection;
 use super::driver::poll_once;
+use super::plain::{MOST_OF_A_VALUE, read_beginning};
 use crate::instance::{Claim, ExtendManyFuture, ExtendReply, KeyCheckFuture, KeyState};
 use crate::protocol::{Cause, Reply};
 
@@ -48,23 +49,41 @@ pub(super) fn extend_many(connection: &Arc<InstanceConnection>, claims: &[Arc<Cl
     })
 }
 
+/// Reads all keys at once, and asks for a push when any of them changes.
+fn read_all<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
+    let mut commands = redis::pipe();
+    commands.cmd("CLIENT").arg("CACHING").arg("YES").cmd("MGET");
+    for key in keys {
+        commands.arg(key);
+    }
+    commands
+}
+
+/// The same, of each key as much as a value of this library may take: what another program keeps there may be more
+/// than is accepted as an answer.
+fn read_beginnings<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
+    let mut commands = redis::pipe();
+    for key in keys {
+        commands.cmd("CLIENT").arg("CACHING").arg("YES");
+        read_beginning(&mut commands, key, MOST_OF_A_VALUE);
+    }
+    commands
+}
+
 /// Queues one check of all keys of `claims`, and asks for a push when any of them changes.
 pub(super) fn check_keys(connection: &Arc<InstanceConnection>, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
     let unknown = vec![KeyState::Unknown; claims.len()];
     if connection.is_silent() || !connection.is_tracking() {
         return Box::pin(ready(unknown));
     }
-    let mut both = redis::pipe();
-    both.cmd("CLIENT").arg("CACHING").arg("YES").ignore().cmd("MGET");
-    for key in claims.iter().flat_map(|claim| claim.resources.lock_keys()) {
-        both.arg(key);
-    }
+    let keys = claims.iter().flat_map(|claim| claim.resources.lock_keys());
+    let commands = if connection.has_long_values() { read_beginnings(keys) } else { read_all(keys) };
     let mut multiplexed = connection.multiplexed();
-    let result = poll_once(async move { both.query_async::<Vec<Value>>(&mut multiplexed).await });
+    let result = poll_once(async move { multiplexed.send_packed_commands(&commands, 0, commands.len()).await });
     let deadline = connection.deadline();
     Box::pin(async move {
         match timeout(deadline, result).await {
-            Ok(Ok(values)) => classify_key_check(&claims, values.first()).unwrap_or(unknown),
+            Ok(Ok(answers)) => classify_key_check(&claims, &answers).unwrap_or(unknown),
             // Requests find out what is wrong with the connection; this only checks.
             Ok(Err(_)) | Err(_) => unknown,
         }

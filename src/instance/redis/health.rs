@@ -1,5 +1,6 @@
 //! What outlives a connection: what the client last learnt about the instance.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub(super) struct InstanceHealth {
     last: Mutex<LastKnown>,
     pub(super) trouble: CurrentTrouble,
     pub(super) counts: ReplyCounts,
+    /// A reply was longer than any that is kept: something else is stored under the keys of locks.
+    pub(super) has_long_values: AtomicBool,
 }
 
 #[derive(Clone, Debug, Default)]

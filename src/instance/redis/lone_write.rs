@@ -7,9 +7,12 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::timeout;
 
-use super::connection::{Form, InstanceConnection, SentCommand};
+use super::classify::server_cause;
+use super::connection::InstanceConnection;
+use super::sent_command::{Form, SentCommand};
 use super::votes::Answered;
 use crate::instance::{Claim, Request};
+use crate::protocol::Cause;
 
 /// Nobody writes it: its name is reserved, so that it is no lock's, and a user's rights cover it.
 const NO_KEY: &str = "redquorum:never";
@@ -59,9 +62,13 @@ pub(super) async fn may_compare(mut connection: MultiplexedConnection, has_comma
     has_command && matches!(connection.send_packed_command(&ask).await, Ok(answer) if !is_not_allowed(&answer))
 }
 
-/// The command is not known after all, or denied to this user.
+/// The command is not known after all, or denied to this user; not that it may not be used on this key.
 fn is_not_allowed(answer: &Value) -> bool {
-    matches!(answer, Value::ServerError(error) if matches!(error.code(), "ERR" | "NOPERM"))
+    let Value::ServerError(error) = answer else { return false };
+    match error.code() {
+        "ERR" => true,
+        code => matches!(server_cause(code, error.details().unwrap_or_default()), Cause::NoPermission(_)),
+    }
 }
 
 /// The claim of a release for which it is enough to compare and delete: of one resource, without a holder, and for which

@@ -28,6 +28,7 @@ mod reply_counts;
 mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
+mod sent_command;
 mod sentinel;
 mod shared_write;
 mod stream;

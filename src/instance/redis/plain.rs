@@ -16,7 +16,7 @@ pub(super) const COMMANDS: usize = 5;
 pub(super) const SHARED_COMMANDS: usize = 4;
 
 /// How much of a value that stands in the way is asked for: what others put there may be megabytes.
-const MOST_OF_A_VALUE: u64 = 2048;
+pub(super) const MOST_OF_A_VALUE: u64 = 2048;
 
 /// The commands of the acquire that was sent last: a round asks all instances for the same, one right after the other.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ pub(crate) fn commands(claim: &Claim) -> Pipeline {
     set(&mut pipeline, claim);
     raise_tokens(&mut pipeline, &[claim]);
     pipeline.cmd("PEXPIRETIME").arg(key);
-    read_beginning(&mut pipeline, key);
+    read_beginning(&mut pipeline, key, MOST_OF_A_VALUE);
     pipeline.cmd("GET").arg(ADMISSION_KEY);
     pipeline
 }
@@ -74,7 +74,7 @@ pub(crate) fn add_shared(pipeline: &mut Pipeline, claims: &[&Claim]) {
 pub(super) fn what_is_there(claims: &[&Claim]) -> Pipeline {
     let mut pipeline = Pipeline::with_capacity(2 * claims.len());
     for key in claims.iter().map(|claim| key_of(claim)) {
-        read_beginning(&mut pipeline, key);
+        read_beginning(&mut pipeline, key, MOST_OF_A_VALUE);
         pipeline.cmd("PTTL").arg(key);
     }
     pipeline
@@ -98,8 +98,9 @@ fn raise_tokens(pipeline: &mut Pipeline, claims: &[&Claim]) {
     pipeline.add_command(command);
 }
 
-fn read_beginning(pipeline: &mut Pipeline, key: &[u8]) {
-    pipeline.cmd("GETRANGE").arg(key).arg(0).arg(MOST_OF_A_VALUE - 1);
+/// Reads so many bytes of a value at most.
+pub(super) fn read_beginning(pipeline: &mut Pipeline, key: &[u8], most: u64) {
+    pipeline.cmd("GETRANGE").arg(key).arg(0).arg(most - 1);
 }
 
 /// The key of its only resource.

@@ -10,9 +10,14 @@ use tokio::time::timeout;
 use super::classify::failed;
 use super::connection::InstanceConnection;
 use super::driver::poll_once;
+use super::plain::read_beginning;
 use crate::instance::{ReadFuture, StoredKey};
 use crate::protocol::{Cause, FencingToken};
 use crate::resource::{Resources, TOKENS_KEY};
+
+/// How much of a value is read: what other programs put under the key of a lock may be longer than any answer that is
+/// accepted.
+const MOST_OF_ANY_VALUE: u64 = 64 * 1024;
 
 /// Queues the reads. They do not wait in the send queue: nothing depends on their order.
 pub(super) fn read(connection: &Arc<InstanceConnection>, resources: &Resources) -> ReadFuture {
@@ -22,7 +27,8 @@ pub(super) fn read(connection: &Arc<InstanceConnection>, resources: &Resources) 
     connection.note_request();
     let mut commands = redis::pipe();
     for key in resources.lock_keys() {
-        commands.cmd("GET").arg(key).cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key);
+        read_beginning(&mut commands, key, MOST_OF_ANY_VALUE);
+        commands.cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key);
     }
     let mut multiplexed = connection.multiplexed();
     let result = poll_once(async move { commands.query_async::<Vec<Value>>(&mut multiplexed).await });
@@ -42,6 +48,7 @@ fn stored(values: &[Value]) -> StoredKey {
         Value::BulkString(bytes) => Some(bytes.clone()),
         _ => None,
     };
+    let is_there = *left != Value::Int(-2); // GETRANGE knows no difference between nothing and an empty value
     let expires_in = match left {
         Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis), // negative: none, or for ever
         _ => None,
@@ -50,5 +57,5 @@ fn stored(values: &[Value]) -> StoredKey {
         Value::Double(score) => FencingToken::from_score(*score),
         other => bytes(other).and_then(|token| FencingToken::from_wire(&token)),
     };
-    StoredKey { value: bytes(value), expires_in, token }
+    StoredKey { value: bytes(value).filter(|_| is_there), expires_in, token }
 }

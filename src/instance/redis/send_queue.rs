@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::instance::Request;
 use crate::instance::fit_in_command;
-use crate::protocol::{Cause, Reply};
+use crate::protocol::{Cause, Instant, Reply};
 
 /// A request is sent at once while fewer than so many are on their way: latency is one round trip for as many
 /// concurrent requests. Beyond that fewer make larger batches, and each request costs less.
@@ -35,6 +35,8 @@ const UNBATCHED_MOST: usize = 4096;
 /// A request that waits to be sent.
 pub(super) struct QueuedRequest {
     pub(super) request: Request,
+    /// Since when.
+    pub(super) queued: Instant,
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
@@ -70,7 +72,7 @@ struct State {
 
 impl SendQueue {
     /// Sends a request if few enough are in flight, or queues it.
-    pub(super) fn submit(&self, request: Request, most_waiting: usize) -> SendDecision {
+    pub(super) fn submit(&self, request: Request, now: Instant, most_waiting: usize) -> SendDecision {
         let mut state = self.state();
         if state.closed {
             return SendDecision::Refused(closed());
@@ -84,7 +86,7 @@ impl SendQueue {
             return SendDecision::Refused(Cause::Overloaded);
         }
         let (reply, receiver) = oneshot::channel();
-        state.waiting.push(QueuedRequest { request, reply });
+        state.waiting.push(QueuedRequest { request, queued: now, reply });
         SendDecision::Queued(receiver)
     }
 
@@ -191,12 +193,16 @@ mod tests {
         Request::Acquire(Arc::new(Claim::sample(1, &["a".to_owned()])))
     }
 
+    fn submit(queue: &SendQueue, most_waiting: usize) -> SendDecision {
+        queue.submit(request(), Instant::default(), most_waiting)
+    }
+
     /// A queue to an instance that is near, with as many requests on their way as go at once.
     fn busy() -> SendQueue {
         let queue = SendQueue::default();
         queue.note_round_trip(Duration::ZERO);
         for _ in 0..FEW {
-            assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
+            assert!(matches!(submit(&queue, 1), SendDecision::SendNow(_)));
         }
         queue
     }
@@ -208,7 +214,7 @@ mod tests {
 
     /// How many of `count` that wait share the next command, when one with so many is answered.
     fn next_of(queue: &SendQueue, count: usize, answered: usize) -> usize {
-        let replies: Vec<_> = (0..count).map(|_| queue.submit(request(), count)).collect();
+        let replies: Vec<_> = (0..count).map(|_| submit(queue, count)).collect();
         queue.finish(answered);
         let next = next(queue).unwrap_or(0);
         drop(replies);
@@ -218,15 +224,15 @@ mod tests {
     #[test]
     fn nobody_enters_between_the_end_of_a_wait_and_the_sending() {
         let queue = busy();
-        let SendDecision::Queued(_reply) = queue.submit(request(), 1) else { panic!("enough are on their way") };
-        assert!(matches!(queue.submit(request(), 1), SendDecision::Refused(Cause::Overloaded)));
+        let SendDecision::Queued(_reply) = submit(&queue, 1) else { panic!("enough are on their way") };
+        assert!(matches!(submit(&queue, 1), SendDecision::Refused(Cause::Overloaded)));
         assert!(next(&queue).is_none(), "no place is free yet");
         queue.finish(1);
         let left = queue.send_next(|waiting| (waiting.len(), queue.0.try_lock().is_err()));
         assert!(matches!(left, Some((_, (1, true)))));
         queue.finish(1);
         assert!(next(&queue).is_none(), "nobody waits any more, the place is free");
-        assert!(matches!(queue.submit(request(), 1), SendDecision::SendNow(_)));
+        assert!(matches!(submit(&queue, 1), SendDecision::SendNow(_)));
     }
 
     #[test]
@@ -235,13 +241,13 @@ mod tests {
             [(false, 9, None), (true, 9, Some(9)), (false, 2 * MAX_BATCH, Some(MAX_BATCH)), (true, 0, None)]
         {
             let queue = busy();
-            let _first: Vec<_> = (0..9).map(|_| queue.submit(request(), 9)).collect();
+            let _first: Vec<_> = (0..9).map(|_| submit(&queue, 9)).collect();
             queue.finish(1);
             assert_eq!(next(&queue), Some(9));
             if is_far {
                 queue.state().least_round_trip = Some(FAR);
             }
-            let _waiting: Vec<_> = (0..waiting).map(|_| queue.submit(request(), waiting)).collect();
+            let _waiting: Vec<_> = (0..waiting).map(|_| submit(&queue, waiting)).collect();
             queue.finish(1);
             assert_eq!(next(&queue), expected, "{is_far} {waiting}");
         }
@@ -271,7 +277,7 @@ mod tests {
     #[test]
     fn a_request_that_nobody_waits_for_is_not_sent() {
         let queue = busy();
-        drop(queue.submit(request(), 1));
+        drop(submit(&queue, 1));
         queue.finish(1);
         assert!(next(&queue).is_none());
     }

@@ -9,11 +9,12 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::classify::{classify_batch, classify_refusals, classify_shared_plain, is_of_the_instance, odd_answer};
-use super::connection::{Form, InstanceConnection, SendPermit, SentCommand};
+use super::connection::{InstanceConnection, SendPermit};
 use super::plain;
 use super::scripts::Scripts;
 use super::scripts::batch::{Leading, put_leading_first};
 use super::send_queue::QueuedRequest;
+use super::sent_command::{Form, SentCommand};
 use super::votes::{Answered, Observed};
 use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, Cause, RawReply, Reply};
@@ -164,17 +165,19 @@ impl InstanceConnection {
             _ => {}
         }
         let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
-        let raws = match (answered.form, answered.attached.as_ref()) {
+        let (raws, ended_us) = match (answered.form, answered.attached.as_ref()) {
             (Form::Shared(leading), Some(attached)) => {
                 let SharedAnswers { replies, ended_us } = classify_shared(leading, &requests, attached, result);
-                // P17: before any vote counts, for the clock may have stepped behind what the votes carry.
-                self.observe_clock(answered.sent, ended_us);
-                replies
+                (replies, ended_us)
             }
-            _ => classify_batch(&requests, result),
+            _ => (classify_batch(&requests, result), None),
         };
         let observe = |(request, raw): (&&Request, RawReply)| self.observe(raw, request.asks_for_a_vote(), &answered);
-        Some((requests.iter().zip(raws).map(observe).collect(), answered))
+        let observed = requests.iter().zip(raws).map(observe).collect();
+        // P17: in their order, or the first reading would look like a step behind the second; and before any vote counts, for
+        // the clock may have stepped behind what the votes carry.
+        self.observe_clock(answered.sent, ended_us);
+        Some((observed, answered))
     }
 
     /// Answers those whose plain acquires were refused with what stands in their way. They were carried out and set
@@ -186,7 +189,10 @@ impl InstanceConnection {
         let claims: Vec<&Claim> = refused.iter().map(|refused| &**refused.request.claim()).collect();
         let (commands, mut connection) = (plain::what_is_there(&claims), self.multiplexed());
         let asked = async move { connection.send_packed_commands(&commands, 0, commands.len()).await };
-        let answers = timeout(self.deadline(), asked).await.map_or_else(|_| Vec::new(), Result::unwrap_or_default);
+        // Whoever asked waits no longer than that, and is to hear of the refusal at least.
+        let queued = refused.iter().map(|refused| refused.queued).min().unwrap_or_else(|| self.now());
+        let patience = (self.deadline() * 9 / 10).saturating_sub(self.now().saturating_since(queued));
+        let answers = timeout(patience, asked).await.map_or_else(|_| Vec::new(), Result::unwrap_or_default);
         let refusals = classify_refusals(refused.len(), &answers);
         for (refused, refusal) in refused.into_iter().zip(refusals) {
             let _ = refused.reply.send(Reply::Refused(refusal));
@@ -205,8 +211,8 @@ fn has_failed(answer: &Value) -> bool {
     }
 }
 
-/// A permit that is held by a task. If the task is dropped, so is the runtime: then nobody can follow those
-/// who wait, each of whom would be sent by the end of the one before.
+/// A permit that is held by a task. If the task is dropped, by the end of the runtime or by a panic, nobody follows those
+/// who wait, each of whom would be sent by the end of the one before: then the connection is given up.
 struct TaskPermit(Option<SendPermit>);
 
 impl TaskPermit {
@@ -218,7 +224,7 @@ impl TaskPermit {
 impl Drop for TaskPermit {
     fn drop(&mut self) {
         if let Some(permit) = &self.0 {
-            permit.close();
+            permit.lose();
         }
     }
 }

@@ -304,6 +304,9 @@ mod tests {
         next(|state| format!("{state:?}").contains("broken clock")).await;
         let reply = former.call(Request::Acquire(Arc::new(Claim::sample(1, &["a".to_owned()])))).await;
         assert_eq!(reply, Reply::NotSent(closed()), "it was closed");
+        let ConnectionState::Up(second) = next(is_up).await else { unreachable!() };
+        second.give_up(); // so does what ends a task that was to send what waits
+        next(|state| matches!(state, ConnectionState::Down(_))).await;
         next(is_up).await;
         task.abort();
         next(|state| matches!(state, ConnectionState::Down(_))).await;

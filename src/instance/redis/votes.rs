@@ -8,7 +8,8 @@ use redis::{RedisResult, Value};
 use tokio::time::timeout;
 
 use super::classify::{classify, classify_plain};
-use super::connection::{Form, InstanceConnection, SentCommand};
+use super::connection::InstanceConnection;
+use super::sent_command::{Form, SentCommand};
 use crate::instance::Request;
 use crate::protocol::{AttachedRecord, Instant, RawReply, Reply};
 

@@ -208,7 +208,7 @@ impl fmt::Display for NotUsable {
             Self::OtherCluster { recorded, ours } => write!(
                 f,
                 "its clients are set to {recorded}, this one to {ours}; give all the same instances, quorum and \
-                 Builder::cluster (see 'a name for the cluster' in docs/operations.md)"
+                 Builder::cluster (see 'a name for the cluster' in redquorum::guide::operations)"
             ),
             Self::ClusterConflict(address) => {
                 write!(

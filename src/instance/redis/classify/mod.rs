@@ -1,19 +1,19 @@
 //! From a server's answer to a [`Reply`]: the only place that knows the redis crate's errors.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisError, ServerError, Value};
 
-use crate::instance::{Claim, KeyState, Request};
+use crate::instance::Request;
 use crate::protocol::{Cause, FencingToken, RawReply, Refusal, Reply};
 
 mod cause;
+mod key_check;
 mod plain;
 mod read;
 
-use cause::server_cause;
-pub(crate) use cause::{clip, failed};
+pub(crate) use cause::{clip, failed, server_cause};
+pub(crate) use key_check::classify_key_check;
 pub(crate) use plain::{classify_plain, classify_refusals, classify_shared_plain};
 use read::{LEAST_EXPIRY_MS, bytes, kept, odd, redis_error, server_error};
 
@@ -85,25 +85,6 @@ fn extended_many(count: usize, value: &Value) -> Option<(Reply, Option<u64>, Vec
         }
         _ => None,
     }
-}
-
-/// What a look at all keys of `claims` shows of each; `None` if it is no answer to that.
-pub(crate) fn classify_key_check(claims: &[Arc<Claim>], value: Option<&Value>) -> Option<Vec<KeyState>> {
-    let Some(Value::Array(values)) = value else { return None };
-    let keys: usize = claims.iter().map(|claim| claim.resources.len()).sum();
-    let are_strings = values.iter().all(|value| *value == Value::Nil || bytes(value).is_some());
-    if values.len() != keys || !are_strings {
-        return None;
-    }
-    let mut values = values.iter();
-    let state = |claim: &Arc<Claim>| {
-        let mut of_claim = values.by_ref().take(claim.resources.len()).map(bytes).collect::<Vec<_>>().into_iter();
-        match of_claim.find(|value| *value != Some(claim.value.as_bytes())) {
-            None => KeyState::Own,
-            Some(other) => KeyState::NotOwn(other.map(kept)),
-        }
-    };
-    Some(claims.iter().map(state).collect())
 }
 
 fn parse(request: &Request, value: &Value) -> Option<Reply> {

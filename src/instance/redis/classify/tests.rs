@@ -8,7 +8,7 @@ use redis::{Parser, RedisError};
 use super::*;
 use crate::instance::{Claim, Successors};
 
-fn requests(resources: usize) -> [Request; 6] {
+pub(super) fn requests(resources: usize) -> [Request; 6] {
     let names: Vec<String> = (0..resources).map(|index| index.to_string()).collect();
     let claim = Arc::new(Claim::sample(7, &names));
     let pass_on = |claim| {
@@ -28,12 +28,12 @@ fn from_wire(request: &Request, wire: &str) -> Reply {
     classify(request, value.and_then(Value::extract_error)).reply
 }
 
-fn word() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn word() -> impl Strategy<Value = Vec<u8>> {
     let ours = vec!["granted", "refused", "stale", "released", "GRANTED", "granted ", "OK", "", "1"];
     prop_oneof![prop::sample::select(ours).prop_map(|word| word.as_bytes().to_vec()), any::<Vec<u8>>()]
 }
 
-fn value() -> impl Strategy<Value = Value> {
+pub(super) fn value() -> impl Strategy<Value = Value> {
     let error = |(code, details): (String, String)| {
         Parser::new().parse_value(format!("-{code} {details}\r\n").as_bytes()).unwrap_or(Value::Nil)
     };
@@ -67,18 +67,7 @@ fn renewal() -> impl Strategy<Value = Value> {
 }
 
 /// Answers to a look, whole and damaged, and anything else.
-fn look() -> impl Strategy<Value = Value> {
-    let own = requests(1)[0].claim().value.as_bytes().to_vec();
-    let one = prop_oneof![
-        6 => Just(Value::BulkString(own)),
-        2 => Just(Value::Nil),
-        2 => word().prop_map(Value::BulkString),
-        1 => value(),
-    ];
-    prop_oneof![5 => prop::collection::vec(one, 0..7).prop_map(Value::Array), 1 => value()]
-}
-
-fn is_text(value: &Value, expected: &[u8]) -> bool {
+pub(super) fn is_text(value: &Value, expected: &[u8]) -> bool {
     match value {
         Value::BulkString(bytes) => bytes == expected,
         Value::SimpleString(text) => text.as_bytes() == expected,
@@ -163,27 +152,6 @@ proptest! {
     }
 
     #[test]
-    fn only_an_exact_answer_to_a_look_says_that_something_is_gone(value in look(), sizes in prop::collection::vec(1usize..3, 0..4)) {
-        let claims: Vec<Arc<Claim>> = sizes.iter().map(|size| Arc::clone(requests(*size)[0].claim())).collect();
-        let keys = sizes.iter().sum::<usize>();
-        let text = |value: &Value| matches!(value, Value::Nil | Value::BulkString(_) | Value::SimpleString(_));
-        let answer = match &value {
-            Value::Array(values) if values.len() == keys && values.iter().all(text) => Some(values),
-            _ => None,
-        };
-        let states = classify_key_check(&claims, Some(&value));
-        prop_assert_eq!(states.is_some(), answer.is_some(), "{:?}", value);
-        let mut values = answer.into_iter().flatten();
-        for (claim, state) in claims.iter().zip(states.into_iter().flatten()) {
-            let own = claim.value.as_bytes();
-            let other = values.by_ref().take(claim.resources.len()).fold(None, |first, value| {
-                first.or_else(|| (!is_text(value, own)).then(|| bytes(value).map(<[u8]>::to_vec)))
-            });
-            prop_assert_eq!(state, other.map_or(KeyState::Own, KeyState::NotOwn));
-        }
-    }
-
-    #[test]
     fn no_error_is_a_vote(code in "[A-Z]{1,12}", details in "\\PC{0,300}") {
         let wire = format!("-{code} {details}\r\n");
         let is_no_vote = |reply: &Reply| {
@@ -197,7 +165,8 @@ proptest! {
         for result in [value.clone(), value.and_then(Value::extract_error)] {
             let (raw, others) = classify_extend_many(3, result.clone());
             prop_assert!(is_no_vote(&raw.reply) && others.is_empty());
-            prop_assert_eq!(classify_key_check(&[], result.ok().as_ref()), None);
+            let answers: Vec<Value> = result.into_iter().collect();
+            prop_assert_eq!(classify_key_check(&[Arc::clone(requests(1)[0].claim())], &answers), None);
         }
     }
 }

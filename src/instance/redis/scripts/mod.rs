@@ -23,16 +23,23 @@ const SET_IF_FREE: &str = include_str!("set_if_free.lua");
 const SET_IF_FREE_6_2: &str = include_str!("set_if_free_6_2.lua");
 const EXTEND_TTL: &str = include_str!("extend_ttl.lua");
 const EXTEND_TTL_6_2: &str = include_str!("extend_ttl_6_2.lua");
+const FAILURE: &str = include_str!("failure.lua");
 const REFUSAL: &str = include_str!("refusal.lua");
 const FORMER_VALUES: &str = include_str!("former_values.lua");
-const TAKE_OVER: &str = include_str!("take_over.lua");
-const ROLL_BACK: &str = include_str!("roll_back.lua");
+/// What acquire.lua calls.
+const TO_ACQUIRE: &str = concat!(
+    include_str!("failure.lua"),
+    include_str!("refusal.lua"),
+    include_str!("former_values.lua"),
+    include_str!("take_over.lua"),
+    include_str!("roll_back.lua"),
+    include_str!("reservation.lua"),
+);
 const ACQUIRE: &str = include_str!("acquire.lua");
 const EXTEND: &str = include_str!("extend.lua");
 const REENTER: &str = include_str!("reenter.lua");
 const TOMBSTONE: &str = include_str!("tombstone.lua");
 const RELEASE: &str = include_str!("release.lua");
-const RESERVATION: &str = include_str!("reservation.lua");
 const PASS_ON: &str = include_str!("pass_on.lua");
 
 const ACQUIRE_ONE: &str = include_str!("acquire_one.lua");
@@ -98,16 +105,22 @@ impl Scripts {
                 &acquire_alone,
                 CLOCK,
                 extend_ttl,
-                REFUSAL,
-                FORMER_VALUES,
-                TAKE_OVER,
-                ROLL_BACK,
-                RESERVATION,
+                TO_ACQUIRE,
                 LARGER_TOKEN,
                 ACQUIRE,
                 CALL_ACQUIRE,
             ]),
-            extend: Text::of(&[ADMISSION, CLOCK, TOKEN_LIMIT, TOKENS, extend_ttl, REFUSAL, EXTEND, CALL_EXTEND]),
+            extend: Text::of(&[
+                ADMISSION,
+                CLOCK,
+                TOKEN_LIMIT,
+                TOKENS,
+                extend_ttl,
+                FAILURE,
+                REFUSAL,
+                EXTEND,
+                CALL_EXTEND,
+            ]),
             reenter: Text::of(&[
                 ADMISSION,
                 CLOCK,
@@ -115,43 +128,52 @@ impl Scripts {
                 TOKENS,
                 LARGER_TOKEN,
                 extend_ttl,
+                FAILURE,
                 REFUSAL,
                 EXTEND,
                 REENTER,
                 CALL_REENTER,
             ]),
-            release: Text::of(&[&release_alone, TOKEN_LIMIT, TOKENS, TOMBSTONE, RELEASE, CALL_RELEASE]),
-            release_holder: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FORMER_VALUES, RELEASE, CALL_RELEASE_HOLDER]),
-            pass_on: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, PASS_ON, CALL_PASS_ON]),
-            keep: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, PASS_ON, CALL_KEEP]),
-            batch: Text::of(&[
-                ADMISSION,
-                CLOCK,
+            release: Text::of(&[&release_alone, TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, RELEASE, CALL_RELEASE]),
+            release_holder: Text::of(&[
                 TOKEN_LIMIT,
                 TOKENS,
-                LARGER_TOKEN,
-                set_if_free,
-                ACQUIRE_ONE,
-                extend_ttl,
-                REFUSAL,
-                FORMER_VALUES,
-                TAKE_OVER,
-                ROLL_BACK,
-                RESERVATION,
-                ACQUIRE,
-                EXTEND,
-                REENTER,
                 TOMBSTONE,
+                FORMER_VALUES,
+                FAILURE,
                 RELEASE,
-                PASS_ON,
-                BATCH,
+                CALL_RELEASE_HOLDER,
             ]),
+            pass_on: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, PASS_ON, CALL_PASS_ON]),
+            keep: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, PASS_ON, CALL_KEEP]),
+            batch: Self::of_several(set_if_free, extend_ttl),
             extend_many: Text::of(&[ADMISSION, CLOCK, extend_ttl, EXTEND_MANY]),
             write_record: Text::of(&[WRITE_RECORD]),
             forget_tokens: Text::of(&[TOKENS, FORGET_TOKENS]),
         };
         scripts.loading = scripts.load_all();
         scripts
+    }
+
+    fn of_several(set_if_free: &str, extend_ttl: &str) -> Text {
+        Text::of(&[
+            ADMISSION,
+            CLOCK,
+            TOKEN_LIMIT,
+            TOKENS,
+            LARGER_TOKEN,
+            set_if_free,
+            ACQUIRE_ONE,
+            extend_ttl,
+            TO_ACQUIRE,
+            ACQUIRE,
+            EXTEND,
+            REENTER,
+            TOMBSTONE,
+            RELEASE,
+            PASS_ON,
+            BATCH,
+        ])
     }
 
     /// The scripts for a server, given the version of Redis that it is compatible with.

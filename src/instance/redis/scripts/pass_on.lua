@@ -1,9 +1,10 @@
 -- Gives up a key that holds `value`, or is free where `value` is false (P26): keeps it, for `grace` ms, for the first
 -- of the clients in `successors` that hears `message` through this instance, or deletes it. Returns whether it was
--- there, or is kept now, as 1 or 0. (pcall: where the instance is full or a right is missing the key is deleted.)
+-- there, or is kept now, as 1 or 0, or the error where it could not be looked at. (pcall: where the instance is full or a right is missing the key is deleted.)
 local function give_up(key, value, successors, grace, message)
-  if redis.pcall('GET', key) ~= value then
-    return 0
+  local found = redis.pcall('GET', key)
+  if found ~= value then
+    return failure(found) or 0
   end
   for successor in string.gmatch(successors, '%x+') do
     local heard = redis.pcall('PUBLISH', 'redquorum:wake:' .. successor, message)
@@ -22,7 +23,7 @@ end
 -- key up to them.
 local function pass_on(first, value, token, resent, successors, grace, message)
   local released = give_up(KEYS[first], value, successors, grace, message)
-  if resent or released == 0 then
+  if resent or released ~= 1 then
     set_tombstone(KEYS[first], token) -- P6
   end
   return released
