@@ -156,7 +156,7 @@ fn certificates_of_ones_own_are_trusted_and_shown() {
         (&[][..], "trust who signed it with --tls-ca"),
         (&["--tls-ca", &ca], "give it one that it trusts with --tls-cert and --tls-key"),
         (&["--tls-ca", &ca, "--tls-cert", &own], "belong together"),
-        (&["--tls-ca", "/nonexistent"], "/nonexistent: No such file"),
+        (&["--tls-ca", "/nonexistent"], "/nonexistent cannot be read: No such file"),
     ] {
         let refused = run(options);
         assert!(!refused.status.success() && stderr(&refused).contains(says), "{options:?}: {}", stderr(&refused));
