@@ -7,8 +7,8 @@ use bollard::Docker;
 use bollard::container::LogOutput;
 use bollard::exec::StartExecOptions;
 use bollard::models::{
-    ContainerCreateBody, EndpointIpamConfig, EndpointSettings, ExecConfig, HostConfig, Ipam, IpamConfig,
-    NetworkCreateRequest, NetworkingConfig,
+    ContainerCreateBody, EndpointIpamConfig, EndpointSettings, ExecConfig, HostConfig, HostConfigLogConfig, Ipam,
+    IpamConfig, NetworkCreateRequest, NetworkingConfig,
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptionsBuilder, ListContainersOptionsBuilder,
@@ -110,6 +110,7 @@ impl Engine {
             host_config: Some(HostConfig {
                 cap_add: spec.may_filter.then(|| vec!["NET_ADMIN".to_owned()]),
                 extra_hosts: Some(hosts.collect()),
+                log_config: Some(whole_log()),
                 ..HostConfig::default()
             }),
             networking_config: Some(NetworkingConfig {
@@ -266,4 +267,11 @@ fn owner(labels: Option<&HashMap<String, String>>) -> Option<u32> {
 
 fn is_drill(process: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.trim() == "drill")
+}
+
+/// What a container says is kept to its end, whatever the engine does by default: a history without its beginning would be
+/// judged as if nothing had happened there.
+fn whole_log() -> HostConfigLogConfig {
+    let config = [("max-size", "100g")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    HostConfigLogConfig { typ: Some("json-file".to_owned()), config: Some(config.into()) }
 }

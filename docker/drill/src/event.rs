@@ -36,6 +36,8 @@ pub(crate) enum EventKind {
     Write { resource: String, client: String, lease: u64, token: Option<u64>, accepted: bool },
     /// What a client sees of an instance: `votes`, `quarantine`, `away`.
     Seen { instance: usize, state: String },
+    /// What the client's process, which runs since then, uses of the machine.
+    Uses { since: Nanos, resident_kib: u64, descriptors: u64 },
     /// What the instances are.
     Server { version: String },
     /// The drill did something.

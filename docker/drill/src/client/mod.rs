@@ -5,6 +5,7 @@ mod named;
 mod roles;
 pub(crate) mod strike;
 mod subject;
+mod usage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +77,7 @@ pub(crate) async fn run(job: Job) -> Outcome {
     tracing::subscriber::set_global_default(WhenNamed::new(job.name.clone()))?;
     tokio::spawn(watch(Arc::clone(&job), subject.clone()));
     tokio::spawn(look(Arc::clone(&job), Arc::clone(&tasks)));
+    tokio::spawn(usage::watch(job.name.clone()));
     let roles = job.roles.iter().enumerate().map(|(number, role)| {
         // Unlike those of the process that ran here before, and of the other roles.
         let first_lease = now().saturating_add(u64::try_from(number).unwrap_or(0) << 32);

@@ -1,7 +1,7 @@
 //! The page: a table of results, then a timeline of each. It needs nothing but itself.
 
 use super::timeline::{CLIENTS, STATES, draw, escape};
-use super::{Report, ScenarioOutcome, ScenarioReport, waiting};
+use super::{Report, ScenarioOutcome, ScenarioReport, usage, waiting};
 use crate::check::Phase;
 
 const STYLE: &str = "body{font:14px/1.45 sans-serif;margin:2em auto;max-width:1080px;color:#222}\
@@ -108,13 +108,14 @@ fn section(index: usize, result: &ScenarioReport) -> String {
         some => format!("<p>Before: {}.</p>", escape(&some)),
     };
     format!(
-        "<h3 id=\"{index}\">{} <small>{}, {}: {}</small></h3><p>{}.</p>{prepared}{found}{cause}<div class=\"scroll\">{}</div>{}",
+        "<h3 id=\"{index}\">{} <small>{}, {}: {}</small></h3><p>{}.</p>{prepared}{found}{cause}<div class=\"scroll\">{}</div>{}{}",
         result.scenario,
         result.server,
         result.peer,
         result.verdict.name(),
         escape(result.about),
         draw(result),
-        waiting::html(result)
+        waiting::html(result),
+        usage::html(result)
     )
 }

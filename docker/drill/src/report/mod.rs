@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::check::{Availability, Judgement, ObservedLease, PhaseBounds, Violation, Waiting};
+use crate::check::{Availability, Judgement, ObservedLease, PhaseBounds, Usage, Violation, Waiting};
 use crate::client::LockLibrary;
 use crate::event::{Event, EventKind};
 use crate::options::Options;
@@ -12,6 +12,7 @@ use crate::stage::Server;
 
 mod html;
 mod timeline;
+mod usage;
 mod waiting;
 
 /// One scenario with one library on one server.
@@ -34,6 +35,8 @@ pub(crate) struct ScenarioReport {
     pub(crate) refused_writes: usize,
     /// How those fared who waited for a lock, if anybody did.
     pub(crate) waiting: Option<Waiting>,
+    /// What processes that ran for long used of the machine.
+    pub(crate) usage: Vec<Usage>,
     pub(crate) marks: PhaseBounds,
     #[serde(skip)]
     pub(crate) leases: Vec<ObservedLease>,
@@ -71,7 +74,7 @@ impl ScenarioReport {
         judgement: Judgement,
         history: Vec<Event>,
     ) -> Self {
-        let Judgement { leases, marks, availability, waiting, violations } = judgement;
+        let Judgement { leases, marks, availability, waiting, usage, violations } = judgement;
         let expected = scenario.violated_by.contains(&peer);
         let verdict = match (violations.is_empty(), expected) {
             (true, false) => ScenarioOutcome::Good,
@@ -103,6 +106,7 @@ impl ScenarioReport {
             losses: leases.iter().filter(|lease| lease.lost).count(),
             refused_writes,
             waiting,
+            usage,
             marks,
             leases,
             history,
@@ -209,7 +213,7 @@ impl Report {
                 ));
             }
         }
-        self.results.iter().for_each(|result| text.push_str(&waiting::text(result)));
+        self.results.iter().for_each(|result| text.push_str(&(waiting::text(result) + &usage::text(result))));
         text
     }
 

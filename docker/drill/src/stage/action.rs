@@ -47,15 +47,15 @@ impl Stage<'_> {
                 self.state(who, "up");
                 each(who, |name| async move { engine.unpause(&name).await }).await
             }
-            Action::Flush(who) => self.shell_each(who, "redis-cli flushall").await,
+            Action::Flush(who) => self.tell_each(who, "flushall").await,
             Action::Clock(who, by) => self.shell_each(who, &format!("echo {by} > /tmp/clock")).await,
             Action::Fill(who) => {
                 self.state(who, "full");
-                self.shell_each(who, "redis-cli config set maxmemory 1").await
+                self.tell_each(who, "config set maxmemory 1").await
             }
             Action::Drain(who) => {
                 self.state(who, "up");
-                self.shell_each(who, "redis-cli config set maxmemory 0").await
+                self.tell_each(who, "config set maxmemory 0").await
             }
             _ => self.act_on_links_and_clients(action).await,
         }
@@ -164,6 +164,12 @@ impl Stage<'_> {
 
     async fn shell(&self, name: &str, command: String) -> Outcome {
         self.engine.shell(name, &command).await.map(drop)
+    }
+
+    /// Gives the servers a command. One that was started just before may take a while until it hears.
+    async fn tell_each(&self, who: &[Number], command: &str) -> Outcome {
+        let is_up = "i=0; until redis-cli ping > /dev/null 2>&1 || [ $i -ge 200 ]; do i=$((i + 1)); sleep 0.1; done";
+        self.shell_each(who, &format!("{is_up}; redis-cli {command}")).await
     }
 
     async fn shell_each(&self, who: &[Number], command: &str) -> Outcome {
