@@ -38,7 +38,7 @@ fix: ## format, and apply what the lints propose
 	$(CARGO) clippy --workspace --all-targets $(FEATURES) --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
-sim: ## simulate: fixed seeds, every planted bug, the model, the whole library (SEEDS=n [START=s], REPLAY=.., WORLD_REPLAY=.., PLANTED=all)
+sim: ## simulate: fixed seeds, planted bugs, the model, the whole library (SEEDS=n [START=s], REPLAY=.., WORLD_REPLAY=.., PLANTED=all)
 ifdef REPLAY
 	$(SIM) -- --replay '$(REPLAY)'
 else ifdef WORLD_REPLAY

@@ -3,8 +3,8 @@
 //! `make bench`, or `cargo run --release --package redquorum-bench -- [--quick] [--rounds N]
 //! [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on
 //! servers of its own, five unless a workload says otherwise; REDQUORUM_SERVER names the program.
-//! In every round each subject does the same work in turn, so that what else the machine does hits
-//! all alike. Printed are the medians over the rounds; `target/bench/results.json` has them too.
+//! In every round the subjects take turns at the same work, so that what else the machine does hits all alike.
+//! Printed are the medians over the turns, and of the ratios within a turn; `target/bench/results.json` has them too.
 
 #[path = "compare/cost.rs"]
 mod cost;
@@ -12,6 +12,8 @@ mod cost;
 mod machine;
 #[path = "compare/measure.rs"]
 mod measure;
+#[path = "shared/median.rs"]
+mod median;
 #[path = "compare/memory.rs"]
 mod memory;
 #[path = "shared/options.rs"]
@@ -79,7 +81,8 @@ fn main() -> Outcome {
 fn steps(options: &Options) -> usize {
     let kinds = Kind::chosen(options);
     let suits = |workload: &Workload| kinds.iter().filter(|kind| workload.suits(**kind)).count();
-    let runs: usize = Workload::chosen(options).concat().iter().map(suits).sum();
+    let runs: usize =
+        Workload::chosen(options).concat().iter().map(|workload| workload.turns(options) * suits(workload)).sum();
     options.rounds * runs + if options.only.is_empty() { kinds.len() } else { 0 }
 }
 
@@ -96,8 +99,8 @@ fn compare(
     let kinds = Kind::chosen(options);
     for round in 0..options.rounds {
         for workload in workloads {
-            for at in 0..kinds.len() {
-                let kind = kinds[(at + round) % kinds.len()]; // nobody is always first
+            for turn in 0..workload.turns(options) * kinds.len() {
+                let kind = kinds[(turn + turn / kinds.len() + round) % kinds.len()]; // nobody is always first
                 if workload.suits(kind) {
                     progress.step(format_args!("{workload}, {kind}, round {} of {}", round + 1, options.rounds));
                     let metrics = run(&running, workload, kind, workload.times(kind, options))?;

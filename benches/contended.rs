@@ -17,6 +17,8 @@ mod commands;
 mod machine;
 #[path = "contended/measure.rs"]
 mod measure;
+#[path = "shared/median.rs"]
+mod median;
 #[path = "shared/options.rs"]
 mod options;
 #[path = "contended/perfect.rs"]

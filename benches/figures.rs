@@ -7,6 +7,8 @@
 mod aims;
 #[path = "figures/measured.rs"]
 mod measured;
+#[path = "shared/median.rs"]
+mod median;
 #[path = "shared/page.rs"]
 mod page;
 #[path = "figures/plots.rs"]

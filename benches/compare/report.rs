@@ -40,7 +40,7 @@ const OTHERS: [Column; 6] = [
 
 pub(crate) fn print(results: &Results) {
     println!(
-        "Medians over the rounds; keys left and failed pairs are those of the worst round.\nTimes in microseconds; a pair is an acquire and its release, and processor time, bytes and allocations are those of a pair."
+        "Medians over the turns; keys left, failed pairs and first errors are the worst of them.\nTimes in microseconds; a pair is an acquire and its release, and processor time, bytes and allocations are those of a pair."
     );
     for workload in WORKLOADS {
         println!("\n{workload}");
@@ -105,10 +105,7 @@ fn print_ratios(results: &Results) {
 }
 
 fn print_ratio(results: &Results, title: &str, (workload, ours): (&str, Kind), (other_workload, other): (&str, Kind)) {
-    let ratio = |metric: &&str| {
-        let other = results.median(other_workload, other.name(), metric)?;
-        Some(results.median(workload, ours.name(), metric)? / other).filter(|ratio| ratio.is_finite())
-    };
+    let ratio = |metric: &&str| results.ratio((workload, ours.name(), metric), (other_workload, other.name(), metric));
     let ratios = RATIOS.each_ref().map(ratio);
     if ratios.iter().all(Option::is_none) {
         return;

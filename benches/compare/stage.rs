@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use redquorum_testkit::{Fleet, Program, Proxy, Server};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
 
 use crate::options::Options;
 use crate::subject::{Kind, Subject};
 use crate::workload::{Stage, Workload};
 use crate::{Outcome, TTL};
+
+/// A service goes on after its last release; one that ended at once would leave keys on the instances that had not
+/// answered it yet. So long the thread stays.
+const ON_THEIR_WAY: Duration = Duration::from_millis(100);
 
 /// Servers that are up, and clients that were connected before anything was broken.
 pub(crate) struct Running {
@@ -59,7 +64,11 @@ impl Running {
     ) -> Outcome<T> {
         if workload.one_thread {
             let thread = Builder::new_current_thread().enable_all().build()?;
-            return thread.block_on(async { run(Subject::connect(kind, self.addresses(), TTL).await?).await });
+            return thread.block_on(async {
+                let done = run(Subject::connect(kind, self.addresses(), TTL).await?).await;
+                sleep(ON_THEIR_WAY).await;
+                done
+            });
         }
         let connected = self.subjects.iter().find(|subject| subject.kind() == kind);
         let subject = connected.ok_or("it is not connected")?.clone();

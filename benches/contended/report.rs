@@ -70,11 +70,8 @@ fn print_ratios(results: &Results) {
             }
             print!("  {:<54}", format!("{workload}: {ours} / {other}"));
             for metric in METRICS {
-                let [ours, other] = [ours, other].map(|subject| results.median(workload, subject, metric));
-                print!(
-                    "{:>14}",
-                    ours.zip(other).map_or("-".to_owned(), |(ours, other)| format!("{:.3}", ours / other))
-                );
+                let ratio = results.ratio((workload, ours, metric), (workload, other, metric));
+                print!("{:>14}", ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}")));
             }
             println!();
         }

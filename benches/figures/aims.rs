@@ -1,10 +1,7 @@
 //! What is aimed at, as ratios: a machine's own speed takes no part in them.
 
-use crate::measured::{FLOOR, Measured, OTHER, OURS};
+use crate::measured::{FLOOR, Figure, Measured, OTHER, OURS};
 use crate::page;
-
-/// A metric of a workload and a subject.
-type Figure = (&'static str, &'static str, &'static str);
 
 /// What a figure is divided by.
 enum By {
@@ -95,12 +92,11 @@ pub(crate) fn table(measured: &Measured) -> String {
 }
 
 fn row(measured: &Measured, what: &str, figure: Figure, by: &By, aim: &Goal) -> Vec<String> {
-    let median = |(workload, subject, metric): Figure| measured.median(workload, subject, metric);
-    let by = match by {
-        By::Figure(by) => median(*by),
-        Number(number) => Some(*number),
+    let (workload, subject, metric) = figure;
+    let ratio = match by {
+        By::Figure(by) => measured.ratio(figure, *by),
+        Number(number) => measured.median(workload, subject, metric).map(|figure| figure / number),
     };
-    let ratio = median(figure).zip(by).map(|(figure, by)| figure / by);
     let aimed = match aim {
         AtMost(most) => format!("≤ {most}"),
         AtLeast(least) => format!("≥ {least}"),

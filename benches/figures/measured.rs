@@ -5,11 +5,14 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use crate::Outcome;
+use crate::{Outcome, median};
 
 pub(crate) const OURS: &str = "redquorum";
 pub(crate) const FLOOR: &str = "raw";
 pub(crate) const OTHER: &str = "rslock";
+
+/// A workload, a subject and a metric.
+pub(crate) type Figure = (&'static str, &'static str, &'static str);
 
 #[derive(Deserialize)]
 pub(crate) struct Measured {
@@ -25,9 +28,11 @@ pub(crate) struct Row {
     subject: String,
     metric: String,
     pub(crate) median: f64,
-    /// Of all rounds.
+    /// Of all turns.
     pub(crate) low: f64,
     pub(crate) high: f64,
+    /// One of every turn.
+    values: Vec<f64>,
 }
 
 impl Measured {
@@ -46,6 +51,12 @@ impl Measured {
 
     pub(crate) fn median(&self, workload: &str, subject: &str, metric: &str) -> Option<f64> {
         self.row(workload, subject, metric).map(|row| row.median)
+    }
+
+    /// The median of what one figure is, divided by another one of the same turn.
+    pub(crate) fn ratio(&self, one: Figure, other: Figure) -> Option<f64> {
+        let values = |(workload, subject, metric): Figure| Some(&self.row(workload, subject, metric)?.values);
+        median::ratio(values(one)?, values(other)?)
     }
 }
 

@@ -35,7 +35,7 @@ const RATES: [&str; 8] = [
 pub(crate) fn latency(measured: &Measured) -> String {
     let rows = LATENCIES.map(|workload| {
         let ours = |metric| shown(measured.median(workload, OURS, metric));
-        let pair = |subject| measured.median(workload, subject, "pair p50");
+        let by = |subject| measured.ratio((workload, OURS, "pair p50"), (workload, subject, "pair p50"));
         vec![
             workload.to_owned(),
             ours("acquire p50"),
@@ -44,8 +44,8 @@ pub(crate) fn latency(measured: &Measured) -> String {
             ours("pair p99"),
             ranged(measured.row(workload, FLOOR, "pair p50")),
             ranged(measured.row(workload, OTHER, "pair p50")),
-            ratio(pair(OURS), pair(FLOOR)),
-            ratio(pair(OURS), pair(OTHER)),
+            ratio(by(FLOOR)),
+            ratio(by(OTHER)),
         ]
     });
     let head = [
@@ -64,15 +64,15 @@ pub(crate) fn latency(measured: &Measured) -> String {
 
 pub(crate) fn throughput(measured: &Measured) -> String {
     let rows = RATES.map(|workload| {
-        let rate = |subject| measured.median(workload, subject, "pairs/s");
+        let by = |subject| measured.ratio((workload, OURS, "pairs/s"), (workload, subject, "pairs/s"));
         vec![
             workload.to_owned(),
             ranged(measured.row(workload, OURS, "pairs/s")),
             ranged(measured.row(workload, OFF, "pairs/s")),
             ranged(measured.row(workload, FLOOR, "pairs/s")),
             ranged(measured.row(workload, OTHER, "pairs/s")),
-            ratio(rate(OURS), rate(FLOOR)),
-            ratio(rate(OURS), rate(OTHER)),
+            ratio(by(FLOOR)),
+            ratio(by(OTHER)),
         ]
     });
     table(&["work", "redquorum", OFF, "floor", "rslock", "/ floor", "/ rslock"], &rows)
@@ -106,16 +106,13 @@ pub(crate) fn rest(measured: &Measured) -> String {
     table(&["what", "redquorum", "floor", "rslock"], &rows)
 }
 
-/// The median, and between which it was in the rounds.
+/// The median, and between which it was in the turns.
 fn ranged(row: Option<&Row>) -> String {
     let Some(row) = row else { return "–".to_owned() };
     let [median, low, high] = [row.median, row.low, row.high].map(|value| shown(Some(value)));
     if low == high { median } else { format!("{median} ({low}–{high})") }
 }
 
-fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
-    ours.zip(other).map_or("–".to_owned(), |(ours, other)| {
-        let ratio = ours / other;
-        if ratio < 0.1 { format!("{ratio:.4}") } else { format!("{ratio:.2}") }
-    })
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or("–".to_owned(), |ratio| if ratio < 0.1 { format!("{ratio:.4}") } else { format!("{ratio:.2}") })
 }

@@ -1,16 +1,16 @@
-//! What was measured: the median over the rounds of each metric, and the lowest and the highest round.
+//! What was measured: each metric in each turn, their median, the lowest and the highest.
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::Outcome;
+use crate::{Outcome, median};
 
 /// A name, a value and its unit.
 pub(crate) type Metric = (&'static str, f64, &'static str);
 
-/// The values of one metric, one of every round.
+/// The values of one metric, one of every turn.
 struct Series {
     workload: &'static str,
     subject: &'static str,
@@ -35,8 +35,18 @@ impl Results {
     }
 
     pub(crate) fn median(&self, workload: &str, subject: &str, metric: &str) -> Option<f64> {
+        self.series(workload, subject, metric).map(Series::median)
+    }
+
+    /// The median of what one figure is, divided by another one of the same turn.
+    pub(crate) fn ratio(&self, one: (&str, &str, &str), other: (&str, &str, &str)) -> Option<f64> {
+        let values = |(workload, subject, metric)| Some(&self.series(workload, subject, metric)?.values);
+        median::ratio(values(one)?, values(other)?)
+    }
+
+    fn series(&self, workload: &str, subject: &str, metric: &str) -> Option<&Series> {
         let wanted = |series: &&Series| (series.workload, series.subject, series.metric) == (workload, subject, metric);
-        self.0.iter().find(wanted).map(Series::median)
+        self.0.iter().find(wanted)
     }
 
     pub(crate) fn has(&self, workload: &str, subject: &str) -> bool {
@@ -56,28 +66,22 @@ impl Results {
 
 impl Series {
     fn median(&self) -> f64 {
-        let values = self.sorted();
-        if ["keys", "pairs", "sections"].contains(&self.unit) {
-            return values[values.len() - 1]; // of what must not be, the worst round counts
+        let values = median::sorted(self.values.iter().copied());
+        let must_not_be = ["keys", "pairs", "sections"].contains(&self.unit);
+        if must_not_be || self.metric == "first error" {
+            return values[values.len() - 1]; // the worst counts; who was told of the fault once has no first error again
         }
-        let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
-        f64::midpoint(values[low], values[high])
-    }
-
-    fn sorted(&self) -> Vec<f64> {
-        let mut values = self.values.clone();
-        values.sort_by(f64::total_cmp);
-        values
+        median::middle(&values)
     }
 
     /// Nothing for what has no number.
     fn json(&self) -> Option<Value> {
         let Self { workload, subject, metric, unit, .. } = self;
         let median = Some(self.median()).filter(|median| median.is_finite())?;
-        let values = self.sorted();
+        let values = median::sorted(self.values.iter().copied());
         Some(json!({
             "workload": workload, "subject": subject, "metric": metric, "unit": unit,
-            "median": median, "low": values.first(), "high": values.last(),
+            "median": median, "low": values.first(), "high": values.last(), "values": self.values,
         }))
     }
 }
