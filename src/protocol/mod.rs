@@ -49,7 +49,7 @@ mod waiters;
 
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
 pub use admission::cluster::ClusterTerms;
-pub use admission::decide::{FirstLook, ProcessFacts, RecordAction, decide_record, least_left_ms, never_used};
+pub use admission::decide::{FirstLook, ProcessFacts, RecordAction, decide_record, never_used};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
 pub use admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
 pub use admission::state::{AdmissionFollowUp, AdmissionState, AttachedRecord, RawReply};

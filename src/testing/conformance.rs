@@ -146,14 +146,12 @@ pub struct Admission {
     pub identity: ProcessIdentity,
     /// What the process must sit out, and what is asked of it.
     pub terms: AdmissionTerms,
-    /// From when on it may vote, as far as that is known.
+    /// From when on it may vote, if it follows what was found; `None` for a quarantine from now.
     pub vote_from_ms: Option<u64>,
-    /// How much of that must still be left for it to stand; `None` if it does in any case.
-    pub least_left_ms: Option<u64>,
     /// Why it is written.
     pub origin: RecordOrigin,
-    /// The least order of it.
-    pub least_order: u64,
+    /// Its order, or the least of it where a quarantine begins.
+    pub order: u64,
     /// What its clients agree on, if their cluster has a name.
     pub cluster: Option<ClusterTerms>,
 }
@@ -208,9 +206,8 @@ impl Dialect {
     /// The command that writes an admission record.
     #[must_use]
     pub fn admit(self, admission: &Admission) -> Cmd {
-        let Admission { found, identity, terms, vote_from_ms, least_left_ms, origin, least_order, cluster } =
-            admission.clone();
-        let write = RecordWrite { vote_from_ms, least_left_ms, terms, origin, least_order, cluster };
+        let Admission { found, identity, terms, vote_from_ms, origin, order, cluster } = admission.clone();
+        let write = RecordWrite { vote_from_ms, terms, origin, order, cluster };
         self.0.write_record(&found, &identity, write)
     }
 

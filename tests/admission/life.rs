@@ -80,20 +80,25 @@ fn instances_of_which_one_has_a_token_are_not_taken_for_new_ones() -> Outcome {
         let first = client_of(&fleet)?;
         first.wait_connected(ms(5_000)).await?;
         let left = first.lock(LOCK).try_acquire().await?.keep_until_expiry();
-        first.shutdown(ms(1_000)).await?;
-        drop(first);
-        sleep(ms(200)).await; // until its connections are closed
-        let (valid, kept) = (std::time::Instant::now() + left, fleet.iter().next().map(Server::port));
-        for server in fleet.iter() {
-            server.command(&["DEL", RECORD])?;
-            if Some(server.port()) != kept {
-                server.command(&["DEL", LOCK, "redquorum:fence"])?;
+        let next = async {
+            first.shutdown(ms(1_000)).await?;
+            drop(first);
+            sleep(ms(200)).await; // until its connections are closed
+            let kept = fleet.iter().next().map(Server::port);
+            for server in fleet.iter() {
+                server.command(&["DEL", RECORD])?;
+                if Some(server.port()) != kept {
+                    server.command(&["DEL", LOCK, "redquorum:fence"])?;
+                }
             }
-        }
-        let other = client_of(&fleet)?;
-        other.wait_connected(ms(5_000)).await?;
-        let guard = other.lock(LOCK).wait_at_most(2 * SHORT + SLACK).acquire().await?;
-        assert!(std::time::Instant::now() >= valid, "{program}: a second holder, the first for another {left:?}");
+            let other = client_of(&fleet)?;
+            other.wait_connected(ms(5_000)).await?;
+            let guard = other.lock(LOCK).wait_at_most(2 * SHORT + SLACK).acquire().await?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>((other, guard))
+        };
+        let (acquired, after) = timed(next).await;
+        let (_other, guard) = acquired?;
+        assert!(after >= left, "{program}: a second holder after {after:?}, the first for {left:?}");
         guard.release().await?;
         Ok(())
     })

@@ -111,9 +111,8 @@ fn simulated_servers_answer_as_real_ones_do() {
             identity: identity.clone(),
             terms,
             vote_from_ms: Some(vote_from_ms),
-            least_left_ms: Some(2_000),
             origin,
-            least_order: order,
+            order,
             cluster: cluster.clone(),
         };
         let recorded = AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster };

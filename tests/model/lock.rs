@@ -234,7 +234,8 @@ impl<const N: usize> Model for Lock<N> {
                 state.flushes -= 1;
                 let instance = &mut state.instances[i];
                 (instance.key, instance.fence) = (None, 0);
-                // P15: a young process has granted nothing before its quarantine ends.
+                // The library lets a young process vote later than this, a quarantine after the flush (P15): what holds here
+                // holds there.
                 let young = now < instance.started + MAX_TTL;
                 instance.vote_from = if young { instance.started + MAX_TTL } else { now + MAX_TTL };
             }

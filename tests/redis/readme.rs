@@ -19,17 +19,17 @@ async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error:
 
     let guard = redlock.lock("orders:42").acquire().await?; // waits until it is free
     println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token()); // and renewed from now on
-    guard.release().await?; // or drop it: the release then goes on in the background
+    guard.release().await?; // or drop it: it is then released in the background
 
     match redlock.lock("orders:42").try_acquire().await {
         Ok(guard) => drop(guard),
         Err(error) => match error.held_by() {
             Some(held_by) => println!("somebody else has it: {held_by}"),
-            None => println!("the instances are the problem: {error}"),
+            None => println!("nobody is known to have it: {error}"), // each instance, with its cause
         },
     }
 
-    redlock.shutdown(Duration::from_secs(1)).await?; // waits for what goes on in the background
+    redlock.shutdown(Duration::from_secs(1)).await?; // waits for releases in the background
     Ok(())
 }
 

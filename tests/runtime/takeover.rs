@@ -122,6 +122,8 @@ async fn carry_out(case: Case) -> bool {
     let is_won = resumed.is_some();
     if is_won {
         others.abort(); // it goes on for its holder, and the former will be told
+        // Or the clients try for long to release what the instances may still have.
+        cluster.instances().for_each(|instance| case.trouble.end(instance));
         return true;
     }
     sleep(ms(100)).await;

@@ -14,9 +14,18 @@ pub(crate) struct RecordWrite {
     pub(crate) identity: ProcessIdentity,
     pub(crate) terms: AdmissionTerms,
     pub(crate) origin: RecordOrigin,
+    /// Of one that follows another; else a quarantine begins.
     pub(crate) vote_from_ms: Option<u64>,
-    pub(crate) least_left_ms: Option<u64>,
-    pub(crate) least_order: u64,
+    /// The least of it where a quarantine begins.
+    pub(crate) order: u64,
+}
+
+impl RecordWrite {
+    /// What takes the place of a record.
+    pub(crate) fn following(record: AdmissionRecord, found: Option<Arc<AdmissionRecord>>) -> Self {
+        let AdmissionRecord { identity, vote_from_ms, terms, origin, order, .. } = record;
+        Self { found, identity, terms, origin, vote_from_ms: Some(vote_from_ms), order }
+    }
 }
 
 /// Whether the record that is stored is the one that the client knows.
@@ -62,16 +71,12 @@ impl Store {
     }
 
     fn write_record(&mut self, now_ms: u64, note: &RecordWrite) {
-        let stale_facts = self.is(Mutant::FreshByOldFacts) || self.is(Mutant::UptimeAlone);
-        let vote_from_ms = match note.vote_from_ms {
-            _ if note.origin == RecordOrigin::Opened && note.least_left_ms.is_some() => now_ms,
-            None if self.is(Mutant::FlushedVotesAtOnce) && note.origin == RecordOrigin::Blank => now_ms,
-            // Facts may be old when they arrive: what was fresh then may have voted and been flushed.
-            Some(from) if stale_facts || note.least_left_ms.is_none_or(|least| from > now_ms + least) => from,
-            _ => now_ms + note.terms.quarantine_ms,
+        let (vote_from_ms, order) = match note.vote_from_ms {
+            Some(from) => (from, note.order),
+            None if self.is(Mutant::FlushedVotesAtOnce) && note.found.is_none() => (now_ms, note.order.max(now_ms)),
+            None => (now_ms + note.terms.quarantine_ms, note.order.max(now_ms)),
         };
         let (identity, terms, origin) = (note.identity.clone(), note.terms, note.origin);
-        let order = note.least_order.max(now_ms);
         self.record = Some(Arc::new(AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster: None }));
     }
 }

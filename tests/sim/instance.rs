@@ -318,14 +318,10 @@ impl Store {
     fn extend(&mut self, now_us: u64, known: Option<&Arc<AdmissionRecord>>, request: &Request) -> Answer {
         let now_ms = now_us / 1000;
         let complete = keys(request.keys).all(|key| self.holds(now_ms, key, request));
-        // P10: without the right to vote not even a key that is still there counts: the process may
-        // be flushed before its quarantine ends, and would vote while a lease still rests on it.
-        let must_be_admitted = match self.mutant {
-            Some(Mutant::RepairNotAdmitted) => false,
-            Some(Mutant::ExtendInQuarantine) => !complete,
-            _ => true,
-        };
-        if must_be_admitted && let Some(answer) = self.not_admitted(now_us, known, false) {
+        // P10: without the right to vote not even a key that is still there counts.
+        if !self.is(Mutant::RepairNotAdmitted)
+            && let Some(answer) = self.not_admitted(now_us, known, false)
+        {
             return answer;
         }
         if let Some(behind) = self.behind(now_ms, request.token) {

@@ -132,8 +132,7 @@ impl Pair {
             terms: AdmissionTerms { max_ttl_ms: 1, quarantine_ms: self.rng.pick(&[1, 101, 1_000]) },
             origin: self.rng.pick(&[RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]),
             vote_from_ms: self.rng.pick(&[None, Some(0), Some(self.now_ms + 100), Some(self.now_ms + 60_000)]),
-            least_left_ms: Some(2_000).filter(|_| self.now_ms.is_multiple_of(4)),
-            least_order: self.rng.pick(&[0, self.now_ms + 1_000]),
+            order: self.rng.pick(&[0, self.now_ms + 1_000]),
             found,
         };
         let admission = Admission {
@@ -141,9 +140,8 @@ impl Pair {
             identity: note.identity.clone(),
             terms: note.terms,
             vote_from_ms: note.vote_from_ms,
-            least_left_ms: note.least_left_ms,
             origin: note.origin,
-            least_order: note.least_order,
+            order: note.order,
             cluster: None,
         };
         let (mut request, _) = self.ask();

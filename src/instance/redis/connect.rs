@@ -232,8 +232,7 @@ async fn admit(
     let (terms, cluster, health_of) = (options.terms(), options.cluster.clone(), Arc::clone(health));
     let config = AdmissionConfig { terms, cluster, drift_ppm, clock, health: health_of };
     let flushes = pushes.flushes().clone();
-    let mut handshake =
-        AdmissionHandshake { connection, scripts, config: &config, tracking, was_admitted: false, flushes: &flushes };
+    let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking, flushes: &flushes };
     let outcome = handshake.run(report).await;
     let shown = options.address.shown();
     note_conflict(options, outcome.as_ref().err());

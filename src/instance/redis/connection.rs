@@ -294,7 +294,7 @@ impl InstanceConnection {
     pub(super) fn handshake<'a>(&self, admission: &'a SharedAdmission) -> AdmissionHandshake<'a> {
         let (connection, scripts, tracking) = (self.parts.multiplexed.clone(), self.parts.scripts, self.parts.tracking);
         let (config, flushes) = (&admission.config, admission.flushes.count());
-        AdmissionHandshake { connection, scripts, config, tracking, was_admitted: true, flushes }
+        AdmissionHandshake { connection, scripts, config, tracking, flushes }
     }
 
     pub(super) fn note_silence(&self) {

@@ -6,14 +6,10 @@ use redis::{Pipeline, Value};
 use tokio::time::{sleep, timeout};
 
 use super::connection::InstanceConnection;
-use crate::resource::TOKENS_KEY;
+use crate::resource::{NO_LOCK, TOKENS_KEY};
 
 /// Before all tokens.
 const FIRST: &str = "-inf";
-
-/// Of a sorted set with few members, all of 64 bytes or less, a server keeps a list that it searches from the beginning:
-/// that takes three times as long as where one was ever longer, as this is.
-pub(super) const LONG_NAME: &str = "redquorum:fence: no lock, but longer than a name in a set that is kept as a list";
 
 /// The pause before the next few of those that are known to be left.
 const SHORT_PAUSE: Duration = Duration::from_millis(10);
@@ -39,7 +35,7 @@ pub(super) async fn keep_forgetting_tokens(connection: &InstanceConnection, rete
 async fn forget_some(connection: &InstanceConnection, retention: Duration, from: &str) -> Option<String> {
     let mut commands = Pipeline::with_capacity(2);
     commands.add_command(connection.scripts().forget_tokens(retention, from));
-    commands.cmd("ZADD").arg(TOKENS_KEY).arg(0).arg(LONG_NAME); // behind it, for it is the oldest
+    commands.cmd("ZADD").arg(TOKENS_KEY).arg(0).arg(NO_LOCK); // behind it, for it is the oldest
     let mut multiplexed = connection.multiplexed();
     let asked = async move { multiplexed.send_packed_commands(&commands, 0, commands.len()).await };
     match timeout(connection.deadline(), asked).await {

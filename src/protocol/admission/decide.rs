@@ -11,17 +11,6 @@ use crate::protocol::admission::cluster::ClusterTerms;
 use crate::protocol::admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
 use crate::protocol::round::cause::NotUsable;
 
-/// How far two readings of the start of one process can lie apart: a second for the cut-off of the
-/// uptime, and one because the server counts it by a clock that it reads now and then.
-const START_UNCERTAINTY_MS: u64 = 2_000;
-
-/// How much must be left, at the time of the writing and by the instance's clock, before the instant from which a record
-/// lets a young process vote: else it may have voted already (P15, P29).
-#[must_use]
-pub const fn least_left_ms(terms: AdmissionTerms) -> u64 {
-    START_UNCERTAINTY_MS + terms.quarantine_ms.saturating_sub(terms.max_ttl_ms)
-}
-
 /// What a server reports about itself when a client connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessFacts {
@@ -56,11 +45,9 @@ pub enum RecordAction {
     /// It does, but this client asks for a longer ttl, waits for longer, or has one instance more, than it says. This record
     /// must be written, the same but for that, provided that the one that was found is still there (P29, P30).
     Raise(AdmissionRecord),
-    /// A record must be written, provided that the one that was found is still there.
+    /// A record must be written that lets the process vote a quarantine after the writing, provided that the one that was found
+    /// is still there.
     Write {
-        /// From when on the process may vote; `None`, or an instant that has passed by the time of
-        /// the writing, stands for a quarantine after the writing.
-        vote_from_ms: Option<u64>,
         /// How the record comes to be.
         origin: RecordOrigin,
     },
@@ -84,9 +71,9 @@ pub fn decide_record(
         return Err(NotUsable::Replica);
     }
     let Some(found) = found else {
-        return Ok(without_record(facts, ours));
+        return Ok(RecordAction::Write { origin: origin_without_record(facts, ours, seen) });
     };
-    let restarted = RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits };
+    let restarted = RecordAction::Write { origin: RecordOrigin::Waits };
     let Some(record) = AdmissionRecord::from_wire(found) else {
         return Ok(restarted); // somebody wrote over it: as good as another process
     };
@@ -131,29 +118,17 @@ fn check_cluster<'a>(
     }
 }
 
-fn without_record(facts: &ProcessFacts, ours: AdmissionTerms) -> RecordAction {
-    // The start is reported in whole seconds, cut off: it may have been up to a second later. What was
-    // granted before it has expired a quarantine after it.
+/// How a record comes to be where there was none. However young the process says that it is, it waits from now: it counts
+/// from its start by a clock that may have been set since, in either direction.
+fn origin_without_record(facts: &ProcessFacts, ours: AdmissionTerms, seen: &SeenRecords) -> RecordOrigin {
+    // The start is reported in whole seconds, cut off: it may have been up to a second later.
     let started_ms = (facts.now_ms / 1000).saturating_sub(facts.uptime_s).saturating_add(1).saturating_mul(1000);
-    let started_ms = started_ms.min(facts.now_ms);
-    let vote_from_ms = started_ms.saturating_add(ours.quarantine_ms);
-    // Another reading of the same start may have been earlier by `START_UNCERTAINTY_MS`: from then on
-    // the process may have voted, and what took its record away may have taken those votes too. P29: whoever let it
-    // vote may wait for less than this client does, but not for less than that asks for.
-    let may_have_voted_ms = started_ms.saturating_add(ours.max_ttl_ms);
-    let surely_never_voted = facts.now_ms.saturating_add(START_UNCERTAINTY_MS) < may_have_voted_ms;
-    if facts.was_replica || facts.was_flushed {
-        // What it forgot may be younger than the process: a key that was there before the start and
-        // extended since, or a grant of the master before. Nor is it blank, whatever others are.
-        RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits }
-    } else if facts.now_ms >= vote_from_ms {
-        // Whatever was granted before its start has expired.
-        RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Blank }
-    } else if surely_never_voted {
-        RecordAction::Write { vote_from_ms: Some(vote_from_ms), origin: RecordOrigin::Waits }
-    } else {
-        RecordAction::Write { vote_from_ms: None, origin: RecordOrigin::Waits }
-    }
+    // Whatever was granted before its start has expired.
+    let is_old = facts.now_ms >= started_ms.min(facts.now_ms).saturating_add(ours.quarantine_ms);
+    // What it forgot may be younger than the process: a key that was there before the start and extended since, or a grant
+    // of the master before. And where this client has seen a record, something has removed it.
+    let was_used = facts.was_replica || facts.was_flushed || seen.has_any();
+    if is_old && !was_used { RecordOrigin::Blank } else { RecordOrigin::Waits }
 }
 
 /// What an instance shows of whether it was ever used.
@@ -173,8 +148,8 @@ pub struct FirstLook {
 /// least as long as the lock; only if every instance of its quorum forgot it would there be none.
 ///
 /// The record alone is no evidence: once a clock is set back, an instance that has voted seems to be waiting
-/// still. Seed 651276895184 of the simulator let two that had forgotten a lock vote beside such a third one. It only
-/// spares those that vote already.
+/// still, and two that had forgotten a lock were let vote beside such a third one (the simulator's planted bug
+/// `OpenBySetBack`). It only spares those that vote already.
 #[must_use]
 pub fn never_used(looks: &[FirstLook], instances: usize) -> bool {
     let is_unused = |look: &FirstLook| look.record.is_untouched(look.now_ms) && !look.has_tokens;

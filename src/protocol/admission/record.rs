@@ -94,8 +94,9 @@ pub struct AdmissionRecord {
     pub terms: AdmissionTerms,
     /// How it came to be.
     pub origin: RecordOrigin,
-    /// Larger than that of every record of this process that its writer knew of, and not less than the
-    /// instance's clock in milliseconds: so a writer that knows of none writes no older one either.
+    /// Larger than that of every record of this process that its writer knew of. Of one that begins a quarantine it is not less than
+    /// the instance's clock in milliseconds: so a writer that knows of none writes no older one either. One that follows another, with
+    /// larger terms or opened, comes right behind that, so that whoever doubts the former doubts this one too.
     pub order: u64,
     /// What its clients agree on, if their cluster has a name.
     pub cluster: Option<ClusterTerms>,
@@ -148,10 +149,11 @@ impl AdmissionRecord {
         record
     }
 
-    /// Whether the instance was blank and may not vote yet.
+    /// Whether the instance was blank and may not vote yet, and its clock shows a time at which this can have been written.
     #[must_use]
     pub fn is_untouched(&self, now_ms: u64) -> bool {
-        self.origin == RecordOrigin::Blank && now_ms < self.vote_from_ms
+        let left_ms = self.vote_from_ms.saturating_sub(now_ms);
+        self.origin == RecordOrigin::Blank && left_ms > 0 && left_ms <= self.terms.quarantine_ms
     }
 
     /// How long the process must still sit out at an instant of the instance's clock.
@@ -201,6 +203,12 @@ impl SeenRecords {
         // know of the other.
         let is_latest = newest.order < record.order || newest == record;
         is_latest && self.suspect_up_to.is_none_or(|suspect| suspect < record.order)
+    }
+
+    /// Whether this client has seen one, of whatever process.
+    #[must_use]
+    pub const fn has_any(&self) -> bool {
+        self.newest.is_some()
     }
 
     /// The least order of a record that is written next for this process.

@@ -19,14 +19,12 @@ pub(crate) struct NewRecord {
     pub(crate) identity: ProcessIdentity,
     /// What the process must sit out, and what is asked of it.
     pub(crate) terms: AdmissionTerms,
-    /// From when on it may vote, as far as that is known.
+    /// From when on it may vote, if it follows what was found; `None` for a quarantine from now.
     pub(crate) vote_from_ms: Option<u64>,
-    /// How much of that must still be left for it to stand; `None` if it does in any case.
-    pub(crate) least_left_ms: Option<u64>,
     /// Why it is written.
     pub(crate) origin: RecordOrigin,
-    /// The least order of it.
-    pub(crate) least_order: u64,
+    /// Its order, or the least of it where a quarantine begins.
+    pub(crate) order: u64,
     /// What its clients agree on, if their cluster has a name.
     pub(crate) cluster: Option<ClusterTerms>,
 }
@@ -41,12 +39,10 @@ pub(crate) fn write_record(store: &mut Store, new: NewRecord, wall_us: u64) -> O
     }
     let NewRecord { identity, terms, origin, cluster, .. } = new;
     let now_ms = wall_us / 1_000;
-    let known = new.vote_from_ms.filter(|from| new.least_left_ms.is_none_or(|least| *from > now_ms + least));
-    let vote_from_ms = match origin {
-        RecordOrigin::Opened if new.least_left_ms.is_some() => now_ms,
-        _ => known.unwrap_or(now_ms + new.terms.quarantine_ms),
+    let (vote_from_ms, order) = match new.vote_from_ms {
+        Some(from) => (from, new.order),
+        None => (now_ms + new.terms.quarantine_ms, new.order.max(now_ms)),
     };
-    let order = new.least_order.max(now_ms);
     let record = AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster }.to_wire();
     store.set(key, record.as_bytes(), None);
     Some(record.into_bytes())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use redquorum::protocol::{
     AdmissionFollowUp, AdmissionRecord, AdmissionState, AdmissionTerms, ClockWatch, FirstLook, Instant, ProcessFacts,
-    RawReply, RecordAction, RecordOrigin, Reply, SeenRecords, decide_record, least_left_ms, never_used,
+    RawReply, RecordAction, RecordOrigin, Reply, SeenRecords, decide_record, never_used,
 };
 
 use crate::admission::RecordWrite;
@@ -81,9 +81,7 @@ impl World {
     pub(crate) fn on_setup_answer(&mut self, c: usize, i: usize, sent: Instant, answer: &Answer, server_us: u64) {
         match answer {
             Answer::Facts(facts) => {
-                let mut facts = ProcessFacts::clone(facts);
-                facts.was_replica &= !self.is(Mutant::ReplicaIsFresh);
-                self.link_mut(c, i).facts = Some(facts);
+                self.link_mut(c, i).facts = Some(ProcessFacts::clone(facts));
                 self.read_record(c, i);
             }
             Answer::Record { record, .. } => self.on_record(c, i, sent, record.clone(), server_us),
@@ -121,18 +119,19 @@ impl World {
         if let Some(record) = found.as_deref().filter(|record| record.identity == facts.identity) {
             link.seen.note(record);
         }
-        let least_order = link.seen.next_order(&facts.identity);
-        let least_left_ms = Some(least_left_ms(ours));
-        let (vote_from_ms, least_left_ms, origin, terms) = match decide_record(&facts, wire, ours, None, &seen) {
+        let order = link.seen.next_order(&facts.identity);
+        let note = match decide_record(&facts, wire, ours, None, &seen) {
             Ok(RecordAction::Keep(_)) => return self.stand(c, i, sent, found, server_us),
-            Ok(RecordAction::Raise(record)) => (Some(record.vote_from_ms), None, record.origin, record.terms),
-            Ok(RecordAction::Write { vote_from_ms, origin }) => {
-                (self.vote_from(vote_from_ms, &facts), least_left_ms, origin, ours)
+            Ok(RecordAction::Raise(record)) => {
+                RecordWrite::following(AdmissionRecord { order: record.order + 1, ..record }, found)
+            }
+            Ok(RecordAction::Write { origin }) => {
+                let (identity, vote_from_ms) = (facts.identity.clone(), self.vote_from(&facts, found.as_deref()));
+                let order = if vote_from_ms.is_some() { order.max(facts.now_ms) } else { order };
+                RecordWrite { found, identity, terms: ours, origin, vote_from_ms, order }
             }
             Err(_) => return,
         };
-        let identity = facts.identity;
-        let note = RecordWrite { found, identity, terms, origin, vote_from_ms, least_left_ms, least_order };
         self.ask(c, i, Sender::Write, Script::Admit, Some(note));
         self.stats.quarantines += 1;
         self.read_record(c, i);
@@ -141,6 +140,9 @@ impl World {
     /// What is remembered of the instance's records when this one is found.
     fn seen(&self, c: usize, i: usize, found: Option<&AdmissionRecord>) -> SeenRecords {
         let link = self.link(c, i);
+        if found.is_none() && self.opens_by_records_alone() {
+            return SeenRecords::default();
+        }
         if !self.is(Mutant::OldRecordVotes) {
             return link.seen.clone();
         }
@@ -153,9 +155,13 @@ impl World {
         seen
     }
 
-    fn vote_from(&self, rule: Option<u64>, facts: &ProcessFacts) -> Option<u64> {
+    /// What planted bugs know of a process by what it says of its start.
+    fn vote_from(&self, facts: &ProcessFacts, found: Option<&AdmissionRecord>) -> Option<u64> {
+        let max_ttl_ms = self.scenario.max_ttl_ms;
         let started_ms = facts.now_ms.saturating_sub(facts.uptime_s * 1000);
-        if self.is(Mutant::UptimeAlone) { Some(started_ms + self.scenario.max_ttl_ms) } else { rule }
+        let is_young = found.is_none() && !facts.was_replica && facts.now_ms + 2_000 < started_ms + max_ttl_ms;
+        let by_start = self.is(Mutant::UptimeAlone) || (self.is(Mutant::WaitsFromTheStart) && is_young);
+        by_start.then_some(started_ms + max_ttl_ms)
     }
 
     fn stand(&mut self, c: usize, i: usize, sent: Instant, record: Option<Arc<AdmissionRecord>>, server_us: u64) {
@@ -206,12 +212,10 @@ impl World {
         if id == 0 || self.clients[c].opening.id != id {
             return;
         }
-        let mutants = [Mutant::OpenAfterVoting, Mutant::OpenBySetBack, Mutant::OpenReachable];
-        let by_record_alone = mutants.into_iter().any(|mutant| self.is(mutant));
         self.clients[c].opening.looks[i] = Some(FirstLook {
             record: AdmissionRecord::clone(record),
-            now_ms: if self.is(Mutant::OpenAfterVoting) { 0 } else { server_us / 1000 },
-            has_tokens: *has_tokens && !by_record_alone,
+            now_ms: if self.is(Mutant::OpenAfterVoting) { record.vote_from_ms - 1 } else { server_us / 1000 },
+            has_tokens: *has_tokens && !self.opens_by_records_alone(),
         });
         let looks: Vec<_> = self.clients[c].opening.looks.iter().flatten().cloned().collect();
         let reachable = (0..self.servers.len()).filter(|i| self.link(c, *i).up).count();
@@ -220,15 +224,18 @@ impl World {
             tell!(self, "client {c} opens all instances");
             let looks = std::mem::take(&mut self.clients[c].opening).looks;
             for (i, look) in looks.into_iter().enumerate() {
-                let Some(FirstLook { record, .. }) = look else { continue };
-                let (identity, terms) = (record.identity.clone(), record.terms);
-                let least_order = record.order + 1;
-                let found = Some(Arc::new(record));
-                let (origin, vote_from_ms, least_left_ms) = (RecordOrigin::Opened, None, Some(0));
-                let note = RecordWrite { found, identity, terms, origin, vote_from_ms, least_left_ms, least_order };
+                let Some(FirstLook { record, now_ms, .. }) = look else { continue };
+                let (origin, order) = (RecordOrigin::Opened, record.order + 1);
+                let opened = AdmissionRecord { vote_from_ms: now_ms, origin, order, ..record.clone() };
+                let note = RecordWrite::following(opened, Some(Arc::new(record)));
                 self.ask(c, i, Sender::Write, Script::Admit, Some(note));
             }
         }
+    }
+
+    fn opens_by_records_alone(&self) -> bool {
+        let mutants = [Mutant::OpenAfterVoting, Mutant::OpenBySetBack, Mutant::OpenReachable];
+        mutants.into_iter().any(|mutant| self.is(mutant))
     }
 
     /// P14, P17: what a reply is worth, given what this connection knows of the instance.
@@ -244,7 +251,7 @@ impl World {
         let is_early = |us: u64| named.is_some_and(|named| us < named.vote_from_ms * 1000);
         let early = raw.instance_us.is_some_and(is_early);
         // The instance and the client both look at the instant: these leave it out on both sides.
-        let mutants = [Mutant::NoQuarantine, Mutant::RepairNotAdmitted, Mutant::ExtendInQuarantine];
+        let mutants = [Mutant::NoQuarantine, Mutant::RepairNotAdmitted];
         let untold = self.is(Mutant::NoClockWatch) || (early && mutants.into_iter().any(|mutant| self.is(mutant)));
         raw.instance_us.take_if(|_| untold);
         let link = self.link_mut(c, i);

@@ -9,10 +9,13 @@ use tokio::time::{Duration, sleep, timeout};
 use super::handshake::Watch;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::supervisor::ConnectionState;
-use crate::protocol::{AdmissionFollowUp, AdmissionRecord, FirstLook, never_used};
+use crate::protocol::{AdmissionFollowUp, AdmissionRecord, FirstLook, RecordOrigin, never_used};
 
 /// The pause between two looks, so that connections that flap cost little.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// How often a look asks.
+const LOOK_ROUND_TRIPS: u32 = 3;
 
 /// Waits until all instances are connected with records that show that they were never used, and
 /// opens them. Ends when the client is gone.
@@ -29,12 +32,12 @@ pub(crate) async fn watch_first_use(mut instances: Vec<watch::Receiver<Connectio
     }
 }
 
-/// The connections, if all instances are connected and, as far as is known, untouched.
+/// The connections, if all instances are connected and, as far as is known, blank.
 fn connections(instances: &[watch::Receiver<ConnectionState>]) -> Option<Vec<Arc<InstanceConnection>>> {
     let connection = |instance: &watch::Receiver<ConnectionState>| match &*instance.borrow() {
         ConnectionState::Up(connection) => {
             let state = connection.admission()?.snapshot();
-            state.record().is_untouched(0).then(|| Arc::clone(connection))
+            (state.record().origin == RecordOrigin::Blank).then(|| Arc::clone(connection))
         }
         ConnectionState::Down(_) => None,
     };
@@ -47,7 +50,7 @@ async fn allow_votes_if_never_used(connections: &[Arc<InstanceConnection>]) {
         join_all(connections.iter().map(|connection| look_at(connection))).await.into_iter().flatten().collect();
     if never_used(&looks, connections.len()) {
         tracing::info!("all instances are untouched: nobody has ever used them, opening");
-        join_all(connections.iter().zip(&looks).map(|(connection, look)| allow_votes(connection, &look.record))).await;
+        join_all(connections.iter().zip(&looks).map(|(connection, look)| allow_votes(connection, look))).await;
     }
 }
 
@@ -56,16 +59,18 @@ async fn look_at(connection: &InstanceConnection) -> Option<FirstLook> {
     let mut handshake = connection.handshake(connection.admission()?);
     let look = async {
         let reading = handshake.read(Watch::GoesOn).await.ok()?;
-        let (record, now_ms) = (AdmissionRecord::from_wire(&reading.record?)?, reading.instance_us / 1_000);
-        let has_tokens = handshake.has_tokens().await.ok()?; // behind the record: a vote of before has left one
-        Some(FirstLook { record, now_ms, has_tokens })
+        let has_tokens = handshake.has_tokens().await.ok()?;
+        // Without a flush in between: what voted before has left a token, unless it was flushed with the record.
+        let again = handshake.read(Watch::GoesOn).await.ok()?;
+        let record = reading.record.filter(|record| Some(record) == again.record.as_ref())?;
+        Some(FirstLook { record: AdmissionRecord::from_wire(&record)?, now_ms: again.instance_us / 1_000, has_tokens })
     };
-    timeout(connection.deadline(), look).await.ok()?
+    timeout(LOOK_ROUND_TRIPS * connection.deadline(), look).await.ok()?
 }
 
-async fn allow_votes(connection: &InstanceConnection, blank: &AdmissionRecord) {
+async fn allow_votes(connection: &InstanceConnection, look: &FirstLook) {
     let Some(admission) = connection.admission() else { return };
     // Whether it took or not is what reading the record again shows.
-    let _ = timeout(connection.deadline(), connection.handshake(admission).allow_votes(blank)).await;
+    let _ = timeout(connection.deadline(), connection.handshake(admission).allow_votes(look)).await;
     admission.request_follow_up(AdmissionFollowUp::RereadRecord);
 }

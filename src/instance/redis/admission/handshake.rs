@@ -10,15 +10,14 @@ use super::server_info::{ServerInfo, ServerReport};
 use crate::clock::Clock;
 use crate::instance::redis::classify::failed;
 use crate::instance::redis::flushes::FlushCount;
-use crate::instance::redis::forget_tokens::LONG_NAME;
 use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::protocol::{
-    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, Instant, ProcessFacts,
-    ProcessIdentity, RecordAction, RecordOrigin, decide_record, least_left_ms,
+    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, FirstLook, Instant, ProcessFacts,
+    ProcessIdentity, RecordAction, RecordOrigin, decide_record,
 };
-use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
+use crate::resource::{ADMISSION_KEY, NO_LOCK, TOKENS_KEY};
 
 /// Losing the race for the record this often in a row means that something else is wrong.
 const MAX_RACES: usize = 10;
@@ -69,8 +68,6 @@ pub(crate) struct AdmissionHandshake<'a> {
     pub(crate) config: &'a AdmissionConfig,
     /// Whether changes of the record are pushed over this connection.
     pub(crate) tracking: bool,
-    /// Whether the connection was admitted before: a record that is written now follows on a loss.
-    pub(crate) was_admitted: bool,
     pub(crate) flushes: &'a FlushCount,
 }
 
@@ -88,8 +85,7 @@ impl AdmissionHandshake<'_> {
                     return Ok(HandshakeOutcome { state: self.state(record, &reading), info, watched_since });
                 }
                 RecordAction::Raise(record) => Self::raising(record),
-                RecordAction::Write { .. } if self.was_admitted => self.writing(None, RecordOrigin::Waits),
-                RecordAction::Write { vote_from_ms, origin } => self.writing(vote_from_ms, origin),
+                RecordAction::Write { origin } => self.quarantine(&facts.identity, origin),
             };
             self.write(&facts.identity, reading.record.as_deref(), write).await.map_err(|error| failed(&error))?;
         }
@@ -155,42 +151,52 @@ impl AdmissionHandshake<'_> {
     pub(crate) async fn has_tokens(&mut self) -> RedisResult<bool> {
         let ask = redis::cmd("ZRANGE").arg(TOKENS_KEY).arg(0).arg(1).to_owned();
         let first: Vec<Vec<u8>> = ask.query_async(&mut self.connection).await?;
-        Ok(first.iter().any(|name| name != LONG_NAME.as_bytes()))
+        Ok(first.iter().any(|name| name != NO_LOCK.as_bytes()))
     }
 
-    fn writing(&self, vote_from_ms: Option<u64>, origin: RecordOrigin) -> RecordWrite {
-        let (terms, cluster) = (self.config.terms, self.config.cluster.clone());
-        RecordWrite { vote_from_ms, least_left_ms: Some(least_left_ms(terms)), terms, origin, least_order: 0, cluster }
+    /// A quarantine from now.
+    fn quarantine(&self, identity: &ProcessIdentity, origin: RecordOrigin) -> RecordWrite {
+        let order = self.config.health.lock().seen.next_order(identity);
+        RecordWrite {
+            vote_from_ms: None,
+            terms: self.config.terms,
+            origin,
+            order,
+            cluster: self.config.cluster.clone(),
+        }
+    }
+
+    /// What takes the place of a record, and is the next in order: who doubts that one doubts this one as well.
+    fn following(record: AdmissionRecord) -> RecordWrite {
+        let AdmissionRecord { vote_from_ms, terms, origin, order, cluster, .. } = record;
+        RecordWrite { vote_from_ms: Some(vote_from_ms), terms, origin, order: order.saturating_add(1), cluster }
     }
 
     /// The record as it stands, with larger terms (P29, P30).
     fn raising(record: AdmissionRecord) -> RecordWrite {
-        let AdmissionRecord { vote_from_ms, terms, origin, cluster, .. } = record;
-        let AdmissionTerms { max_ttl_ms, quarantine_ms } = terms;
-        let instances = ClusterTerms::described(cluster.as_ref());
+        let AdmissionTerms { max_ttl_ms, quarantine_ms } = record.terms;
+        let instances = ClusterTerms::described(record.cluster.as_ref());
         tracing::info!(
             max_ttl_ms,
             quarantine_ms,
             instances,
             "the admission record is raised to longer times or a longer list"
         );
-        RecordWrite { vote_from_ms: Some(vote_from_ms), least_left_ms: None, terms, origin, least_order: 0, cluster }
+        Self::following(record)
     }
 
     /// Writes a record if `found` is still there.
     async fn write(&mut self, identity: &ProcessIdentity, found: Option<&[u8]>, write: RecordWrite) -> RedisResult<()> {
-        let least_order = self.config.health.lock().seen.next_order(identity).max(write.least_order);
-        let write = RecordWrite { least_order, ..write };
         let command = self.scripts.write_record(found.unwrap_or_default(), identity, write);
         Value::from_redis_value(self.connection.send_packed_command(&command).await?.extract_error()?)?;
         Ok(())
     }
 
     /// Lets an instance vote at once that nobody has ever used, if its record is still `blank`.
-    pub(crate) async fn allow_votes(&mut self, blank: &AdmissionRecord) -> RedisResult<()> {
-        let (terms, cluster, least_order) = (blank.terms, blank.cluster.clone(), blank.order.saturating_add(1));
-        let write = RecordWrite { terms, cluster, least_order, ..self.writing(None, RecordOrigin::Opened) };
-        let command = self.scripts.write_record(blank.to_wire().as_bytes(), &blank.identity, write);
+    pub(crate) async fn allow_votes(&mut self, look: &FirstLook) -> RedisResult<()> {
+        let blank = &look.record;
+        let opened = AdmissionRecord { vote_from_ms: look.now_ms, origin: RecordOrigin::Opened, ..blank.clone() };
+        let command = self.scripts.write_record(blank.to_wire().as_bytes(), &blank.identity, Self::following(opened));
         self.connection.send_packed_command(&command).await?.extract_error()?;
         Ok(())
     }
@@ -198,4 +204,19 @@ impl AdmissionHandshake<'_> {
 
 fn all_well(answers: Vec<Value>) -> RedisResult<Vec<Value>> {
     answers.into_iter().map(Value::extract_error).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the instance's clock it would be later than what whoever saw a step of that clock, or a flush, doubts.
+    #[test]
+    fn a_record_that_follows_another_is_the_next_in_order() {
+        let (terms, origin) = (AdmissionTerms::of_max_ttl(10_000), RecordOrigin::Opened);
+        let identity = ProcessIdentity::new("run", "replication");
+        let record = AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order: 7, cluster: None };
+        let write = AdmissionHandshake::raising(record);
+        assert_eq!((write.vote_from_ms, write.order, write.origin), (Some(5), 8, origin));
+    }
 }

@@ -13,13 +13,12 @@ use crate::resource::ADMISSION_KEY;
 /// What is written into an admission record besides whom it is for.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordWrite {
-    /// From when on the process may vote; `None` for a quarantine from now.
+    /// From when on the process may vote, if the record follows the one that was found; `None` for a quarantine from now.
     pub(crate) vote_from_ms: Option<u64>,
-    /// How much of that must still be left for it to stand; `None` if it does in any case.
-    pub(crate) least_left_ms: Option<u64>,
     pub(crate) terms: AdmissionTerms,
     pub(crate) origin: RecordOrigin,
-    pub(crate) least_order: u64,
+    /// Its order, or the least of it where a quarantine begins.
+    pub(crate) order: u64,
     /// What the clients agree on, if their cluster has a name.
     pub(crate) cluster: Option<ClusterTerms>,
 }
@@ -99,12 +98,11 @@ impl Scripts {
 
     /// The command that writes an admission record if `found` is still there (P15).
     pub(crate) fn write_record(&self, found: &[u8], identity: &ProcessIdentity, write: RecordWrite) -> Cmd {
-        let RecordWrite { vote_from_ms, least_left_ms, terms, origin, least_order, cluster } = write;
-        let or_empty = |ms: Option<u64>| ms.map(|ms| ms.to_string()).unwrap_or_default();
+        let RecordWrite { vote_from_ms, terms, origin, order, cluster } = write;
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&self.write_record.hash).arg(1).arg(ADMISSION_KEY);
         command.arg(found).arg(identity.as_str()).arg(terms.max_ttl_ms).arg(origin.word());
-        command.arg(or_empty(vote_from_ms)).arg(or_empty(least_left_ms)).arg(least_order).arg(terms.quarantine_ms);
+        command.arg(vote_from_ms.map(|ms| ms.to_string()).unwrap_or_default()).arg(order).arg(terms.quarantine_ms);
         command.arg(cluster.as_ref().map(ClusterTerms::to_wire).unwrap_or_default());
         command
     }

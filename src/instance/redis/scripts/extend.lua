@@ -7,8 +7,8 @@
 --   {'refused', ..}             see refusal.lua
 --   {'ahead', clock in us}      see token_limit.lua
 local function extend(first, count, value, ttl, token)
-  -- P10: no vote, not even for a key that is there. It may have come back from disk, and would be
-  -- gone for good with a flush that a process which is young enough survives as a voter.
+  -- P10: no vote, not even for a key that is there. It may have come back from disk; that an instance in
+  -- quarantine gives no vote has no exception, which would need an argument of its own.
   if left ~= 0 then
     return {'not admitted', left}
   end

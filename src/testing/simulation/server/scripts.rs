@@ -138,21 +138,17 @@ impl Call<'_> {
 
     /// As `write_record.lua`.
     fn write_record(&self, state: &mut State) -> Option<Answer> {
-        let [found, identity, max_ttl, origin, vote_from, least_left, least_order, quarantine, cluster] = self.args
-        else {
-            return None;
-        };
+        let [found, identity, max_ttl, origin, vote_from, order, quarantine, cluster] = self.args else { return None };
         let (run_id, replication_id) = std::str::from_utf8(identity).ok()?.split_once('/')?;
         let new = NewRecord {
             found: found.to_vec(),
             identity: ProcessIdentity::new(run_id, replication_id),
             terms: AdmissionTerms { max_ttl_ms: number(max_ttl)?, quarantine_ms: number(quarantine)? },
             vote_from_ms: if vote_from.is_empty() { None } else { Some(number(vote_from)?) },
-            least_left_ms: if least_left.is_empty() { None } else { Some(number(least_left)?) },
             origin: [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]
                 .into_iter()
                 .find(|known| known.word().as_bytes() == *origin)?,
-            least_order: number(least_order)?,
+            order: number(order)?,
             cluster: match std::str::from_utf8(cluster).ok()? {
                 "" => None,
                 terms => Some(ClusterTerms::from_wire(terms)?),
