@@ -48,7 +48,7 @@ impl Stage<'_> {
                 each(who, |name| async move { engine.unpause(&name).await }).await
             }
             Action::Flush(who) => self.tell_each(who, "flushall").await,
-            Action::Clock(who, by) => self.shell_each(who, &format!("echo {by} > /tmp/clock")).await,
+            Action::Clock(who, by) => self.shell_each(who, &format!("echo {by} > /dev/shm/clock")).await,
             Action::Fill(who) => {
                 self.state(who, "full");
                 self.tell_each(who, "config set maxmemory 1").await
