@@ -16,7 +16,6 @@ fn client_of(fleet: &Fleet) -> Outcome<Redlock> {
     Ok(builder.instance_timeout(ms(1_000)).build()?)
 }
 
-/// The start is told in whole seconds.
 #[test]
 fn a_new_cluster_opens_by_itself_max_ttl_after_its_start() -> Outcome {
     on_every_kind(|program| async move {

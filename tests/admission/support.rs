@@ -18,7 +18,7 @@ pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 /// busy machine while a lease lives.
 pub(crate) const TTL: Duration = Duration::from_secs(4);
 
-/// A server tells its start in whole seconds; and a busy machine takes its time.
+/// Clients take a while to connect, and a busy machine takes its time.
 pub(crate) const SLACK: Duration = Duration::from_secs(3);
 
 /// For how long a machine may stand still until nothing can be said of a lease that ran out.

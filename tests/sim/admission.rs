@@ -21,10 +21,10 @@ pub(crate) struct RecordWrite {
 }
 
 impl RecordWrite {
-    /// What takes the place of a record.
+    /// What takes the place of a record, and is the next in order.
     pub(crate) fn following(record: AdmissionRecord, found: Option<Arc<AdmissionRecord>>) -> Self {
         let AdmissionRecord { identity, vote_from_ms, terms, origin, order, .. } = record;
-        Self { found, identity, terms, origin, vote_from_ms: Some(vote_from_ms), order }
+        Self { found, identity, terms, origin, vote_from_ms: Some(vote_from_ms), order: order + 1 }
     }
 }
 

@@ -5,8 +5,6 @@
 //! takes the record away, or leaves one that names another process: a restart gives a new run id, a
 //! promotion or a resynchronisation a new replication id, a flush removes the record.
 
-use std::time::Duration;
-
 use crate::protocol::admission::cluster::ClusterTerms;
 use crate::protocol::admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
 use crate::protocol::round::cause::NotUsable;
@@ -79,11 +77,9 @@ pub fn decide_record(
     };
     check_terms(record.terms, ours)?;
     let cluster = check_cluster(record.cluster.as_ref(), cluster)?;
-    // No record is written for later than its quarantine ahead: the clock was set back, and the instance
-    // would sit out the difference. A quarantine from now is long enough whatever it forgot. P29: the
-    // record's own, as who wrote it may wait for longer.
-    let clock_went_back = record.quarantine_left(facts.now_ms) > Duration::from_millis(record.terms.quarantine_ms);
-    let stands = record.identity == facts.identity && !clock_went_back && seen.accepts(&record);
+    // Where the clock was set back the instance would sit out the difference; a quarantine from now is long enough
+    // whatever it forgot.
+    let stands = record.identity == facts.identity && !record.is_from_later(facts.now_ms) && seen.accepts(&record);
     if !stands {
         return Ok(restarted);
     }
@@ -138,7 +134,7 @@ pub struct FirstLook {
     pub record: AdmissionRecord,
     /// Its clock then, in milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// Whether it has a fencing token of any lock, read after the record.
+    /// Whether it has a fencing token of any lock, read while the record stayed as it is.
     pub has_tokens: bool,
 }
 

@@ -152,8 +152,13 @@ impl AdmissionRecord {
     /// Whether the instance was blank and may not vote yet, and its clock shows a time at which this can have been written.
     #[must_use]
     pub fn is_untouched(&self, now_ms: u64) -> bool {
-        let left_ms = self.vote_from_ms.saturating_sub(now_ms);
-        self.origin == RecordOrigin::Blank && left_ms > 0 && left_ms <= self.terms.quarantine_ms
+        self.origin == RecordOrigin::Blank && now_ms < self.vote_from_ms && !self.is_from_later(now_ms)
+    }
+
+    /// Whether the clock shows less than when this was written: none is written for later than its own quarantine ahead (P29).
+    #[must_use]
+    pub const fn is_from_later(&self, now_ms: u64) -> bool {
+        self.vote_from_ms.saturating_sub(now_ms) > self.terms.quarantine_ms
     }
 
     /// How long the process must still sit out at an instant of the instance's clock.

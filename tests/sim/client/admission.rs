@@ -122,9 +122,7 @@ impl World {
         let order = link.seen.next_order(&facts.identity);
         let note = match decide_record(&facts, wire, ours, None, &seen) {
             Ok(RecordAction::Keep(_)) => return self.stand(c, i, sent, found, server_us),
-            Ok(RecordAction::Raise(record)) => {
-                RecordWrite::following(AdmissionRecord { order: record.order + 1, ..record }, found)
-            }
+            Ok(RecordAction::Raise(record)) => RecordWrite::following(record, found),
             Ok(RecordAction::Write { origin }) => {
                 let (identity, vote_from_ms) = (facts.identity.clone(), self.vote_from(&facts, found.as_deref()));
                 let order = if vote_from_ms.is_some() { order.max(facts.now_ms) } else { order };
@@ -225,8 +223,7 @@ impl World {
             let looks = std::mem::take(&mut self.clients[c].opening).looks;
             for (i, look) in looks.into_iter().enumerate() {
                 let Some(FirstLook { record, now_ms, .. }) = look else { continue };
-                let (origin, order) = (RecordOrigin::Opened, record.order + 1);
-                let opened = AdmissionRecord { vote_from_ms: now_ms, origin, order, ..record.clone() };
+                let opened = AdmissionRecord { vote_from_ms: now_ms, origin: RecordOrigin::Opened, ..record.clone() };
                 let note = RecordWrite::following(opened, Some(Arc::new(record)));
                 self.ask(c, i, Sender::Write, Script::Admit, Some(note));
             }

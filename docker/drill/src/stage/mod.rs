@@ -79,7 +79,7 @@ impl Stage<'_> {
         let (engine, clients) = (self.engine, 1..=self.scenario.clients.len());
         try_join_all(clients.map(|client| async move { engine.shell(&client_name(client), "> /tmp/go").await }))
             .await?;
-        // New instances vote after a ttl; a server tells its start in whole seconds.
+        // New instances vote a ttl after the first client has connected, which may take a while.
         sleep(TTL + Duration::from_secs(1)).await;
         let start = now();
         let last = steps.len().saturating_sub(1);

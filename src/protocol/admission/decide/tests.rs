@@ -1,5 +1,7 @@
 //! What a record means, for each record and each client that may meet.
 
+use std::time::Duration;
+
 use super::*;
 
 const MAX_TTL: Duration = Duration::from_secs(10);
