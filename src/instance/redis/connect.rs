@@ -168,13 +168,17 @@ fn set_name(mut connection: MultiplexedConnection, name: &str) -> impl Future<Ou
 fn note_rights(options: &ConnectOptions, health: &InstanceHealth, rights: &Rights) {
     let Rights { tracking, hears, named } = *rights;
     let (instance, mut last) = (options.address.shown(), health.lock());
-    if last.tracking.replace(tracking) != Some(tracking) && !tracking {
+    let were_tracking = last.tracking.replace(tracking);
+    let had_heard = std::mem::replace(&mut last.hears, hears);
+    let were_named = std::mem::replace(&mut last.named, named);
+    drop(last); // whoever listens to the log may ask for it
+    if were_tracking != Some(tracking) && !tracking {
         tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed");
     }
-    if std::mem::replace(&mut last.hears, hears) != hears && hears == Some(false) {
+    if had_heard != hears && hears == Some(false) {
         tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead");
     }
-    if std::mem::replace(&mut last.named, named) != named && named == Some(false) {
+    if were_named != named && named == Some(false) {
         tracing::warn!(instance, "CLIENT SETNAME is denied: the connection has no name");
     }
 }
@@ -252,7 +256,7 @@ async fn admit(
 }
 
 /// P16: a client of a named cluster gets no lock while one of its instances is of another. What failed otherwise says nothing.
-fn note_conflict(options: &ConnectOptions, failed: Option<&Cause>) {
+pub(super) fn note_conflict(options: &ConnectOptions, failed: Option<&Cause>) {
     let is_of_another = matches!(failed, Some(Cause::NotUsable(NotUsable::OtherCluster { .. })));
     if options.cluster.is_some() && (is_of_another || failed.is_none()) {
         options.conflicts.note(options.index, options.address.shown(), is_of_another);

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use super::admission::follow_up;
 use super::admission::shared::SharedAdmission;
 use super::classify::clip;
-use super::connect::{ADMISSION_TRIPS, connect};
+use super::connect::{ADMISSION_TRIPS, connect, note_conflict};
 use super::connection::{InstanceConnection, probe_interval};
 use super::deadline::{ConnectFailure, within_trips};
 use super::forget_tokens::keep_forgetting_tokens;
@@ -150,8 +150,8 @@ impl Supervisor {
         self.health.counts.connected();
         let options = &self.options;
         self.up_since = Some(options.clock.now());
+        options.peers.add(options.index, &connection); // before it may be used: it learns what the others know
         self.announced.0.send_replace(ConnectionState::Up(Arc::clone(&connection)));
-        options.peers.add(options.index, &connection);
         let instance = InstanceId::new(options.index);
         let mut forwarding = pin!(pushes.forward(&connection, instance, &options.invalidations));
         let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
@@ -183,7 +183,11 @@ impl Supervisor {
                                 tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed");
                             }
                         }
-                        Err(reason) => return reason.cause(),
+                        Err(reason) => {
+                            let cause = reason.cause();
+                            note_conflict(options, Some(&cause));
+                            return cause;
+                        }
                     }
                     self.announced.0.send_modify(|_| {}); // whoever waits for the record looks again
                 }

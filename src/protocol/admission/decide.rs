@@ -75,8 +75,9 @@ pub fn decide_record(
     let Some(record) = AdmissionRecord::from_wire(found) else {
         return Ok(restarted); // somebody wrote over it: as good as another process
     };
-    check_terms(record.terms, ours)?;
+    // First: another cluster may well have other times, and of that the client must learn.
     let cluster = check_cluster(record.cluster.as_ref(), cluster)?;
+    check_terms(record.terms, ours)?;
     // Where the clock was set back the instance would sit out the difference; a quarantine from now is long enough
     // whatever it forgot.
     let stands = record.identity == facts.identity && !record.is_from_later(facts.now_ms) && seen.accepts(&record);

@@ -187,6 +187,17 @@ fn a_record_of_another_cluster_is_refused_with_both_values_whatever_process_it_n
     }
 }
 
+/// Otherwise a client would not learn of it, and hold its locks on the instances that it does not share (P16).
+#[test]
+fn another_cluster_is_told_as_such_although_its_times_do_not_match_either() {
+    for max_ttl in [MAX_TTL / 2, 2 * MAX_TTL] {
+        let found = b"run1/repl1 1000000000 10000 blank 7 a/3/2";
+        let (own, ours) = (terms(max_ttl, max_ttl), ClusterTerms::from_wire("b/3/2"));
+        let step = super::decide_record(&facts(99), Some(found), own, ours.as_ref(), &SeenRecords::default());
+        assert!(matches!(step, Err(NotUsable::OtherCluster { .. })), "{step:?}");
+    }
+}
+
 /// P30: of both, the longer list is recorded, so that neither client writes it anew again and again.
 #[test]
 fn a_list_of_one_instance_more_or_less_is_let_in_and_the_longer_is_recorded() {
