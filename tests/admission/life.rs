@@ -1,7 +1,7 @@
 //! What an operator does all the time: a new cluster, its first use, restarts one after another.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redquorum::{AcquireError, ExtendError, Redlock, Renewal};
 use redquorum_testkit::{Fleet, Server};
@@ -73,6 +73,38 @@ fn a_cluster_that_was_never_used_opens_at_once_for_several_clients() -> Outcome 
 /// not, but whose clock was set back to before its first vote, looks the same (`tests/sim`, OpenBySetBack).
 #[test]
 fn instances_of_which_one_has_a_token_are_not_taken_for_new_ones() -> Outcome {
+    no_second_holder_behind(|fleet| {
+        let kept = fleet.iter().next().map(Server::port);
+        for server in fleet.iter() {
+            server.command(&["DEL", RECORD])?;
+            if Some(server.port()) != kept {
+                server.command(&["DEL", LOCK, "redquorum:fence"])?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What a client had asked for before it died may come that late: it had seen no flush.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the servers' clock is that of this machine")]
+fn a_record_of_an_unused_instance_that_comes_behind_a_flush_lets_nobody_in() -> Outcome {
+    no_second_holder_behind(|fleet| {
+        for server in fleet.iter() {
+            let record = server.command(&["GET", RECORD])?.text().unwrap_or_default();
+            let process = record.split(' ').next().unwrap_or_default();
+            let late = SystemTime::now().duration_since(UNIX_EPOCH)? + SHORT - ms(100);
+            server.command(&["FLUSHALL"])?;
+            let record = format!("{process} {} {} blank 7", late.as_millis(), SHORT.as_millis());
+            server.command(&["SET", RECORD, &record])?;
+        }
+        Ok(())
+    })
+}
+
+/// A lock is kept by a client that is gone, the servers `forget` it, and another client waits for it.
+fn no_second_holder_behind(forget: impl Fn(&Fleet) -> Outcome + Sync) -> Outcome {
+    let forget = &forget;
     on_every_kind(|program| async move {
         let fleet = Fleet::start(&program, 3)?;
         sleep(SHORT + ms(1_200)).await;
@@ -83,13 +115,7 @@ fn instances_of_which_one_has_a_token_are_not_taken_for_new_ones() -> Outcome {
             first.shutdown(ms(1_000)).await?;
             drop(first);
             sleep(ms(200)).await; // until its connections are closed
-            let kept = fleet.iter().next().map(Server::port);
-            for server in fleet.iter() {
-                server.command(&["DEL", RECORD])?;
-                if Some(server.port()) != kept {
-                    server.command(&["DEL", LOCK, "redquorum:fence"])?;
-                }
-            }
+            forget(&fleet)?;
             let other = client_of(&fleet)?;
             other.wait_connected(ms(5_000)).await?;
             let guard = other.lock(LOCK).wait_at_most(2 * SHORT + SLACK).acquire().await?;

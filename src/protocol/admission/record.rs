@@ -35,7 +35,7 @@ impl ProcessIdentity {
 /// How a record came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordOrigin {
-    /// No record was found on a process that had run for long: never used, or flushed.
+    /// No record was found on a process that had run for long, and reports no flush: never used, as far as its writer saw.
     Blank,
     /// The quarantine has a known reason.
     Waits,

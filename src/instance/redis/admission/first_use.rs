@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::{Duration, sleep, timeout};
 
 use super::handshake::Watch;
+use super::server_info;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::supervisor::ConnectionState;
 use crate::protocol::{AdmissionFollowUp, AdmissionRecord, FirstLook, RecordOrigin, never_used};
@@ -15,7 +16,7 @@ use crate::protocol::{AdmissionFollowUp, AdmissionRecord, FirstLook, RecordOrigi
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often a look asks.
-const LOOK_ROUND_TRIPS: u32 = 3;
+const LOOK_ROUND_TRIPS: u32 = 4;
 
 /// Waits until all instances are connected with records that show that they were never used, and
 /// opens them. Ends when the client is gone.
@@ -63,6 +64,11 @@ async fn look_at(connection: &InstanceConnection) -> Option<FirstLook> {
         // Without a flush in between: what voted before has left a token, unless it was flushed with the record.
         let again = handshake.read(Watch::GoesOn).await.ok()?;
         let record = reading.record.filter(|record| Some(record) == again.record.as_ref())?;
+        // The record says `blank` of what its writer had seen; another client's may have come late, behind a flush.
+        let facts = server_info::read(&mut handshake.connection).await.ok()?.facts;
+        if facts.was_flushed || facts.was_replica {
+            return None;
+        }
         Some(FirstLook { record: AdmissionRecord::from_wire(&record)?, now_ms: again.instance_us / 1_000, has_tokens })
     };
     timeout(LOOK_ROUND_TRIPS * connection.deadline(), look).await.ok()?
