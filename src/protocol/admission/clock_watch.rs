@@ -147,10 +147,13 @@ impl ClockWatch {
     }
 
     /// The own clock stood still, for so long at the most: what jumped because of that is settled, and
-    /// what has yet to show because of it will be no jump.
+    /// what has yet to show because of it will be no jump. A jump that is longer is the instance's own, and stays.
     pub fn own_clock_stood_still(&mut self, most: Duration) {
-        if self.jumped.take().is_none() {
-            self.most = self.most.saturating_add(i128::try_from(most.as_nanos()).unwrap_or(i128::MAX));
+        let most = i128::try_from(most.as_nanos()).unwrap_or(i128::MAX);
+        match self.jumped {
+            None => self.most = self.most.saturating_add(most),
+            Some(jump) if jump.least <= most => self.jumped = None,
+            Some(_) => {}
         }
     }
 
@@ -248,6 +251,17 @@ mod tests {
         assert!(matches!(stepped.continue_from(&previous), Observation::SteppedForward(by) if by.as_millis() > 9_900));
         assert_eq!(stepped.steps(), 1);
         assert!((stepped.offset_ns() - 11_000_000_000).abs() < 50_000_000);
+    }
+
+    #[test]
+    fn a_jump_for_which_the_own_clock_stood_still_too_shortly_stays() {
+        for (jumped_us, stays) in [(12_000, false), (3_600_000_000, true)] {
+            let mut watch = watch();
+            watch.observe(Instant::from_millis(100), Instant::from_millis(101), 1_100_500 + jumped_us);
+            assert!(watch.jumped().is_some());
+            watch.own_clock_stood_still(Duration::from_millis(15));
+            assert_eq!(watch.jumped().is_some(), stays);
+        }
     }
 
     #[test]

@@ -130,7 +130,12 @@ impl AdmissionState {
     /// connected has noticed.
     pub fn own_clock_stood_still(&mut self, most: Duration, until: Instant) {
         self.watch.own_clock_stood_still(most);
-        self.withheld_until = until;
+        self.withhold_until(until);
+    }
+
+    /// Counts nothing until this instant of the own clock.
+    pub fn withhold_until(&mut self, until: Instant) {
+        self.withheld_until = self.withheld_until.max(until);
     }
 
     /// Whether nothing counts at present.
@@ -265,6 +270,18 @@ mod tests {
         let mut state = state();
         let record = Arc::clone(state.record());
         assert_eq!(state.check_vote(granted(1_010_000), &record, MS(10), MS(11)), (Reply::Granted, None));
+    }
+
+    /// A later connection begins with what the others know.
+    #[test]
+    fn what_is_withheld_for_longer_is_not_given_sooner() {
+        let mut state = state();
+        let record = Arc::clone(state.record());
+        state.withhold_until(MS(50));
+        state.withhold_until(MS(10));
+        let vote = state.check_vote(granted(1_040_000), &record, MS(40), MS(41)).0;
+        assert_eq!(vote, withheld(Some(Duration::from_millis(9))));
+        assert_eq!(state.check_vote(granted(1_050_000), &record, MS(50), MS(51)).0, Reply::Granted);
     }
 
     #[test]

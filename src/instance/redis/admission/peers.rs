@@ -8,10 +8,9 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
-use super::shared::SharedAdmission;
 use crate::clock::CorrectedClock;
 use crate::instance::redis::connection::{InstanceConnection, probe_interval};
-use crate::protocol::{ClockWatch, JumpedClock, which_clock_jumped};
+use crate::protocol::{ClockWatch, Instant, JumpedClock, which_clock_jumped};
 
 /// How long connections that broke with the own standstill have to come back, at least.
 const MIN_COMPARISON: Duration = Duration::from_millis(500);
@@ -19,8 +18,14 @@ const MIN_COMPARISON: Duration = Duration::from_millis(500);
 /// The pause between two comparisons, where too few instances have answered.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// By the position of the instance in the configuration.
-type ByIndex = BTreeMap<usize, Weak<InstanceConnection>>;
+/// What the connections of one client know together.
+#[derive(Debug, Default)]
+struct Connected {
+    /// By the position of the instance in the configuration.
+    by_index: BTreeMap<usize, Weak<InstanceConnection>>,
+    /// Until when nothing counts, by the machine's clock, because that had stood still: over no connection, later ones included.
+    withheld_until: Instant,
+}
 
 /// The connections of one client, and the clock that it goes by.
 #[derive(Debug)]
@@ -31,7 +36,7 @@ pub(crate) struct PeerConnections {
     comparison_limit: Duration,
     /// How long everybody who is connected takes to notice a step.
     notice: Duration,
-    connections: Mutex<ByIndex>,
+    connected: Mutex<Connected>,
 }
 
 impl PeerConnections {
@@ -43,15 +48,19 @@ impl PeerConnections {
     ) -> Self {
         let notice = probe_interval(longest_ttl).saturating_add(instance_timeout);
         let comparison_limit = instance_timeout.max(MIN_COMPARISON);
-        Self { clock, quorum, comparison_limit, notice, connections: Mutex::default() }
+        Self { clock, quorum, comparison_limit, notice, connected: Mutex::default() }
     }
 
     pub(crate) fn add(&self, index: usize, connection: &Arc<InstanceConnection>) {
-        self.connections().insert(index, Arc::downgrade(connection));
+        let mut connected = self.connected();
+        if let Some(admission) = connection.admission() {
+            admission.withhold_until(connected.withheld_until);
+        }
+        connected.by_index.insert(index, Arc::downgrade(connection));
     }
 
     pub(crate) fn remove(&self, index: usize) {
-        self.connections().remove(&index);
+        self.connected().by_index.remove(&index);
     }
 
     /// How far the own clock has been put forward, in all.
@@ -71,7 +80,7 @@ impl PeerConnections {
 
     async fn compare_clocks(&self, connection: &InstanceConnection) -> bool {
         loop {
-            let peers: Vec<Arc<InstanceConnection>> = self.connections().values().filter_map(Weak::upgrade).collect();
+            let peers = self.all();
             let probe =
                 async |index: usize, connection: Arc<InstanceConnection>| connection.probe().await.map(|_| index);
             let mut probes: FuturesUnordered<_> =
@@ -84,7 +93,7 @@ impl PeerConnections {
                     return false;
                 }
             }
-            match self.settle(connection, &peers, &answered) {
+            match self.settle(connection, &answered) {
                 JumpedClock::Own(_) => return true,
                 JumpedClock::Instances => return false,
                 JumpedClock::Unknown => sleep(PAUSE).await,
@@ -93,29 +102,34 @@ impl PeerConnections {
     }
 
     /// Decides, and ages the own leases once, whichever connection finds out first.
-    fn settle(
-        &self,
-        connection: &InstanceConnection,
-        peers: &[Arc<InstanceConnection>],
-        answered: &[&Arc<InstanceConnection>],
-    ) -> JumpedClock {
-        let _one_at_a_time = self.connections();
-        if !connection.admission().is_some_and(SharedAdmission::has_jumped) {
+    fn settle(&self, connection: &InstanceConnection, answered: &[&Arc<InstanceConnection>]) -> JumpedClock {
+        let mut connected = self.connected(); // one decides at a time
+        let Some(admission) = connection.admission().filter(|admission| admission.has_jumped()) else {
             return JumpedClock::Own(Duration::ZERO);
-        }
+        };
         let watches = watches(answered);
         let verdict = which_clock_jumped(watches.iter(), self.quorum);
         if let JumpedClock::Own(by) = verdict {
             tracing::warn!(?by, "the clock of this machine stood still: its locks have aged by that");
             self.clock.put_forward(by);
-            let admission = peers.iter().filter_map(|connection| connection.admission());
-            admission.for_each(|admission| admission.own_clock_stood_still(by, self.notice));
+            let until = admission.config.clock.now().saturating_add(self.notice);
+            connected.withheld_until = until;
+            for peer in connected.by_index.values().filter_map(Weak::upgrade) {
+                peer.admission().into_iter().for_each(|admission| admission.own_clock_stood_still(by, until));
+            }
+            if admission.has_jumped() {
+                return JumpedClock::Instances; // by more than that: this one's jumped as well
+            }
         }
         verdict
     }
 
-    fn connections(&self) -> MutexGuard<'_, ByIndex> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> Vec<Arc<InstanceConnection>> {
+        self.connected().by_index.values().filter_map(Weak::upgrade).collect()
+    }
+
+    fn connected(&self) -> MutexGuard<'_, Connected> {
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -99,10 +99,14 @@ impl SharedAdmission {
         self.state().watch().jumped().is_some()
     }
 
-    /// It had not jumped; nothing counts until everybody else would have noticed.
-    pub(crate) fn own_clock_stood_still(&self, most: Duration, notice: Duration) {
-        let until = self.config.clock.now().saturating_add(notice);
+    /// It had not jumped by so much; nothing counts until this instant, by when everybody else would have noticed.
+    pub(crate) fn own_clock_stood_still(&self, most: Duration, until: Instant) {
         self.state().own_clock_stood_still(most, until);
+    }
+
+    /// Counts nothing until this instant of the own clock.
+    pub(crate) fn withhold_until(&self, until: Instant) {
+        self.state().withhold_until(until);
     }
 
     /// Has the supervisor find out what was flushed.
