@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::credentials::CredentialsSource;
+use super::lookup::Lookup;
 use super::tls::{self, Tls};
 use crate::protocol::Cause;
 
@@ -37,6 +38,7 @@ pub(crate) struct TcpSettings {
     pub(crate) keep_alive: Option<Duration>,
     /// How long what was sent may stay unacknowledged.
     pub(crate) user_timeout: Option<Duration>,
+    pub(super) lookup: Lookup,
 }
 
 impl TcpSettings {
@@ -307,7 +309,8 @@ mod tests {
     fn times_that_no_system_takes_are_refused() {
         let takes = |keep_alive: Option<u64>, user_timeout: Option<u64>| {
             let keep_alive = keep_alive.map(Duration::from_millis);
-            let tcp = TcpSettings { keep_alive, user_timeout: user_timeout.map(Duration::from_millis) };
+            let user_timeout = user_timeout.map(Duration::from_millis);
+            let tcp = TcpSettings { keep_alive, user_timeout, ..TcpSettings::default() };
             Address::new("redis://h", InstanceSettings { tcp, ..InstanceSettings::default() }).is_ok()
         };
         assert_eq!([999, 1_000, 32_767_999, 32_768_000].map(|ms| takes(Some(ms), None)), [false, true, true, false]);

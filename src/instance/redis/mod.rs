@@ -19,6 +19,7 @@ mod health;
 mod hello;
 mod log_limit;
 mod lone_write;
+mod lookup;
 mod options;
 mod plain;
 mod pushes;

@@ -10,7 +10,7 @@ use futures_util::future::select_ok;
 use redis::RedisError;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
 
 use super::address::{Endpoint, TcpSettings};
 use super::byte_stream::ByteStream;
@@ -66,12 +66,12 @@ fn lost(error: io::Error) -> Cause {
 
 /// To whichever of the host's addresses answers first.
 async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
-    let addresses: Vec<_> =
-        lookup_host((host, port)).await?.map(|address| Box::pin(TcpStream::connect(address))).collect();
+    let addresses = settings.lookup.addresses(host, port).await?;
     if addresses.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "its name has no address"));
     }
-    let (stream, _) = select_ok(addresses).await?;
+    let connects = addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)));
+    let (stream, _) = select_ok(connects).await?;
     stream.set_nodelay(true)?;
     apply(settings, &stream)?;
     Ok(stream)
@@ -147,7 +147,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (idle, limit) = (Duration::from_secs(30), Duration::from_secs(7));
-        let settings = TcpSettings { keep_alive: Some(idle), user_timeout: Some(limit) };
+        let settings = TcpSettings { keep_alive: Some(idle), user_timeout: Some(limit), ..TcpSettings::default() };
         let stream = tcp("127.0.0.1", port, &settings).await.unwrap();
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap());
