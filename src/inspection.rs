@@ -16,7 +16,8 @@ use crate::runtime::inspect::{TakenAway, read_all, take_away};
 pub struct Inspection {
     /// The resource, with the namespace.
     pub resource: String,
-    /// Those who have it on some instances; first who has it on most.
+    /// Those who have it on some instances, one for each value that is stored; first who has it on most. Two tries of one
+    /// client, or of others that do not say who they are, look alike.
     pub holders: Vec<FoundHolder>,
     /// The addresses of the instances on which it is free.
     pub free_on: Vec<String>,
@@ -46,10 +47,11 @@ pub struct FoundHolder {
 }
 
 impl Inspection {
-    /// Who has it on a quorum of instances. Whoever has fewer is trying, or has lost it.
+    /// Who has it on a quorum of instances. Whoever has fewer is trying, or has lost it, and a lock that is kept for
+    /// whoever waits is nobody's.
     #[must_use]
     pub fn holder(&self) -> Option<&FoundHolder> {
-        self.holders.first().filter(|holder| holder.on.len() >= self.quorum)
+        self.holders.first().filter(|holder| holder.on.len() >= self.quorum && !holder.by.is_reserved)
     }
 }
 
@@ -87,6 +89,7 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resources: &Resources) -> Insp
         waiting_elsewhere: waiting.elsewhere,
     };
     let found = read_all(shared, resources).await;
+    let mut values: Vec<Vec<u8>> = Vec::new(); // of the holders, in their order
     for (instance, read) in shared.instances.iter().zip(found) {
         let address = instance.address().to_owned();
         let stored = match read {
@@ -100,19 +103,18 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resources: &Resources) -> Insp
             inspection.free_on.push(address);
             continue;
         };
-        let by = CurrentHolder::from_value(&value);
-        match inspection.holders.iter_mut().find(|holder| holder.by == by) {
-            Some(holder) => {
+        match inspection.holders.iter_mut().zip(&values).find(|(_, known)| **known == value) {
+            Some((holder, _)) => {
                 holder.on.push(address);
                 holder.token = holder.token.max(stored.token);
                 holder.expires_in = holder.expires_in.zip(stored.expires_in).map(|(a, b)| a.min(b));
             }
-            None => inspection.holders.push(FoundHolder {
-                by,
-                token: stored.token,
-                expires_in: stored.expires_in,
-                on: vec![address],
-            }),
+            None => {
+                let by = CurrentHolder::from_value(&value);
+                let holder = FoundHolder { by, token: stored.token, expires_in: stored.expires_in, on: vec![address] };
+                inspection.holders.push(holder);
+                values.push(value);
+            }
         }
     }
     inspection.holders.sort_by_key(|holder| std::cmp::Reverse(holder.on.len()));

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::protocol::{CLIENT_ID_BYTES, ClientId, FencingToken, Value};
+use crate::protocol::{CLIENT_ID_BYTES, ClientId, CurrentHolder, FencingToken, Value};
 use crate::random;
 
 /// Draws values and proposes tokens for one client.
@@ -23,6 +23,12 @@ impl TokenSource {
     /// What all values of this client have in common (P25).
     pub(crate) fn client(&self) -> ClientId {
         ClientId::new(self.client)
+    }
+
+    /// What others would be shown of this client as a holder.
+    pub(crate) fn shown(&self) -> CurrentHolder {
+        let label = Some(self.label.clone()).filter(|label| !label.is_empty());
+        CurrentHolder { holder: None, label, client: Some(self.client().to_string()), is_reserved: false }
     }
 
     /// A value for one round (P1).

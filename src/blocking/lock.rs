@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::yield_now;
+
 use super::client::Running;
 use super::guard::Guard;
 use crate::config::Renewal;
@@ -81,7 +83,8 @@ impl Lock {
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, runs `work` on this thread while it is held, and releases it.
     ///
-    /// The work is not interrupted if the lock is lost: it is given a view of its lease, which says so. Panics of the work
+    /// The work is not interrupted if the lock is lost: it is given a view of its lease, which says so. If it is lost when the
+    /// work has ended, what the work returned is dropped, and the loss is the error. Panics of the work
     /// come through, with the lock released in the background.
     ///
     /// ```
@@ -97,7 +100,7 @@ impl Lock {
     /// # Errors
     /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if the lock was lost before it had ended.
     pub fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<RunOutput<T>, RunError> {
-        self.running.wait(self.lock.run(async |lease| work(lease)))
+        self.running.wait(self.lock.run(async |lease| seen_to_its_end(work, lease).await))
     }
 
     /// Runs `work` as [`run`](Self::run) does if nobody has the lock, and gives `None` at once if somebody has: see
@@ -106,6 +109,16 @@ impl Lock {
     /// # Errors
     /// As for [`run`](Self::run), where the lock is not acquired because of the instances.
     pub fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<RunOutput<T>>, RunError> {
-        self.running.wait(self.lock.try_run(async |lease| work(lease)))
+        self.running.wait(self.lock.try_run(async |lease| seen_to_its_end(work, lease).await))
     }
+}
+
+/// Runs work that blocks. Then the loss of the lock is looked for once more, before the work counts as done.
+async fn seen_to_its_end<T>(work: impl FnOnce(LeaseView) -> T, lease: LeaseView) -> T {
+    let output = work(lease.clone());
+    if !lease.is_valid() {
+        lease.lost().await; // so it is known to whoever waits for it beside the work
+    }
+    yield_now().await;
+    output
 }

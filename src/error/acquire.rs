@@ -80,7 +80,7 @@ pub enum AcquireError {
     /// The request can never succeed as it is; nothing was sent.
     #[error("bad request: {0}")]
     BadRequest(#[from] BadRequest),
-    /// The client was shut down; nothing was sent.
+    /// The client was shut down; what was sent before is released.
     #[error("the client was shut down")]
     ShutDown,
     /// The tokio runtime in which the client was built has ended; what may have been sent expires.

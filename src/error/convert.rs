@@ -32,11 +32,11 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Acq
 }
 
 fn held_here(shared: &Shared, resources: &Resources, by: Option<&Claim>, expires_in: Option<Duration>) -> AcquireError {
-    let value = by.map(|claim| claim.value.as_bytes()).unwrap_or_default();
+    let of_claim = |claim: &Claim| CurrentHolder::from_value(claim.value.as_bytes());
     let waiting = shared.known_waiters(resources);
     AcquireError::Contended(Box::new(HeldBy {
         resource: resources.display(0),
-        by: CurrentHolder::from_value(value),
+        by: by.map_or_else(|| shared.tokens.shown(), of_claim),
         refused_by: 0,
         instances: shared.quorum.instances(),
         earliest_expiry: expires_in,

@@ -26,7 +26,7 @@ use crate::protocol::CurrentHolder;
 pub struct HeldBy {
     /// The resource that is taken.
     pub resource: String,
-    /// Who has it, as far as the stored value tells.
+    /// Who has it, as far as the stored value tells; this very client, if somebody of it waits for it.
     pub by: CurrentHolder,
     /// How many instances refused; none was asked if it is held in this client.
     pub refused_by: usize,

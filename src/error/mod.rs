@@ -29,8 +29,8 @@ pub enum RunError {
     /// The lock was not acquired; the work was not begun.
     #[error("the work was not begun: {0}")]
     Acquire(#[from] AcquireError),
-    /// The lease was lost; the work was dropped where it waited.
-    #[error("the work was dropped: {0}")]
+    /// The lease was lost; the work was dropped where it waited, or, if it blocked, what it returned.
+    #[error("the lock was lost before the work had ended: {0}")]
     Lost(#[source] Loss),
 }
 
@@ -40,7 +40,7 @@ impl RunError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::Acquire(error) => error.is_retryable(),
-            Self::Lost(_) => true,
+            Self::Lost(loss) => !matches!(loss, Loss::ShutDown | Loss::RuntimeEnded),
         }
     }
 
@@ -58,8 +58,8 @@ impl RunError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// The lease is lost: its validity has passed. It will not come back; stop what it protects.
-    #[error("the lease is lost, its validity has passed: {}", Reports(.reports))]
+    /// The lease is lost. It will not come back; stop what it protects. [`Guard::lost`](crate::Guard::lost) says why.
+    #[error("the lease is lost and will not come back{}", Told(.reports))]
     Lost {
         /// What each instance answered, if they were asked.
         reports: Vec<InstanceReport>,
@@ -240,6 +240,15 @@ pub struct ShutdownError {
     pub unreleased: Vec<(String, usize)>,
 }
 
+/// What instances said, if they were asked.
+struct Told<'a>(&'a [InstanceReport]);
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", Reports(self.0)) }
+    }
+}
+
 struct Unreleased<'a>(&'a [(String, usize)]);
 
 impl fmt::Display for Unreleased<'_> {
@@ -294,8 +303,10 @@ mod tests {
             }
         }
         assert!(RunError::Lost(Loss::GivenUp).is_retryable());
+        assert!(!RunError::Lost(Loss::ShutDown).is_retryable() && !RunError::Lost(Loss::RuntimeEnded).is_retryable());
         assert!(ExtendError::Unconfirmed { remaining: Duration::ZERO, reports: reports() }.is_retryable());
-        assert!(!ExtendError::Lost { reports: reports() }.is_retryable());
+        let lost = ExtendError::Lost { reports: reports() };
+        assert!(!lost.is_retryable() && lost.to_string().ends_with("will not come back"), "{lost}");
         assert!(!ExtendError::WouldShorten.is_retryable());
         assert!(!ReleaseError::Unconfirmed { reports: reports() }.is_retryable());
     }

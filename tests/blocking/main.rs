@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use redquorum::blocking::Redlock;
 use redquorum::testing::Cluster;
-use redquorum::{AcquireError, Builder, Loss, RunError};
+use redquorum::{AcquireError, Builder, LeaseView, Loss, RunError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -101,6 +101,22 @@ fn work_runs_on_the_calling_thread_and_is_skipped_where_somebody_has_the_lock() 
     let refused = other.lock("a").wait_at_most(limit).run(|_| ());
     assert!(matches!(refused, Err(RunError::Acquire(AcquireError::DeadlinePassed { .. }))), "{refused:?}");
     drop(guard);
+}
+
+#[test]
+fn work_whose_lock_was_lost_meanwhile_is_no_success() {
+    let cluster = Cluster::new(3);
+    let redlock = connected(&cluster, |builder| builder);
+    let lose = |lease: LeaseView| {
+        cluster.instances().for_each(|instance| assert!(instance.remove("a")));
+        while lease.is_valid() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let run = redlock.lock("a").run(lose);
+    assert!(matches!(run, Err(RunError::Lost(Loss::Gone { .. }))), "{run:?}");
+    let run = redlock.lock("a").try_run(lose);
+    assert!(matches!(run, Err(RunError::Lost(Loss::Gone { .. }))), "{run:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::ExitCode;
 
-use redquorum::{FoundHolder, Inspection, Redlock};
+use redquorum::{CurrentHolder, FoundHolder, Inspection, Redlock};
 use serde_json::json;
 
 use crate::cli::ReleaseArgs;
@@ -43,7 +43,12 @@ fn all_of<'a>(holders: impl IntoIterator<Item = &'a FoundHolder>) -> String {
 
 async fn take_away(args: &ReleaseArgs, redlock: &Redlock, theirs: &[&FoundHolder]) -> Result<ExitCode, Failure> {
     let (mut released_on, mut not_told, mut words, mut is_complete) = (Vec::new(), Vec::new(), Vec::new(), true);
+    let mut taken: Vec<&CurrentHolder> = Vec::new();
     for holder in theirs {
+        if taken.contains(&&holder.by) {
+            continue; // they look alike, and all of them were taken away together
+        }
+        taken.push(&holder.by);
         let forced = redlock.force_release(args.resource.as_str(), &holder.by).await?;
         is_complete &= forced.is_complete();
         words.push(format!("{} on {}", holder.by, forced.released_on.len()));

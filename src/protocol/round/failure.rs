@@ -19,7 +19,7 @@ pub enum RoundFailure {
     InQuarantine(Option<Duration>),
     /// The grants came so late that too little validity would have been left.
     TooSlow,
-    /// Token proposals were too low, twice in a row.
+    /// Token proposals were too low, again and again.
     StaleToken,
 }
 
