@@ -295,6 +295,8 @@ fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     has("failure B extend: not extended, no quorum confirmed it");
     has("failure C not connected");
     has("ok all a lock was acquired in #");
+    let left = fleet[..2].iter().map(|server| server.keys().unwrap()).collect::<Vec<_>>();
+    assert!(left.iter().all(Vec::is_empty), "also a lock that was not extended is released: {left:?}");
     let json = json_of(command.arg("--json"));
     assert_eq!(json["is_well"], json!(false));
     assert!(json["findings"].as_array().unwrap().iter().all(|it| it["verdict"].is_string() && it["text"].is_string()));

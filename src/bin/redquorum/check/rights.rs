@@ -21,7 +21,10 @@ async fn try_all(index: usize, resource: &str, settings: &Settings) -> Result<()
         let verdict = if error.is_contended() { Verdict::Doubtful } else { Verdict::Bad };
         (verdict, format!("acquire: {error}"))
     })?;
-    guard.extend().await.map_err(|error| bad("extend", &error))?;
-    let released = guard.release().await.map_err(|error| bad("release", &error))?;
+    let extended = guard.extend().await;
+    // Also if it was not extended: a guard that is only dropped may still hold its lock when the next step wants it.
+    let released = guard.release().await;
+    extended.map_err(|error| bad("extend", &error))?;
+    let released = released.map_err(|error| bad("release", &error))?;
     if released.was_still_held { Ok(()) } else { Err((Verdict::Bad, "release: the lock was gone".to_owned())) }
 }
