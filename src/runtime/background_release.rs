@@ -2,9 +2,11 @@
 //! confirmed is sent again until it is, or until the keys have expired.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
@@ -12,7 +14,8 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::instance::{Instance, ReplyFuture, Request};
-use crate::protocol::{InstanceId, InstanceSet, Instant, Reply};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply};
+use crate::runtime::lasting_task::ran_to_its_end;
 
 /// The pause before a release that was not confirmed is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -175,6 +178,22 @@ struct ReleaseTask {
 impl ReleaseTask {
     async fn run(mut self, mut calls: mpsc::UnboundedReceiver<Vec<OutstandingCall>>) {
         let mut events = Events::new();
+        while !ran_to_its_end("releases locks", self.serve(&mut calls, &mut events)).await {
+            self.recover(&events);
+        }
+    }
+
+    /// Begins anew after a panic: a retry may be lost.
+    fn recover(&mut self, events: &Events) {
+        self.retrying = InstanceSet::default();
+        for id in InstanceId::all(self.instances.len()) {
+            if self.unconfirmed.get(id.index()).is_some_and(|unconfirmed| !unconfirmed.is_empty()) {
+                self.retry_later(id, events);
+            }
+        }
+    }
+
+    async fn serve(&mut self, calls: &mut mpsc::UnboundedReceiver<Vec<OutstandingCall>>, events: &mut Events) {
         let mut open = true;
         while open || !events.is_empty() {
             tokio::select! {
@@ -182,11 +201,11 @@ impl ReleaseTask {
                 Some(event) = events.next(), if !events.is_empty() => match event {
                     Event::Reply { id, reply, then } => match then {
                         Then::Nothing => {}
-                        Then::ReleaseAgain(release) => self.on_reply(id, &reply, release, &events),
-                        Then::GiveBack(release) => self.after_try(id, &reply, release, &events),
+                        Then::ReleaseAgain(release) => self.on_reply(id, &reply, release, events),
+                        Then::GiveBack(release) => self.after_try(id, &reply, release, events),
                     },
-                    Event::GiveBackDue(call) => self.give_back_unheard(call, &events),
-                    Event::RetryDue(id) => self.retry(id, &events),
+                    Event::GiveBackDue(call) => self.give_back_unheard(call, events),
+                    Event::RetryDue(id) => self.retry(id, events),
                 },
                 calls = calls.recv(), if open => match calls {
                     Some(calls) => events.extend(calls.into_iter().map(reply_of)),
@@ -286,13 +305,19 @@ impl ReleaseTask {
 fn reply_of(call: OutstandingCall) -> BoxFuture<'static, Event> {
     let OutstandingCall { id, mut call, then } = call;
     Box::pin(async move {
-        let reply = match &then {
-            Then::GiveBack(_) => match timeout(TRY_PATIENCE, &mut call).await {
-                Ok(reply) => reply,
-                Err(_) => return Event::GiveBackDue(OutstandingCall { id, call, then }),
-            },
-            Then::Nothing | Then::ReleaseAgain(_) => call.await,
-        };
-        Event::Reply { id, reply, then }
+        // A release is not forgotten because an instance panics.
+        let answered = AssertUnwindSafe(async {
+            match &then {
+                Then::GiveBack(_) => timeout(TRY_PATIENCE, &mut call).await.ok(),
+                Then::Nothing | Then::ReleaseAgain(_) => Some((&mut call).await),
+            }
+        });
+        match answered.catch_unwind().await {
+            Ok(Some(reply)) => Event::Reply { id, reply, then },
+            Ok(None) => Event::GiveBackDue(OutstandingCall { id, call, then }),
+            Err(_) => {
+                Event::Reply { id, reply: Reply::Unknown(Cause::Server("its request panicked".to_owned())), then }
+            }
+        }
     })
 }

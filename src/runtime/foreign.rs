@@ -1,4 +1,4 @@
-//! Code of callers: what their wakers and futures do when the library wakes them.
+//! Code of others that runs inside this library: wakers and futures of callers, and whoever listens to its log and metrics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -8,10 +8,12 @@ pub(crate) fn wake(waker: Waker) {
     contain(|| waker.wake());
 }
 
-/// Runs what may wake callers, and contains their panics. To be called while no mutex is held: they may do what they
-/// like, drop a guard for one.
-pub(crate) fn contain(wakes: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(wakes)).is_err() {
-        tracing::error!("somebody who was woken has panicked");
+/// Runs code of others, and contains its panics. To be called while no mutex is held: it may do what it
+/// likes, drop a guard for one.
+pub(crate) fn contain(foreign: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(foreign)).is_err() {
+        let told =
+            || tracing::error!("code that was called from here has panicked: a waker, or what listens to the log");
+        drop(catch_unwind(told)); // it may be the very one that panics
     }
 }

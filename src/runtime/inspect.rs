@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use super::client_task::run_detached;
+use super::examine::ask_all;
 use super::shared::Shared;
 use crate::instance::{Claim, Read, Request, StoredKey};
 use crate::protocol::{Cause, CurrentHolder, FencingToken, Reply, Value};
@@ -27,11 +28,7 @@ pub(crate) enum TakenAway {
 
 /// Reads what every instance has stored for a lock of one resource.
 pub(crate) async fn read_all(shared: &Arc<Shared>, resources: &Resources) -> Vec<Read> {
-    let reads: Vec<_> = shared.instances.iter().map(|instance| instance.read(resources.clone())).collect();
-    let outcome = run_detached(&shared.runtime, |result: oneshot::Sender<Vec<Read>>| async move {
-        drop(result.send(join_all(reads).await));
-    });
-    outcome.await.unwrap_or_else(|_| shared.instances.iter().map(|_| Err(shared.runtime_has_ended())).collect())
+    ask_all(shared, shared.instances.iter().map(|instance| instance.read(resources.clone())).collect()).await
 }
 
 /// Deletes the keys of `expected` on every instance, each by the very value that was read there (P7).

@@ -13,6 +13,7 @@ mod in_flight;
 pub(crate) mod inspect;
 pub(crate) mod keep;
 pub(crate) mod keep_alive;
+mod lasting_task;
 pub(crate) mod release;
 mod shared;
 pub(crate) mod succession;

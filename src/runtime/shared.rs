@@ -226,7 +226,9 @@ impl Shared {
     fn release_for_guards(&self, held: &Arc<HeldLease>) {
         let left = self.lines.leave(held);
         if let Some(release) = held.release_for_guards() {
-            self.release_in_background(&self.name_successor(release.request), release.targets);
+            let request = self.name_successor(release.request);
+            self.release_in_background(&request, release.targets);
+            self.keep_for_successors(&request);
         }
         drop(left);
     }

@@ -2,8 +2,9 @@
 
 use redquorum::Cause;
 use redquorum_testkit::{Kind, Server};
+use tokio::time::{sleep, timeout};
 
-use crate::support::{client_of, fleet_of, held, on_each_kind};
+use crate::support::{client_of, fleet_of, held, ms, on_each_kind};
 
 #[test]
 fn locks_are_listed_below_their_namespace_and_other_data_is_not() {
@@ -27,6 +28,24 @@ fn locks_are_listed_below_their_namespace_and_other_data_is_not() {
         fleet[1].kill().unwrap();
         assert_eq!(other.list("*", 10_000).await.unknown.len(), 1);
         drop((first, second));
+    });
+}
+
+#[test]
+fn a_listing_that_is_given_up_asks_for_nothing_more() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 1);
+        let client = client_of(&fleet).await;
+        let some = "for i = 1, 10000 do redis.call('SET', 'data:' .. ARGV[1] .. i, i) end";
+        for part in 0..40 {
+            fleet[0].command(&["EVAL", some, "0", &format!("{part}:")]).unwrap();
+        }
+        assert!(timeout(ms(20), client.list("*", 1_000_000)).await.is_err());
+        sleep(ms(50)).await; // what was on its way
+        let asked = fleet[0].calls("scan").unwrap();
+        sleep(ms(100)).await;
+        assert_eq!(fleet[0].calls("scan").unwrap(), asked);
+        assert!((1..700).contains(&asked), "{asked}");
     });
 }
 

@@ -34,6 +34,30 @@ async fn one_asks_for_all_who_wait_and_other_locks_do_not_wait_for_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_wait_has_an_end_although_its_turn_to_ask_has_not_come() {
+    let (cluster, redlock) = cluster_of(3).await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(75), ms(75)));
+    let mut crowd = JoinSet::new();
+    for index in 0..4_000 {
+        let lock = redlock.lock(index.to_string()).wait_at_most(ms(10));
+        crowd.spawn(async move { timed(lock.acquire()).await });
+    }
+    let mut never_asked = 0;
+    while let Some(ended) = crowd.join_next().await {
+        let (result, took) = ended.unwrap();
+        assert!(took <= ms(11) + 2 * TIMEOUT, "{took:?}");
+        match result {
+            Ok(_) => {}
+            Err(AcquireError::DeadlinePassed { last, .. }) => {
+                never_asked += usize::from(matches!(*last, AcquireError::QueueTimeout));
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(never_asked > 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_leaves_the_line_is_passed_over() {
     let (cluster, redlock) = cluster_of(3).await;
     hang_first(&cluster, 2, Hang::RequestsLost);

@@ -37,8 +37,8 @@ pub(crate) fn panic_at(message: &'static str) {
 impl Subscriber for Listener {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         // Who listens is another question on each thread.
-        let is_told =
-            ["redquorum::runtime", "redquorum::wait"].iter().any(|target| metadata.target().starts_with(target));
+        let told = ["redquorum::runtime", "redquorum::wait", "redquorum::instance::redis::trouble"];
+        let is_told = told.iter().any(|target| metadata.target().starts_with(target));
         if is_told { Interest::sometimes() } else { Interest::never() }
     }
 

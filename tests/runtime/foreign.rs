@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tracing::Level;
 
 use crate::events::{listen, panic_at, told};
-use crate::support::{held, ms, renewing, secs, settle};
+use crate::support::{OUT_OF_MEMORY, held, ms, renewing, secs, settle};
 
 /// Nothing else takes nearly as long as this in the time of people.
 const STUCK: Duration = secs(60);
@@ -177,6 +177,50 @@ async fn a_waker_that_panics_ends_no_renewals_of_others() {
     drop(lost); // or its timer would wake it
     sleep(secs(30)).await;
     assert!(kept.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_listens_to_the_log_and_panics_ends_no_renewals_of_others() {
+    listen(Level::WARN);
+    let (cluster, redlock) = renewing(3).await;
+    let (gone, kept) = (held(&redlock, "a").await, held(&redlock, "b").await);
+    panic_at("lease lost: no quorum can have kept it");
+    cluster.instances().for_each(|instance: &TestInstance| assert!(instance.remove("a")));
+    sleep(secs(5)).await;
+    assert!(!gone.is_valid());
+    cluster.instances().for_each(|instance| instance.cut_off());
+    panic_at("not renewed, will be tried again");
+    sleep(secs(3)).await;
+    cluster.instances().for_each(|instance| instance.resume());
+    sleep(secs(30)).await;
+    assert!(kept.is_valid());
+    let told = told();
+    assert_eq!(
+        told.iter().filter(|line| line.contains("that was called from here has panicked")).count(),
+        2,
+        "{told:?}"
+    );
+}
+
+/// Answers are looked at in the task that renews, and in the one that releases.
+#[tokio::test(start_paused = true)]
+async fn an_answer_over_which_somebody_panics_ends_no_renewals_and_no_releases() {
+    listen(Level::WARN);
+    let (cluster, redlock) = renewing(3).await;
+    let (kept, released) = (held(&redlock, "a").await, held(&redlock, "b").await);
+    for let_go in [None, Some(released)] {
+        panic_at("it refuses requests for a reason of its own");
+        cluster.instances().for_each(|instance| instance.refuse(OUT_OF_MEMORY));
+        drop(let_go);
+        sleep(secs(4)).await;
+        cluster.instances().for_each(TestInstance::resume);
+        sleep(secs(4)).await;
+    }
+    sleep(secs(30)).await;
+    assert!(kept.is_valid());
+    assert_eq!(cluster.keys(), ["a"]);
+    let told = told();
+    assert!(told.iter().any(|line| line.starts_with("the task that renews leases has panicked")), "{told:?}");
 }
 
 /// The asker is a task of the client; what listens to its events is not.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redquorum::testing::{Hang, TestInstance};
-use redquorum::{AcquireError, Loss, ReleaseError, RunError};
+use redquorum::{AcquireError, Loss, ReleaseError, Renewal, RunError};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, renewing, secs, settle, timed};
@@ -173,4 +173,21 @@ async fn work_that_ends_after_its_lock_was_deleted_unseen_learns_that_from_the_r
     let run = redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
     assert!(!run.released.unwrap().was_still_held);
     assert_eq!(how_many_have(&cluster, "a"), 0);
+}
+
+/// A timer wakes a moment late: the clock decides with each poll.
+#[tokio::test(start_paused = true)]
+async fn work_is_never_polled_once_its_lock_is_over() {
+    let (_cluster, redlock) = cluster_of(3).await;
+    for ttl in 100..140 {
+        let lock = redlock.lock("a").ttl(ms(ttl)).renew(Renewal::Off);
+        let run = lock.run(async |lease| {
+            loop {
+                sleep(ms(1)).await;
+                assert!(lease.is_valid(), "with a ttl of {ttl} ms");
+            }
+        });
+        let run: Result<redquorum::RunOutput<()>, _> = run.await;
+        assert!(matches!(run, Err(RunError::Lost(Loss::Expired { .. }))), "{run:?}");
+    }
 }

@@ -54,6 +54,21 @@ async fn a_holder_waits_for_its_turn_as_long_as_it_waits_for_the_lock() {
     assert!(acquire(ms(120)).await.is_ok(), "the first has won by then");
 }
 
+/// It waits for its turn among the tries of its holder, and then among all tries.
+#[tokio::test(start_paused = true)]
+async fn the_waits_before_a_try_have_one_limit_together() {
+    let (cluster, redlock) = cluster_of(3).await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
+    let acquire = |holder: &str, limit| redlock.lock("a").holder(Holder::from(holder)).wait_at_most(limit).acquire();
+    let _others = [begin(acquire("x", secs(1))), begin(acquire("y", secs(1)))]; // two at most are on their way
+    settle().await;
+    let _first = begin(acquire("h", ms(20))); // until then the second waits for it, and then for the others
+    settle().await;
+    let (second, took) = timed(acquire("h", ms(30))).await;
+    assert!(matches!(second, Err(AcquireError::DeadlinePassed { .. })), "{second:?}");
+    assert_eq!(took, ms(30));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_ends_with_its_ttl() {
     let (cluster, redlock) = renewing(3).await;
@@ -68,6 +83,67 @@ async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_e
     assert!(matches!(late, Err(AcquireError::NotPolled)), "{late:?}");
     let guard = waiting.await.unwrap();
     assert_eq!(guard.remaining(), ms(9_898), "it was won anew");
+}
+
+/// The lease has two guards, and who does not poll keeps neither the lock nor the other's wish to be rid of it.
+#[tokio::test(start_paused = true)]
+async fn a_reentry_that_nobody_polls_does_not_keep_the_lock_of_whoever_released_it() {
+    for unpolled_is_first in [false, true] {
+        let (cluster, redlock) = renewing(3).await;
+        let lock = redlock.lock("a").holder(Holder::from("h"));
+        let (guard, unpolled) = if unpolled_is_first {
+            let unpolled = begin(lock.acquire());
+            settle().await;
+            (lock.acquire().await.unwrap(), unpolled)
+        } else {
+            let guard = lock.acquire().await.unwrap();
+            (guard, begin(lock.acquire()))
+        };
+        sleep(secs(60)).await;
+        assert!(guard.is_valid(), "renewed for the one who polls");
+        guard.release().await.unwrap();
+        sleep(secs(11)).await;
+        assert!(cluster.keys().is_empty());
+        assert_eq!(redlock.stats().lost_by_expiry, 0, "nobody had it");
+        assert!(redlock.lock("a").try_acquire().await.is_ok());
+        let again = unpolled.await.unwrap();
+        sleep(secs(60)).await;
+        assert!(again.is_valid());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reentry_that_is_polled_at_last_is_renewed_from_then_on() {
+    let (_cluster, redlock) = renewing(3).await;
+    let lock = redlock.lock("a").holder(Holder::from("h"));
+    let guard = lock.acquire().await.unwrap();
+    let mut again = begin(lock.acquire());
+    settle().await;
+    drop(guard);
+    sleep(secs(5)).await; // a renewal would have been due
+    let again = come(&mut again).unwrap().unwrap();
+    sleep(secs(60)).await;
+    assert!(again.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_caller_who_does_not_poll_let_expire_is_given_to_whoever_tries() {
+    let (cluster, redlock) = renewing(3).await;
+    let mut waiting = begin(redlock.lock("a").acquire());
+    settle().await;
+    assert!(redlock.lock("a").try_acquire().await.unwrap_err().is_contended(), "it was won for the first");
+    sleep(secs(11)).await;
+    let lock = redlock.lock("a");
+    let run = lock.try_run(async |lease| lease.is_valid()).await.unwrap();
+    assert!(run.is_some_and(|run| run.output), "nobody has it");
+    let guard = lock.try_acquire().await.unwrap();
+    assert!(come(&mut waiting).is_none());
+    let told = redlock.lock("a").try_acquire().await.unwrap_err();
+    assert!(told.is_contended() && guard.is_valid(), "{told}");
+    drop(guard);
+    assert!(waiting.await.unwrap().is_valid());
+    settle().await;
+    assert!(cluster.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

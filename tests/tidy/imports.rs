@@ -9,7 +9,9 @@ use std::collections::BTreeSet;
 
 use crate::source::File;
 pub(crate) use circles::check_circles;
-use layers::{ACQUIRE, ADMISSION_STATE, INSPECT, INSTANCE, LEASE, LINE, ROUND, ROUNDS, SHARED, STREAM, SUCCESSION};
+use layers::{
+    ACQUIRE, ADMISSION_STATE, INSPECT, INSTANCE, KEEP_ALIVE, LEASE, LINE, ROUND, ROUNDS, SHARED, STREAM, SUCCESSION,
+};
 use paths::{Path, paths};
 
 struct Rule {
@@ -70,11 +72,18 @@ const RULES: &[Rule] = &[
     rule("instance/command_size.rs", &["instance::requests"], &[]),
     rule(
         "instance/redis/address.rs",
-        &["protocol", "instance::redis::credentials", "instance::redis::dialed", "instance::redis::tls"],
+        &[
+            "protocol",
+            "instance::redis::credentials",
+            "instance::redis::dialed",
+            "instance::redis::lookup",
+            "instance::redis::tls",
+        ],
         &["redis"],
     ),
     rule("instance/redis/credentials.rs", &["protocol", "instance::redis::classify"], &["tokio"]),
     rule("instance/redis/byte_stream.rs", &[], &["tokio"]),
+    rule("instance/redis/lookup.rs", &[], &["tokio"]),
     rule("instance/redis/dialed.rs", &["instance::redis::byte_stream"], &[]),
     rule("instance/redis/reply_limit.rs", &[], &[]),
     rule("instance/redis/tls/mod.rs", &["instance::redis::tls::*"], &["tokio"]),
@@ -116,18 +125,15 @@ const RULES: &[Rule] = &[
     rule("runtime/client_task.rs", &[], &["tokio"]),
     rule("runtime/counters.rs", &[], &["metrics"]),
     rule("runtime/foreign.rs", &[], &[]),
+    rule("runtime/lasting_task.rs", &["runtime::foreign"], &["tokio"]),
     rule("runtime/wait_events.rs", &["protocol", "resource"], &[]),
-    rule("runtime/background_release.rs", &["protocol", "instance", "clock"], &["tokio"]),
+    rule("runtime/background_release.rs", &["protocol", "instance", "clock", "runtime::lasting_task"], &["tokio"]),
     rule(
         "runtime/held_lease/",
         &["protocol", "instance", "clock", "runtime::counters", "runtime::foreign", "runtime::held_lease::*"],
         &["tokio"],
     ),
-    rule(
-        "runtime/keep_alive/",
-        &["protocol", "instance", "clock", "runtime::counters", "runtime::held_lease", "runtime::keep_alive::*"],
-        &["tokio"],
-    ),
+    rule("runtime/keep_alive/", KEEP_ALIVE, &["tokio"]),
     rule("runtime/succession/", SUCCESSION, &["tokio"]),
     rule("runtime/shared.rs", SHARED, &["tokio"]),
     rule(

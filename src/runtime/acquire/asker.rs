@@ -126,6 +126,7 @@ impl Asker {
     fn begin(&mut self, params: &Arc<AcquireParams>, permit: AskPermit) -> Begun {
         self.asks = self.asks.saturating_add(1);
         let why = std::mem::replace(&mut self.why, AskReason::Line);
+        self.line.note_ask();
         let resources = self.line.resources();
         wait_events::asks(resources, self.asks, why, || self.shared.known_waiters(resources));
         Begun { attempt: Attempt::begin(&self.shared, params, self.seen), permit }

@@ -30,11 +30,16 @@ pub(super) async fn wait_in_line(
 ) -> Result<Tenure, AcquireFailure> {
     let begun = shared.clock.now();
     let waited = || shared.clock.now().saturating_since(begun);
+    let deadline_passed = |last| AcquireFailure::DeadlinePassed { waited: waited(), last: Box::new(last) };
     let mut place = Place::join(shared, params)?;
     let mut is_over = false;
     loop {
         let turn = match limit.map(|limit| limit.saturating_sub(waited())) {
-            _ if is_over => place.turn(true).await,
+            _ if is_over => match timeout(shared.instance_timeout, place.turn(true)).await {
+                Ok(turn) => turn,
+                Err(_) if place.line.is_asked() => continue, // which ends by itself
+                Err(_) => return Err(deadline_passed(AcquireFailure::QueueTimeout)),
+            },
             None => place.turn(false).await,
             // Timers only wake, the clock decides (P3).
             Some(left) => match timeout(left, place.turn(false)).await {
@@ -48,8 +53,9 @@ pub(super) async fn wait_in_line(
         return match turn {
             Turn::Lease(tenure) => Ok(tenure),
             Turn::Failed(failure) => Err(failure),
-            // At least one ask is waited for, so that a short wait still learns who is in the way.
-            Turn::InTheWay(last) => Err(AcquireFailure::DeadlinePassed { waited: waited(), last: Box::new(last) }),
+            // An ask is waited for, so that a short wait still learns who is in the way; not for long if its turn does not
+            // come, where very many ask.
+            Turn::InTheWay(last) => Err(deadline_passed(last)),
         };
     }
 }

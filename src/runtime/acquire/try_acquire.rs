@@ -15,7 +15,7 @@ use super::params::AcquireParams;
 use super::reentry::{Reentry, reenter};
 use super::tracker::TrackedAttempt;
 use super::uncollected::UncollectedLease;
-use crate::protocol::FencingToken;
+use crate::protocol::{FencingToken, Instant};
 use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
 use crate::runtime::extend;
 use crate::runtime::held_lease::Tenure;
@@ -38,7 +38,11 @@ pub(crate) async fn try_acquire(
     }
     let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
     let runtime = &shared.runtime;
-    let task = |tracked| TryTask { tracked, shared: Arc::clone(shared), params: Arc::clone(params), seen, queue_limit };
+    let begun = shared.clock.now();
+    let task = |tracked| {
+        let (shared, params) = (Arc::clone(shared), Arc::clone(params));
+        TryTask { tracked, shared, params, seen, begun, queue_limit }
+    };
     let outcome = if params.holder.is_empty() {
         if let Err(refusal) = stand_back(shared, params) {
             yield_now().await; // whoever tries again and again must let others run
@@ -66,6 +70,8 @@ struct TryTask {
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     seen: Option<FencingToken>,
+    begun: Instant,
+    /// How long it waits before anything is sent, in all.
     queue_limit: Option<Duration>,
 }
 
@@ -128,11 +134,15 @@ impl TryTask {
         Ok(((permit, ask), Attempt::begin(&self.shared, &self.params, self.seen)?))
     }
 
-    /// Waits for `queue_limit` at most; also in vain if the client is shut down meanwhile.
+    /// Waits for what is left of `queue_limit` at most; also in vain if the client is shut down meanwhile.
     async fn within_limit<T>(&self, wait: impl IntoFuture<Output = T>) -> Result<T, AcquireFailure> {
+        let waited = self.shared.clock.now().saturating_since(self.begun);
         let output = match self.queue_limit {
             None => wait.await,
-            Some(limit) => timeout(limit, wait).await.map_err(|_| AcquireFailure::QueueTimeout)?,
+            Some(limit) => {
+                let left = limit.saturating_sub(waited);
+                timeout(left, wait).await.map_err(|_| AcquireFailure::QueueTimeout)?
+            }
         };
         if self.shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
     }
@@ -141,7 +151,7 @@ impl TryTask {
 /// P24: a try does not overtake those of this client who wait, and does not ask for what one of them has. A holder's may
 /// be for a lease that the same holder has (P23).
 fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
-    let refusal = || shared.lines.refusal(&params.resources, &*shared.clock);
+    let refusal = || shared.lines.refusal(&params.resources, shared.instance_timeout, &*shared.clock);
     if params.holder.is_empty() { refusal().map_or(Ok(()), Err) } else { Ok(()) }
 }
 

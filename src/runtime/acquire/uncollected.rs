@@ -43,6 +43,7 @@ impl UncollectedLease {
 impl Drop for UncollectedLease {
     fn drop(&mut self) {
         if !self.is_collected {
+            self.held.forget_uncollected();
             self.shared.let_go(&self.held);
         }
     }

@@ -1,6 +1,8 @@
 //! The lease and its guards, and how it ends.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -91,11 +93,17 @@ impl HeldLease {
         state.has_ended() || state.lease.absent().contains(id)
     }
 
-    /// One more guard for the same holder (P23); false if it has ended.
+    /// One more guard for the same holder (P23), which no caller has collected yet; false if it has ended.
     pub(crate) fn add_guard(&self) -> bool {
         let mut state = self.state();
         state.guards += usize::from(!state.has_ended());
+        state.uncollected += usize::from(!state.has_ended());
         !state.has_ended()
+    }
+
+    /// A guard that no caller has collected is about to be dropped.
+    pub(crate) fn forget_uncollected(&self) {
+        self.state().note_collected();
     }
 
     /// One guard less. No release if others still hold the lease, or the keys are to stay. P7: it is not relied
@@ -136,12 +144,14 @@ impl HeldLease {
     pub(crate) fn tell_long_held(&self, now: Instant) {
         let (claim, held_for) = (self.claim(), self.state().held_for(now));
         let (resources, token) = (claim.resources.display_all(), claim.token.get());
-        tracing::warn!(
-            resources,
-            token,
-            ?held_for,
-            "held for long, and renewed without a bound: if its task is stuck nobody else gets it; see max_hold"
-        );
+        contain(|| {
+            tracing::warn!(
+                resources,
+                token,
+                ?held_for,
+                "held for long, and renewed without a bound: if its task is stuck nobody else gets it; see max_hold"
+            );
+        });
     }
 
     /// Whether anybody has a guard of it.
@@ -239,6 +249,7 @@ impl HeldLease {
         }
         state.end = Some(end);
         state.renewal = None;
+        let log = log.filter(|_| state.is_collected_now()); // what nobody has is no loss
         EndNotice::of(self, log)
     }
 
@@ -247,8 +258,8 @@ impl HeldLease {
         contain(|| self.ended.notify_waiters());
         contain(|| self.tenure_ended.notify_waiters());
         if let Some(log) = log {
-            self.counters.lost(log.cause.kind());
-            log.write(&self.claim());
+            contain(|| self.counters.lost(log.cause.kind()));
+            contain(|| log.write(&self.claim()));
         }
     }
 
@@ -295,13 +306,14 @@ impl HeldLease {
             if let Some(end) = ended() {
                 return end;
             }
-            // Timers only wake, the clock decides (P3).
-            let left = self.remaining(clock);
-            tokio::select! {
-                biased; // what was decided says why
-                () = notified => {}
-                () = sleep(left) => {}
-            }
+            // Timers only wake, the clock decides (P3): with each poll, or work beside this one could be polled once
+            // more, in the moment before the timer is due (P21).
+            let mut timer = std::pin::pin!(sleep(self.remaining(clock)));
+            poll_fn(|cx| {
+                let is_due = notified.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready();
+                if is_due || ended().is_some() { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct HeldLeaseState {
     /// The latest token: it rises with every re-entry (P23).
     pub(super) token: FencingToken,
     pub(super) guards: usize,
+    /// How many of them no caller has collected yet.
+    pub(super) uncollected: usize,
     /// Counts the hand-overs (P24).
     pub(super) tenure: u32,
     /// Since when its guards have it.
@@ -76,6 +78,7 @@ impl HeldLeaseState {
             lease: acquired.lease,
             claim: acquired.claim,
             guards: 1,
+            uncollected: 1,
             tenure: 0,
             is_collected: false,
             policy,
@@ -93,6 +96,16 @@ impl HeldLeaseState {
 
     pub(crate) const fn has_ended(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// Whether a caller has a guard of it. Else it is not renewed (P22).
+    pub(crate) const fn is_collected_now(&self) -> bool {
+        self.guards > self.uncollected
+    }
+
+    /// A caller has collected one of its guards.
+    pub(crate) const fn note_collected(&mut self) {
+        self.uncollected = self.uncollected.saturating_sub(1);
     }
 
     /// How long it may still be relied on; zero once it has ended.

@@ -107,6 +107,7 @@ impl HeldLease {
             return false;
         }
         state.tenure += 1;
+        state.uncollected = 1;
         state.policy = RenewalPolicy { renews: false, not_after: None };
         true
     }

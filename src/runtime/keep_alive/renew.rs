@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::instance::{Claim, ExtendReply, Instance, Request, split_into_commands};
 use crate::protocol::{InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::counters::Counters;
+use crate::runtime::foreign::contain;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
 
 /// The most leases in one command: an instance does nothing else meanwhile.
@@ -175,7 +176,7 @@ impl Renewer {
             return NextStep::Remove;
         }
         let valid_until = state.lease.valid_until();
-        if !state.policy.renews_at(now) {
+        if !state.is_collected_now() || !state.policy.renews_at(now) {
             return NextStep::Wait { next_at: valid_until };
         }
         let terms = state.lease.terms();
@@ -252,10 +253,10 @@ impl Renewer {
         drop(table);
         notice.tell();
         match &outcome {
-            RenewalOutcome::Renewed => self.counters.renewal_decided(true),
+            RenewalOutcome::Renewed => contain(|| self.counters.renewal_decided(true)),
             RenewalOutcome::Failed(failed) => {
-                self.counters.renewal_decided(false);
-                self.tell_failure(held, failed);
+                contain(|| self.counters.renewal_decided(false));
+                contain(|| self.tell_failure(held, failed));
             }
             RenewalOutcome::Ended | RenewalOutcome::Held => {}
         }
@@ -316,6 +317,11 @@ impl Renewer {
             state.renewal = Some(round);
         }
         outcome
+    }
+
+    /// Goes on after a panic: the answers to what was under way may be lost.
+    pub(super) fn recover(&self) {
+        self.table.lock_send_order().recover(self.clock.now());
     }
 
     /// Renews a lease as soon as its pace allows.

@@ -56,15 +56,30 @@ impl LeaseTable {
         self.adopted.len()
     }
 
-    /// A guard has this lease from now on; `false` if the client was shut down.
+    /// A caller has a guard of this lease from now on; `false` if the client was shut down.
     pub(super) fn adopt(&mut self, held: &Arc<HeldLease>) -> bool {
         let state = &mut *held.state();
+        if !self.is_shut_down {
+            state.note_collected();
+        }
         if !self.is_shut_down && state.adoption.is_none() && !state.has_ended() {
             self.entries += 1;
             state.adoption = Some(self.entries);
             self.adopted.insert(self.entries, Arc::clone(held));
         }
         !self.is_shut_down
+    }
+
+    /// Whatever was under way for the leases that guards have is given up. Those that were just about to be scheduled are due.
+    pub(super) fn recover(&mut self, now: Instant) {
+        let adopted: Vec<_> = self.adopted.values().cloned().collect();
+        for held in adopted {
+            let mut state = held.state();
+            state.renewal = None;
+            if state.schedule_key.is_none() {
+                self.schedule(&held, &mut state, now);
+            }
+        }
     }
 
     /// Those that guards have. No more are adopted after this.

@@ -14,6 +14,7 @@ use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Quorum};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::HeldLease;
+use crate::runtime::lasting_task::ran_to_its_end;
 
 /// The longest sleep while a lease is held: timers stand still while the machine sleeps, so the
 /// clock is read this often to notice a lease that ended meanwhile (P3).
@@ -57,6 +58,17 @@ impl KeepAliveTask {
         mut messages: mpsc::UnboundedReceiver<TaskMessage>,
         mut invalidations: mpsc::Receiver<Invalidation>,
         clock_moved: Arc<Notify>,
+    ) {
+        while !ran_to_its_end("renews leases", self.serve(&mut messages, &mut invalidations, &clock_moved)).await {
+            self.renewer.recover();
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        messages: &mut mpsc::UnboundedReceiver<TaskMessage>,
+        invalidations: &mut mpsc::Receiver<Invalidation>,
+        clock_moved: &Notify,
     ) {
         loop {
             let next = self.renewer.renew_due();

@@ -54,7 +54,20 @@ pub(super) const SHARED: &[&str] = &[
     "runtime::wait_events",
 ];
 
-pub(super) const INSPECT: &[&str] = &["protocol", "instance", "resource", "runtime::client_task", "runtime::shared"];
+pub(super) const KEEP_ALIVE: &[&str] = &[
+    "protocol",
+    "instance",
+    "clock",
+    "runtime::counters",
+    "runtime::foreign",
+    "runtime::held_lease",
+    "runtime::lasting_task",
+    "runtime::keep_alive::*",
+];
+
+/// What asks all instances is `examine`'s.
+pub(super) const INSPECT: &[&str] =
+    &["protocol", "instance", "resource", "runtime::client_task", "runtime::examine", "runtime::shared"];
 
 pub(super) const ROUNDS: &[&str] =
     &["protocol", "instance", "runtime::client_task", "runtime::held_lease", "runtime::in_flight", "runtime::shared"];

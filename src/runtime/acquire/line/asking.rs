@@ -81,6 +81,16 @@ impl Line {
         (NextStep::Ask(params), after)
     }
 
+    /// An ask is sent.
+    pub(crate) fn note_ask(&self) {
+        self.lock().is_asked = true;
+    }
+
+    /// Whether an ask is under way, or has ended, since a lease was won last.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.lock().is_asked
+    }
+
     /// Waits for a change that concerns the asker.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
@@ -94,7 +104,7 @@ impl Line {
             return (Parked::Unwanted, after);
         }
         state.turns.won();
-        state.last_failure = None;
+        (state.last_failure, state.is_asked) = (None, false);
         let former = state.offer.take().map(|offer| offer.held); // lost since, or this could not have been won
         state.held = Some(Arc::clone(&held));
         state.offer_to_next(held, clock.now(), &mut after);
@@ -139,7 +149,7 @@ impl Line {
         let all = state.queue.take_all();
         after.wakers.extend(all.filter_map(|waiting| waiting.waker));
         if let Some(offer) = state.offer.take() {
-            state.held = None;
+            state.forget_held(&offer.held);
             after.give_back = Some(offer.held);
         }
         after.is_idle = state.is_idle();

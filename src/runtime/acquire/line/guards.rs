@@ -1,6 +1,7 @@
 //! A line, for whoever of its client has the lock, or tries once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::state::{Line, LineState, Offer};
 use crate::clock::Clock;
@@ -68,13 +69,12 @@ impl Line {
         is_idle
     }
 
-    /// Why a single try is not sent now.
-    pub(super) fn refusal(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
+    /// Why a single try is not sent now. Whoever was offered a lease for longer than `patience` does not count.
+    pub(super) fn refusal(&self, patience: Duration, clock: &dyn Clock) -> Option<AcquireFailure> {
         let state = self.lock();
-        let is_waited_for = state.queue.len() > 0;
-        state
-            .in_the_way(clock)
-            .or_else(|| is_waited_for.then_some(AcquireFailure::HeldHere { by: None, expires_in: None }))
+        let is_waited_for = || state.is_waited_for(patience, clock.now());
+        let nobody = AcquireFailure::HeldHere { by: None, expires_in: None };
+        state.in_the_way(clock).or_else(|| is_waited_for().then_some(nobody))
     }
 
     /// How many wait.

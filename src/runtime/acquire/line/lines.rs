@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::places::Joined;
 use super::state::Line;
@@ -52,8 +53,13 @@ impl Lines {
     }
 
     /// Why a single try is not sent: somebody of this client has the lock or waits for it.
-    pub(crate) fn refusal(&self, resources: &Resources, clock: &dyn Clock) -> Option<AcquireFailure> {
-        self.find(resources)?.refusal(clock)
+    pub(crate) fn refusal(
+        &self,
+        resources: &Resources,
+        patience: Duration,
+        clock: &dyn Clock,
+    ) -> Option<AcquireFailure> {
+        self.find(resources)?.refusal(patience, clock)
     }
 
     /// How many of this client wait for the lock.

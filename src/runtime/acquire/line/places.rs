@@ -60,7 +60,7 @@ impl Line {
                 }
                 return (Poll::Ready(Turn::Lease(tenure)), after);
             }
-            state.held = None; // too little of it is left, or it was lost
+            state.forget_held(&offer.held); // too little of it is left, or it was lost
             after.give_back = Some(offer.held);
             after.start = state.asker_needed();
             self.changed.notify_one();

@@ -49,6 +49,11 @@ impl Queue {
         self.places.iter_mut().find(|(_, waiting)| !waiting.is_passed_over).map(|(number, waiting)| (*number, waiting))
     }
 
+    /// Those that are not passed over.
+    pub(super) fn not_passed_over(&self) -> impl Iterator<Item = PlaceNumber> {
+        self.places.iter().filter(|(_, waiting)| !waiting.is_passed_over).map(|(number, _)| *number)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -35,6 +36,8 @@ pub(super) struct LineState {
     pub(super) asker: Option<AskerSlot>,
     pub(super) askers: u64,
     pub(super) turns: Turns,
+    /// Whether anything was asked since a lease was won last.
+    pub(super) is_asked: bool,
     /// Why the last ask was in vain.
     pub(super) last_failure: Option<AcquireFailure>,
     /// Why those who were in the queue get nothing.
@@ -103,6 +106,18 @@ impl LineState {
         self.queue.len() == 0 && self.offer.is_none() && self.held.is_none() && self.asker.is_none()
     }
 
+    /// Whether anybody waits who polls, as far as that is known: not those who are passed over, and not who was offered a
+    /// lease longer than `patience` ago (P22).
+    pub(super) fn is_waited_for(&self, patience: Duration, now: Instant) -> bool {
+        let unheard = self.offer.as_ref().filter(|offer| now.saturating_since(offer.since) >= patience);
+        self.queue.not_passed_over().any(|number| unheard.is_none_or(|offer| offer.to != number))
+    }
+
+    /// Nobody of this client has this lease any more. By now it may be another one that somebody has.
+    pub(super) fn forget_held(&mut self, lease: &Arc<HeldLease>) {
+        self.held.take_if(|held| Arc::ptr_eq(held, lease));
+    }
+
     /// Whether somebody waits to whom nothing is offered.
     pub(super) fn needs_asker(&self) -> bool {
         self.queue.len() > usize::from(self.offer.is_some())
@@ -151,7 +166,7 @@ impl LineState {
                 self.offer = Some(Offer { held, to, since });
             }
             _ => {
-                self.held = None;
+                self.forget_held(&held);
                 after.give_back = Some(held);
             }
         }
