@@ -28,6 +28,8 @@ mod progress;
 mod raw;
 #[path = "compare/report.rs"]
 mod report;
+#[path = "shared/resident.rs"]
+mod resident;
 #[path = "shared/results.rs"]
 mod results;
 #[path = "compare/stage.rs"]

@@ -5,12 +5,17 @@
 //! ttls of ten seconds. Printed are the leases lost, the processor time of client and servers, the
 //! memory of the client for each lease, and the commands for each renewed lease.
 
+#[path = "shared/resident.rs"]
+mod resident;
+
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use redquorum::{Admission, Guard, Redlock};
 use redquorum_testkit::{Fleet, Program};
 use tokio::time::sleep;
+
+use resident::resident_kib;
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -36,7 +41,7 @@ async fn main() -> Outcome {
     sleep(Duration::from_millis(200)).await;
     eprintln!("{INSTANCES} x {program}: taking {count} locks");
 
-    let resident = resident_kib("self")?;
+    let at_first = resident()?;
     let taken: Vec<_> = stream::iter(0..count)
         .map(|index| redlock.lock(format!("lease:{index}")).acquire())
         .buffer_unordered(AT_ONCE)
@@ -44,7 +49,7 @@ async fn main() -> Outcome {
         .await;
     let guards: Vec<Guard> = taken.into_iter().collect::<Result<_, _>>()?;
 
-    let taken = resident_kib("self")?.saturating_sub(resident);
+    let taken = resident()?.saturating_sub(at_first);
 
     // The first renewals do more than the later ones: they are left out.
     sleep(TTL / 2).await;
@@ -54,10 +59,10 @@ async fn main() -> Outcome {
     let before = Used::by(&fleet)?;
     for round in 1..=TTLS {
         sleep(TTL).await;
-        eprintln!("held for {round} ttl: {} lost, {} KiB", lost(&guards), resident_kib("self")? - resident);
+        eprintln!("held for {round} ttl: {} lost, {} KiB", lost(&guards), resident()? - at_first);
     }
     let after = Used::by(&fleet)?;
-    let grown = resident_kib("self")?.saturating_sub(resident);
+    let grown = resident()?.saturating_sub(at_first);
 
     let seconds = (TTL * TTLS).as_secs_f64();
     let (client, servers) = ((after.client - before.client) / seconds, (after.servers - before.servers) / seconds);
@@ -86,6 +91,10 @@ fn lost(guards: &[Guard]) -> usize {
     guards.iter().filter(|guard| !guard.is_valid()).count()
 }
 
+fn resident() -> Outcome<u64> {
+    Ok(resident_kib().ok_or("the system does not tell what memory is used")?)
+}
+
 /// Processor time in seconds.
 struct Used {
     client: f64,
@@ -109,10 +118,4 @@ fn processor_seconds(process: &str) -> Outcome<f64> {
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
     Ok((ticks(11) + ticks(12)) / 100.0)
-}
-
-fn resident_kib(process: &str) -> Outcome<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").trim().parse()?)
 }

@@ -1,12 +1,12 @@
 //! How much memory a hung instance costs.
 
-use std::fs;
 use std::time::Duration;
 
 use redquorum_testkit::{Fleet, Program};
 
 use crate::measure::work;
 use crate::options::Options;
+use crate::resident::resident_kib;
 use crate::results::Metric;
 use crate::subject::{Kind, Subject};
 use crate::workload::{Fault, Links, Stage};
@@ -30,12 +30,8 @@ pub(crate) async fn grown(program: &Program, kind: Kind, options: &Options) -> O
     let before = resident_kib();
     work(&subject, TASKS, pairs / TASKS).await?;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let grown = before.zip(resident_kib()).map(|(before, after)| (after - before) / 1024.0);
-    Ok(grown.map(|mib| ("memory growth", mib, "MiB")).into_iter().collect())
-}
-
-fn resident_kib() -> Option<f64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse().ok()
+    let Some((before, after)) = before.zip(resident_kib()) else { return Ok(Vec::new()) };
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let grown = (after as f64 - before as f64) / 1024.0;
+    Ok(vec![("memory growth", grown, "MiB")])
 }
