@@ -19,13 +19,17 @@ const MAX_HOLDER: usize = 200;
 ///   [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).
 ///
 /// Only locks on exactly the same resources share a lease, and it is renewed as the guard that needs it
-/// longest has asked. A lock on a part of the resources, or on more, is another lease: it takes over the
-/// common ones, and the former lease ends at once.
+/// longest has asked, until the last of them is dropped: one without a `max_hold` takes that of the others away. A
+/// lock on a part of the resources, or on more, is another lease: it takes over the common ones, and the former
+/// lease ends at once.
 ///
 /// An acquire that fails, in this process or another, leaves the holder's lock as it was or lets it
 /// expire; nobody else gets the lock because of it.
 ///
 /// At most 200 bytes: it is stored with every lock. A longer one is refused when a lock is acquired.
+///
+/// Each acquire compares the resources with those of all locks that the same holder has in the client. So give tens of thousands
+/// of locks identities of their own, or none.
 ///
 /// Whoever knows a holder's identity can take over its locks: choose one that no two parties that
 /// must exclude each other share, such as the id of a request that may be retried.

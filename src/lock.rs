@@ -109,7 +109,9 @@ impl Lock {
 
     /// How long [`acquire`](Self::acquire) waits. Default: without end.
     ///
-    /// At least one round is carried out, so it may take one instance timeout longer.
+    /// At least one round is carried out, so it may take one instance timeout longer. Where this client asks for more than
+    /// 256 locks at once that round may not begin in time: then nothing was sent
+    /// ([`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout)).
     pub const fn wait_at_most(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
@@ -179,7 +181,7 @@ impl Lock {
     /// clock turned out to be behind, or instances had lost their scripts: usually once, and never more
     /// often than there are instances.
     ///
-    /// It fails at once, and nothing is sent, while somebody of this client holds the lock or waits for it: as
+    /// It fails at once, and nothing is sent, while somebody of this client holds the lock, or waits for it and polls: as
     /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
     /// While other single tries of this client for the same lock, or one of the same holder, or 256 for other locks, are under way,
     /// it waits for its turn, for one instance timeout at most; then it fails with
