@@ -44,6 +44,11 @@ impl Guard {
         Self { lease: LeaseView::new(shared, settings, tenure), has_left: false }
     }
 
+    /// Whether somebody else of this client had the lease before.
+    pub(crate) const fn was_handed_over(&self) -> bool {
+        self.lease.tenure.was_handed_over()
+    }
+
     /// What is locked: the names that were given, without the namespace, sorted.
     ///
     /// ```
@@ -275,8 +280,9 @@ impl Guard {
         let Some(due) = shared.begin_to_let_go(tenure.held()) else {
             return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
         };
+        let released = release(shared, due); // sent before anybody listens, who may panic
         let span = span::operation!("release", tenure.claim().resources.display_all());
-        let was_still_held = match release(shared, due).instrument(span.clone()).await {
+        let was_still_held = match released.instrument(span.clone()).await {
             ReleaseOutcome::WasHeld => !is_gone,
             ReleaseOutcome::WasNotHeld => false,
             ReleaseOutcome::Unconfirmed(round) => {

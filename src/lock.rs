@@ -19,6 +19,7 @@ use crate::resource::Resources;
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
 use crate::runtime::counters::AcquireOutcome;
+use crate::runtime::foreign::contain;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
 
@@ -131,7 +132,7 @@ impl Lock {
         self
     }
 
-    /// For how long the lock is renewed at most, counted from when it is acquired; it ends at the
+    /// For how long the lock is renewed at most, counted from when its guard is there; it ends at the
     /// latest one ttl after that. Default: as the client's [`max_hold`](crate::Builder::max_hold).
     pub const fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
@@ -170,8 +171,9 @@ impl Lock {
             let params = lock.params()?;
             let span = span::operation!("acquire", params.resources.display_all());
             let begun = lock.shared.clock.now();
-            let result = acquire_until(&lock.shared, &params, lock.limit).instrument(span.clone()).await;
-            span.in_scope(|| lock.guard(&params, result, begun, &span))
+            let acquired = async { Ok(lock.guard(acquire_until(&lock.shared, &params, lock.limit).await?)) };
+            let result = acquired.instrument(span.clone()).await;
+            lock.tell(&params, result, begun, &span)
         }
     }
 
@@ -199,8 +201,9 @@ impl Lock {
             let span = span::operation!("try_acquire", params.resources.display_all());
             let patience = Some(lock.shared.instance_timeout);
             let begun = lock.shared.clock.now();
-            let result = try_acquire(&lock.shared, &params, None, patience).instrument(span.clone()).await;
-            span.in_scope(|| lock.guard(&params, result, begun, &span))
+            let acquired = async { Ok(lock.guard(try_acquire(&lock.shared, &params, None, patience).await?)) };
+            let result = acquired.instrument(span.clone()).await;
+            lock.tell(&params, result, begun, &span)
         }
     }
 
@@ -303,36 +306,47 @@ impl Lock {
         params.map_err(AcquireError::BadRequest)
     }
 
-    fn guard(
+    /// Made before anybody is told: whatever becomes of that, a guard releases its lock.
+    fn guard(&self, tenure: Tenure) -> Guard {
+        Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure)
+    }
+
+    /// Tells those who listen to the log and to metrics what has come of an acquire.
+    fn tell(
         &self,
         params: &AcquireParams,
-        result: Result<Tenure, AcquireFailure>,
+        result: Result<Guard, AcquireFailure>,
         begun: Instant,
         span: &Span,
     ) -> Result<Guard, AcquireError> {
         let took = self.shared.clock.now().saturating_since(begun);
-        match result {
-            Ok(tenure) => {
-                let (resources, is_handed_over) = (&params.resources, tenure.was_handed_over());
-                self.shared.counters.acquire_ended(AcquireOutcome::Acquired { is_handed_over }, took);
-                tracing::debug!(resources = resources.display_all(), token = %tenure.token(), is_handed_over, "acquired");
-                span.record("redquorum.fencing_token", tenure.token().as_i64());
-                span::ended(span, "acquired");
-                Ok(Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure))
+        let result = result.map_err(|failure| acquire_error(&self.shared, &params.resources, failure));
+        let outcome = match &result {
+            Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.was_handed_over() },
+            Err(error) if error.is_contended() => AcquireOutcome::Contended,
+            Err(_) => AcquireOutcome::Failed,
+        };
+        self.shared.counters.acquire_ended(outcome, took);
+        contain(|| span.in_scope(|| log_acquire(&params.resources, &result, span)));
+        result
+    }
+}
+
+fn log_acquire(resources: &Resources, result: &Result<Guard, AcquireError>, span: &Span) {
+    match result {
+        Ok(guard) => {
+            let (token, is_handed_over) = (guard.fencing_token(), guard.was_handed_over());
+            tracing::debug!(resources = resources.display_all(), %token, is_handed_over, "acquired");
+            span.record("redquorum.fencing_token", token.as_i64());
+            span::ended(span, "acquired");
+        }
+        Err(error) => {
+            if error.is_contended() {
+                span::ended(span, "contended");
+            } else {
+                span::failed(span, error.kind(), error);
             }
-            Err(failure) => {
-                let error = acquire_error(&self.shared, &params.resources, failure);
-                let outcome = if error.is_contended() {
-                    span::ended(span, "contended");
-                    AcquireOutcome::Contended
-                } else {
-                    span::failed(span, error.kind(), &error);
-                    AcquireOutcome::Failed
-                };
-                self.shared.counters.acquire_ended(outcome, took);
-                tracing::debug!(resources = params.resources.display_all(), %error, "not acquired");
-                Err(error)
-            }
+            tracing::debug!(resources = resources.display_all(), %error, "not acquired");
         }
     }
 }

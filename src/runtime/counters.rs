@@ -1,4 +1,5 @@
-//! What a client has done so far, counted. Nothing here is counted under a mutex: a recorder of metrics is foreign code.
+//! What a client has done so far, counted. Nothing here is counted under a mutex: a recorder of metrics is foreign code,
+//! and what it does ends nothing of the client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -120,17 +121,19 @@ impl Counters {
 mod recorded {
     use std::time::Duration;
 
+    use crate::runtime::foreign::contain;
+
     type Label = (&'static str, &'static str);
 
     pub(super) fn count(name: &'static str, label: Option<Label>, number: u64) {
-        match label {
+        contain(|| match label {
             Some((key, value)) => metrics::counter!(name, key => value).increment(number),
             None => metrics::counter!(name).increment(number),
-        }
+        });
     }
 
     pub(super) fn time(name: &'static str, (key, value): Label, took: Duration) {
-        metrics::histogram!(name, key => value).record(took.as_secs_f64());
+        contain(|| metrics::histogram!(name, key => value).record(took.as_secs_f64()));
     }
 }
 

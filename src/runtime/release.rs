@@ -21,19 +21,22 @@ pub(crate) enum ReleaseOutcome {
 }
 
 /// Deletes the keys on every instance that may have them, in one round that is repeated once if only
-/// the scripts were missing. Whatever the outcome, and also if the future is dropped, the release goes on
-/// in the background wherever the keys are not known to be gone (P6).
-pub(crate) async fn release(shared: &Arc<Shared>, due: DueRelease) -> ReleaseOutcome {
+/// the scripts were missing. The round is sent before this returns. Whatever the outcome, and also if the future is
+/// dropped, the release goes on in the background wherever the keys are not known to be gone (P6).
+pub(crate) fn release(shared: &Arc<Shared>, due: DueRelease) -> impl Future<Output = ReleaseOutcome> + use<> {
     let DueRelease { mut release, left } = due;
     release.request = shared.name_successor(release.request);
     let in_flight = send(shared, &release);
     shared.keep_for_successors(&release.request);
     drop(left); // it is queued: what is asked next stands behind it
-    let client = Arc::clone(shared);
-    let outcome = run_detached(&shared.runtime, |result| carry_out(client, in_flight, release, result)).await;
-    outcome.unwrap_or_else(|RuntimeEnded| {
-        ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())))
-    })
+    let shared = Arc::clone(shared);
+    async move {
+        let client = Arc::clone(&shared);
+        let outcome = run_detached(&shared.runtime, |result| carry_out(client, in_flight, release, result)).await;
+        outcome.unwrap_or_else(|RuntimeEnded| {
+            ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())))
+        })
+    }
 }
 
 async fn carry_out(

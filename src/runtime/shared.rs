@@ -13,6 +13,7 @@ use super::acquire::reentry_table::ReentryTable;
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
+use super::foreign::contain;
 use super::held_lease::{HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
 use super::succession::Succession;
@@ -207,7 +208,7 @@ impl Shared {
         if leases.is_empty() || self.is_forked() {
             return;
         }
-        tracing::info!(leases = leases.len(), "shut down: the leases that were held have ended");
+        contain(|| tracing::info!(leases = leases.len(), "shut down: the leases that were held have ended"));
         if self.has_ended() {
             return leases.iter().for_each(|held| self.release_for_guards(held)); // in vain, and told so
         }

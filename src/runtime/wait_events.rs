@@ -1,8 +1,10 @@
 //! What waiting acquires tell through `tracing`, under a target of their own; `docs/operations.md` has the list.
-//! Nothing is worked out unless somebody listens. To be called while no mutex is held: who listens is foreign code.
+//! Nothing is worked out unless somebody listens. To be called while no mutex is held: who listens is foreign code, and
+//! what it does ends nothing of the client.
 
 use tracing::{Level, debug};
 
+use super::foreign::contain;
 use crate::protocol::{ClientId, CurrentHolder, InstanceId, InstanceSet, Round, RoundFailure};
 use crate::resource::{Resources, display_name};
 
@@ -41,7 +43,9 @@ pub(crate) struct KnownWaiters {
 
 /// A round is about to be sent for those who wait.
 pub(crate) fn asks(resources: &Resources, asks: u32, why: AskReason, waiting: impl FnOnce() -> KnownWaiters) {
-    debug!(target: TARGET, resources = resources.display_all(), asks, ?why, waiting_here = waiting().here, "asks");
+    contain(
+        || debug!(target: TARGET, resources = resources.display_all(), asks, ?why, waiting_here = waiting().here, "asks"),
+    );
 }
 
 /// It was lost.
@@ -50,53 +54,57 @@ pub(crate) fn refused(resources: &Resources, round: &Round, waiting: impl FnOnce
         return;
     }
     let (RoundFailure::Contended(by) | RoundFailure::SplitVote(by)) = RoundFailure::of(round) else {
-        return debug!(target: TARGET, resources = resources.display_all(), "not granted: too few instances gave a vote");
+        return contain(
+            || debug!(target: TARGET, resources = resources.display_all(), "not granted: too few instances gave a vote"),
+        );
     };
     let KnownWaiters { here, elsewhere, .. } = waiting();
-    debug!(
-        target: TARGET,
-        resources = resources.display_all(),
-        by = %CurrentHolder::from_value(by.most_named.value.as_deref().unwrap_or_default()),
-        refused_by = by.refused_by.len(),
-        expires_in = ?by.earliest_expiry,
-        waiting_here = here,
-        waiting_elsewhere = elsewhere,
-        "refused"
-    );
+    contain(|| {
+        debug!(
+            target: TARGET,
+            resources = resources.display_all(),
+            by = %CurrentHolder::from_value(by.most_named.value.as_deref().unwrap_or_default()),
+            refused_by = by.refused_by.len(),
+            expires_in = ?by.earliest_expiry,
+            waiting_here = here,
+            waiting_elsewhere = elsewhere,
+            "refused"
+        )
+    });
 }
 
 /// It was won, with so many asks and rounds.
 pub(crate) fn won(resources: &Resources, asks: u32, rounds: usize) {
-    debug!(target: TARGET, resources = resources.display_all(), asks, rounds, "won");
+    contain(|| debug!(target: TARGET, resources = resources.display_all(), asks, rounds, "won"));
 }
 
 /// A lease passed to the next of its client, for the so-manieth time in a row.
 pub(crate) fn handed_over(resources: &Resources, in_a_row: u32, waiting_here: usize) {
-    debug!(target: TARGET, resources = resources.display_all(), in_a_row, waiting_here, "handed over");
+    contain(|| debug!(target: TARGET, resources = resources.display_all(), in_a_row, waiting_here, "handed over"));
 }
 
 /// The client that has the lock was told that this one waits, if it heard that.
 pub(crate) fn announced(key: &[u8], heard: bool) {
-    debug!(target: TARGET, key = display_name(key), heard, "announced");
+    contain(|| debug!(target: TARGET, key = display_name(key), heard, "announced"));
 }
 
 /// A release names who is next.
 pub(crate) fn named(key: &[u8], next: ClientId, waiting_elsewhere: usize) {
-    debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "named a successor");
+    contain(|| debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "named a successor"));
 }
 
 /// An instance keeps a key for a wait of this client.
 pub(crate) fn kept(key: &[u8], instance: InstanceId) {
-    debug!(target: TARGET, key = display_name(key), %instance, "kept for this client");
+    contain(|| debug!(target: TARGET, key = display_name(key), %instance, "kept for this client"));
 }
 
 /// A wait was woken over these instances.
 pub(crate) fn woken(key: &[u8], over: InstanceSet) {
-    debug!(target: TARGET, key = display_name(key), ?over, "woken");
+    contain(|| debug!(target: TARGET, key = display_name(key), ?over, "woken"));
 }
 
 /// What an instance kept for this client, which does not want it any more, goes to the next.
 pub(crate) fn passed_on(key: &[u8], instance: InstanceId, next: Option<ClientId>) {
     let next = next.map(|next| next.to_string());
-    debug!(target: TARGET, key = display_name(key), %instance, next, "passed on");
+    contain(|| debug!(target: TARGET, key = display_name(key), %instance, next, "passed on"));
 }

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tracing::Level;
 
 use crate::events::{listen, panic_at, told};
-use crate::support::{OUT_OF_MEMORY, held, ms, renewing, secs, settle};
+use crate::support::{OUT_OF_MEMORY, held, ms, renewing, secs, settle, timed};
 
 /// Nothing else takes nearly as long as this in the time of people.
 const STUCK: Duration = secs(60);
@@ -245,5 +245,30 @@ async fn an_asker_that_panics_is_followed_by_another() {
     assert!(guard.fencing_token() > token);
     drop(guard);
     sleep(secs(1)).await;
+    assert!(cluster.keys().is_empty());
+}
+
+/// By then nobody else knows of the lease.
+#[tokio::test(start_paused = true)]
+async fn whoever_listens_to_the_log_and_panics_keeps_no_lock_from_being_given_or_released() {
+    listen(Level::DEBUG);
+    let (cluster, redlock) = renewing(3).await;
+    let elsewhere = cluster.builder().connect().await.unwrap();
+    for (name, message) in [("a", "acquired"), ("b", "won"), ("c", "asks")] {
+        panic_at(message);
+        let guard = redlock.lock(name).acquire().await.unwrap();
+        assert!(guard.release().await.unwrap().was_still_held, "{message}");
+    }
+    let guard = held(&elsewhere, "a").await;
+    let waits = tokio::spawn(async move { redlock.lock("a").acquire().await.unwrap() });
+    sleep(ms(50)).await;
+    panic_at("named a successor");
+    drop(guard);
+    let (guard, took) = timed(waits).await;
+    assert!(took < secs(1), "{took:?}");
+    panic_at("shut down: the leases that were held have ended");
+    drop(guard);
+    let _kept = held(&elsewhere, "b").await;
+    elsewhere.shutdown(secs(5)).await.unwrap();
     assert!(cluster.keys().is_empty());
 }

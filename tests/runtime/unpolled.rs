@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use redquorum::{AcquireError, Guard, Holder};
 use tokio::runtime::Handle;
@@ -144,6 +145,78 @@ async fn what_a_caller_who_does_not_poll_let_expire_is_given_to_whoever_tries() 
     assert!(waiting.await.unwrap().is_valid());
     settle().await;
     assert!(cluster.keys().is_empty());
+}
+
+/// Who waited for it once, and with whom, says nothing to whoever comes later.
+#[tokio::test(start_paused = true)]
+async fn what_was_in_the_way_of_others_once_refuses_no_try_beside_a_caller_who_does_not_poll() {
+    let (cluster, redlock) = renewing(3).await;
+    let elsewhere = cluster.builder().connect().await.unwrap();
+    let _unpolled = begin(redlock.lock("a").acquire());
+    sleep(secs(11)).await;
+    let guard = held(&elsewhere, "a").await;
+    assert!(redlock.lock("a").wait_at_most(ms(50)).acquire().await.unwrap_err().is_contended());
+    guard.release().await.unwrap();
+    sleep(ms(10)).await; // until it is not kept for this client any more
+    drop(redlock.lock("a").try_acquire().await.unwrap());
+    sleep(secs(1)).await;
+    assert!(redlock.lock("a").wait_at_most(Duration::ZERO).acquire().await.is_ok(), "it asks before it gives up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_joins_callers_who_do_not_poll_need_not_wait_for_a_free_lock() {
+    let (_cluster, redlock) = renewing(3).await;
+    let guard = held(&redlock, "a").await;
+    let _unpolled = begin(redlock.lock("a").acquire());
+    let waits = {
+        let redlock = redlock.clone();
+        tokio::spawn(async move { redlock.lock("a").acquire().await })
+    };
+    settle().await;
+    drop(guard);
+    drop(waits.await.unwrap().unwrap());
+    for _ in 0..3 {
+        sleep(ms(50)).await;
+        let (guard, took) = timed(redlock.lock("a").acquire()).await;
+        guard.unwrap().release().await.unwrap();
+        assert!(took < ms(1), "{took:?}");
+    }
+}
+
+/// Whether it polls never, or goes away.
+#[tokio::test(start_paused = true)]
+async fn the_wish_of_a_caller_who_never_had_a_lock_does_not_keep_that_of_another() {
+    for goes_away in [false, true] {
+        for unpolled_is_first in [false, true] {
+            let (_cluster, redlock) = renewing(3).await;
+            let lock = || redlock.lock("a").holder(Holder::from("h"));
+            let first = unpolled_is_first.then(|| begin(lock().acquire()));
+            settle().await;
+            let guard = lock().max_hold(secs(20)).acquire().await.unwrap();
+            let unpolled = first.unwrap_or_else(|| begin(lock().acquire()));
+            settle().await;
+            let unpolled = (!goes_away).then_some(unpolled);
+            sleep(secs(15)).await;
+            assert!(guard.is_valid());
+            sleep(secs(25)).await;
+            assert!(!guard.is_valid(), "{goes_away} {unpolled_is_first}");
+            drop(unpolled);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_what_nobody_has() {
+    let (_cluster, redlock) = renewing(3).await;
+    let lock = redlock.lock("a").holder(Holder::from("h"));
+    let guard = lock.acquire().await.unwrap();
+    let _unpolled = begin(lock.acquire());
+    settle().await;
+    assert_eq!(redlock.stats().held, 1);
+    drop(guard);
+    assert_eq!(redlock.stats().held, 0);
+    let (ended, took) = timed(redlock.shutdown_gracefully(secs(30), secs(1))).await;
+    assert!(took < secs(1), "{took:?} {ended:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -123,10 +123,10 @@ const RULES: &[Rule] = &[
     ),
     rule("runtime/mod.rs", &["runtime::shared"], &[]),
     rule("runtime/client_task.rs", &[], &["tokio"]),
-    rule("runtime/counters.rs", &[], &["metrics"]),
+    rule("runtime/counters.rs", &["runtime::foreign"], &["metrics"]),
     rule("runtime/foreign.rs", &[], &[]),
     rule("runtime/lasting_task.rs", &["runtime::foreign"], &["tokio"]),
-    rule("runtime/wait_events.rs", &["protocol", "resource"], &[]),
+    rule("runtime/wait_events.rs", &["protocol", "resource", "runtime::foreign"], &[]),
     rule("runtime/background_release.rs", &["protocol", "instance", "clock", "runtime::lasting_task"], &["tokio"]),
     rule(
         "runtime/held_lease/",

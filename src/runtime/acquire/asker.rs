@@ -17,7 +17,7 @@ use super::tracker::TrackedAttempt;
 use super::uncollected::UncollectedLease;
 use crate::protocol::FencingToken;
 use crate::runtime::client_task::AbortableTask;
-use crate::runtime::foreign::wake;
+use crate::runtime::foreign::{contain, wake};
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::shared::Shared;
 use crate::runtime::wait_events::{self, AskReason};
@@ -62,7 +62,7 @@ async fn run(unended: Unended, asker: impl Future<Output = ()>) {
     let panicked = AssertUnwindSafe(asker).catch_unwind().await.is_err();
     let Unended(shared, line, id) = &unended;
     if panicked && let Some(start) = line.restart(*id) {
-        tracing::error!("an asker has panicked; another one goes on");
+        contain(|| tracing::error!("an asker has panicked; another one goes on"));
         start_asker(shared, line, start);
     }
 }
@@ -160,6 +160,11 @@ impl Asker {
                     permit = None;
                     self.why = if held.is_some() { AskReason::LetGo } else { self.why };
                     self.watch(held, at_most).await;
+                }
+                NextStep::Rest(at_most) => {
+                    permit = None;
+                    self.pauses = Pauses::default(); // other clients need not wait for its turn
+                    self.watch(None, at_most).await;
                 }
                 NextStep::Pause => {
                     self.why = AskReason::Turn;

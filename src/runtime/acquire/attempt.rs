@@ -67,8 +67,7 @@ impl Attempt {
         self.in_flight.on_drop = OnDrop::LeaveKeys;
         let lease = lease.add_release_targets(self.in_flight.sent_before);
         let acquired = Acquired { lease, claim, counters: Arc::clone(&self.shared.counters) };
-        let policy = self.params.renewal_policy(self.shared.clock.now());
-        Some(UncollectedLease::new(Arc::clone(&self.shared), Arc::new(HeldLease::new(acquired, policy))))
+        Some(UncollectedLease::new(Arc::clone(&self.shared), Arc::new(HeldLease::new(acquired))))
     }
 
     /// How many rounds it took so far.

@@ -44,8 +44,7 @@ pub(super) async fn reenter(
             return Ok(Reentry::LeaseEnded); // P20: somebody else was let in, perhaps this holder elsewhere
         }
         let token = in_flight.claim().token;
-        let policy = params.renewal_policy(shared.clock.now());
-        if held.settle_reentry(&mut in_flight.round, token, policy, &*shared.clock) {
+        if held.settle_reentry(&mut in_flight.round, token, &*shared.clock) {
             shared.keep_alive.reschedule(held);
             return Ok(Reentry::Entered(lease, Box::new(in_flight)));
         }

@@ -54,10 +54,10 @@ impl<'a> EndNotice<'a> {
 
 /// Its guards and their validity.
 impl HeldLease {
-    pub(crate) fn new(acquired: Acquired, policy: RenewalPolicy) -> Self {
+    pub(crate) fn new(acquired: Acquired) -> Self {
         Self {
             counters: Arc::clone(&acquired.counters),
-            state: Mutex::new(HeldLeaseState::new(acquired, policy)),
+            state: Mutex::new(HeldLeaseState::new(acquired)),
             ended: Notify::new(),
             tenure_ended: Notify::new(),
         }
@@ -170,22 +170,26 @@ impl HeldLease {
         self.state().settle(round, clock.now())
     }
 
-    /// Takes in the end of a re-entry round: whether it was won. Then the lease has its token, and is renewed
-    /// for as long as the new guard needs it.
-    pub(crate) fn settle_reentry(
-        &self,
-        round: &mut Round,
-        token: FencingToken,
-        policy: RenewalPolicy,
-        clock: &dyn Clock,
-    ) -> bool {
+    /// Takes in the end of a re-entry round: whether it was won. Then the lease has its token.
+    pub(crate) fn settle_reentry(&self, round: &mut Round, token: FencingToken, clock: &dyn Clock) -> bool {
         let mut state = self.state();
         let won = state.settle(round, clock.now()).is_some();
         if won {
             state.token = state.token.max(token);
-            state.policy = state.policy.longer(policy);
         }
         won
+    }
+
+    /// A caller is about to collect a guard of it, and needs it for so long (P22: nobody else's wish counts).
+    pub(crate) fn note_wish(&self, policy: RenewalPolicy) {
+        let mut state = self.state();
+        state.policy = if state.is_collected_now() { state.policy.longer(policy) } else { policy };
+    }
+
+    /// Tells a loss that came just before its caller had it.
+    pub(crate) fn take_untold(&self) -> EndNotice<'_> {
+        let untold = self.state().untold.take();
+        untold.map_or_else(EndNotice::default, |log| EndNotice::of(self, Some(*log)))
     }
 }
 
@@ -249,8 +253,11 @@ impl HeldLease {
         }
         state.end = Some(end);
         state.renewal = None;
-        let log = log.filter(|_| state.is_collected_now()); // what nobody has is no loss
-        EndNotice::of(self, log)
+        if state.is_collected_now() {
+            return EndNotice::of(self, log);
+        }
+        state.untold = log.map(Box::new); // what nobody has is no loss
+        EndNotice::of(self, None)
     }
 
     /// Tells those who wait for its end, and the log, that it has ended.
@@ -258,7 +265,7 @@ impl HeldLease {
         contain(|| self.ended.notify_waiters());
         contain(|| self.tenure_ended.notify_waiters());
         if let Some(log) = log {
-            contain(|| self.counters.lost(log.cause.kind()));
+            self.counters.lost(log.cause.kind());
             contain(|| log.write(&self.claim()));
         }
     }

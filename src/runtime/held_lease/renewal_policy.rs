@@ -12,6 +12,9 @@ pub(crate) struct RenewalPolicy {
 }
 
 impl RenewalPolicy {
+    /// Of a lease that no caller has.
+    pub(super) const NEVER: Self = Self { renews: false, not_after: None };
+
     /// Whether the lease is renewed at `now`.
     pub(crate) fn renews_at(self, now: Instant) -> bool {
         self.renews && self.not_after.is_none_or(|end| now < end)

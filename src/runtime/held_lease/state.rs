@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::end::{LeaseEnd, ObservedKeys};
+use super::end::{LeaseEnd, LossLog, ObservedKeys};
 use super::renewal_policy::RenewalPolicy;
 use crate::clock::Clock;
 use crate::instance::Claim;
@@ -48,11 +48,13 @@ pub(crate) struct HeldLeaseState {
     pub(super) is_long_told: bool,
     /// Whether a caller ever had a guard of it.
     pub(super) is_collected: bool,
-    /// For the guard that needs the lease for longest.
+    /// For the guard that needs the lease for longest, of those that callers have.
     pub(crate) policy: RenewalPolicy,
     /// Whether the keys are left to expire.
     pub(super) keeps_keys: bool,
     pub(super) end: Option<LeaseEnd>,
+    /// Its loss, which is none until a caller has it.
+    pub(super) untold: Option<Box<LossLog>>,
     /// The renewal whose replies are outstanding.
     pub(crate) renewal: Option<Box<Round>>,
     pub(crate) renewal_started_at: Instant,
@@ -68,7 +70,7 @@ pub(crate) struct HeldLeaseState {
 
 impl HeldLeaseState {
     /// With one guard, which no caller has collected yet.
-    pub(super) fn new(acquired: Acquired, policy: RenewalPolicy) -> Self {
+    pub(super) fn new(acquired: Acquired) -> Self {
         let terms = acquired.lease.terms();
         let since = acquired.lease.valid_until().saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         Self {
@@ -81,9 +83,10 @@ impl HeldLeaseState {
             uncollected: 1,
             tenure: 0,
             is_collected: false,
-            policy,
+            policy: RenewalPolicy::NEVER,
             keeps_keys: false,
             end: None,
+            untold: None,
             renewal: None,
             renewal_started_at: Instant::ZERO,
             observed: ObservedKeys::default(),

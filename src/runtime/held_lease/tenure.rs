@@ -108,7 +108,7 @@ impl HeldLease {
         }
         state.tenure += 1;
         state.uncollected = 1;
-        state.policy = RenewalPolicy { renews: false, not_after: None };
+        state.policy = RenewalPolicy::NEVER;
         true
     }
 

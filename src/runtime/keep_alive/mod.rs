@@ -58,9 +58,9 @@ impl KeepAlive {
         self.table.lock_send_order().sizes()
     }
 
-    /// How many leases guards have.
+    /// How many leases callers have guards of.
     pub(crate) fn held(&self) -> usize {
-        self.table.lock_send_order().adopted()
+        self.table.lock_send_order().collected()
     }
 
     /// Takes care of a lease for a guard that has it from now on; `false` if the client was shut down.
@@ -68,6 +68,7 @@ impl KeepAlive {
     pub(super) fn adopt(&self, held: &Arc<HeldLease>) -> bool {
         let is_adopted = self.table.lock_send_order().adopt(held);
         if is_adopted {
+            held.take_untold().tell();
             self.schedule_if(held, |state, due| state.schedule_key.is_none_or(|planned| due < planned.due));
         }
         is_adopted
@@ -139,5 +140,58 @@ impl KeepAlive {
         if !instances.is_empty() && held.state().is_watched {
             let _ = self.messages.send(TaskMessage::Recheck(Arc::clone(held), instances));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::instance::Claim;
+    use crate::names::ResourceNames;
+    use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Reply, Round, Value};
+    use crate::resource::Resources;
+    use crate::runtime::held_lease::Acquired;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn won(quorum: Quorum, counters: &Arc<Counters>) -> Arc<HeldLease> {
+        let (terms, now, token) = (LeaseTerms::new(TTL, 0).unwrap(), SystemClock.now(), FencingToken::propose(1, None));
+        let mut round = Round::acquire(quorum, terms, now);
+        for id in InstanceId::all(quorum.instances()) {
+            round.on_reply(id, Reply::Granted, now);
+        }
+        let claim = Arc::new(Claim {
+            resources: Resources::new(b"", ResourceNames::from("a")).unwrap(),
+            value: Value::from_wire(b"v"),
+            token,
+            ttl: TTL,
+            resent: false,
+            is_first: true,
+        });
+        let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
+        Arc::new(HeldLease::new(Acquired { lease, claim, counters: Arc::clone(counters) }))
+    }
+
+    #[tokio::test]
+    async fn a_loss_counts_as_one_as_soon_as_somebody_has_the_lease_that_was_lost() {
+        let (quorum, counters) = (Quorum::majority(3).unwrap(), Arc::new(Counters::default()));
+        let keep_alive = KeepAlive::start(KeepAliveParts {
+            instances: Arc::from([]),
+            quorum,
+            clock: Arc::new(SystemClock),
+            clock_moved: Arc::default(),
+            invalidations: mpsc::channel(1).1,
+            most_watched: 0,
+            long_hold: None,
+            counters: Arc::clone(&counters),
+        });
+        let held = won(quorum, &counters);
+        InstanceId::all(3).for_each(|id| held.note_missing(id, None, SystemClock.now()));
+        assert!(held.is_gone());
+        assert_eq!(counters.gone.get(), 0, "nobody has it");
+        assert!(keep_alive.adopt(&held));
+        assert!(keep_alive.adopt(&held));
+        assert_eq!(counters.gone.get(), 1);
     }
 }

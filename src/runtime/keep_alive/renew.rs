@@ -253,9 +253,9 @@ impl Renewer {
         drop(table);
         notice.tell();
         match &outcome {
-            RenewalOutcome::Renewed => contain(|| self.counters.renewal_decided(true)),
+            RenewalOutcome::Renewed => self.counters.renewal_decided(true),
             RenewalOutcome::Failed(failed) => {
-                contain(|| self.counters.renewal_decided(false));
+                self.counters.renewal_decided(false);
                 contain(|| self.tell_failure(held, failed));
             }
             RenewalOutcome::Ended | RenewalOutcome::Held => {}

@@ -51,9 +51,9 @@ impl LeaseTable {
         (self.by_due.len().max(self.adopted.len()), self.watched.len())
     }
 
-    /// How many leases guards have.
-    pub(super) fn adopted(&self) -> usize {
-        self.adopted.len()
+    /// How many leases callers have guards of.
+    pub(super) fn collected(&self) -> usize {
+        self.adopted.values().filter(|held| held.state().is_collected_now()).count()
     }
 
     /// A caller has a guard of this lease from now on; `false` if the client was shut down.

@@ -48,6 +48,7 @@ pub(super) const SHARED: &[&str] = &[
     "runtime::acquire::tracker",
     "runtime::background_release",
     "runtime::counters",
+    "runtime::foreign",
     "runtime::held_lease",
     "runtime::keep_alive",
     "runtime::succession",

@@ -17,6 +17,8 @@ pub(crate) enum NextStep {
     Ask(Arc<AcquireParams>),
     /// It waits until the lease is lost, if there is one, or the line has changed, or so long.
     Watch(Option<Arc<HeldLease>>, Duration),
+    /// As it watches, and wants nothing: nobody is polled.
+    Rest(Duration),
     /// Others get their turn.
     Pause,
     /// Nobody needs it any more.
@@ -72,7 +74,8 @@ impl Line {
             }
         }
         let Some((_, next)) = state.queue.next() else {
-            return (NextStep::Watch(None, patience), after); // nobody is polled
+            (state.last_failure, state.is_asked) = (None, false); // which says nothing to whoever comes
+            return (NextStep::Rest(patience), after);
         };
         let params = Arc::clone(&next.params);
         if state.turns.take_pause() {
@@ -86,7 +89,7 @@ impl Line {
         self.lock().is_asked = true;
     }
 
-    /// Whether an ask is under way, or has ended, since a lease was won last.
+    /// Whether an ask is under way, or has ended, for those who wait now.
     pub(crate) fn is_asked(&self) -> bool {
         self.lock().is_asked
     }
@@ -130,7 +133,7 @@ impl Line {
         }
         let former = state.last_failure.replace(failure);
         let wakers = state.queue.wakers_for_failure();
-        let is_held_here = state.is_held_here(clock);
+        let is_held_here = state.held_here(clock).is_some();
         drop(state);
         drop(former);
         wakers.into_iter().for_each(wake);

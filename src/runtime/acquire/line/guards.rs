@@ -73,8 +73,8 @@ impl Line {
     pub(super) fn refusal(&self, patience: Duration, clock: &dyn Clock) -> Option<AcquireFailure> {
         let state = self.lock();
         let is_waited_for = || state.is_waited_for(patience, clock.now());
-        let nobody = AcquireFailure::HeldHere { by: None, expires_in: None };
-        state.in_the_way(clock).or_else(|| is_waited_for().then_some(nobody))
+        let why = || state.last_failure.clone().unwrap_or(AcquireFailure::HeldHere { by: None, expires_in: None });
+        state.held_here(clock).or_else(|| is_waited_for().then(why))
     }
 
     /// How many wait.

@@ -33,10 +33,12 @@ impl Line {
         if state.is_retired {
             return None;
         }
+        let nobody_is_polled = state.queue.next().is_none();
         let number = state.queue.push(Arc::clone(params));
         let start = state.asker_needed();
-        if state.offer.is_some() {
-            self.changed.notify_one(); // whoever has the offer may not take it
+        // Whoever has the offer may not take it, and an asker does nothing for those who are not polled.
+        if state.offer.is_some() || (nobody_is_polled && start.is_none()) {
+            self.changed.notify_one();
         }
         Some(Joined { number, start })
     }

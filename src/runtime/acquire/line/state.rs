@@ -36,7 +36,7 @@ pub(super) struct LineState {
     pub(super) asker: Option<AskerSlot>,
     pub(super) askers: u64,
     pub(super) turns: Turns,
-    /// Whether anything was asked since a lease was won last.
+    /// Whether anything was asked for those who wait now.
     pub(super) is_asked: bool,
     /// Why the last ask was in vain.
     pub(super) last_failure: Option<AcquireFailure>,
@@ -174,17 +174,17 @@ impl LineState {
 
     /// What is in the way of whoever wants the lock, as far as it is known.
     pub(super) fn in_the_way(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
-        let here = self.held.as_ref().and_then(|held| match held.validity(clock) {
+        self.held_here(clock).or_else(|| self.last_failure.clone())
+    }
+
+    /// Who of this client has the lock.
+    pub(super) fn held_here(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
+        let held = self.held.as_ref()?;
+        match held.validity(clock) {
             Validity::Held(expires_in) => {
                 Some(AcquireFailure::HeldHere { by: Some(held.claim()), expires_in: Some(expires_in) })
             }
             Validity::GivenUp | Validity::Lost => None,
-        });
-        here.or_else(|| self.last_failure.clone())
-    }
-
-    /// Whether somebody of this client has the lock.
-    pub(super) fn is_held_here(&self, clock: &dyn Clock) -> bool {
-        self.held.as_ref().is_some_and(|held| matches!(held.validity(clock), Validity::Held(_)))
+        }
     }
 }
