@@ -210,7 +210,10 @@ impl Guard {
     /// let loss = loop {
     ///     tokio::select! {
     ///         loss = guard.lost() => break loss,
-    ///         () = tokio::time::sleep(Duration::from_millis(20)) => println!("valid for {:?}", guard.extend().await?),
+    ///         () = tokio::time::sleep(Duration::from_millis(20)) => match guard.extend().await {
+    ///             Ok(left) => println!("valid for {left:?}"),
+    ///             Err(error) => println!("not extended: {error}"), // if it is lost, that is told above
+    ///         },
     ///     }
     /// #   steps += 1;
     /// #   if steps == 2 { cluster.instances().for_each(TestInstance::flush); }

@@ -8,7 +8,9 @@ use redquorum_testkit::{Kind, Program, Server};
 use tokio::time::sleep;
 
 use crate::faketime;
-use crate::support::{Held, Outcome, RECORD, Stage, ms, on_every_kind, promote, resynchronise, with_and_without};
+use crate::support::{
+    Held, Outcome, RECORD, SLACK, Stage, ms, on_every_kind, promote, resynchronise, storm, until, with_and_without,
+};
 
 #[test]
 fn an_instance_that_was_killed_and_restarted_empty_does_not_vote() -> Outcome {
@@ -58,12 +60,15 @@ fn a_promoted_replica_that_lacks_the_key_does_not_vote() -> Outcome {
 #[test]
 fn a_master_that_was_a_replica_of_an_empty_server_in_between_does_not_vote() -> Outcome {
     with_and_without(Program::all_required()?, |program, mode| async move {
-        let stage = Stage::start(&program, mode).await?;
-        let empty = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
-        let held = Held::on(stage).await?;
-        resynchronise(held.stage.third(), &empty).await?;
-        promote(held.stage.third())?;
-        held.storm().await
+        let forget = async || {
+            let stage = Stage::start(&program, mode).await?;
+            let empty = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
+            let held = Held::on(stage).await?;
+            resynchronise(held.stage.third(), &empty).await?;
+            promote(held.stage.third())?;
+            Ok((held, empty))
+        };
+        storm(mode, forget).await.map(drop)
     })
 }
 
@@ -72,25 +77,29 @@ fn a_master_that_was_a_replica_of_an_empty_server_in_between_does_not_vote() -> 
 #[test]
 fn a_master_that_came_back_with_an_old_copy_of_itself_does_not_vote() -> Outcome {
     with_and_without(Program::all_required()?, |program, mode| async move {
-        let stage = Stage::start(&program, mode).await?;
-        let copy = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
-        let held = Held::on(stage).await?;
-        let third = held.stage.third();
-        if let Some(record) = third.command(&["GET", RECORD])?.text() {
-            copy.command(&["SET", RECORD, &record])?; // but not the lock
-        }
-        let connections = third.client()?.command(&["CLIENT", "LIST"])?;
-        resynchronise(third, &copy).await?;
-        promote(third)?;
-        let ids = |list: Option<String>| -> Vec<String> {
-            let of_clients = |line: &str| Some(line.split(' ').next()?.to_owned()).filter(|_| line.contains("resp=3"));
-            list.unwrap_or_default().lines().filter_map(of_clients).collect()
+        let go_back = async || {
+            let stage = Stage::start(&program, mode).await?;
+            let copy = Server::builder(&program).config("repl-diskless-sync-delay", "0").start()?;
+            let held = Held::on(stage).await?;
+            let third = held.stage.third();
+            if let Some(record) = third.command(&["GET", RECORD])?.text() {
+                copy.command(&["SET", RECORD, &record])?; // but not the lock
+            }
+            let connections = third.client()?.command(&["CLIENT", "LIST"])?;
+            resynchronise(third, &copy).await?;
+            promote(third)?;
+            let ids = |list: Option<String>| -> Vec<String> {
+                let of_clients =
+                    |line: &str| Some(line.split(' ').next()?.to_owned()).filter(|_| line.contains("resp=3"));
+                list.unwrap_or_default().lines().filter_map(of_clients).collect()
+            };
+            let now = ids(third.command(&["CLIENT", "LIST"])?.text());
+            // Under guard the push makes clients look at once, and they leave when they see a replica.
+            let survive = ids(connections.text()).iter().all(|id| now.contains(id));
+            assert!(survive || mode == Admission::On, "replication closes no connection");
+            Ok((held, copy))
         };
-        let now = ids(third.command(&["CLIENT", "LIST"])?.text());
-        // Under guard the push makes clients look at once, and they leave when they see a replica.
-        let survive = ids(connections.text()).iter().all(|id| now.contains(id));
-        assert!(survive || mode == Admission::On, "replication closes no connection");
-        held.storm().await
+        storm(mode, go_back).await.map(drop)
     })
 }
 
@@ -112,6 +121,14 @@ fn an_instance_whose_clock_jumped_past_the_ttl_does_not_vote() -> Outcome {
     })
 }
 
+/// How long to try where nobody else must get the lock, and where somebody must.
+const fn patience(mode: Admission) -> Duration {
+    match mode {
+        Admission::Off => ms(1_500),
+        _ => ms(500),
+    }
+}
+
 #[test]
 fn a_step_is_seen_by_the_first_grant_after_it() -> Outcome {
     with_and_without(faketime::programs()?, |program, mode| async move {
@@ -119,7 +136,7 @@ fn a_step_is_seen_by_the_first_grant_after_it() -> Outcome {
         let held = Held::on(stage).await?;
         clock.step("+3600")?;
         // Not one try only: a server goes by the clock that it read last, for up to a tenth of a second.
-        let second = held.other.lock(crate::support::LOCK).wait_at_most(ms(500)).acquire().await;
+        let second = held.other.lock(crate::support::LOCK).wait_at_most(patience(mode)).acquire().await;
         assert!(held.guard.is_valid());
         assert_eq!(second.is_ok(), mode == Admission::Off, "{second:?}");
         Ok(())
@@ -139,10 +156,10 @@ fn a_step_while_the_client_was_cut_off_is_seen_when_it_is_back() -> Outcome {
         sleep(ms(100)).await;
         stage.switch.turn_to(stage.third().port());
         let back = || holder.instances()[2].connected;
-        assert!(crate::support::until(Duration::from_secs(3), back).await);
+        assert!(until(SLACK, back).await);
         // For more than the guard has: what it holds itself, a client need not ask for.
         let both = holder.lock([crate::support::LOCK, "another"]);
-        let second = both.wait_at_most(ms(500)).acquire().await;
+        let second = both.wait_at_most(patience(mode)).acquire().await;
         assert!(guard.is_valid(), "the machine was too slow for this test");
         assert_eq!(second.is_ok(), mode == Admission::Off, "{second:?}");
         if mode == Admission::On {
@@ -180,8 +197,11 @@ fn a_key_that_came_back_from_disk_is_no_vote_and_a_flush_of_it_is_no_way_in() ->
         let stage = Stage::start_with(&program, Admission::On, durable).await?;
         let holder = stage.client().await?;
         let guard = stage.hold_bare_majority(&holder).await?;
+        let connections = holder.instances()[2].counts.connections;
         stage.third().restart()?;
-        sleep(ms(2_500)).await;
+        let third = || holder.instances().remove(2);
+        let back = || third().connected && third().counts.connections > connections;
+        assert!(until(SLACK, back).await, "{:?}", third());
         for server in &stage.fleet[3..] {
             server.command(&["SET", crate::support::LOCK, "somebody"])?; // no repair there
         }

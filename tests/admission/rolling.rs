@@ -210,7 +210,7 @@ fn a_client_that_is_too_early_is_told_and_disturbs_nobody() -> Outcome {
         let fleet = Fleet::start(&program, 3)?;
         let builder = |(max_ttl, quarantine): (Duration, Duration)| {
             let builder = Redlock::builder().instances(fleet.addresses()).ttl(max_ttl).max_ttl(max_ttl);
-            builder.quarantine(quarantine).connect_timeout(ms(1_500))
+            builder.quarantine(quarantine).connect_timeout(ms(1_500)).instance_timeout(ms(1_000))
         };
         let former = builder(FORMER).connect().await?;
         all_vote(&former, SHORT).await?;

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::support::{
-    Held, LOCK, Outcome, Stage, all_vote, ms, on_every_kind, promote, resynchronise, until, with_and_without,
+    Held, LOCK, Outcome, Stage, all_vote, ms, on_every_kind, promote, resynchronise, storm, until, with_and_without,
 };
 
 const GROUP: &str = "mymaster";
@@ -71,13 +71,16 @@ fn told(sentinel: &Server, name: &str) -> Option<String> {
 #[test]
 fn a_failover_that_an_operator_begins_lets_no_second_holder_in() -> Outcome {
     with_and_without(Program::all_required()?, |program, mode| async move {
-        let mut stage = Stage::start(&program, mode).await?;
-        let group = Group::watch_over(&program, stage.third()).await?;
-        stage.reach_third_by(group.instance());
-        let held = Held::on(stage).await?;
-        group.sentinels[0].command(&["SENTINEL", "FAILOVER", GROUP])?;
-        group.promoted().await?;
-        held.storm().await?;
+        let fail_over = async || {
+            let mut stage = Stage::start(&program, mode).await?;
+            let group = Group::watch_over(&program, stage.third()).await?;
+            stage.reach_third_by(group.instance());
+            let held = Held::on(stage).await?;
+            group.sentinels[0].command(&["SENTINEL", "FAILOVER", GROUP])?;
+            group.promoted().await?;
+            Ok((held, group))
+        };
+        let (held, group) = storm(mode, fail_over).await?;
         if mode == Admission::On {
             let run_id = group.replica.info("server", "run_id")?;
             assert_eq!(Some(held.other.instances()[2].run_id.clone()), run_id, "the instance is the new master now");

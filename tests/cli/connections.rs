@@ -42,7 +42,7 @@ fn an_address_that_would_be_misread_is_refused_and_no_part_of_it_is_shown() {
 fn a_cluster_with_a_name_is_used_by_its_name_and_another_is_told_the_option() {
     let fleet = fleet_of(3);
     let with = |args: &[&str]| {
-        let mut command = bare(["--max-ttl", "1s"]);
+        let mut command = bare(["--max-ttl", "1s", "--instance-timeout", "1s"]);
         output(command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")))
     };
     let votes = || with(&["--cluster", "prod", "status"]).status.success();
@@ -63,7 +63,7 @@ fn a_cluster_with_a_name_is_used_by_its_name_and_another_is_told_the_option() {
 #[test]
 fn a_release_that_fails_names_each_instance_with_its_reason_and_what_to_do() {
     let fleet = fleet_of(3);
-    let slow = ["release", "a", "--force", "--yes", "--connect-timeout", "300ms"];
+    let slow = ["release", "a", "--force", "--yes", "--connect-timeout", "3s"];
     fleet[1].command(&["ACL", "SETUSER", "default", "-get", "-pttl", "-eval", "-evalsha", "-mget"]).unwrap();
     fleet[2].command(&["ACL", "SETUSER", "default", "-get", "-pttl", "-eval", "-evalsha", "-mget"]).unwrap();
     let denied = output(&mut redquorum(&fleet, slow));
@@ -86,7 +86,8 @@ fn instances_that_hang_are_known_to_be_out_of_reach_before_the_time_for_connecti
     fleet[1].hang().unwrap();
     fleet[2].hang().unwrap();
     let begun = now();
-    let tried = output(&mut redquorum(&fleet, ["run", "-r", "a", "--connect-timeout", "15s", "--try", "--", "true"]));
+    let args = ["run", "-r", "a", "--connect-timeout", "15s", "--instance-timeout", "200ms", "--try", "--", "true"];
+    let tried = output(&mut redquorum(&fleet, args));
     let (took, told) = (begun.elapsed(), stderr(&tried));
     assert_eq!(tried.status.code(), Some(69), "{told}");
     assert!(took.as_secs() < 5, "{took:?}");

@@ -13,7 +13,7 @@ use redquorum_testkit::Fleet;
 
 use crate::support::{Dir, fleet_of, now, redquorum};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(24);
 
 /// What goes on beside the commands; it says which of the two programs is meant.
 fn disturb(fleet: &Fleet, round: usize, program: &AtomicU32) {
@@ -27,13 +27,13 @@ fn disturb(fleet: &Fleet, round: usize, program: &AtomicU32) {
         0 => {
             let pair = [&fleet[0], &fleet[1]];
             pair.iter().for_each(|server| server.hang().unwrap());
-            sleep(Duration::from_millis(1300));
+            sleep(Duration::from_millis(3300)); // longer than the ttl
             pair.iter().for_each(|server| server.resume().unwrap());
         }
         1 => signal(Signal::SIGKILL),
         2 => {
             signal(Signal::SIGSTOP);
-            sleep(Duration::from_millis(1500));
+            sleep(Duration::from_millis(3500));
             signal(Signal::SIGCONT);
         }
         _ => {
@@ -62,7 +62,7 @@ fn two_that_run_in_a_loop_never_overlap() {
         for program in &programs {
             scope.spawn(|| {
                 while !ended.load(Ordering::Acquire) {
-                    let args = ["run", "-r", "a", "--ttl", "1s", "--wait", "5s", "--", "sh", "-c", &script];
+                    let args = ["run", "-r", "a", "--ttl", "3s", "--wait", "10s", "--", "sh", "-c", &script];
                     let mut child = redquorum(&fleet, args).stderr(std::process::Stdio::null()).spawn().unwrap();
                     program.store(child.id(), Ordering::Release);
                     codes.lock().unwrap().push(child.wait().unwrap().code());

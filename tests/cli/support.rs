@@ -33,9 +33,10 @@ pub(crate) fn bare<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Comman
     command
 }
 
-/// The program with these instances. Fresh ones vote at once, so that no test waits for that.
+/// The program with these instances. Fresh ones vote at once, so that no test waits for that, and none is taken for
+/// late when the machine stands still for a moment. What is given behind the command counts instead.
 pub(crate) fn redquorum<S: AsRef<OsStr>>(fleet: &Fleet, args: impl IntoIterator<Item = S>) -> Command {
-    let mut command = bare(["--no-admission"]);
+    let mut command = bare(["--no-admission", "--instance-timeout", "1s"]);
     command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
     command
 }

@@ -74,6 +74,20 @@ impl Shell {
     }
 }
 
+impl Shell {
+    /// As `wait_for`, with empty lines until then: of what a job does a shell tells at the next prompt.
+    #[track_caller]
+    fn wait_at_prompts_for(&mut self, text: &str) {
+        let seen = self.seen;
+        wait_until(PATIENCE, || {
+            self.line("");
+            thread::sleep(Duration::from_millis(200));
+            self.screen.lock().unwrap_or_else(PoisonError::into_inner)[seen..].contains(text)
+        });
+        self.wait_for(text);
+    }
+}
+
 impl Drop for Shell {
     fn drop(&mut self) {
         let _ = self.keys.write_all(b"\x03\nexit\n");
@@ -301,9 +315,7 @@ fn a_job_in_the_background_stops_when_it_reads_the_terminal() {
     let fleet = fleet_of(3);
     let mut shell = Shell::start(&fleet);
     shell.line("$redquorum --no-admission run -r a -- sh -c 'read x; echo got=$x' &");
-    thread::sleep(Duration::from_millis(700));
-    shell.line("");
-    shell.wait_for("Stopped");
+    shell.wait_at_prompts_for("Stopped");
     shell.line("fg");
     thread::sleep(Duration::from_millis(200));
     shell.line("hello");

@@ -266,7 +266,7 @@ fn findings(fleet: &Fleet, output: &std::process::Output) -> Vec<String> {
 #[test]
 fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     let fleet = fleet_of(3);
-    let mut command = bare(["check", "--max-ttl", "1s"]);
+    let mut command = bare(["check", "--max-ttl", "1s", "--instance-timeout", "1s"]);
     command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
     std::thread::sleep(std::time::Duration::from_millis(2200)); // until they vote
     let well = output(&mut command);
@@ -354,7 +354,7 @@ fn a_check_warns_where_no_instance_may_fail() {
 #[test]
 fn a_bench_measures_the_instances_together_alone_and_against_each_other() {
     let fleet = fleet_of(3);
-    let bench = json_of(redquorum(&fleet, ["bench", "--time", "4s"]).arg("--json"));
+    let bench = json_of(redquorum(&fleet, ["bench", "--time", "8s"]).arg("--json"));
     let measured = bench["measured"].as_array().unwrap();
     assert_eq!(measured.len(), 2 + 2 * 3 + 1);
     for row in measured {

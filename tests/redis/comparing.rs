@@ -4,7 +4,7 @@ use redquorum::Redlock;
 use redquorum_testkit::{Fleet, Kind, Program, Proxy, Server};
 
 use crate::support::{
-    PATIENCE, TIMEOUT, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready,
+    PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready,
 };
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -138,8 +138,8 @@ fn over_a_long_way_a_release_that_finds_nothing_is_confirmed_and_counts_as_no_si
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 1);
         let proxy = Proxy::start(&fleet[0]).unwrap();
-        let redlock = ready(builder_of(&fleet).instances([proxy.address()])).await;
-        proxy.delay(TIMEOUT * 7 / 10, ms(0)).unwrap();
+        let redlock = ready(builder_of(&fleet).instances([proxy.address()]).instance_timeout(ms(1_200))).await;
+        proxy.delay(ms(700), ms(0)).unwrap(); // two of these are more than the timeout
         let guard = held(&redlock, "a").await;
         fleet[0].command(&["DEL", "a"]).unwrap();
         drop(guard);

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redquorum::{Admission, Builder, Credentials, Instance, Redlock};
 use redquorum_testkit::{Program, Server};
 
-use crate::support::{PATIENCE, eventually, on_each_kind, pair};
+use crate::support::{PATIENCE, TIMEOUT, eventually, on_each_kind, pair};
 use crate::words::told;
 
 /// A client of one server, as its instance is set.
 fn of(instance: Instance) -> Builder {
-    Redlock::builder().instances([instance]).admission(Admission::Off)
+    Redlock::builder().instances([instance]).instance_timeout(TIMEOUT).admission(Admission::Off)
 }
 
 /// A server with a user `locks` of this password.

@@ -8,8 +8,8 @@ use redquorum::{AcquireError, Guard, Renewal};
 use tokio::task::JoinSet;
 
 use crate::support::{
-    MAX_TTL, PATIENCE, alone_on_each_kind, builder_of, client_of, fleet_of, free_within, on_each_kind, pair, ready,
-    with_admission,
+    MAX_TTL, PATIENCE, SHORT_TIMEOUT, alone_on_each_kind, builder_of, fleet_of, free_within, on_each_kind,
+    pair_on_a_bad_day, ready, with_admission,
 };
 
 const WAITERS: usize = 3_000;
@@ -21,7 +21,7 @@ const WAITERS: usize = 3_000;
 fn thousands_who_wait_for_one_lock_all_get_it_and_other_locks_go_on_meanwhile() {
     alone_on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
-        let redlock = client_of(&fleet).await;
+        let redlock = ready(builder_of(&fleet).instance_timeout(SHORT_TIMEOUT)).await;
         let (got, inside) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
         let mut crowd = JoinSet::new();
         for _ in 0..WAITERS {
@@ -40,7 +40,7 @@ fn thousands_who_wait_for_one_lock_all_get_it_and_other_locks_go_on_meanwhile() 
             while let Some(ended) = crowd.try_join_next() {
                 ended.unwrap();
             }
-            pair(&redlock, "other").await; // fails if it takes longer than its patience
+            pair_on_a_bad_day(&redlock, "other").await; // fails if it takes longer than its patience
             others += 1;
         }
         println!("{} got it, {others} pairs meanwhile", got.load(Ordering::Relaxed));
@@ -58,7 +58,7 @@ const LOCKS: usize = 2_000;
 fn two_thousand_locks_that_are_wanted_at_once_are_all_acquired() {
     alone_on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
-        let redlock = ready(builder_of(&fleet).renew(Renewal::Auto)).await;
+        let redlock = ready(builder_of(&fleet).instance_timeout(SHORT_TIMEOUT).renew(Renewal::Auto)).await;
         let mut crowd = JoinSet::new();
         for number in 0..LOCKS {
             let redlock = redlock.clone();

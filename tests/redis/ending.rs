@@ -2,7 +2,7 @@
 
 use redquorum_testkit::Program;
 
-use crate::support::{builder_of, client_of, fleet_of, ms, ready};
+use crate::support::{beside_others, builder_of, client_of, fleet_of, ms, ready};
 
 /// More than wait in one line, so that many batches follow on each other.
 const TASKS: usize = 12_000;
@@ -11,6 +11,7 @@ const TASKS: usize = 12_000;
 /// dropped as well, one inside the other until the stack was used up.
 #[test]
 fn a_runtime_that_ends_drops_a_long_line_of_requests() {
+    let _shared = beside_others();
     for program in Program::all_required().unwrap() {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -36,6 +37,7 @@ fn a_runtime_that_ends_drops_a_long_line_of_requests() {
 /// on broken pipes.
 #[test]
 fn a_client_whose_runtime_has_ended_is_not_connected() {
+    let _shared = beside_others();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for program in Program::all_required().unwrap() {
         let fleet = fleet_of(&program, 3);

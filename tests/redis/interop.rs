@@ -28,13 +28,13 @@ fn a_lock_of_another_library_excludes_ours() {
         assert_eq!((held_by.by.holder, held_by.by.label), (None, None));
         assert!(held_by.refused_by <= 3);
         assert!(held_by.earliest_expiry.is_some_and(|left| left <= secs(5) && left > ms(500)));
-        free_within(ms(500), &fleet[3..]).await; // where it was free
+        free_within(PATIENCE, &fleet[3..]).await; // where it was free
         assert!(fleet.iter().take(3).all(|server| value_of(server, "a").as_deref() == Some("theirs")));
         for server in fleet.iter().take(3) {
             server.command(&["DEL", "a"]).unwrap();
         }
         held(&redlock, "a").await.release().await.unwrap();
-        free_within(ms(500), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
     });
 }
 
@@ -61,7 +61,7 @@ fn our_lock_excludes_another_library() {
         assert!(eventually(PATIENCE, || fleet.iter().all(|server| value_of(server, "a").is_some())).await);
         assert!(fleet.iter().all(|server| set_nx(server, "a", "theirs") == Reply::Nil));
         assert!(guard.release().await.unwrap().was_still_held);
-        free_within(ms(500), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
         assert!(fleet.iter().all(|server| set_nx(server, "a", "theirs") != Reply::Nil));
     });
 }
@@ -110,7 +110,7 @@ fn what_others_put_under_our_key_is_neither_extended_nor_deleted() {
         assert!(matches!(error, ExtendError::Lost { .. }), "P20, a quorum has it for somebody else: {error}");
         assert!(!guard.is_valid());
         assert!(!guard.release().await.unwrap().was_still_held);
-        free_within(ms(500), &fleet[3..]).await;
+        free_within(PATIENCE, &fleet[3..]).await;
         for server in fleet.iter().take(3) {
             assert_eq!(value_of(server, "a").as_deref(), Some("theirs"));
             assert!(server.command(&["PTTL", "a"]).unwrap().int().is_some_and(|left| left <= 5000));

@@ -4,17 +4,18 @@ use redquorum::Redlock;
 use redquorum_testkit::{Fleet, Program, Proxy};
 
 use crate::support::{
-    MAX_TTL, PATIENCE, all_vote, builder_of, eventually, fleet_of, free_within, ms, on_each_kind, pair, ready,
-    release_on_a_bad_day, secs, timed, with_admission,
+    MAX_TTL, PATIENCE, SHORT_TIMEOUT, all_vote, builder_of, eventually, fleet_of, free_within, ms, on_each_kind, pair,
+    pair_on_a_bad_day, ready, release_on_a_bad_day, secs, timed, with_admission,
 };
 
-/// Three instances, the first behind a proxy. The short `max_ttl` makes the heartbeat quick.
+/// Three instances, the first behind a proxy. The short `max_ttl` makes the heartbeat quick, and the timeout
+/// has silence known soon.
 async fn behind_a_proxy(program: &Program) -> (Fleet, Proxy, Redlock) {
     let fleet = fleet_of(program, 3);
     let proxy = Proxy::start(&fleet[0]).unwrap();
     let mut addresses = fleet.addresses();
     addresses[0] = proxy.address();
-    let redlock = ready(with_admission(&fleet).instances(addresses)).await;
+    let redlock = ready(with_admission(&fleet).instance_timeout(SHORT_TIMEOUT).instances(addresses)).await;
     (fleet, proxy, redlock)
 }
 
@@ -30,7 +31,7 @@ async fn serves(fleet: &Fleet, redlock: &Redlock) {
     let before = released();
     let serves = || released() >= before + 2;
     for _ in 0..10 {
-        pair(redlock, "a").await; // on a busy machine its connection may be taken for silent once more
+        pair_on_a_bad_day(redlock, "a").await; // on a busy machine its connection may be taken for silent once more
         if eventually(secs(1), serves).await {
             break;
         }
@@ -60,7 +61,7 @@ fn a_server_whose_replies_are_lost_delays_nobody_and_keeps_no_lock() {
         let (fleet, proxy, redlock) = behind_a_proxy(&program).await;
         proxy.lose_replies().unwrap();
         for _ in 0..100 {
-            pair(&redlock, "a").await;
+            pair_on_a_bad_day(&redlock, "a").await;
             tokio::time::sleep(ms(10)).await;
         }
         assert!(!is_connected(&redlock), "silence is known");
@@ -78,7 +79,7 @@ fn a_connection_that_is_cut_is_made_again() {
         for _ in 0..3 {
             proxy.cut();
             assert!(eventually(PATIENCE, || !is_connected(&redlock)).await);
-            pair(&redlock, "a").await;
+            pair_on_a_bad_day(&redlock, "a").await;
             proxy.forward().unwrap();
             serves(&fleet, &redlock).await;
         }
@@ -89,7 +90,8 @@ fn a_connection_that_is_cut_is_made_again() {
 fn connections_that_the_server_kills_cost_no_lock() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
-        let redlock = ready(builder_of(&fleet)).await;
+        // Far longer than the test may take, as the lease is not renewed.
+        let redlock = ready(builder_of(&fleet).ttl(secs(60)).max_ttl(secs(60))).await;
         let held = crate::support::held(&redlock, "held").await;
         let working = tokio::spawn({
             let redlock = redlock.clone();
@@ -133,11 +135,11 @@ fn an_instance_far_away_is_connected_as_long_as_its_answers_are_in_time() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
         let proxies: Vec<_> = fleet.iter().map(|server| Proxy::start(server).unwrap()).collect();
-        proxies.iter().for_each(|proxy| proxy.delay(ms(70), ms(70)).unwrap());
+        proxies.iter().for_each(|proxy| proxy.delay(ms(105), ms(105)).unwrap());
         for builder in [builder_of(&fleet), with_admission(&fleet)] {
             let builder = builder.ttl(MAX_TTL).max_ttl(MAX_TTL).instances(proxies.iter().map(Proxy::address));
-            let redlock = ready(builder).await;
-            pair(&redlock, "a").await;
+            let redlock = ready(builder.instance_timeout(ms(300))).await; // two such ways are more
+            pair_on_a_bad_day(&redlock, "a").await;
         }
         free_within(PATIENCE, &fleet).await;
     });

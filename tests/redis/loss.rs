@@ -190,14 +190,14 @@ fn a_lease_that_is_not_renewed_is_watched_on_after_an_extend_and_after_a_new_con
 
 /// Nobody is asked to push: the loss is known by the next renewal, and not before.
 async fn known_by_the_next_renewal(builder: Builder, fleet: &Fleet) {
-    let redlock = ready(builder.ttl(secs(3))).await;
+    let redlock = ready(builder.ttl(secs(6))).await;
     let (guard, waiting) = watched(&redlock, fleet).await;
     on_a_quorum(fleet, &["DEL", "a"]);
     sleep(ms(300)).await;
     assert!(!waiting.is_finished() && guard.is_valid(), "nobody told");
     let (loss, took) = timed(waiting).await;
     assert!(matches!(&loss, Ok(Loss::Gone { .. })), "{loss:?}");
-    assert!(took < ms(2_500), "the validity would end after 2.9 s: {took:?}");
+    assert!(took < secs(4), "the validity would end after 5.9 s: {took:?}");
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::fs;
 
 use redquorum::Redlock;
 
-use crate::support::{PATIENCE, all_vote, alone_on_each_kind, client_of, fleet_of, free_within, pair};
+use crate::support::{
+    PATIENCE, SHORT_TIMEOUT, all_vote, alone_on_each_kind, builder_of, fleet_of, free_within, pair_on_a_bad_day, ready,
+};
 
 const PAIRS: usize = if cfg!(debug_assertions) { 4_000 } else { 20_000 };
 const TASKS: usize = 16;
@@ -30,7 +32,7 @@ async fn work(redlock: &Redlock, pairs: usize) {
         let redlock = redlock.clone();
         tokio::spawn(async move {
             for _ in 0..pairs / TASKS {
-                pair(&redlock, &format!("task-{task}")).await;
+                pair_on_a_bad_day(&redlock, &format!("task-{task}")).await;
             }
         })
     };
@@ -43,7 +45,8 @@ async fn work(redlock: &Redlock, pairs: usize) {
 fn a_hung_instance_costs_a_bounded_amount_of_memory() {
     alone_on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
-        let redlock = client_of(&fleet).await;
+        // Short, so that silence is known long before the first half is over.
+        let redlock = ready(builder_of(&fleet).instance_timeout(SHORT_TIMEOUT)).await;
         work(&redlock, PAIRS / 4).await;
         let Some(healthy) = resident() else { return };
         fleet[4].hang().unwrap();

@@ -5,6 +5,8 @@ use std::time::Duration;
 use redquorum::Redlock;
 use redquorum_testkit::{Fleet, Program};
 
+use crate::support::beside_others;
+
 const README: &str = include_str!("../../README.md");
 const HERE: &str = include_str!("readme.rs");
 
@@ -50,6 +52,7 @@ fn the_first_program_here_is_that_of_the_readme() {
 /// them to expire.
 #[test]
 fn the_first_program_of_the_readme_leaves_no_lock_behind() {
+    let _shared = beside_others();
     for program in Program::all_required().unwrap() {
         let fleet = Fleet::start(&program, 3).unwrap();
         for run in 0..12 {

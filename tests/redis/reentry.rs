@@ -2,7 +2,7 @@
 
 use redquorum::{Holder, Loss};
 
-use crate::support::{builder_of, client_of, fleet_of, free_within, ms, on_each_kind, ready};
+use crate::support::{PATIENCE, builder_of, client_of, fleet_of, free_within, on_each_kind, ready};
 
 #[test]
 fn a_holder_that_was_granted_elsewhere_gets_a_larger_token_and_the_former_is_told_at_once() {
@@ -25,7 +25,7 @@ fn a_holder_that_was_granted_elsewhere_gets_a_larger_token_and_the_former_is_tol
             assert!(matches!(former.lost().await, Loss::ResumedElsewhere { .. } | Loss::Gone { .. }));
             drop(former);
             assert!(again.is_valid() && again.release().await.unwrap().was_still_held);
-            free_within(ms(500), &fleet).await;
+            free_within(PATIENCE, &fleet).await;
         }
     });
 }
@@ -46,6 +46,6 @@ fn a_lease_is_entered_again_and_shared() {
         assert!(!first.is_valid() && matches!(first.lost().await, Loss::ResumedElsewhere { .. }));
         drop(first);
         assert!(part.release().await.unwrap().was_still_held);
-        free_within(ms(500), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
     });
 }

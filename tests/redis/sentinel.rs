@@ -3,7 +3,7 @@
 use redquorum::{Admission, Credentials, Instance, Redlock};
 use redquorum_testkit::{Program, Server};
 
-use crate::support::{PATIENCE, eventually, on_each_kind, pair, secs, timed};
+use crate::support::{PATIENCE, TIMEOUT, eventually, on_each_kind, pair, secs, timed};
 use crate::words::told;
 
 const GROUP: &str = "mymaster";
@@ -31,7 +31,7 @@ fn a_lock_is_acquired_on_the_master_that_a_sentinel_names() {
         let master = Server::builder(&program).password("of the master").start().unwrap();
         let sentinel = sentinel_over(&program, &master, 0);
         let instance = through(&[&sentinel]).credentials(Credentials::password("of the master")).database(2);
-        let builder = Redlock::builder().instances([instance]).admission(Admission::Off);
+        let builder = Redlock::builder().instances([instance]).instance_timeout(TIMEOUT).admission(Admission::Off);
         let redlock = builder.clone().connect().await.unwrap();
         pair(&redlock, "a").await;
         let shown = format!("{GROUP}@127.0.0.1:{}", sentinel.port());
@@ -50,8 +50,8 @@ fn sentinels_have_credentials_of_their_own() {
             let asked = Instance::url(sentinel.address()).credentials(Credentials::password(password));
             Instance::sentinel([asked], GROUP)
         };
-        let redlock = Redlock::builder().instances([with("sesame")]).admission(Admission::Off);
-        pair(&redlock.connect().await.unwrap(), "a").await;
+        let builder = Redlock::builder().instances([with("sesame")]).admission(Admission::Off);
+        pair(&builder.instance_timeout(TIMEOUT).connect().await.unwrap(), "a").await;
         told(
             with("wrong"),
             Admission::Off,

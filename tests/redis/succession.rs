@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    MAX_TTL, PATIENCE, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready, secs,
+    MAX_TTL, PATIENCE, SHORT_TIMEOUT, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair,
+    ready, secs,
 };
 
 /// A client that would ask again only after seconds: whoever gets in sooner was woken.
@@ -18,21 +19,21 @@ fn patient(fleet: &Fleet) -> Builder {
     builder_of(fleet).retry_delay(secs(30), secs(30))
 }
 
-async fn clients(fleet: &Fleet, count: usize) -> Vec<Redlock> {
+async fn clients_by(builder: Builder, count: usize) -> Vec<Redlock> {
     let mut clients = Vec::new();
     for _ in 0..count {
-        clients.push(ready(patient(fleet)).await);
+        clients.push(ready(builder.clone()).await);
     }
     clients
 }
 
+async fn clients(fleet: &Fleet, count: usize) -> Vec<Redlock> {
+    clients_by(patient(fleet), count).await
+}
+
 /// With the usual pauses, for what nobody is woken for.
 async fn impatient(fleet: &Fleet, count: usize) -> Vec<Redlock> {
-    let mut clients = Vec::new();
-    for _ in 0..count {
-        clients.push(ready(builder_of(fleet)).await);
-    }
-    clients
+    clients_by(builder_of(fleet), count).await
 }
 
 fn heard_on(server: &Server) -> usize {
@@ -40,15 +41,27 @@ fn heard_on(server: &Server) -> usize {
     if let Reply::Array(channels) = said { channels.len() } else { 0 }
 }
 
-/// Begins to wait, and returns once it has been refused and announced; the guard comes through the task.
-async fn waiting(redlock: &Redlock, fleet: &Fleet) -> JoinHandle<Guard> {
-    let published = || fleet.iter().map(|server| calls(server, "publish")).sum::<u64>();
-    let before = published();
+/// Begins to wait, and returns once the holder knows; the guard comes through the task.
+async fn waiting(redlock: &Redlock, holder: &Redlock) -> JoinHandle<Guard> {
+    let before = waiting_elsewhere(holder).await;
     let redlock = redlock.clone();
     let task = tokio::spawn(async move { redlock.lock("a").acquire().await.unwrap() });
-    assert!(eventually(PATIENCE, || published() > before).await, "nobody was told that it waits");
-    sleep(ms(20)).await; // what was published is taken in
+    knows_of(holder, before + 1).await;
     task
+}
+
+/// How many others have told a client that they wait, as far as it has taken that in.
+async fn waiting_elsewhere(holder: &Redlock) -> usize {
+    holder.inspect("a").await.unwrap().waiting_elsewhere
+}
+
+async fn knows_of(holder: &Redlock, waiters: usize) {
+    let knows = async {
+        while waiting_elsewhere(holder).await < waiters {
+            sleep(ms(5)).await;
+        }
+    };
+    assert!(timeout(PATIENCE, knows).await.is_ok(), "nobody was told that it waits");
 }
 
 fn calls(server: &Server, command: &str) -> u64 {
@@ -85,7 +98,7 @@ fn waiting_clients_get_the_lock_in_the_order_in_which_they_came_without_asking_i
         let mut guard = held(&clients[0], "a").await;
         let mut tasks = Vec::new();
         for client in &clients[1..] {
-            tasks.push(waiting(client, &fleet).await);
+            tasks.push(waiting(client, &clients[0]).await);
         }
         let mut token = guard.fencing_token();
         for task in tasks {
@@ -95,7 +108,7 @@ fn waiting_clients_get_the_lock_in_the_order_in_which_they_came_without_asking_i
             token = guard.fencing_token();
         }
         guard.release().await.unwrap();
-        free_within(secs(2), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
     });
 }
 
@@ -109,7 +122,7 @@ fn a_client_of_another_library_is_refused_by_what_is_kept_and_gets_in_when_nobod
         let holder = ready(patient(&fleet)).await;
         let guard = held(&holder, "a").await;
         announce(&fleet, &holder_of(&fleet), "0123456789ab");
-        sleep(ms(100)).await;
+        knows_of(&holder, 1).await;
         guard.release().await.unwrap();
         assert!(fleet.iter().all(|server| set(server) == Reply::Nil), "it is kept for the one that waits");
         let refused = holder.lock("a").try_acquire().await.unwrap_err();
@@ -120,7 +133,7 @@ fn a_client_of_another_library_is_refused_by_what_is_kept_and_gets_in_when_nobod
         listener.clear();
 
         held(&holder, "a").await.release().await.unwrap();
-        free_within(secs(2), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
         assert!(fleet.iter().all(|server| set(server) != Reply::Nil));
     });
 }
@@ -156,9 +169,9 @@ fn a_waiter_that_is_gone_is_passed_over_and_one_that_gives_up_passes_on() {
         let fleet = fleet_of(&program, 5);
         let mut clients = clients(&fleet, 4).await;
         let guard = held(&clients[0], "a").await;
-        let crashed = waiting(&clients[1], &fleet).await;
-        let gives_up = waiting(&clients[2], &fleet).await;
-        let last = waiting(&clients[3], &fleet).await;
+        let crashed = waiting(&clients[1], &clients[0]).await;
+        let gives_up = waiting(&clients[2], &clients[0]).await;
+        let last = waiting(&clients[3], &clients[0]).await;
         crashed.abort();
         let _ = crashed.await;
         drop(clients.remove(1)); // with its connections
@@ -168,7 +181,7 @@ fn a_waiter_that_is_gone_is_passed_over_and_one_that_gives_up_passes_on() {
         let _ = gives_up.await;
         guard.release().await.unwrap();
         woken(last).await.release().await.unwrap();
-        free_within(secs(2), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
     });
 }
 
@@ -178,10 +191,10 @@ fn a_holder_that_crashed_is_waited_out() {
         let fleet = fleet_of(&program, 5);
         let clients = impatient(&fleet, 3).await;
         let guard = clients[0].lock("a").ttl(ms(1500)).try_acquire().await.unwrap();
-        let waiters = [waiting(&clients[1], &fleet).await, waiting(&clients[2], &fleet).await];
+        let waiters = [waiting(&clients[1], &clients[0]).await, waiting(&clients[2], &clients[0]).await];
         let _ = guard.keep_until_expiry(); // nothing is sent, as if it were gone
         in_any_order(waiters, |guard| async { drop(guard) }).await;
-        free_within(secs(2), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
     });
 }
 
@@ -202,7 +215,7 @@ fn clients_that_are_not_heard_get_in_all_the_same() {
             sleep(ms(100)).await;
             assert!(guard.release().await.unwrap().was_still_held, "{denied:?}");
             woken(waits).await.release().await.unwrap();
-            free_within(secs(2), &fleet).await;
+            free_within(PATIENCE, &fleet).await;
         }
     });
 }
@@ -214,7 +227,7 @@ fn instances_that_are_flushed_or_restarted_between_any_two_steps_cost_time_only(
         let clients = impatient(&fleet, 3).await;
         for restarts in [false, true] {
             let guard = held(&clients[0], "a").await;
-            let waiters = [waiting(&clients[1], &fleet).await, waiting(&clients[2], &fleet).await];
+            let waiters = [waiting(&clients[1], &clients[0]).await, waiting(&clients[2], &clients[0]).await];
             disturb(&fleet, 0, restarts);
             guard.release().await.unwrap();
             disturb(&fleet, 1, restarts);
@@ -249,7 +262,8 @@ async fn all_connected(clients: &[Redlock]) {
 fn forged_messages_let_nobody_in_twice() {
     on_each_kind(async |program| {
         let fleet = Arc::new(fleet_of(&program, 3));
-        let clients = clients(&fleet, 6).await;
+        // Short, as what is kept for a forged client is kept for one timeout.
+        let clients = clients_by(patient(&fleet).instance_timeout(SHORT_TIMEOUT), 6).await;
         let (holders, sections, stop) =
             (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         let (ended, mut all_ended) = mpsc::channel::<()>(1);
@@ -292,7 +306,7 @@ fn forged_messages_let_nobody_in_twice() {
         stop.store(true, Ordering::Relaxed);
         assert!(timeout(secs(30), all_ended.recv()).await.unwrap().is_none());
         assert!(sections.load(Ordering::Relaxed) > 40, "{sections:?}");
-        free_within(secs(2), &fleet).await;
+        free_within(PATIENCE, &fleet).await;
     });
 }
 
@@ -341,7 +355,7 @@ fn who_knows_of_others_that_want_the_lock_does_not_ask_by_plain_commands() {
         let before = plain();
         assert!(before > 0, "nobody else wants it");
         let guard = held(&one, "a").await;
-        let waits = waiting(&other, &fleet).await;
+        let waits = waiting(&other, &one).await;
         guard.release().await.unwrap();
         let asked = plain();
         let again = one.lock("a").wait_at_most(ms(50)).acquire().await;

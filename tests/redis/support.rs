@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests on real servers measure real time")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use redquorum::{
@@ -11,8 +11,11 @@ use redquorum::{
 use redquorum_testkit::{Fleet, Program, Server};
 use tokio::time::{sleep, timeout};
 
-/// The default instance timeout.
-pub(crate) const TIMEOUT: Duration = ms(200);
+/// The instance timeout of most tests: a machine that stands still for half a second makes no instance late.
+pub(crate) const TIMEOUT: Duration = secs(1);
+
+/// The default one, for tests of what an instance that is late brings about.
+pub(crate) const SHORT_TIMEOUT: Duration = ms(200);
 
 /// How long servers sit out where a test turns admission on.
 pub(crate) const MAX_TTL: Duration = ms(1500);
@@ -34,9 +37,14 @@ pub(crate) const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
+/// Lets no test that measures run beside the caller, for tests that make a runtime of their own.
+pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Runs `test` on each kind of server, perhaps beside other tests.
 pub(crate) fn on_each_kind(test: impl AsyncFn(Program)) {
-    let _shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    let _shared = beside_others();
     run(test);
 }
 
@@ -62,9 +70,10 @@ pub(crate) fn fleet_of(program: &Program, count: usize) -> Fleet {
 
 /// The default settings, but without admission: fresh servers sit out `max_ttl` after their start,
 /// which is not what most tests are about, and with the default ttl of 10 s no key expires while a
-/// test watches.
+/// test watches. The instance timeout is [`TIMEOUT`].
 pub(crate) fn builder_of(fleet: &Fleet) -> Builder {
-    Redlock::builder().instances(fleet.addresses()).label("ours").admission(Admission::Off).renew(Renewal::Off)
+    let builder = Redlock::builder().instances(fleet.addresses()).label("ours");
+    builder.instance_timeout(TIMEOUT).admission(Admission::Off).renew(Renewal::Off)
 }
 
 /// With admission. Servers sit out a second or two after their start.
@@ -140,6 +149,11 @@ pub(crate) async fn intrude(redlock: Redlock, stop: Arc<AtomicBool>) -> usize {
 pub(crate) async fn pair(redlock: &Redlock, name: &str) {
     let guard = redlock.lock(name).wait_at_most(PATIENCE).acquire().await.unwrap();
     assert!(guard.release().await.unwrap().was_still_held);
+}
+
+/// As [`pair`] with a timeout that a machine which stands still may exceed.
+pub(crate) async fn pair_on_a_bad_day(redlock: &Redlock, name: &str) {
+    release_on_a_bad_day(redlock.lock(name).wait_at_most(PATIENCE).acquire().await.unwrap()).await;
 }
 
 /// Fails unless every instance, all of which must answer, is rid of its locks within `limit`.

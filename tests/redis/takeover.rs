@@ -7,7 +7,7 @@ use redquorum::{Guard, Holder, LeaseView, Redlock};
 use redquorum_testkit::{Fleet, Program, Proxy};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{PATIENCE, TIMEOUT, builder_of, eventually, fleet_of, ms, on_each_kind, ready};
+use crate::support::{PATIENCE, SHORT_TIMEOUT, builder_of, eventually, fleet_of, ms, on_each_kind, ready};
 
 const TTL: Duration = ms(1_500);
 
@@ -39,8 +39,9 @@ async fn fail(end: TryEnd, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) 
     let each = |what: &dyn Fn(&Proxy)| proxies.iter().for_each(what);
     match end {
         TryEnd::Cancelled => {
-            each(&|proxy| proxy.delay(ms(0), ms(100)).unwrap());
-            assert!(timeout(ms(50), try_of_me(redlock)).await.is_err());
+            // Should it be cancelled late, it has ended by its timeout.
+            each(&|proxy| proxy.delay(ms(0), ms(400)).unwrap());
+            assert!(timeout(ms(50), try_of_me(redlock)).await.ok().flatten().is_none());
         }
         TryEnd::TimesOut => {
             each(&|proxy| proxy.lose_replies().unwrap());
@@ -60,8 +61,9 @@ async fn fail(end: TryEnd, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) 
             fleet[2..].iter().for_each(|server| server.resume().unwrap());
         }
         TryEnd::LosesItsConnections => {
-            // The requests arrive; the releases find no connection and stay pending.
-            each(&|proxy| proxy.delay(ms(0), ms(60)).unwrap());
+            // The requests arrive; the releases find no connection and stay pending. Should the cut come late, the try
+            // has ended by its timeout.
+            each(&|proxy| proxy.delay(ms(0), ms(600)).unwrap());
             let cut = async {
                 sleep(ms(30)).await;
                 each(&Proxy::cut);
@@ -82,7 +84,7 @@ async fn fail(end: TryEnd, redlock: &Redlock, fleet: &Fleet, proxies: &[Proxy]) 
             }
         }
     }
-    sleep(TIMEOUT / 4).await;
+    sleep(SHORT_TIMEOUT / 4).await;
     each(&|proxy| proxy.forward().unwrap());
 }
 
@@ -99,7 +101,9 @@ async fn carry_out(end: TryEnd, program: &Program) {
     let proxies: Vec<_> = fleet.iter().map(|server| Proxy::start(server).unwrap()).collect();
     let builder = || builder_of(&fleet).ttl(TTL).max_ttl(TTL);
     let (one, stranger) = (ready(builder()).await, ready(builder()).await);
-    let two = ready(builder().instances(proxies.iter().map(Proxy::address)).label("elsewhere")).await;
+    // Its tries end long before the lease.
+    let two = builder().instances(proxies.iter().map(Proxy::address)).instance_timeout(SHORT_TIMEOUT);
+    let two = ready(two.label("elsewhere")).await;
 
     let former = try_of_me(&one).await.unwrap();
     let lease = former.lease();

@@ -4,7 +4,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use redquorum::{Admission, Credentials, Instance, Redlock, Tls};
 use redquorum_testkit::{Error, Program, Server, ServerBuilder};
 
-use crate::support::{PATIENCE, eventually, on_each_kind, pair};
+use crate::support::{PATIENCE, TIMEOUT, eventually, on_each_kind, pair};
 use crate::words::told;
 
 /// Signs certificates.
@@ -62,7 +62,7 @@ fn address(server: &Server) -> String {
 }
 
 async fn locks_with(instance: Instance) {
-    let builder = Redlock::builder().instances([instance]).admission(Admission::Off);
+    let builder = Redlock::builder().instances([instance]).instance_timeout(TIMEOUT).admission(Admission::Off);
     pair(&builder.connect().await.unwrap(), "a").await;
 }
 
@@ -135,7 +135,8 @@ fn files_that_were_rotated_are_read_again_at_the_next_connect_and_a_broken_one_i
         let bytes = Tls::new().ca(former.pem()).client_certificate(signed.certificate, signed.key);
         let bytes = Instance::url(address(&server)).tls(bytes);
         let client = async |instance| {
-            Redlock::builder().instances([instance]).admission(Admission::Off).connect().await.unwrap()
+            let builder = Redlock::builder().instances([instance]).instance_timeout(TIMEOUT).admission(Admission::Off);
+            builder.connect().await.unwrap()
         };
         let (rotated, fixed) = (client(files.clone()).await, client(bytes).await);
         pair(&rotated, "a").await;
@@ -145,6 +146,9 @@ fn files_that_were_rotated_are_read_again_at_the_next_connect_and_a_broken_one_i
         server.restart().unwrap();
         let locks = async |redlock: &Redlock| redlock.lock("a").wait_at_most(PATIENCE).acquire().await;
         locks(&rotated).await.unwrap().release().await.unwrap();
+        // Each client connects again in its own time.
+        let refused = || fixed.instances()[0].last_error.as_ref().is_some_and(|error| error.contains(NOT_ACCEPTED[0]));
+        assert!(eventually(PATIENCE, refused).await, "{:?}", fixed.instances());
         let said = fixed.lock("a").try_acquire().await.unwrap_err().to_string();
         assert!(said.contains(NOT_ACCEPTED[0]), "what is given as bytes stays: {said}");
 

@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 use redquorum_testkit::{Fleet, Program};
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, builder_of, fleet_of, free_within, held, on_each_kind, pair, ready, secs};
+use crate::support::{PATIENCE, beside_others, builder_of, fleet_of, free_within, held, on_each_kind, pair, ready};
 
 /// As many as commands that one connection has on their way at once, and more.
 const UNPOLLED: usize = 9;
@@ -27,7 +27,7 @@ async fn others_go_on(fleet: &Fleet) {
     drop(held(&redlock, "dropped").await);
     assert!(before.release().await.unwrap().was_still_held);
     for acquire in unpolled {
-        let guard = timeout(secs(1), acquire).await.unwrap().unwrap();
+        let guard = timeout(PATIENCE, acquire).await.unwrap().unwrap();
         assert!(guard.release().await.unwrap().was_still_held);
     }
     free_within(PATIENCE, fleet).await;
@@ -41,6 +41,7 @@ fn acquires_that_nobody_polls_do_not_stop_others() {
 
 #[test]
 fn acquires_that_nobody_polls_do_not_stop_others_on_a_single_thread() {
+    let _shared = beside_others();
     for program in Program::all_required().unwrap() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let fleet = fleet_of(&program, 3);

@@ -3,10 +3,10 @@
 use std::env;
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::{Outcome, ms};
 
@@ -56,8 +56,29 @@ impl Worker {
     /// # Errors
     /// When it has ended.
     pub fn signal(&self, signal: Signal) -> Outcome {
-        let id = self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).ok_or("the process has ended")?;
-        Ok(kill_process(id, signal)?)
+        Ok(kill_process(self.id()?, signal)?)
+    }
+
+    /// Waits until a signal has stopped it.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    ///
+    /// # Errors
+    /// When it has ended, or goes on for a minute.
+    pub async fn stopped(&self) -> Outcome {
+        let (id, options) = (self.id()?, WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        let until_stopped = async {
+            while waitid(WaitId::Pid(id), options)?.is_none() {
+                sleep(ms(5)).await;
+            }
+            Ok(())
+        };
+        timeout(PATIENCE, until_stopped).await?
+    }
+
+    fn id(&self) -> Outcome<Pid> {
+        Ok(self.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?)).ok_or("the process has ended")?)
     }
 
     /// Kills it, as a crash would, and waits for its end.

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use redquorum_testkit::{Client, Error, Program, Proxy, Reply, Server, wait_until};
 
-const SHORT: Duration = Duration::from_millis(200);
+/// Ends what has no answer; enough for an answer also on a machine that stands still for a moment.
+const SHORT: Duration = Duration::from_millis(700);
 const SOON: Duration = Duration::from_secs(5);
 
 type Result = std::result::Result<(), Error>;
@@ -43,14 +44,14 @@ fn it_passes_on_both_ways_and_counts_connections() -> Result {
 fn a_delay_is_in_each_direction_on_its_own() -> Result {
     let (_server, proxy) = pair()?;
     let mut client = Client::connect(proxy.port(), SOON)?;
-    proxy.delay(Duration::from_millis(60), Duration::from_millis(90))?;
+    proxy.delay(Duration::from_millis(300), Duration::from_millis(450))?;
     let (reply, took) = time(|| client.command(&["PING"]));
     assert_eq!(reply?, pong());
-    assert!(took >= Duration::from_millis(145), "{took:?}");
+    assert!(took >= Duration::from_millis(745), "{took:?}");
     proxy.forward()?;
     let (reply, took) = time(|| client.command(&["PING"]));
     assert_eq!(reply?, pong());
-    assert!(took < Duration::from_millis(145), "{took:?}");
+    assert!(took < Duration::from_millis(745), "{took:?}");
     Ok(())
 }
 
@@ -82,7 +83,7 @@ fn lost_replies_are_of_requests_that_were_carried_out() -> Result {
     proxy.lose_replies()?;
     let mut client = Client::connect(proxy.port(), SHORT)?;
     assert!(client.command(&["SET", "key", "1"]).is_err());
-    assert_eq!(server.keys()?, ["key"]);
+    assert!(wait_until(SOON, || server.keys().is_ok_and(|keys| keys == ["key"])));
     Ok(())
 }
 

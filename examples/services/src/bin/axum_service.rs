@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ struct Service {
     metrics: PrometheusHandle,
     with_lock: bool,
     charges: Charges,
+    /// How many requests for a charge have come.
+    asked: Arc<AtomicUsize>,
 }
 
 impl Service {
@@ -51,6 +54,7 @@ impl Service {
 }
 
 async fn charge(State(service): State<Arc<Service>>, Path(order): Path<u64>) -> Response {
+    service.asked.fetch_add(1, Ordering::Relaxed);
     if !service.with_lock {
         return service.charge_once(order).await.into_response();
     }
@@ -107,6 +111,7 @@ async fn serve(
 
 struct Running {
     address: SocketAddr,
+    asked: Arc<AtomicUsize>,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Outcome>,
 }
@@ -114,9 +119,9 @@ struct Running {
 async fn start(service: Service) -> Outcome<Running> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    let (stop, stopped) = oneshot::channel();
+    let (asked, (stop, stopped)) = (Arc::clone(&service.asked), oneshot::channel());
     let serving = tokio::spawn(serve(listener, Arc::new(service), async { drop(stopped.await) }));
-    Ok(Running { address, stop, serving })
+    Ok(Running { address, asked, stop, serving })
 }
 
 /// Sends the same request to both servers, many times at once.
@@ -138,7 +143,7 @@ async fn show(stage: &Stage, metrics: &PrometheusHandle, with_lock: bool) -> Out
     let mut servers = Vec::new();
     for _ in 0..2 {
         let (redlock, metrics, charges) = (stage.redlock().await?, metrics.clone(), Arc::clone(&charges));
-        servers.push(start(Service { redlock, metrics, with_lock, charges }).await?);
+        servers.push(start(Service { redlock, metrics, with_lock, charges, asked: Arc::default() }).await?);
     }
     let answers = storm(&servers).await?;
     let times = charges.lock().unwrap_or_else(PoisonError::into_inner).values().sum::<u32>();
@@ -159,8 +164,11 @@ async fn show(stage: &Stage, metrics: &PrometheusHandle, with_lock: bool) -> Out
     check(metrics.contains("redquorum_"), "the locks are counted")?;
 
     for server in servers {
+        let before = server.asked.load(Ordering::Relaxed);
         let order = tokio::spawn(request(server.address, "POST", "/orders/8/charge"));
-        sleep(ms(30)).await; // it is under way
+        while server.asked.load(Ordering::Relaxed) == before && !order.is_finished() {
+            sleep(ms(1)).await; // until it is under way
+        }
         let _ = server.stop.send(());
         check(order.await??.status == 200, "a request under way comes to its end")?;
         server.serving.await??;
@@ -176,7 +184,7 @@ async fn main() -> Outcome {
     if let Some(address) = arguments.next() {
         let redlock = Redlock::builder().instances(arguments.collect::<Vec<_>>()).connect().await?;
         let listener = TcpListener::bind(address).await?;
-        let service = Service { redlock, metrics, with_lock: true, charges: Charges::default() };
+        let service = Service { redlock, metrics, with_lock: true, charges: Charges::default(), asked: Arc::default() };
         return serve(listener, Arc::new(service), async { drop(tokio::signal::ctrl_c().await) }).await;
     }
     let stage = Stage::start().await?;

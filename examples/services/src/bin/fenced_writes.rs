@@ -12,7 +12,7 @@ use redquorum_examples::database::Connection;
 use redquorum_examples::stage::{Stage, role};
 use redquorum_examples::{Outcome, check, ms};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, kill_process};
 
 const LOCK: &str = "account:7";
 
@@ -45,14 +45,14 @@ fn write_to_file(path: &Path, balance: i64, token: i64) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Alice: takes the lock, looks at it, and is paused by her parent before she writes.
+/// Alice: takes the lock, looks at it, and is paused until her parent lets her go on and write.
 async fn alice(mode: &str, file: &Path) -> Outcome {
     let stage = Stage::of_parent()?;
     let (redlock, database) = (stage.redlock().await?, stage.database().await?);
     let guard = redlock.lock(LOCK).acquire().await?;
     if guard.is_valid() {
         println!("locked");
-        std::thread::sleep(ms(300)); // here she is paused
+        kill_process(getpid(), Signal::STOP)?; // here she is paused
         println!("{}", write(mode, file, &database, 100, guard.fencing_token()).await?);
     }
     Ok(())
@@ -63,7 +63,7 @@ async fn show(stage: &Stage, mode: &str, what: &str, file: &Path) -> Outcome {
     database.execute("UPDATE account SET balance = 0, fence = 0", &[]).await?;
     let mut alice = stage.spawn(&[mode, &file.display().to_string()])?;
     alice.line().await?;
-    alice.signal(Signal::STOP)?;
+    alice.stopped().await?;
     let guard = redlock.lock(LOCK).acquire().await?; // once her lease is over
     check(write(mode, file, &database, 200, guard.fencing_token()).await?, "Bob, who has the lock, may write")?;
     guard.release().await?;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use redquorum::Redlock;
+use redquorum::{AcquireError, Redlock};
 use redquorum_examples::database::Connection;
 use redquorum_examples::stage::{Stage, role};
 use redquorum_examples::worker::Worker;
@@ -15,7 +15,7 @@ const TIMES: i64 = 6;
 const PROCESSES: i64 = 3;
 /// Longer than any clock is behind.
 const MARK: Duration = ms(20_000);
-/// When one of the processes is killed.
+/// When the first of the processes is killed.
 const CRASH_AFTER: i64 = 3;
 
 /// Sends a report, say; the row shows that it ran.
@@ -29,13 +29,17 @@ async fn job(database: &Connection, time: i64, process: i64) -> Outcome {
 /// mark, and a process whose clock is behind finds it. Should it die in the middle of the job, the job is not done that
 /// time: where that must not be, wait with `acquire`, and look whether it is done.
 async fn once(redlock: &Redlock, database: &Connection, time: i64, process: i64) -> Outcome {
-    match redlock.lock(format!("report:{time}")).try_acquire().await {
-        Ok(guard) => {
-            job(database, time, process).await?;
-            Ok(guard.keep_for(MARK).await?)
+    loop {
+        match redlock.lock(format!("report:{time}")).try_acquire().await {
+            Ok(guard) => {
+                job(database, time, process).await?;
+                return Ok(guard.keep_for(MARK).await?);
+            }
+            // All asked in the same moment and nobody got it: not again in the same moment.
+            Err(AcquireError::SplitVote(_)) => sleep(ms(5) * (1 + u32::try_from(process)?)).await,
+            Err(error) if error.is_contended() => return Ok(()), // somebody else does it, or has done it
+            Err(error) => return Err(error.into()),
         }
-        Err(error) if error.is_contended() => Ok(()), // somebody else does it, or has done it
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -53,6 +57,9 @@ async fn process(number: i64, with_lock: bool) -> Outcome {
             job(&database, time, number).await?;
         }
         println!("{time}");
+        if (number, time) == (0, CRASH_AFTER) {
+            std::future::pending::<()>().await; // here it is killed, and not in the middle of the next time
+        }
     }
     redlock.shutdown(ms(2_000)).await?;
     Ok(())
