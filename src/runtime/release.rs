@@ -8,7 +8,7 @@ use super::client_task::{RuntimeEnded, run_detached};
 use super::held_lease::LeaseRelease;
 use super::in_flight::{OnDrop, RoundInFlight};
 use super::shared::{DueRelease, Shared};
-use crate::protocol::{Reply, Round, Verdict};
+use crate::protocol::{InstanceId, InstanceSet, Reply, Round, Verdict};
 
 /// What a release found.
 pub(crate) enum ReleaseOutcome {
@@ -45,19 +45,24 @@ async fn carry_out(
     release: LeaseRelease,
     result: oneshot::Sender<ReleaseOutcome>,
 ) {
-    let mut repeated = false;
+    // Once it is repeated: whose first answer is outstanding, so that a second one may find nothing left.
+    let mut in_doubt = None;
     let outcome = loop {
         let verdict = in_flight.verdict().await;
         tracing::debug!(?verdict, deleted = ?in_flight.round.granted(), "release round");
         if verdict == Verdict::Won {
             break ReleaseOutcome::WasHeld;
         }
-        if repeated || !in_flight.lacks_only_scripts() {
-            break of_lost_round(&in_flight.round);
+        if in_doubt.is_some() || !in_flight.lacks_only_scripts() {
+            break of_lost_round(&in_flight.round, in_doubt.unwrap_or_default());
         }
         in_flight.on_drop = OnDrop::LeaveKeys; // the repeat is sent to all of them
+        let (deleted, outstanding) = (in_flight.round.granted(), in_flight.round.outstanding());
         in_flight = send(&shared, &release);
-        repeated = true;
+        for id in deleted.iter() {
+            in_flight.round.on_reply(id, Reply::Granted, shared.clock.now()); // nothing is left there
+        }
+        in_doubt = Some(outstanding);
     };
     drop(in_flight); // pending releases are counted before the caller goes on, and may shut down
     let _ = result.send(outcome);
@@ -68,12 +73,13 @@ fn send(shared: &Arc<Shared>, release: &LeaseRelease) -> RoundInFlight {
     RoundInFlight::send(shared, round, release.request.clone(), release.targets)
 }
 
-/// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers.
-fn of_lost_round(round: &Round) -> ReleaseOutcome {
-    let answers = round.replies().iter();
-    let may_have_held = answers.filter(|answer| match answer.as_ref().map(|answer| &answer.reply) {
+/// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers, or of answers that
+/// are not `in_doubt`.
+fn of_lost_round(round: &Round, in_doubt: InstanceSet) -> ReleaseOutcome {
+    let answers = InstanceId::all(round.replies().len()).zip(round.replies());
+    let may_have_held = answers.filter(|(id, answer)| match answer.as_ref().map(|answer| &answer.reply) {
         None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_)) => true,
-        Some(_) => false,
+        Some(_) => in_doubt.contains(*id),
     });
     if may_have_held.count() < round.quorum().votes() {
         ReleaseOutcome::WasNotHeld

@@ -76,3 +76,34 @@ async fn a_release_with_most_instances_down_is_unconfirmed_also_while_others_hav
     assert!(matches!(result, Err(ReleaseError::Unconfirmed { .. })), "{result:?}");
     assert_eq!(took, ms(0));
 }
+
+/// The second round finds nothing where the first has deleted the key.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_repeated_for_scripts_counts_what_it_has_deleted() {
+    for (count, without_scripts) in [(2, 1), (4, 2), (3, 1)] {
+        let (cluster, redlock) = cluster_of(count).await;
+        let guard = held(&redlock, "a").await;
+        guard.extend().await.unwrap(); // behind that no server compares by itself
+        settle().await;
+        cluster.instances().take(without_scripts).for_each(TestInstance::forget_scripts);
+        if count == 3 {
+            cluster.instances().skip(2).for_each(|instance| assert!(instance.remove("a")));
+        }
+        assert!(guard.release().await.unwrap().was_still_held, "{count}");
+        assert!(cluster.keys().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_repeated_for_scripts_does_not_deny_what_an_outstanding_answer_may_say() {
+    let (cluster, redlock) = cluster_of(4).await;
+    let guard = held(&redlock, "a").await;
+    guard.extend().await.unwrap();
+    settle().await;
+    cluster.instances().take(2).for_each(TestInstance::forget_scripts);
+    cluster.instances().skip(2).for_each(|instance| instance.slow_down(ms(20), ms(20)));
+    let released = guard.release().await;
+    assert!(matches!(released, Err(ReleaseError::Unconfirmed { .. })), "{released:?}");
+    settle().await;
+    assert!(cluster.keys().is_empty());
+}

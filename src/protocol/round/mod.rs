@@ -187,6 +187,12 @@ impl Round {
         &self.replies
     }
 
+    /// The instances that have not answered yet.
+    #[must_use]
+    pub fn outstanding(&self) -> InstanceSet {
+        self.which(|reply| reply.is_none())
+    }
+
     /// The instances that granted.
     #[must_use]
     pub fn granted(&self) -> InstanceSet {
