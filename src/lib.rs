@@ -125,6 +125,7 @@ mod client;
 mod clock;
 mod config;
 mod error;
+mod foreign;
 mod guard;
 pub mod guide;
 mod holder;

@@ -9,6 +9,7 @@ use tracing::{Instrument, Span};
 
 use crate::config::{Renewal, Settings};
 use crate::error::{AcquireError, ReleaseError, RunError, acquire_error};
+use crate::foreign::contain;
 use crate::guard::{Guard, Released};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
@@ -19,7 +20,6 @@ use crate::resource::Resources;
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
 use crate::runtime::counters::AcquireOutcome;
-use crate::runtime::foreign::contain;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
 

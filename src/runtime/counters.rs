@@ -121,7 +121,7 @@ impl Counters {
 mod recorded {
     use std::time::Duration;
 
-    use crate::runtime::foreign::contain;
+    use crate::foreign::contain;
 
     type Label = (&'static str, &'static str);
 

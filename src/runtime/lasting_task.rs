@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
-use super::foreign::contain;
+use crate::foreign::contain;
 
 /// The pause before a task goes on that has panicked: what panics each time must not take a processor.
 const AFTER_PANIC: Duration = Duration::from_millis(10);

@@ -7,7 +7,6 @@ mod client_task;
 pub(crate) mod counters;
 pub(crate) mod examine;
 pub(crate) mod extend;
-pub(crate) mod foreign;
 pub(crate) mod held_lease;
 mod in_flight;
 pub(crate) mod inspect;

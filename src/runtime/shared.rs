@@ -13,12 +13,12 @@ use super::acquire::reentry_table::ReentryTable;
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
-use super::foreign::contain;
 use super::held_lease::{HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
 use super::succession::Succession;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
+use crate::foreign::contain;
 use crate::instance::{Instance, Request};
 use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
 use crate::resource::Resources;
@@ -93,7 +93,14 @@ impl Shared {
         self.succession.as_ref().is_some_and(|succession| succession.is_wanted(resources))
     }
 
-    /// How many other clients are known to wait for what is held; `None` if that cannot be known.
+    /// This client has won these resources.
+    pub(super) fn note_held(&self, resources: &Resources) {
+        if let Some(succession) = &self.succession {
+            succession.hold(resources);
+        }
+    }
+
+    /// How many are known to wait for what is held, beside the line of this client; `None` if that cannot be known.
     fn others_waiting(&self, held: &HeldLease) -> Option<usize> {
         self.succession.as_ref()?.others_waiting(&held.claim().resources, self.quorum)
     }

@@ -4,7 +4,7 @@
 
 use tracing::{Level, debug};
 
-use super::foreign::contain;
+use crate::foreign::contain;
 use crate::protocol::{ClientId, CurrentHolder, InstanceId, InstanceSet, Round, RoundFailure};
 use crate::resource::{Resources, display_name};
 

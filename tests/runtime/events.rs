@@ -15,6 +15,9 @@ thread_local! {
     static PANICS_AT: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
+/// Who tells of connections.
+const LOG_OF_CONNECTIONS: &str = "redquorum::instance::redis::log_limit";
+
 /// One for all tests of the process.
 struct Listener;
 
@@ -37,7 +40,13 @@ pub(crate) fn panic_at(message: &'static str) {
 impl Subscriber for Listener {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         // Who listens is another question on each thread.
-        let told = ["redquorum::runtime", "redquorum::wait", "redquorum::instance::redis::trouble"];
+        let told = [
+            "redquorum::foreign",
+            "redquorum::runtime",
+            "redquorum::wait",
+            "redquorum::instance::redis::trouble",
+            LOG_OF_CONNECTIONS,
+        ];
         let is_told = told.iter().any(|target| metadata.target().starts_with(target));
         if is_told { Interest::sometimes() } else { Interest::never() }
     }
@@ -53,7 +62,7 @@ impl Subscriber for Listener {
         let Line { message, fields } = line;
         if PANICS_AT.get() == Some(message.as_str()) {
             PANICS_AT.set(None);
-            panic!("somebody who listens to events");
+            panic!("somebody who listens to the log");
         }
         LINES.with_borrow_mut(|lines| lines.push(format!("{message}{fields}")));
     }

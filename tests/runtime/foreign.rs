@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use redquorum::testing::{Cluster, TestInstance};
-use redquorum::{Guard, Redlock, Renewal};
-use tokio::time::sleep;
+use redquorum::{Guard, Holder, Redlock, Renewal};
+use tokio::time::{sleep, timeout};
 use tracing::Level;
 
 use crate::events::{listen, panic_at, told};
@@ -202,6 +202,64 @@ async fn whoever_listens_to_the_log_and_panics_ends_no_renewals_of_others() {
     );
 }
 
+/// A holder's wait is woken by the task that takes in what other clients say.
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_keeps_nobody_from_being_woken_in_their_turn() {
+    let (cluster, redlock) = renewing(3).await;
+    let elsewhere = cluster.builder().connect().await.unwrap();
+    let guard = held(&elsewhere, "a").await;
+    let lock = redlock.lock("a").holder(Holder::from("h"));
+    let mut waiting = Box::pin(lock.acquire());
+    assert!(timeout(ms(50), &mut waiting).await.is_err());
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(guard);
+    settle().await;
+    drop(waiting);
+    let guard = held(&elsewhere, "a").await;
+    let next = tokio::spawn(async move { redlock.lock("a").acquire().await.unwrap() });
+    sleep(secs(5)).await; // its pauses are long by now
+    drop(guard);
+    let (guard, took) = timed(next).await;
+    assert!(took < ms(50), "{took:?}");
+    drop(guard.unwrap());
+}
+
+/// Each connection has a task of its own.
+#[tokio::test(start_paused = true)]
+async fn whoever_listens_to_the_log_and_panics_ends_no_connection_for_good() {
+    listen(Level::INFO);
+    let (cluster, redlock) = renewing(3).await;
+    settle().await;
+    for message in ["disconnected", "connected"] {
+        panic_at(message);
+        cluster.instance(0).cut_off();
+        settle().await;
+        assert!(!redlock.instances()[0].connected);
+        cluster.instance(0).resume();
+        sleep(secs(5)).await;
+        assert!(redlock.instances()[0].connected, "{message}");
+    }
+    assert!(told().iter().filter(|line| line.contains("that was called from here has panicked")).count() >= 1);
+}
+
+/// It is woken when there is news of a connection.
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_ends_no_connection_for_good() {
+    let cluster = Cluster::new(3);
+    cluster.instances().for_each(|instance| instance.cut_off());
+    let redlock = cluster.builder().build().unwrap();
+    let mut waiting = Box::pin(redlock.wait_connected(secs(5)));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()); // it wakes itself once
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    sleep(secs(1)).await;
+    drop(waiting);
+    cluster.instances().for_each(TestInstance::resume);
+    sleep(secs(5)).await;
+    assert!(redlock.instances().iter().all(|instance| instance.connected));
+}
+
 /// Answers are looked at in the task that renews, and in the one that releases.
 #[tokio::test(start_paused = true)]
 async fn an_answer_over_which_somebody_panics_ends_no_renewals_and_no_releases() {
@@ -219,8 +277,6 @@ async fn an_answer_over_which_somebody_panics_ends_no_renewals_and_no_releases()
     sleep(secs(30)).await;
     assert!(kept.is_valid());
     assert_eq!(cluster.keys(), ["a"]);
-    let told = told();
-    assert!(told.iter().any(|line| line.starts_with("the task that renews leases has panicked")), "{told:?}");
 }
 
 /// The asker is a task of the client; what listens to its events is not.

@@ -25,6 +25,7 @@ mod reentry;
 mod release;
 mod renew;
 mod run;
+mod several_waits;
 mod shutdown;
 mod stats;
 mod succession;

@@ -18,7 +18,7 @@ const SERVERS: usize = 5;
 const WALL_US: u64 = 1_750_000_000_000_000;
 
 /// Whoever gets in sooner did not ask again by itself: the first pause is longer.
-const AT_ONCE: Duration = ms(50);
+pub(crate) const AT_ONCE: Duration = ms(50);
 
 /// The default ttl.
 const TTL: Duration = secs(10);
@@ -30,22 +30,27 @@ const AFTER_EXPIRY: Duration = ms(250);
 const LONGEST_PAUSE: Duration = secs(1);
 
 /// Servers, and clients whose wall clocks show the same.
-struct Fleet(Vec<Server>, Instant);
+pub(crate) struct Fleet(Vec<Server>, Instant);
 
 impl Fleet {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let server = |index| Server::new(index, Arc::new(MachineClock::new(Instant::now(), WALL_US, 0)));
         Self((0..SERVERS as u64).map(server).collect(), Instant::now())
     }
 
-    async fn client(&self) -> Redlock {
+    pub(crate) async fn client(&self) -> Redlock {
+        self.client_with(TIMEOUT).await
+    }
+
+    pub(crate) async fn client_with(&self, instance_timeout: Duration) -> Redlock {
         let servers = self.0.clone();
         let clock = Arc::new(MachineClock::new(self.1, WALL_US, 0));
         let dial = move |index: usize| {
             let server = servers[index].clone();
             async move { Ok(connect(&server)) }
         };
-        let client = builder(SERVERS, clock, dial).admission(Admission::Off).build().unwrap();
+        let builder = builder(SERVERS, clock, dial).admission(Admission::Off).instance_timeout(instance_timeout);
+        let client = builder.build().unwrap();
         client.wait_connected(secs(1)).await.unwrap();
         sleep(ms(10)).await; // all of them
         client
@@ -78,7 +83,7 @@ async fn ask(stream: &mut DuplexStream, words: &[&str]) -> Vec<u8> {
 }
 
 /// Begins to wait; returns once that is known to whoever is in the way.
-async fn waits(client: &Redlock) -> JoinHandle<Guard> {
+pub(crate) async fn waits(client: &Redlock) -> JoinHandle<Guard> {
     let client = client.clone();
     let task = tokio::spawn(async move { client.lock("a").acquire().await.unwrap() });
     sleep(ms(5)).await;

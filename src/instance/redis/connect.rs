@@ -29,6 +29,7 @@ use super::relay::listen;
 use super::scripts::Scripts;
 use super::sentinel::find_master;
 use super::stream::ServerStream;
+use crate::foreign::contain;
 use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, NotUsable};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
@@ -173,13 +174,15 @@ fn note_rights(options: &ConnectOptions, health: &InstanceHealth, rights: &Right
     let were_named = std::mem::replace(&mut last.named, named);
     drop(last); // whoever listens to the log may ask for it
     if were_tracking != Some(tracking) && !tracking {
-        tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed");
+        contain(|| tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed"));
     }
     if had_heard != hears && hears == Some(false) {
-        tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead");
+        contain(|| {
+            tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead")
+        });
     }
     if were_named != named && named == Some(false) {
-        tracing::warn!(instance, "CLIENT SETNAME is denied: the connection has no name");
+        contain(|| tracing::warn!(instance, "CLIENT SETNAME is denied: the connection has no name"));
     }
 }
 
@@ -249,7 +252,7 @@ async fn admit(
     let admission = SharedAdmission::new(config, outcome, FlushWatch::new(flushes));
     if stepped {
         // Nothing counts until it has been quarantined.
-        tracing::warn!(instance = shown, "its clock jumped forward while it was not connected");
+        contain(|| tracing::warn!(instance = shown, "its clock jumped forward while it was not connected"));
         admission.request_follow_up(AdmissionFollowUp::Quarantine);
     }
     Ok(admission)
@@ -277,6 +280,8 @@ fn warn_of_eviction(instance: &str, info: &ServerInfo, previous: Option<ServerIn
     if let Some(policy) = &info.evicts
         && previous.and_then(|previous| previous.evicts).as_ref() != Some(policy)
     {
-        tracing::warn!(instance, policy, "it is set to evict keys and may throw locks away; use noeviction");
+        contain(|| {
+            tracing::warn!(instance, policy, "it is set to evict keys and may throw locks away; use noeviction")
+        });
     }
 }

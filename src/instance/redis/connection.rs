@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
+use super::classify::failed;
 use super::driver::{Driver, poll_once};
 use super::health::InstanceHealth;
 use super::plain::{self, LastAcquire};
@@ -332,11 +333,14 @@ impl InstanceConnection {
         let (scripts, mut multiplexed) = (self.parts.scripts, self.parts.multiplexed.clone());
         let load = poll_once(async move { scripts.load().query_async::<()>(&mut multiplexed).await });
         let connection = Arc::clone(self);
+        let sent = self.now();
         self.runtime.spawn(async move {
-            if !matches!(timeout(connection.parts.deadline, load).await, Ok(Ok(()))) {
-                tracing::warn!("scripts could not be loaded again; the next request tries again");
+            let loaded = timeout(connection.parts.deadline, load).await;
+            connection.loading_scripts.store(false, Ordering::Release); // the next request that misses one tries again
+            if let Ok(Err(error)) = loaded {
+                let why = Reply::Unknown(failed(&error)); // a right that is missing, say
+                connection.parts.health.trouble.note(&connection.parts.shown, &why, false, sent);
             }
-            connection.loading_scripts.store(false, Ordering::Release);
         });
     }
 }

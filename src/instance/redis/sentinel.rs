@@ -14,6 +14,7 @@ use super::deadline::within_trips;
 use super::driver::Driver;
 use super::options::ConnectOptions;
 use super::stream::ServerStream;
+use crate::foreign::contain;
 use crate::protocol::Cause;
 
 /// What a Sentinel says of a group.
@@ -46,7 +47,7 @@ pub(super) async fn find_master(options: &ConnectOptions, group: &SentinelGroup)
     let Some(NamedMaster { host, port, .. }) = newest(&named) else {
         return Err(Cause::NoMaster(failures.join("; ")));
     };
-    tracing::debug!(instance = options.address.shown(), %host, port, "the sentinels name this master");
+    contain(|| tracing::debug!(instance = options.address.shown(), %host, port, "the sentinels name this master"));
     Ok(Endpoint::Tcp { host: host.clone(), port: *port, tls: group.tls.clone() })
 }
 

@@ -30,6 +30,7 @@ use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::send_queue::closed;
 use super::sentinel::moved;
+use crate::foreign::contain;
 use crate::protocol::{Cause, InstanceId, Instant, reconnect_delay};
 use crate::random;
 
@@ -69,11 +70,24 @@ struct Supervisor {
 /// is down then.
 struct AnnouncedState(watch::Sender<ConnectionState>);
 
+impl AnnouncedState {
+    /// Tells those who wait of a change, if it says that there is one. Callers are among them.
+    fn announce(&self, change: impl FnOnce(&mut ConnectionState) -> bool) {
+        contain(|| {
+            self.0.send_if_modified(change);
+        });
+    }
+}
+
 impl Drop for AnnouncedState {
     fn drop(&mut self) {
         let cause = "the task of its connection has ended, with the client or its runtime".to_owned();
-        if let ConnectionState::Up(connection) = self.0.send_replace(ConnectionState::Down(Cause::NotConnected(cause)))
-        {
+        let mut last = ConnectionState::Down(Cause::NotConnected(cause));
+        self.announce(|state| {
+            std::mem::swap(state, &mut last);
+            true
+        });
+        if let ConnectionState::Up(connection) = last {
             connection.close();
         }
     }
@@ -124,7 +138,7 @@ impl Supervisor {
         let was_late = matches!(reason, ConnectFailure::Late(_));
         let cause = reason.cause();
         let now = self.options.clock.now();
-        self.announced.0.send_if_modified(|state| {
+        self.announced.announce(|state| {
             // A silent instance that does not answer a probe either is still best called silent.
             let is_still_silent = was_late && matches!(state, ConnectionState::Down(Cause::Silent));
             if !is_still_silent {
@@ -151,7 +165,11 @@ impl Supervisor {
         let options = &self.options;
         self.up_since = Some(options.clock.now());
         options.peers.add(options.index, &connection); // before it may be used: it learns what the others know
-        self.announced.0.send_replace(ConnectionState::Up(Arc::clone(&connection)));
+        let up = ConnectionState::Up(Arc::clone(&connection));
+        self.announced.announce(move |state| {
+            *state = up;
+            true
+        });
         let instance = InstanceId::new(options.index);
         let mut forwarding = pin!(pushes.forward(&connection, instance, &options.invalidations));
         let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
@@ -180,7 +198,7 @@ impl Supervisor {
                         Ok(Some((follow_up, info))) => {
                             self.health.lock().info = Some(info);
                             if let Some(times) = self.follow_ups.note(options.clock.now()) {
-                                tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed");
+                                contain(|| tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed"));
                             }
                         }
                         Err(reason) => {
@@ -189,7 +207,7 @@ impl Supervisor {
                             return cause;
                         }
                     }
-                    self.announced.0.send_modify(|_| {}); // whoever waits for the record looks again
+                    self.announced.announce(|_| true); // whoever waits for the record looks again
                 }
             }
         }

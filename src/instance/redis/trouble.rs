@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::log_limit::LogLimit;
+use crate::foreign::contain;
 use crate::instance::Trouble;
 use crate::protocol::{Cause, Instant, Reply};
 
@@ -50,7 +51,7 @@ impl CurrentTrouble {
             && let Some(times) = state.warnings.note(sent)
         {
             drop(state);
-            tracing::warn!(instance, %cause, times, "it refuses requests for a reason of its own");
+            contain(|| tracing::warn!(instance, %cause, times, "it refuses requests for a reason of its own"));
         }
     }
 

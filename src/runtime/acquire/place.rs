@@ -87,7 +87,7 @@ impl Place {
         carry_out(&self.shared, &self.line, after);
         if let Poll::Ready(Turn::Lease(tenure)) = &turn {
             self.has_left = true;
-            if self.shared.attempts.is_closed() || !self.shared.keep_alive.adopt(tenure.held()) {
+            if self.shared.attempts.is_closed() || !self.shared.keep_alive.adopt(tenure.held(), None) {
                 self.shared.let_go(tenure.held());
                 turn = Poll::Ready(Turn::Failed(AcquireFailure::ShutDown));
             }

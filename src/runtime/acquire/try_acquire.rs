@@ -198,8 +198,7 @@ fn collect(shared: &Shared, params: &AcquireParams, lease: UncollectedLease) -> 
     if held.remaining(&*shared.clock) < params.terms.min_remaining() {
         return Err(AcquireFailure::NotPolled); // P2, by the time at which it is relied on
     }
-    held.note_wish(params.renewal_policy(shared.clock.now()));
-    if !shared.keep_alive.adopt(&held) {
+    if !shared.keep_alive.adopt(&held, Some(params.renewal_policy(shared.clock.now()))) {
         return Err(AcquireFailure::ShutDown);
     }
     for earlier in earlier {

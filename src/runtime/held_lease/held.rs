@@ -9,13 +9,12 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use super::end::{LeaseEnd, LossCause, LossLog, ObservedKey, why_expired};
-use super::renewal_policy::RenewalPolicy;
 use super::state::{Acquired, HeldLeaseState};
 use crate::clock::Clock;
+use crate::foreign::contain;
 use crate::instance::{Claim, Request};
 use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
 use crate::runtime::counters::Counters;
-use crate::runtime::foreign::contain;
 
 /// A lease that is held or was.
 #[derive(Debug)]
@@ -178,12 +177,6 @@ impl HeldLease {
             state.token = state.token.max(token);
         }
         won
-    }
-
-    /// A caller is about to collect a guard of it, and needs it for so long (P22: nobody else's wish counts).
-    pub(crate) fn note_wish(&self, policy: RenewalPolicy) {
-        let mut state = self.state();
-        state.policy = if state.is_collected_now() { state.policy.longer(policy) } else { policy };
     }
 
     /// Tells a loss that came just before its caller had it.

@@ -106,6 +106,11 @@ impl HeldLeaseState {
         self.guards > self.uncollected
     }
 
+    /// A caller is about to collect one of its guards, and needs it for so long (P22: nobody else's wish counts).
+    pub(crate) fn note_wish(&mut self, wish: RenewalPolicy) {
+        self.policy = if self.is_collected_now() { self.policy.longer(wish) } else { wish };
+    }
+
     /// A caller has collected one of its guards.
     pub(crate) const fn note_collected(&mut self) {
         self.uncollected = self.uncollected.saturating_sub(1);

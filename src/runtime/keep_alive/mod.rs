@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
 use super::counters::Counters;
-use super::held_lease::{EndNotice, HeldLease, HeldLeaseState, LeaseRelease};
+use super::held_lease::{EndNotice, HeldLease, HeldLeaseState, LeaseRelease, RenewalPolicy};
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
@@ -63,10 +63,11 @@ impl KeepAlive {
         self.table.lock_send_order().collected()
     }
 
-    /// Takes care of a lease for a guard that has it from now on; `false` if the client was shut down.
+    /// Takes care of a lease for a guard that has it from now on, and needs it for as long as `wish` says, if that is not
+    /// known yet; `false` if the client was shut down.
     #[must_use = "after a shutdown nobody gets a lease"]
-    pub(super) fn adopt(&self, held: &Arc<HeldLease>) -> bool {
-        let is_adopted = self.table.lock_send_order().adopt(held);
+    pub(super) fn adopt(&self, held: &Arc<HeldLease>, wish: Option<RenewalPolicy>) -> bool {
+        let is_adopted = self.table.lock_send_order().adopt(held, wish);
         if is_adopted {
             held.take_untold().tell();
             self.schedule_if(held, |state, due| state.schedule_key.is_none_or(|planned| due < planned.due));
@@ -173,10 +174,8 @@ mod tests {
         Arc::new(HeldLease::new(Acquired { lease, claim, counters: Arc::clone(counters) }))
     }
 
-    #[tokio::test]
-    async fn a_loss_counts_as_one_as_soon_as_somebody_has_the_lease_that_was_lost() {
-        let (quorum, counters) = (Quorum::majority(3).unwrap(), Arc::new(Counters::default()));
-        let keep_alive = KeepAlive::start(KeepAliveParts {
+    fn keep_alive(quorum: Quorum, counters: &Arc<Counters>) -> KeepAlive {
+        KeepAlive::start(KeepAliveParts {
             instances: Arc::from([]),
             quorum,
             clock: Arc::new(SystemClock),
@@ -184,14 +183,33 @@ mod tests {
             invalidations: mpsc::channel(1).1,
             most_watched: 0,
             long_hold: None,
-            counters: Arc::clone(&counters),
-        });
+            counters: Arc::clone(counters),
+        })
+    }
+
+    #[tokio::test]
+    async fn a_loss_counts_as_one_as_soon_as_somebody_has_the_lease_that_was_lost() {
+        let (quorum, counters) = (Quorum::majority(3).unwrap(), Arc::new(Counters::default()));
+        let keep_alive = keep_alive(quorum, &counters);
         let held = won(quorum, &counters);
         InstanceId::all(3).for_each(|id| held.note_missing(id, None, SystemClock.now()));
         assert!(held.is_gone());
         assert_eq!(counters.gone.get(), 0, "nobody has it");
-        assert!(keep_alive.adopt(&held));
-        assert!(keep_alive.adopt(&held));
+        assert!(keep_alive.adopt(&held, None));
+        assert!(keep_alive.adopt(&held, None));
         assert_eq!(counters.gone.get(), 1);
+    }
+
+    #[tokio::test]
+    async fn two_callers_who_collect_a_lease_at_once_both_have_it_for_as_long_as_they_asked() {
+        let (quorum, counters) = (Quorum::majority(3).unwrap(), Arc::new(Counters::default()));
+        let keep_alive = keep_alive(quorum, &counters);
+        let held = won(quorum, &counters);
+        assert!(held.add_guard());
+        let (without_end, bounded) = (None, Some(SystemClock.now()));
+        for not_after in [without_end, bounded] {
+            assert!(keep_alive.adopt(&held, Some(RenewalPolicy { renews: true, not_after })));
+        }
+        assert_eq!(held.state().policy.not_after, None);
     }
 }

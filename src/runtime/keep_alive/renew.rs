@@ -9,10 +9,10 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
+use crate::foreign::contain;
 use crate::instance::{Claim, ExtendReply, Instance, Request, split_into_commands};
 use crate::protocol::{InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::counters::Counters;
-use crate::runtime::foreign::contain;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
 
 /// The most leases in one command: an instance does nothing else meanwhile.

@@ -58,10 +58,30 @@ impl Succession {
         Wait::begin(&self.parts, resources, quorum, wall_us)
     }
 
-    /// How many other clients are known to wait for these resources; `None` if they could not make themselves heard.
+    /// How many are known to wait for these resources beside the line of this client; `None` if other clients could not
+    /// make themselves heard.
     pub(crate) fn others_waiting(&self, resources: &Resources, quorum: Quorum) -> Option<usize> {
         let heard = announced_keys(resources).is_some() && self.parts.hears(quorum);
-        heard.then(|| self.known_waiters(resources).0)
+        heard.then(|| self.known_waiters(resources).0 + usize::from(self.waits_too(resources)))
+    }
+
+    /// Whether this client waits for any of these resources beside the line of the lock: for a holder, or for more of
+    /// them.
+    fn waits_too(&self, resources: &Resources) -> bool {
+        let (known, now) = (self.parts.known(), self.parts.clock.now());
+        resources.lock_keys().any(|key| known.next_own_wait(key, self.parts.grace, now).is_some())
+    }
+
+    /// The client has these resources: those who are known to wait for them are its own to serve.
+    pub(crate) fn hold(&self, resources: &Resources) {
+        let mut known = self.parts.known();
+        if !known.waiters.is_empty() {
+            resources.lock_keys().for_each(|key| known.waiters.hold(key));
+        }
+        if !known.waits.is_empty() {
+            let waits = resources.lock_keys().filter_map(|key| known.waits.get(key)).flatten();
+            waits.for_each(|wait| wait.note_won_here());
+        }
     }
 
     /// Whether other clients are known to wait for any of these resources, or to have been named for one lately.

@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::woken::Woken;
 use crate::clock::Clock;
+use crate::foreign::contain;
 use crate::instance::{Instance, ReceivedMessage, Relay, Successors};
 use crate::protocol::{
     Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
@@ -75,11 +76,16 @@ impl Parts {
 
     /// Those who get a key that is given up here.
     pub(super) fn take_successors(&self, key: &[u8]) -> Option<Successors> {
+        let now = self.clock.now();
         let mut known = self.known();
+        let own = known.next_own_wait(key, self.grace, now).map(|wait| wait.ticket());
+        if let Some(ticket) = own {
+            known.waiters.inherit(key, &[Waiter { ticket, client: self.client }], now);
+        }
         if known.waiters.is_empty() {
             return None;
         }
-        let waiters = known.waiters.take(key, self.clock.now());
+        let waiters = known.waiters.take(key, now);
         if waiters.first()?.client == self.client {
             known.waiters.hold(key); // another wait of this very client
         }
@@ -121,7 +127,7 @@ impl Parts {
         match Message::from_wire(&message) {
             Some(Message::Waiting { waiter, forwarded, key }) => self.on_waiting(instance, waiter, forwarded, key),
             Some(Message::Next { then, key }) => self.on_next(instance, &then, key),
-            None => tracing::debug!(%instance, "a message that no client of this library sends"),
+            None => contain(|| tracing::debug!(%instance, "a message that no client of this library sends")),
         }
     }
 
@@ -143,15 +149,20 @@ impl Parts {
     fn on_next(&self, instance: InstanceId, then: &[Waiter], key: Vec<u8>) {
         let now = self.clock.now();
         let mut known = self.known();
-        if let Some(first) = known.waits.get(&key).and_then(|waits| waits.first()).cloned() {
+        let waits = known.waits.get(&key);
+        let first = known.next_own_wait(&key, self.grace, now).or_else(|| waits?.first().cloned());
+        if let Some(first) = first {
+            let others = waits.into_iter().flatten().filter(|wait| !Arc::ptr_eq(wait, &first));
+            others.for_each(|wait| wait.count_as_served()); // as one, for those who named this client
             known.inherit(&key, then, now);
             drop(known);
             wait_events::kept(&key, instance);
-            return first.note(instance);
+            return first.note(instance, now);
         }
         let won = known.won.get(&key).filter(|won| now < won.until).map(|won| won.is_kept_in_vain(instance));
         if won.is_some() {
             known.inherit(&key, then, now); // they wait for this client
+            known.waiters.remove(&key, self.client); // which waits no more
         }
         drop(known);
         match won {
@@ -183,6 +194,11 @@ impl Known {
     fn inherit(&mut self, key: &[u8], then: &[Waiter], now: Instant) {
         self.waiters.hold(key);
         self.waiters.inherit(key, then, now);
+    }
+
+    /// The wait of this client whose turn it is: the first that has not left a wake-up where it is for `patience` (P22).
+    pub(super) fn next_own_wait(&self, key: &[u8], patience: Duration, now: Instant) -> Option<Arc<Woken>> {
+        self.waits.get(key)?.iter().find(|wait| !wait.is_unheard(patience, now)).cloned()
     }
 
     fn is_waiting(&self, key: &[u8], ticket: u64) -> bool {

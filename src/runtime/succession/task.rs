@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use super::parts::Parts;
 use crate::instance::ReceivedMessage;
+use crate::runtime::lasting_task::ran_to_its_end;
 
 /// How often what is too old is forgotten.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
@@ -18,6 +19,10 @@ pub(super) async fn run(
     mut messages: mpsc::Receiver<ReceivedMessage>,
     mut ended: oneshot::Receiver<()>,
 ) {
+    while !ran_to_its_end("takes messages in", serve(&parts, &mut messages, &mut ended)).await {}
+}
+
+async fn serve(parts: &Parts, messages: &mut mpsc::Receiver<ReceivedMessage>, mut ended: &mut oneshot::Receiver<()>) {
     loop {
         let is_empty = parts.known().is_empty();
         tokio::select! {

@@ -79,9 +79,9 @@ impl Wait {
         let began = self.parts.clock.now();
         self.give_up_what_is_kept_too_long(began);
         let announced = lost.map(|round| self.announce(round)).unwrap_or_default();
-        let (parts, recently_woken) = (Arc::clone(&self.parts), self.was_woken_recently(began));
-        let hears = self.parts.hears(self.quorum) && !recently_woken && !lost.is_some_and(is_split);
-        let longest = if recently_woken { self.parts.grace / KEPT_DIVISOR } else { Duration::MAX };
+        let (parts, gives_up_in) = (Arc::clone(&self.parts), self.gives_up_in(began));
+        let hears = self.parts.hears(self.quorum) && gives_up_in.is_none() && !lost.is_some_and(is_split);
+        let longest = gives_up_in.unwrap_or(Duration::MAX);
         let expiry = lost.and_then(earliest_expiry);
         let key = lost.and_then(|round| self.keys.get(first_in_the_way(round)?)).map(|waited| &waited.key);
         let asks_again = async {
@@ -152,7 +152,9 @@ impl Wait {
             if !woken.is_empty() {
                 any = true;
                 wait_events::woken(&waited.key, woken);
-                waited.kept = Some((now, woken));
+                let (since, before) =
+                    waited.kept_within(self.parts.grace, now).unwrap_or((now, InstanceSet::default()));
+                waited.kept = Some((since, before.union(woken)));
             }
         }
         any
@@ -181,32 +183,50 @@ impl Wait {
         announced
     }
 
-    /// Whether what was kept for it may be kept on other instances still.
-    fn was_woken_recently(&self, now: Instant) -> bool {
-        self.keys.iter().any(|waited| waited.was_woken_within(self.parts.grace, now))
+    /// After how long something that is kept for it is to be given up, if anything is.
+    fn gives_up_in(&self, now: Instant) -> Option<Duration> {
+        let longest = self.parts.grace / KEPT_DIVISOR;
+        let since =
+            self.keys.iter().filter_map(|waited| waited.kept_within(self.parts.grace, now)).map(|(at, _)| at).min();
+        since.map(|at| at.saturating_add(longest).saturating_since(now))
     }
 
     /// Several resources: what is kept of one of them while another one is in the way is kept from others in vain, in
-    /// the end. A part of the grace is enough for a turn that is near.
+    /// the end. A part of the grace is enough for a turn that is near. The wait pays for that with its rank.
     fn give_up_what_is_kept_too_long(&mut self, now: Instant) {
         let longest = self.parts.grace / KEPT_DIVISOR;
-        for waited in self.keys.iter_mut().filter(|waited| !waited.was_woken_within(longest, now)) {
-            if let Some((_, kept)) = waited.kept.take() {
-                self.parts.known().waiters.remove(&waited.key, self.parts.client);
-                self.parts.pass_on(&waited.key, InstanceSet::default(), kept);
+        for waited in self.keys.iter_mut().filter(|waited| waited.kept_within(longest, now).is_none()) {
+            if let Some((at, kept)) = waited.kept.take() {
+                waited.woken.postpone(now.saturating_since(at));
+                waited.give_up(&self.parts, (InstanceSet::default(), kept), waited.woken.is_won_here(), now);
             }
         }
     }
 }
 
 impl WaitedKey {
-    fn was_woken_within(&self, time: Duration, now: Instant) -> bool {
-        !self.kept_within(time, now).is_empty()
+    /// Since when, and by which instances, it may be kept still.
+    fn kept_within(&self, time: Duration, now: Instant) -> Option<(Instant, InstanceSet)> {
+        self.kept.filter(|(at, _)| now < at.saturating_add(time))
     }
 
-    /// The instances that may keep it still.
-    fn kept_within(&self, time: Duration, now: Instant) -> InstanceSet {
-        self.kept.filter(|(at, _)| now < at.saturating_add(time)).map(|(_, instances)| instances).unwrap_or_default()
+    /// What is `kept` for this wait, and may be kept where it was `asked` for since, goes to the next; to nobody if this
+    /// client has won it meanwhile.
+    fn give_up(&self, parts: &Parts, (kept, asked): (InstanceSet, InstanceSet), is_won_here: bool, now: Instant) {
+        if is_won_here {
+            // Those who wait are for whoever of this client has it. Where its value has taken the place nothing is given up.
+            return kept.union(asked).iter().for_each(|id| parts.decline(id, self.key.clone(), &[]));
+        }
+        let mut known = parts.known();
+        let others = known.waits.get(&self.key).into_iter().flatten().filter(|wait| !Arc::ptr_eq(wait, &self.woken));
+        // What is kept for this client is as good for another wait of it.
+        if let Some(next) = others.into_iter().find(|wait| !wait.is_unheard(parts.grace, now)).cloned() {
+            drop(known);
+            return kept.union(asked).iter().for_each(|id| next.note(id, now));
+        }
+        known.waiters.remove(&self.key, parts.client);
+        drop(known);
+        parts.pass_on(&self.key, kept, asked);
     }
 }
 
@@ -214,26 +234,24 @@ impl Drop for Wait {
     fn drop(&mut self) {
         let now = self.parts.clock.now();
         for waited in &self.keys {
+            let is_won_here = waited.woken.is_won_here();
             let mut known = self.parts.known();
             remove(&mut known.waits, &waited.key, &waited.woken);
-            let next = known.waits.get(&waited.key).and_then(|waits| waits.first()).cloned();
-            if next.is_none() {
+            if !known.waits.contains_key(&waited.key) {
                 known.waiters.remove(&waited.key, self.parts.client);
             }
             drop(known);
             let woken = waited.woken.take();
-            match (&self.won, next) {
-                (Some(held), _) => {
+            match &self.won {
+                Some(held) => {
                     let kept = woken.iter().filter(|id| held.lacks(*id)); // elsewhere its value has taken the place
                     kept.for_each(|id| self.parts.decline(id, waited.key.clone(), &[]));
                 }
-                // What is kept for this client is as good for its next wait.
-                (None, Some(next)) => woken.iter().for_each(|instance| next.note(instance)),
                 // It is over without the lock: what was kept for it goes to the next, who may ask at once.
-                (None, None) => {
-                    let asked = waited.kept_within(self.parts.grace, now);
+                None => {
+                    let asked = waited.kept_within(self.parts.grace, now).map(|(_, asked)| asked).unwrap_or_default();
                     if !woken.union(asked).is_empty() {
-                        self.parts.pass_on(&waited.key, woken, asked);
+                        waited.give_up(&self.parts, (woken, asked), is_won_here, now);
                     }
                 }
             }

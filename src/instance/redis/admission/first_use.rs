@@ -8,6 +8,7 @@ use tokio::time::{Duration, sleep, timeout};
 
 use super::handshake::Watch;
 use super::server_info;
+use crate::foreign::contain;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::supervisor::ConnectionState;
 use crate::protocol::{AdmissionFollowUp, AdmissionRecord, FirstLook, RecordOrigin, never_used};
@@ -50,7 +51,7 @@ async fn allow_votes_if_never_used(connections: &[Arc<InstanceConnection>]) {
     let looks: Vec<FirstLook> =
         join_all(connections.iter().map(|connection| look_at(connection))).await.into_iter().flatten().collect();
     if never_used(&looks, connections.len()) {
-        tracing::info!("all instances are untouched: nobody has ever used them, opening");
+        contain(|| tracing::info!("all instances are untouched: nobody has ever used them, opening"));
         join_all(connections.iter().zip(&looks).map(|(connection, look)| allow_votes(connection, look))).await;
     }
 }

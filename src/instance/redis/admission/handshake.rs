@@ -8,6 +8,7 @@ use redis::{FromRedisValue, RedisResult, Value};
 
 use super::server_info::{ServerInfo, ServerReport};
 use crate::clock::Clock;
+use crate::foreign::contain;
 use crate::instance::redis::classify::failed;
 use crate::instance::redis::flushes::FlushCount;
 use crate::instance::redis::health::InstanceHealth;
@@ -176,12 +177,14 @@ impl AdmissionHandshake<'_> {
     fn raising(record: AdmissionRecord) -> RecordWrite {
         let AdmissionTerms { max_ttl_ms, quarantine_ms } = record.terms;
         let instances = ClusterTerms::described(record.cluster.as_ref());
-        tracing::info!(
-            max_ttl_ms,
-            quarantine_ms,
-            instances,
-            "the admission record is raised to longer times or a longer list"
-        );
+        contain(|| {
+            tracing::info!(
+                max_ttl_ms,
+                quarantine_ms,
+                instances,
+                "the admission record is raised to longer times or a longer list"
+            );
+        });
         Self::following(record)
     }
 

@@ -9,6 +9,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::CorrectedClock;
+use crate::foreign::contain;
 use crate::instance::redis::connection::{InstanceConnection, probe_interval};
 use crate::protocol::{ClockWatch, Instant, JumpedClock, which_clock_jumped};
 
@@ -110,15 +111,17 @@ impl PeerConnections {
         let watches = watches(answered);
         let verdict = which_clock_jumped(watches.iter(), self.quorum);
         if let JumpedClock::Own(by) = verdict {
-            tracing::warn!(?by, "the clock of this machine stood still: its locks have aged by that");
             self.clock.put_forward(by);
             let until = admission.config.clock.now().saturating_add(self.notice);
             connected.withheld_until = until;
             for peer in connected.by_index.values().filter_map(Weak::upgrade) {
                 peer.admission().into_iter().for_each(|admission| admission.own_clock_stood_still(by, until));
             }
-            if admission.has_jumped() {
-                return JumpedClock::Instances; // by more than that: this one's jumped as well
+            let has_jumped_itself = admission.has_jumped(); // by more than that
+            drop(connected);
+            contain(|| tracing::warn!(?by, "the clock of this machine stood still: its locks have aged by that"));
+            if has_jumped_itself {
+                return JumpedClock::Instances;
             }
         }
         verdict

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::state::{Aftermath, AskerId, AskerStart, Line, LineState, Offer};
 use crate::clock::Clock;
+use crate::foreign::wake;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::acquire::params::AcquireParams;
 use crate::runtime::client_task::AbortableTask;
-use crate::runtime::foreign::wake;
 use crate::runtime::held_lease::{HeldLease, Validity};
 
 /// What an asker does next.

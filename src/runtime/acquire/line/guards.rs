@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::state::{Line, LineState, Offer};
 use crate::clock::Clock;
+use crate::foreign::wake;
 use crate::runtime::acquire::failure::AcquireFailure;
-use crate::runtime::foreign::wake;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events::handed_over;
 
@@ -15,6 +15,7 @@ impl Line {
     pub(super) fn put_held(&self, held: &Arc<HeldLease>) -> bool {
         let mut state = self.lock();
         let former = state.held.replace(Arc::clone(held));
+        state.last_failure = None;
         let is_used = !state.is_retired;
         let wakers = state.queue.wakers_for_failure();
         drop(state);

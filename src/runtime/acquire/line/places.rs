@@ -34,6 +34,9 @@ impl Line {
             return None;
         }
         let nobody_is_polled = state.queue.next().is_none();
+        if nobody_is_polled {
+            state.last_failure = None; // what was in the way of others, before
+        }
         let number = state.queue.push(Arc::clone(params));
         let start = state.asker_needed();
         // Whoever has the offer may not take it, and an asker does nothing for those who are not polled.

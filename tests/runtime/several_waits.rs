@@ -1,0 +1,158 @@
+//! Several waits of one client for the same lock, and waits for several locks, in the order between clients (P24–P27).
+
+use redquorum::testing::Cluster;
+use redquorum::{Guard, Holder, Redlock};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::succession::{AT_ONCE, Fleet, waits};
+use crate::support::{ms, secs, timed};
+
+async fn held(client: &Redlock, name: &str) -> Guard {
+    client.lock(name).try_acquire().await.unwrap()
+}
+
+/// Begins to wait, for a holder or for several resources; returns once that is known to whoever is in the way.
+async fn waits_for(client: &Redlock, names: &[&str], holder: Option<&str>) -> JoinHandle<Guard> {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let lock = client.lock(names);
+    let lock = holder.map_or(lock.clone(), |holder| lock.holder(Holder::from(holder)));
+    let task = tokio::spawn(async move { lock.acquire().await.unwrap() });
+    sleep(ms(5)).await;
+    task
+}
+
+/// Works under the lock again and again, `count` tasks of one client at a time.
+fn busy_line(client: &Redlock, name: &'static str, count: usize) -> Vec<JoinHandle<()>> {
+    let work = || {
+        let client = client.clone();
+        async move {
+            loop {
+                let _guard = client.lock(name).acquire().await.unwrap();
+                sleep(ms(2)).await;
+            }
+        }
+    };
+    (0..count).map(|_| tokio::spawn(work())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_is_woken_when_another_task_of_its_client_lets_the_lock_go() {
+    let fleet = Fleet::new();
+    let client = fleet.client().await;
+    let guard = held(&client, "a").await;
+    let holder = waits_for(&client, &["a"], Some("h")).await;
+    sleep(secs(10)).await; // its pauses are long by now
+    guard.release().await.unwrap();
+    let (guard, took) = timed(holder).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    guard.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_and_a_lock_on_more_get_in_beside_busy_lines_of_their_own_client() {
+    for (names, holder) in [(&["a"][..], Some("h")), (&["a", "b"], None)] {
+        let fleet = Fleet::new();
+        let client = fleet.client().await;
+        let workers = ["a", "b"].map(|name| busy_line(&client, name, 4));
+        sleep(secs(1)).await;
+        for _ in 0..3 {
+            let waiting = waits_for(&client, names, holder).await;
+            drop(timeout(secs(5), waiting).await.expect("in vain for 5 s").unwrap());
+        }
+        workers.into_iter().flatten().for_each(|worker| worker.abort());
+    }
+}
+
+/// It costs its client a turn, and no more.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_nobody_polls_does_not_take_the_wake_ups_of_the_others_of_its_client() {
+    let fleet = Fleet::new();
+    let (one, two) = (fleet.client().await, fleet.client().await);
+    let guard = held(&one, "a").await;
+    let mut unpolled = Box::pin(two.lock("a").holder(Holder::from("h")).acquire());
+    assert!(timeout(ms(50), &mut unpolled).await.is_err());
+    let next = waits(&two).await;
+    drop(guard);
+    drop(next.await.unwrap());
+    sleep(secs(1)).await;
+    for _ in 0..3 {
+        let guard = held(&one, "a").await;
+        let next = waits(&two).await;
+        guard.release().await.unwrap();
+        let (guard, took) = timed(next).await;
+        assert!(took < AT_ONCE, "{took:?}");
+        guard.unwrap().release().await.unwrap();
+        sleep(secs(1)).await;
+    }
+}
+
+/// It had told others that the lock went on to the next.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_has_the_lock_again_without_having_waited_serves_those_who_wait() {
+    let fleet = Fleet::new();
+    let (one, two, three) = (fleet.client().await, fleet.client().await, fleet.client().await);
+    let guard = held(&one, "a").await;
+    let next = waits(&two).await;
+    guard.release().await.unwrap();
+    next.await.unwrap().release().await.unwrap();
+    sleep(ms(50)).await;
+    let guard = held(&one, "a").await;
+    let next = waits(&three).await;
+    sleep(ms(300)).await;
+    guard.release().await.unwrap();
+    let (guard, took) = timed(next).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    guard.unwrap().release().await.unwrap();
+}
+
+/// A wait for more gave up what had been kept for it, and with it those whom its client was to serve.
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_more_does_not_give_away_what_its_client_has() {
+    let fleet = Fleet::new();
+    let (one, two, three) = (fleet.client().await, fleet.client().await, fleet.client().await);
+    let (first, _second) = (held(&one, "a").await, held(&one, "b").await);
+    let _more = waits_for(&two, &["a", "b"], None).await;
+    let next = waits(&three).await;
+    first.release().await.unwrap();
+    sleep(ms(20)).await; // it is kept for the second client
+    let guard = held(&two, "a").await;
+    sleep(ms(700)).await;
+    guard.release().await.unwrap();
+    let (guard, took) = timed(next).await;
+    assert!(took < 3 * AT_ONCE, "{took:?}");
+    drop(guard.unwrap());
+}
+
+/// Each of those for more keeps it in vain, and then it is the other one's turn.
+#[tokio::test(start_paused = true)]
+async fn waits_for_more_do_not_pass_a_lock_round_among_themselves() {
+    let fleet = Fleet::new();
+    let patient = async || fleet.client_with(secs(2)).await;
+    let (one, two, three, four) = (patient().await, patient().await, patient().await, patient().await);
+    let (guard, _b, _c) = (held(&one, "a").await, held(&one, "b").await, held(&one, "c").await);
+    let _first = waits_for(&two, &["a", "b"], None).await;
+    let _second = waits_for(&three, &["a", "c"], None).await;
+    let alone = waits(&four).await;
+    guard.release().await.unwrap();
+    let (alone, took) = timed(timeout(secs(60), alone)).await;
+    assert!(alone.is_ok() && took < secs(10), "{took:?}");
+}
+
+/// Also where one instance is late with its news, which come while it asks.
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_in_vain_goes_on_within_half_an_instance_timeout() {
+    let cluster = Cluster::new(3);
+    let client = async || cluster.builder().connect().await.unwrap();
+    let (one, two, three) = (client().await, client().await, client().await);
+    cluster.instance(2).slow_down(ms(5), ms(5));
+    let (guard, _b) = (held(&one, "a").await, held(&one, "b").await);
+    let _more = waits_for(&two, &["a", "b"], None).await;
+    sleep(ms(20)).await;
+    let alone = waits(&three).await;
+    sleep(ms(20)).await;
+    guard.release().await.unwrap();
+    let (alone, took) = timed(alone).await;
+    assert!(took < ms(180), "{took:?}");
+    drop(alone.unwrap());
+}
