@@ -1,6 +1,7 @@
 //! Servers that lost the scripts.
 
 use redquorum_testkit::Fleet;
+use tokio::time::timeout;
 
 use crate::support::{PATIENCE, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair};
 
@@ -84,6 +85,39 @@ fn scripts_that_are_flushed_again_and_again_cost_no_lock_for_good() {
         for task in working {
             task.await.unwrap();
         }
+        free_within(PATIENCE, &fleet).await;
+    });
+}
+
+/// Once, for whoever runs it, and as the trouble of the instance that they see.
+#[test]
+fn an_instance_that_may_not_load_its_scripts_again_says_which_right_is_missing() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = client_of(&fleet).await;
+        fleet[0].command(&["ACL", "SETUSER", "default", "-script|load"]).unwrap();
+        flush_scripts(&fleet);
+        let trouble = || redlock.instances()[0].trouble.as_ref().map(|trouble| trouble.cause.to_string());
+        let told = async || {
+            let guard = held(&redlock, "a").await;
+            guard.extend().await.unwrap();
+            guard.release().await.unwrap();
+            trouble()
+        };
+        let said = timeout(PATIENCE, async {
+            loop {
+                if let Some(said) = told().await {
+                    return said;
+                }
+            }
+        });
+        let said = said.await.unwrap();
+        assert!(said.contains("permission"), "{said}");
+
+        fleet[0].command(&["ACL", "SETUSER", "default", "+script|load"]).unwrap();
+        let votes = async { while told().await.is_some() {} };
+        assert!(timeout(PATIENCE, votes).await.is_ok(), "{:?}", trouble());
+        assert_eq!(redlock.instances()[0].counts.connections, 1, "over the same connection");
         free_within(PATIENCE, &fleet).await;
     });
 }
