@@ -45,7 +45,7 @@ async fn carry_out(
     release: LeaseRelease,
     result: oneshot::Sender<ReleaseOutcome>,
 ) {
-    // Once it is repeated: whose first answer is outstanding, so that a second one may find nothing left.
+    // Once it is repeated: whose first answer is not known, so that a second one may find nothing left.
     let mut in_doubt = None;
     let outcome = loop {
         let verdict = in_flight.verdict().await;
@@ -57,12 +57,12 @@ async fn carry_out(
             break of_lost_round(&in_flight.round, in_doubt.unwrap_or_default());
         }
         in_flight.on_drop = OnDrop::LeaveKeys; // the repeat is sent to all of them
-        let (deleted, outstanding) = (in_flight.round.granted(), in_flight.round.outstanding());
+        let (deleted, unclear) = (in_flight.round.granted(), in_flight.round.in_doubt());
         in_flight = send(&shared, &release);
         for id in deleted.iter() {
             in_flight.round.on_reply(id, Reply::Granted, shared.clock.now()); // nothing is left there
         }
-        in_doubt = Some(outstanding);
+        in_doubt = Some(unclear);
     };
     drop(in_flight); // pending releases are counted before the caller goes on, and may shut down
     let _ = result.send(outcome);

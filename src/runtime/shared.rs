@@ -76,7 +76,7 @@ impl Shared {
     /// The release of a lease, which goes to the client that has waited longest, as far as that is known (P26).
     pub(super) fn name_successor(&self, release: Request) -> Request {
         match &self.succession {
-            Some(succession) => succession.name_successor(release),
+            Some(succession) => succession.name_successor(release, !self.attempts.is_closed()),
             None => release,
         }
     }
@@ -84,7 +84,7 @@ impl Shared {
     /// Has what a release frees that was queued, and names nobody, kept for those who wait.
     pub(super) fn keep_for_successors(&self, release: &Request) {
         if let Some(succession) = &self.succession {
-            succession.keep_for_successors(release);
+            succession.keep_for_successors(release, !self.attempts.is_closed());
         }
     }
 
@@ -94,9 +94,9 @@ impl Shared {
     }
 
     /// This client has won these resources.
-    pub(super) fn note_held(&self, resources: &Resources) {
+    pub(super) fn note_held(&self, resources: &Resources, held: &Arc<HeldLease>) {
         if let Some(succession) = &self.succession {
-            succession.hold(resources);
+            succession.hold(resources, held);
         }
     }
 

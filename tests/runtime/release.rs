@@ -94,6 +94,24 @@ async fn a_release_that_is_repeated_for_scripts_counts_what_it_has_deleted() {
     }
 }
 
+/// It is carried out there twice, and only the second answer comes.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_repeated_for_scripts_does_not_deny_what_an_instance_did_not_tell_in_time() {
+    let (cluster, redlock) = cluster_of(3).await;
+    let guard = held(&redlock, "a").await;
+    guard.extend().await.unwrap();
+    settle().await;
+    cluster.instance(0).forget_scripts();
+    assert!(cluster.instance(0).remove("a"));
+    cluster.instance(2).hang(Hang::Stopped);
+    let resumed = async {
+        tokio::time::sleep(ms(300)).await;
+        cluster.instance(2).resume();
+    };
+    let (released, ()) = tokio::join!(guard.release(), resumed);
+    assert!(matches!(released, Err(ReleaseError::Unconfirmed { .. })), "{released:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_repeated_for_scripts_does_not_deny_what_an_outstanding_answer_may_say() {
     let (cluster, redlock) = cluster_of(4).await;

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::succession::{AT_ONCE, Fleet, waits};
-use crate::support::{ms, secs, timed};
+use crate::support::{TIMEOUT, ms, secs, settle, timed};
 
 async fn held(client: &Redlock, name: &str) -> Guard {
     client.lock(name).try_acquire().await.unwrap()
@@ -62,6 +62,106 @@ async fn a_holder_and_a_lock_on_more_get_in_beside_busy_lines_of_their_own_clien
         }
         workers.into_iter().flatten().for_each(|worker| worker.abort());
     }
+}
+
+/// What is kept for its client the next ask of that client takes, whoever it is for.
+#[tokio::test(start_paused = true)]
+async fn another_wait_of_a_busy_client_does_not_keep_other_clients_out() {
+    for (names, holder) in [(&["a"][..], Some("h")), (&["a", "b"], None)] {
+        let fleet = Fleet::new();
+        let (one, two) = (fleet.client().await, fleet.client().await);
+        let _b = held(&two, "b").await;
+        let workers = if holder.is_some() {
+            let client = one.clone();
+            vec![tokio::spawn(async move {
+                loop {
+                    let _guard = client.lock("a").acquire().await.unwrap();
+                    sleep(secs(1)).await;
+                }
+            })]
+        } else {
+            busy_line(&one, "a", 4)
+        };
+        sleep(secs(1)).await;
+        let (names, client) = (names.to_vec(), one.clone());
+        let other = tokio::spawn(async move {
+            loop {
+                drop(waits_for(&client, &names, holder).await.await);
+            }
+        });
+        sleep(secs(60)).await;
+        for _ in 0..3 {
+            let next = waits(&two).await;
+            drop(timeout(secs(5), next).await.expect("in vain for 5 s").unwrap());
+        }
+        other.abort();
+        workers.into_iter().for_each(|worker| worker.abort());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_wait_gives_up_does_not_go_round_among_those_of_its_client() {
+    let fleet = Fleet::new();
+    let (one, two, four) = (fleet.client().await, fleet.client().await, fleet.client().await);
+    let (guard, _b, _c) = (held(&one, "a").await, held(&one, "b").await, held(&one, "c").await);
+    let _more = [waits_for(&two, &["a", "b"], None).await, waits_for(&two, &["a", "c"], None).await];
+    let alone = waits(&four).await;
+    sleep(secs(10)).await;
+    guard.release().await.unwrap();
+    let (guard, took) = timed(alone).await;
+    assert!(took < TIMEOUT + AT_ONCE, "{took:?}");
+    let before = two.stats().acquire_rounds;
+    sleep(secs(20)).await;
+    let rounds = two.stats().acquire_rounds - before;
+    assert!(rounds < 100, "{rounds}");
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wake_up_that_comes_after_its_client_has_won_gives_nothing_away() {
+    for _ in 0..3 {
+        let cluster = Cluster::new(3);
+        let client = async || cluster.builder().connect().await.unwrap();
+        let (one, two, three) = (client().await, client().await, client().await);
+        cluster.instance(2).slow_down(ms(5), ms(5));
+        let guard = held(&one, "a").await;
+        let line = waits(&two).await;
+        let holder = waits_for(&two, &["a"], Some("h")).await;
+        sleep(ms(20)).await;
+        let next = waits(&three).await;
+        sleep(ms(20)).await;
+        guard.release().await.unwrap();
+        let guard = line.await.unwrap();
+        sleep(ms(150)).await;
+        holder.abort();
+        sleep(secs(2)).await;
+        guard.release().await.unwrap();
+        let (guard, took) = timed(next).await;
+        assert!(took < AT_ONCE, "{took:?}");
+        drop(guard.unwrap());
+    }
+}
+
+/// Its own waits get nothing any more.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_shut_down_lets_its_lock_go_to_others() {
+    let fleet = Fleet::new();
+    let (one, two) = (fleet.client().await, fleet.client().await);
+    let guard = held(&one, "a").await;
+    let mut unpolled = Box::pin(one.lock("a").holder(Holder::from("h")).acquire());
+    assert!(timeout(ms(50), &mut unpolled).await.is_err());
+    let next = waits(&two).await;
+    sleep(secs(5)).await;
+    let shutdown = {
+        let one = one.clone();
+        tokio::spawn(async move { one.shutdown(secs(1)).await })
+    };
+    settle().await;
+    drop(guard);
+    let (guard, took) = timed(next).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    drop(guard.unwrap());
+    shutdown.await.unwrap().unwrap();
 }
 
 /// It costs its client a turn, and no more.

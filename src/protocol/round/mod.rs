@@ -187,10 +187,10 @@ impl Round {
         &self.replies
     }
 
-    /// The instances that have not answered yet.
+    /// The instances that were asked and did not tell, so far.
     #[must_use]
-    pub fn outstanding(&self) -> InstanceSet {
-        self.which(|reply| reply.is_none())
+    pub fn in_doubt(&self) -> InstanceSet {
+        self.which(|reply| matches!(reply, None | Some(Reply::Unknown(_))))
     }
 
     /// The instances that granted.

@@ -65,10 +65,11 @@ impl Attempt {
         let now = self.shared.clock.now();
         let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, claim.token, now)?;
         self.in_flight.on_drop = OnDrop::LeaveKeys;
-        self.shared.note_held(&self.params.resources);
         let lease = lease.add_release_targets(self.in_flight.sent_before);
         let acquired = Acquired { lease, claim, counters: Arc::clone(&self.shared.counters) };
-        Some(UncollectedLease::new(Arc::clone(&self.shared), Arc::new(HeldLease::new(acquired))))
+        let held = Arc::new(HeldLease::new(acquired));
+        self.shared.note_held(&self.params.resources, &held);
+        Some(UncollectedLease::new(Arc::clone(&self.shared), held))
     }
 
     /// How many rounds it took so far.

@@ -263,6 +263,11 @@ impl HeldLease {
         }
     }
 
+    /// Whether it is known to have ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state().has_ended()
+    }
+
     /// Whether it was found that no quorum has kept it. Its keys may be there again: repaired (P10),
     /// which does not undo that.
     pub(crate) fn is_gone(&self) -> bool {

@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::instance::{Claim, Instance, ReceivedMessage, Request};
 use crate::protocol::{ClientId, Quorum, Waiter};
 use crate::resource::Resources;
+use crate::runtime::held_lease::HeldLease;
 use parts::{Parts, announced_keys};
 pub(crate) use wait::Wait;
 
@@ -72,15 +73,15 @@ impl Succession {
         resources.lock_keys().any(|key| known.next_own_wait(key, self.parts.grace, now).is_some())
     }
 
-    /// The client has these resources: those who are known to wait for them are its own to serve.
-    pub(crate) fn hold(&self, resources: &Resources) {
+    /// The client has these resources by this lease: those who are known to wait for them are its own to serve.
+    pub(crate) fn hold(&self, resources: &Resources, held: &Arc<HeldLease>) {
         let mut known = self.parts.known();
         if !known.waiters.is_empty() {
             resources.lock_keys().for_each(|key| known.waiters.hold(key));
         }
         if !known.waits.is_empty() {
             let waits = resources.lock_keys().filter_map(|key| known.waits.get(key)).flatten();
-            waits.for_each(|wait| wait.note_won_here());
+            waits.for_each(|wait| wait.note_won_here(held));
         }
     }
 
@@ -103,11 +104,13 @@ impl Succession {
 
     /// The release of a lease, which names the client that has waited longest for its key, if any has (P26). Where there are
     /// several keys, or the lease took over others, they are [kept behind it](Self::keep_for_successors).
-    pub(crate) fn name_successor(&self, request: Request) -> Request {
+    ///
+    /// Other waits of this client are named too if they are `own_too`.
+    pub(crate) fn name_successor(&self, request: Request, own_too: bool) -> Request {
         match request {
             Request::Release(claim) if names_successor(&claim) => {
                 let key = claim.resources.lock_keys().next();
-                match key.and_then(|key| self.parts.take_successors(key)) {
+                match key.and_then(|key| self.parts.take_successors(key, own_too)) {
                     Some(successors) => Request::PassOn(claim, Arc::new(successors)),
                     None => Request::Release(claim),
                 }
@@ -117,10 +120,13 @@ impl Succession {
     }
 
     /// Has the keys of a lease whose release was queued, and names nobody, kept for those who have waited longest.
-    pub(crate) fn keep_for_successors(&self, request: &Request) {
+    pub(crate) fn keep_for_successors(&self, request: &Request, own_too: bool) {
         let Request::Release(claim) = request else { return };
         if !names_successor(claim) {
-            announced_keys(&claim.resources).into_iter().flatten().for_each(|key| self.parts.keep_for_next(key));
+            announced_keys(&claim.resources)
+                .into_iter()
+                .flatten()
+                .for_each(|key| self.parts.keep_for_next(key, own_too));
         }
     }
 }

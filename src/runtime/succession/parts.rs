@@ -75,12 +75,12 @@ impl Parts {
     }
 
     /// Those who get a key that is given up here.
-    pub(super) fn take_successors(&self, key: &[u8]) -> Option<Successors> {
+    pub(super) fn take_successors(&self, key: &[u8], own_too: bool) -> Option<Successors> {
         let now = self.clock.now();
         let mut known = self.known();
-        let own = known.next_own_wait(key, self.grace, now).map(|wait| wait.ticket());
-        if let Some(ticket) = own {
-            known.waiters.inherit(key, &[Waiter { ticket, client: self.client }], now);
+        let own = known.next_own_wait(key, self.grace, now).filter(|_| own_too);
+        if let Some(own) = &own {
+            known.waiters.inherit(key, &[Waiter { ticket: own.ticket(), client: self.client }], now);
         }
         if known.waiters.is_empty() {
             return None;
@@ -88,6 +88,9 @@ impl Parts {
         let waiters = known.waiters.take(key, now);
         if waiters.first()?.client == self.client {
             known.waiters.hold(key); // another wait of this very client
+            // Whoever else of this client asks first may take what is kept for it: then others come before it.
+            own.into_iter().for_each(|own| own.begin_anew(now));
+            self.grew.notify_one();
         }
         drop(known);
         wait_events::named(key, waiters.first()?.client, waiters.len());
@@ -95,8 +98,8 @@ impl Parts {
     }
 
     /// Has a key that was let go kept for whoever has waited longest, where it is free.
-    pub(super) fn keep_for_next(&self, key: &[u8]) {
-        let Some(successors) = self.take_successors(key) else { return };
+    pub(super) fn keep_for_next(&self, key: &[u8], own_too: bool) {
+        let Some(successors) = self.take_successors(key, own_too) else { return };
         for instance in InstanceId::all(self.instances.len()) {
             let (key, successors) = (key.to_vec(), successors.clone());
             self.relay(instance, Relay::Keep { key, instead_of: None, successors });
@@ -150,6 +153,16 @@ impl Parts {
         let now = self.clock.now();
         let mut known = self.known();
         let waits = known.waits.get(&key);
+        let held = waits.into_iter().flatten().find_map(|wait| wait.held_here());
+        if let Some(held) = held {
+            known.inherit(&key, then, now); // they wait for this client
+            known.waiters.remove(&key, self.client);
+            drop(known);
+            if held.lacks(instance) {
+                self.decline(instance, key, &[]);
+            }
+            return;
+        }
         let first = known.next_own_wait(&key, self.grace, now).or_else(|| waits?.first().cloned());
         if let Some(first) = first {
             let others = waits.into_iter().flatten().filter(|wait| !Arc::ptr_eq(wait, &first));
@@ -199,6 +212,18 @@ impl Known {
     /// The wait of this client whose turn it is: the first that has not left a wake-up where it is for `patience` (P22).
     pub(super) fn next_own_wait(&self, key: &[u8], patience: Duration, now: Instant) -> Option<Arc<Woken>> {
         self.waits.get(key)?.iter().find(|wait| !wait.is_unheard(patience, now)).cloned()
+    }
+
+    /// As [`next_own_wait`](Self::next_own_wait), of those behind this one: what is handed back goes round no more than once.
+    pub(super) fn own_wait_behind(
+        &self,
+        key: &[u8],
+        wait: &Arc<Woken>,
+        patience: Duration,
+        now: Instant,
+    ) -> Option<Arc<Woken>> {
+        let behind = self.waits.get(key)?.iter().skip_while(|other| !Arc::ptr_eq(other, wait)).skip(1);
+        behind.into_iter().find(|other| !other.is_unheard(patience, now)).cloned()
     }
 
     fn is_waiting(&self, key: &[u8], ticket: u64) -> bool {

@@ -61,10 +61,10 @@ impl Wait {
     /// Begins a wait at `wall_us` of the clock by which tokens are proposed. `None` for a key that is too long for a
     /// message: such waits only ask.
     pub(super) fn begin(parts: &Arc<Parts>, resources: &Resources, quorum: Quorum, wall_us: u64) -> Option<Self> {
-        let came = Arc::<Notify>::default();
+        let (came, now) = (Arc::<Notify>::default(), parts.clock.now());
         let mut known = parts.known();
         let waited = |key: &[u8]| {
-            let woken = Arc::new(Woken::new(wall_us, Arc::clone(&came)));
+            let woken = Arc::new(Woken::new(wall_us, now, Arc::clone(&came)));
             known.waits.entry(key.to_vec()).or_default().push(Arc::clone(&woken));
             WaitedKey { key: key.to_vec(), woken, kept: None }
         };
@@ -198,7 +198,8 @@ impl Wait {
         for waited in self.keys.iter_mut().filter(|waited| waited.kept_within(longest, now).is_none()) {
             if let Some((at, kept)) = waited.kept.take() {
                 waited.woken.postpone(now.saturating_since(at));
-                waited.give_up(&self.parts, (InstanceSet::default(), kept), waited.woken.is_won_here(), now);
+                let next = self.parts.known().own_wait_behind(&waited.key, &waited.woken, self.parts.grace, now);
+                waited.give_up(&self.parts, (InstanceSet::default(), kept), next);
             }
         }
     }
@@ -210,22 +211,19 @@ impl WaitedKey {
         self.kept.filter(|(at, _)| now < at.saturating_add(time))
     }
 
-    /// What is `kept` for this wait, and may be kept where it was `asked` for since, goes to the next; to nobody if this
-    /// client has won it meanwhile.
-    fn give_up(&self, parts: &Parts, (kept, asked): (InstanceSet, InstanceSet), is_won_here: bool, now: Instant) {
-        if is_won_here {
-            // Those who wait are for whoever of this client has it. Where its value has taken the place nothing is given up.
-            return kept.union(asked).iter().for_each(|id| parts.decline(id, self.key.clone(), &[]));
+    /// What is `kept` for this wait, and may be kept where it was `asked` for since, goes to the `next` of this client, or of
+    /// another; to nobody if this client has won it meanwhile.
+    fn give_up(&self, parts: &Parts, (kept, asked): (InstanceSet, InstanceSet), next: Option<Arc<Woken>>) {
+        let all = kept.union(asked);
+        if let Some(held) = self.woken.held_here() {
+            // Those who wait are for whoever of this client has it. Elsewhere its value has taken the place.
+            return all.iter().filter(|id| held.lacks(*id)).for_each(|id| parts.decline(id, self.key.clone(), &[]));
         }
-        let mut known = parts.known();
-        let others = known.waits.get(&self.key).into_iter().flatten().filter(|wait| !Arc::ptr_eq(wait, &self.woken));
-        // What is kept for this client is as good for another wait of it.
-        if let Some(next) = others.into_iter().find(|wait| !wait.is_unheard(parts.grace, now)).cloned() {
-            drop(known);
-            return kept.union(asked).iter().for_each(|id| next.note(id, now));
+        if let Some(next) = next {
+            let now = parts.clock.now();
+            return all.iter().for_each(|id| next.note(id, now));
         }
-        known.waiters.remove(&self.key, parts.client);
-        drop(known);
+        parts.known().waiters.remove(&self.key, parts.client);
         parts.pass_on(&self.key, kept, asked);
     }
 }
@@ -234,8 +232,8 @@ impl Drop for Wait {
     fn drop(&mut self) {
         let now = self.parts.clock.now();
         for waited in &self.keys {
-            let is_won_here = waited.woken.is_won_here();
             let mut known = self.parts.known();
+            let next = known.own_wait_behind(&waited.key, &waited.woken, self.parts.grace, now);
             remove(&mut known.waits, &waited.key, &waited.woken);
             if !known.waits.contains_key(&waited.key) {
                 known.waiters.remove(&waited.key, self.parts.client);
@@ -251,7 +249,7 @@ impl Drop for Wait {
                 None => {
                     let asked = waited.kept_within(self.parts.grace, now).map(|(_, asked)| asked).unwrap_or_default();
                     if !woken.union(asked).is_empty() {
-                        waited.give_up(&self.parts, (woken, asked), is_won_here, now);
+                        waited.give_up(&self.parts, (woken, asked), next);
                     }
                 }
             }

@@ -1,21 +1,24 @@
 //! Which instances keep a key for a wait.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::foreign::contain;
 use crate::protocol::{InstanceId, InstanceSet, Instant};
+use crate::runtime::held_lease::HeldLease;
 
 /// The instances that keep one key for a wait.
 #[derive(Debug)]
 pub(super) struct Woken {
     ticket: AtomicU64,
+    /// When it began: by the clock of tickets, and by the own one.
+    begun: (u64, Instant),
     noted: Mutex<Noted>,
-    /// Whether this client has won the key since the wait took a wake-up last.
-    is_won_here: AtomicBool,
+    /// The last lease of this client on the key, since the wait began.
+    won_here: Mutex<Weak<HeldLease>>,
     /// Shared by the keys of the wait.
     came: Arc<Notify>,
 }
@@ -29,9 +32,10 @@ struct Noted {
 }
 
 impl Woken {
-    /// None, so far, for the wait with this ticket. `came` is told of each that comes.
-    pub(super) fn new(ticket: u64, came: Arc<Notify>) -> Self {
-        Self { ticket: AtomicU64::new(ticket), noted: Mutex::default(), is_won_here: AtomicBool::new(false), came }
+    /// None, so far, for the wait that begins now, with this ticket. `came` is told of each that comes.
+    pub(super) fn new(ticket: u64, now: Instant, came: Arc<Notify>) -> Self {
+        let (noted, won_here) = (Mutex::default(), Mutex::default());
+        Self { ticket: AtomicU64::new(ticket), begun: (ticket, now), noted, won_here, came }
     }
 
     /// The instances so far, which are forgotten. If there are any, the ticket counts as served, and the wait goes on
@@ -39,7 +43,6 @@ impl Woken {
     pub(super) fn take(&self) -> InstanceSet {
         let instances = std::mem::take(&mut *self.noted()).instances;
         if !instances.is_empty() {
-            self.is_won_here.store(false, Ordering::Relaxed);
             self.count_as_served();
         }
         instances
@@ -59,6 +62,14 @@ impl Woken {
         self.ticket.fetch_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    /// It goes on as if it had begun now.
+    pub(super) fn begin_anew(&self, now: Instant) {
+        let (ticket, begun) = self.begun;
+        let waited = u64::try_from(now.saturating_since(begun).as_micros()).unwrap_or(u64::MAX);
+        self.count_as_served();
+        self.ticket.fetch_max(ticket.saturating_add(waited), Ordering::Relaxed);
+    }
+
     pub(super) fn count(&self) -> usize {
         self.noted().instances.len()
     }
@@ -76,13 +87,16 @@ impl Woken {
         self.noted().since.is_some_and(|since| now.saturating_since(since) >= patience)
     }
 
-    /// This client has the key now: what is kept of it is of no use, and for nobody else to have.
-    pub(super) fn note_won_here(&self) {
-        self.is_won_here.store(true, Ordering::Relaxed);
+    /// This client has the key by this lease.
+    pub(super) fn note_won_here(&self, held: &Arc<HeldLease>) {
+        *self.won_here.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(held);
     }
 
-    pub(super) fn is_won_here(&self) -> bool {
-        self.is_won_here.load(Ordering::Relaxed)
+    /// The lease by which this client has the key: while it lasts what is kept of the key is of no use, and not for others to
+    /// have.
+    pub(super) fn held_here(&self) -> Option<Arc<HeldLease>> {
+        let held = self.won_here.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        held.filter(|held| !held.has_ended())
     }
 
     fn noted(&self) -> MutexGuard<'_, Noted> {

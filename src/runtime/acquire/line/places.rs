@@ -35,7 +35,7 @@ impl Line {
         }
         let nobody_is_polled = state.queue.next().is_none();
         if nobody_is_polled {
-            state.last_failure = None; // what was in the way of others, before
+            (state.last_failure, state.is_asked) = (None, false); // of others, before
         }
         let number = state.queue.push(Arc::clone(params));
         let start = state.asker_needed();
