@@ -9,7 +9,7 @@ use redquorum::testing::Cluster;
 use redquorum::testing::simulation::{MachineClock, REMEMBERED, Server, builder, remembered, seed_this_thread};
 use redquorum::{AcquireError, Admission, Guard, Redlock, Renewal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{TIMEOUT, ms, secs, settle, timed};
@@ -90,6 +90,27 @@ pub(crate) async fn waits(client: &Redlock) -> JoinHandle<Guard> {
     task
 }
 
+/// The guard of whoever waits, which has not asked again by itself.
+pub(crate) async fn in_at_once(waits: impl Future<Output = Result<Guard, JoinError>>) -> Guard {
+    let (guard, took) = timed(waits).await;
+    assert!(took < AT_ONCE, "{took:?}");
+    guard.unwrap()
+}
+
+/// Works under the lock again and again, `count` tasks of one client at a time.
+pub(crate) fn busy_line(client: &Redlock, name: &'static str, count: usize) -> Vec<JoinHandle<()>> {
+    let work = || {
+        let client = client.clone();
+        async move {
+            loop {
+                let _guard = client.lock(name).acquire().await.unwrap();
+                sleep(ms(2)).await;
+            }
+        }
+    };
+    (0..count).map(|_| tokio::spawn(work())).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn waiting_clients_get_in_one_after_the_other_as_soon_as_the_lock_is_let_go() {
     let fleet = Fleet::new();
@@ -156,9 +177,7 @@ async fn whoever_waits_beside_a_line_gets_in_when_its_turn_is_over_and_nobody_pa
     assert!(took < AT_ONCE, "{took:?}");
     sleep(ms(5)).await; // the line is announced
     got.unwrap().release().await.unwrap();
-    let (next, took) = timed(line.pop_front().unwrap()).await;
-    assert!(took < AT_ONCE, "{took:?}");
-    next.unwrap().release().await.unwrap();
+    in_at_once(line.pop_front().unwrap()).await.release().await.unwrap();
     for next in line {
         next.await.unwrap().release().await.unwrap();
     }
@@ -170,16 +189,7 @@ async fn whoever_asks_again_every_5_ms_finds_the_lock_of_a_line_free_within_5_se
     let fleet = Fleet::new();
     let client = fleet.client().await;
     let guard = client.lock("a").try_acquire().await.unwrap();
-    let work = || {
-        let client = client.clone();
-        async move {
-            loop {
-                let _guard = client.lock("a").acquire().await.unwrap();
-                sleep(ms(2)).await;
-            }
-        }
-    };
-    let workers: Vec<JoinHandle<()>> = (0..4).map(|_| tokio::spawn(work())).collect();
+    let workers = busy_line(&client, "a", 4);
     sleep(ms(5)).await;
     drop(guard);
     let free = || fleet.0.iter().filter(|server| server.locks().is_empty()).count();
@@ -225,9 +235,7 @@ async fn a_waiter_that_goes_away_when_it_is_its_turn_passes_it_on_at_once() {
     guard.release().await.unwrap();
     settle().await; // it is woken, and not polled
     drop(goes);
-    let (next, took) = timed(next).await;
-    assert!(took < AT_ONCE, "{took:?}");
-    next.unwrap().release().await.unwrap();
+    in_at_once(next).await.release().await.unwrap();
 }
 
 /// Its connections end with it: nothing is kept for it.
@@ -243,9 +251,7 @@ async fn a_waiter_whose_client_is_gone_is_passed_over() {
     drop(gone);
     sleep(ms(20)).await;
     guard.release().await.unwrap();
-    let (next, took) = timed(next).await;
-    assert!(took < AT_ONCE, "{took:?}");
-    next.unwrap().release().await.unwrap();
+    in_at_once(next).await.release().await.unwrap();
 }
 
 /// What stands in the way tells when it expires, and whoever waits asks then (P27).
@@ -286,9 +292,7 @@ async fn a_waiter_that_is_handed_the_lock_and_goes_away_passes_it_on_to_the_next
     let next = waits(&two).await;
     drop(guard); // handed over within the client
     drop(goes);
-    let (next, took) = timed(next).await;
-    assert!(took < AT_ONCE, "{took:?}");
-    next.unwrap().release().await.unwrap();
+    in_at_once(next).await.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
