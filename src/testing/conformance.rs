@@ -167,13 +167,13 @@ impl std::fmt::Debug for Dialect {
 }
 
 impl Dialect {
-    /// For servers that are compatible with this version of Redis.
+    /// Those that are sent.
     #[must_use]
-    pub fn for_version(major: u32) -> Self {
-        Self(Scripts::for_version(major))
+    pub fn shipped() -> Self {
+        Self(Scripts::shipped())
     }
 
-    /// As for the newest servers, but without shortcuts for the usual cases.
+    /// Those without shortcuts for the usual cases.
     #[must_use]
     pub fn without_shortcuts() -> Self {
         Self(Scripts::without_shortcuts())
@@ -268,7 +268,7 @@ pub fn shared_write(asks: &[Ask], first: [usize; 2], record: &AdmissionRecord) -
     let requests: Vec<Request> = asks.iter().map(|ask| ask.request("")).collect::<Option<_>>()?;
     let attached = AttachedRecord::new(record.clone(), true);
     let requests: Vec<&Request> = requests.iter().collect();
-    Some(shared_commands(Scripts::for_version(7), leading(first), &requests, &attached))
+    Some(shared_commands(Scripts::shipped(), leading(first), &requests, &attached))
 }
 
 /// What the answers to that mean.

@@ -125,7 +125,11 @@ impl Cluster {
 
     fn builder_with_wall_clock_off(&self, ahead: Duration, behind: Duration) -> Builder {
         let addresses = self.instances().map(TestInstance::to_address).collect();
-        Builder::default().dialed(addresses).clock(Arc::new(self.clock.with_wall_clock_off(ahead, behind)))
+        // As if the instances had been used before: what a first lock takes longer is no matter of most tests.
+        Builder::default()
+            .wants_locks()
+            .dialed(addresses)
+            .clock(Arc::new(self.clock.with_wall_clock_off(ahead, behind)))
     }
 
     /// The instance at `index`, counted from 0.

@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::faults::{Fault, FaultKind, Trigger};
 use crate::history::Mark;
+use crate::invariants::promises::loses_data;
 use crate::net::Way;
 use crate::world::World;
 
@@ -20,9 +21,22 @@ pub(crate) async fn carry_out(world: Arc<World>, fault: Fault) {
         return;
     }
     let server = usize::from(fault.target) % world.servers.len();
+    if is_between_commands(fault) {
+        let commands = world.servers[server].after_commands(1 + u64::from(fault.amount / 4 % 16));
+        if timeout(world.scenario.ttl, commands).await.is_err() || world.is_calm() {
+            return;
+        }
+    }
     let client = usize::from(fault.target / 8) % world.machines.len();
     note(&world, fault, server, client);
     strike(&world, fault, server, client).await;
+}
+
+/// Whether it strikes between two commands, of a plain acquire perhaps.
+const fn is_between_commands(fault: Fault) -> bool {
+    let may_be =
+        matches!(fault.what, FaultKind::Flush | FaultKind::Restore | FaultKind::StepForward | FaultKind::StepBack);
+    may_be && fault.amount.is_multiple_of(4)
 }
 
 /// Waits for the trigger; false if it does not come.
@@ -60,10 +74,14 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
     let step_us = i64::try_from(LONGEST_STEP.as_micros()).unwrap_or(0) * i64::from(fault.amount) / 255;
     let bytes = 1 + usize::from(fault.amount) * 7;
     let running = server.is_running();
+    if is_accident(fault.what, running) {
+        let step_us = if fault.what == FaultKind::StepForward { step_us } else { 0 };
+        world.note_accident(index, fault.what, step_us);
+    }
     match fault.what {
-        FaultKind::RestartEmpty => restart(world, index, Data::Nothing, amount).await,
-        FaultKind::RestartOld => restart(world, index, Data::Saved, amount).await,
-        FaultKind::Kill => restart(world, index, Data::Present, amount * 8).await,
+        FaultKind::RestartEmpty => restart(world, fault, (index, Data::Nothing), amount).await,
+        FaultKind::RestartOld => restart(world, fault, (index, Data::Saved), amount).await,
+        FaultKind::Kill => restart(world, fault, (index, Data::Present), amount * 8).await,
         FaultKind::Flush if running => server.flush(),
         FaultKind::FailOver => server.fail_over(if amount % 2 == 0 { Data::Present } else { Data::Saved }),
         FaultKind::Resynchronise if running => server.resynchronise(Data::Saved),
@@ -74,6 +92,7 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
             server.hang();
             sleep(time).await;
             server.go_on();
+            world.links.iter().for_each(|links| links[index].note_disturbed());
         }
         FaultKind::Break => link.break_after(Way::Up, 0, time),
         FaultKind::BreakCommand => link.break_after(Way::Up, bytes, time),
@@ -103,18 +122,33 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
                 world.apart.block(time);
             }
         }
+        FaultKind::Delete if running => server.delete_locks(),
         FaultKind::EndRuntime if world.scenario.apart.is_some() => world.apart.end(),
         // A process that is not there, or stands still, does nothing.
-        FaultKind::Flush | FaultKind::Resynchronise | FaultKind::Restore | FaultKind::Hang | FaultKind::EndRuntime => {}
+        FaultKind::Flush
+        | FaultKind::Resynchronise
+        | FaultKind::Restore
+        | FaultKind::Hang
+        | FaultKind::Delete
+        | FaultKind::EndRuntime => {}
     }
 }
 
+/// Whether it is one of those after which a server is judged otherwise.
+const fn is_accident(what: FaultKind, running: bool) -> bool {
+    use FaultKind::{Flush, Restore, Resynchronise};
+    let happens = running || !matches!(what, Flush | Resynchronise | Restore);
+    happens
+        && (loses_data(what) || matches!(what, FaultKind::StepForward | FaultKind::StepBack | FaultKind::StandStill))
+}
+
 /// The process ends, and another begins after so many ms.
-async fn restart(world: &World, index: usize, data: Data, after_ms: u64) {
+async fn restart(world: &World, fault: Fault, (index, data): (usize, Data), after_ms: u64) {
     let server = &world.servers[index];
     server.stop();
     sleep(Duration::from_millis(after_ms)).await;
     if !server.is_up() {
+        world.note_accident(index, fault.what, 0);
         server.start(data);
     }
 }

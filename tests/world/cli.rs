@@ -1,12 +1,15 @@
-//! What can be asked of the simulated world, as of `tests/sim`.
+//! What can be asked of the simulated world.
 //!
 //! - nothing: the fixed set (what `cargo test` runs)
-//! - `--seeds N [--start S] [--jobs J]`: many seeds on all cores, with a progress bar
-//! - `--first N [--start S] [--jobs J]`: the first of so many seeds that breaks an invariant, and which, and nothing else
+//! - `--seeds N [--start S] [--jobs J] [--narrow]`: many seeds on all cores, with a progress bar; of the narrow mode
+//!   they are called `n0`, `n1` ..
+//! - `--seconds N --start S`: as many seeds of both modes as run in this time
+//! - `--first N [--start S] [--jobs J] [--narrow]`: the first of so many seeds that breaks an invariant, and which, and nothing else
 //! - `--replay SEED[/FAULTS]`: one run, told line by line
 //! - `--planted [N] [--only NAME | --uncaught]`: a seed for each planted bug, of N at most; it is written down
 //! - `--pinned`: the seeds that were written down, of the bugs that are easy to catch
 //! - `--only NAME --replay SEED[/FAULTS]`: one run with a planted bug
+//! - `--page`: writes `docs/planted.md`
 //! - `--hash N`: the hash of so many runs and nothing else
 
 use std::process::{Command, ExitCode};
@@ -16,10 +19,16 @@ use crate::batch::{cores, print_batch, run_batch, run_shown};
 use crate::faults::Fault;
 use crate::planted::{self, Sought};
 use crate::runner::run;
+use crate::scenario::{NARROW, seed_name, seed_of};
 use crate::shrink::{replay_name, shrink};
 
 /// Seeds of the fixed set.
 const FIXED: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
+/// The same of the narrow mode.
+const FIXED_NARROW: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
+/// So many are run between two looks at the time.
+const NARROW_AT_ONCE: u64 = 4_000;
+const RICH_AT_ONCE: u64 = 1_000;
 /// Seeds whose runs are compared between processes.
 const COMPARED: u64 = 20;
 
@@ -27,33 +36,40 @@ pub(crate) fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned();
     let number = |name: &str| value(name).and_then(|text| text.replace('_', "").parse::<u64>().ok());
+    let base = if args.iter().any(|arg| arg == "--narrow") { NARROW } else { 0 };
+    let start = value("--start").and_then(|name| seed_of(&name.replace('_', ""))).map_or(base, |start| start | base);
     let jobs = number("--jobs").map_or_else(cores, |jobs| usize::try_from(jobs).unwrap_or(1));
     let ok = if let Some(name) = value("--replay") {
         value("--only").map_or_else(|| replay(&name), |bug| planted::replay(&bug, &name))
     } else if args.iter().any(|arg| arg == "--pinned") {
         planted::replay_pinned(jobs)
+    } else if args.iter().any(|arg| arg == "--page") {
+        write_page(jobs)
     } else if args.iter().any(|arg| arg == "--planted") {
         let only = value("--only");
         let all = if args.iter().any(|arg| arg == "--uncaught") { Sought::Uncaught } else { Sought::All };
         planted::search(number("--planted"), only.as_deref().map_or(all, Sought::One), jobs)
     } else if let Some(count) = number("--first") {
-        print_first(number("--start").unwrap_or(0), count, jobs)
+        print_first(start, count, jobs)
     } else if let Some(count) = number("--hash") {
         println!("{:016x}", hash(count));
         true
+    } else if let Some(limit) = number("--seconds") {
+        seeds_for(limit, start, jobs)
     } else if let Some(count) = number("--seeds") {
-        seeds(number("--start").unwrap_or(0), count, jobs, false)
+        seeds(start, count, jobs, false)
     } else {
         let same = is_deterministic();
         println!("the same seeds give the same runs in two processes: {}", if same { "yes" } else { "NO" });
         let apply = planted::apply();
-        same && apply && seeds(0, FIXED, jobs, true)
+        same && apply && seeds(NARROW, FIXED_NARROW, jobs, false) && seeds(0, FIXED, jobs, true)
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn hash(count: u64) -> u64 {
-    (0..count).fold(0, |hash: u64, seed| hash.rotate_left(1) ^ run(seed, None, false).hash)
+    let seeds = (0..count).chain(NARROW..NARROW + count);
+    seeds.fold(0, |hash: u64, seed| hash.rotate_left(1) ^ run(seed, None, false).hash)
 }
 
 /// In another process addresses, and the order of what is hashed by chance, are others.
@@ -66,8 +82,32 @@ fn is_deterministic() -> bool {
 
 fn print_first(start: u64, count: u64, jobs: usize) -> bool {
     match run_batch((start, count), jobs, &AtomicU64::new(0), |seed| run(seed, None, false)).failed {
-        Some((seed, violation)) => println!("{seed} {}", violation.invariant),
+        Some((seed, violation)) => println!("{} {}", seed_name(seed), violation.invariant),
         None => println!("none {count}"),
+    }
+    true
+}
+
+/// What the fixed seeds draw goes with it.
+fn write_page(jobs: usize) -> bool {
+    let told = |(name, start, count): (&str, u64, u64)| {
+        let (batch, _) = run_shown((start, count), jobs, |seed| run(seed, None, false));
+        format!("{count} seeds of the {name} mode:\n\n- {}\n", batch.stats.lines().join("\n- "))
+    };
+    let drawn = [("narrow", NARROW, FIXED_NARROW), ("rich", 0, FIXED)].map(told);
+    planted::write_page(&drawn.join("\n"))
+}
+
+/// Fresh seeds of both modes, one after the other, for so many seconds.
+#[expect(clippy::disallowed_methods, reason = "for how long the simulator runs, in real time")]
+fn seeds_for(limit: u64, start: u64, jobs: usize) -> bool {
+    let (began, mut at) = (std::time::Instant::now(), 0);
+    while began.elapsed().as_secs() < limit {
+        let (narrow, rich) = (start + NARROW + at * NARROW_AT_ONCE, start + at * RICH_AT_ONCE);
+        if !seeds(narrow, NARROW_AT_ONCE, jobs, false) || !seeds(rich, RICH_AT_ONCE, jobs, false) {
+            return false;
+        }
+        at += 1;
     }
     true
 }
@@ -78,13 +118,9 @@ fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> bool {
     batch.stats.print();
     print_batch(&batch, batch.stats.runs, seconds, jobs);
     if let Some((seed, violation)) = &batch.failed {
-        println!("seed {seed} breaks \"{}\": {}", violation.invariant, violation.what);
+        println!("seed {} breaks \"{}\": {}", seed_name(*seed), violation.invariant, violation.what);
         let plan = shrink(*seed);
-        println!(
-            "{} fault(s) are enough; replay with\n  make sim WORLD_REPLAY={}",
-            plan.len(),
-            replay_name(*seed, &plan)
-        );
+        println!("{} fault(s) are enough; replay with\n  make sim REPLAY={}", plan.len(), replay_name(*seed, &plan));
     }
     let missing = if is_all { batch.stats.missing() } else { Vec::new() };
     if !missing.is_empty() {
@@ -95,7 +131,7 @@ fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> bool {
 
 fn replay(name: &str) -> bool {
     let mut parts = name.split('/');
-    let Some(seed) = parts.next().and_then(|seed| seed.parse().ok()) else {
+    let Some(seed) = parts.next().and_then(seed_of) else {
         println!("REPLAY is SEED or SEED/FAULTS, not {name:?}");
         return false;
     };

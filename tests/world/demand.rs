@@ -20,6 +20,8 @@ pub(crate) struct Demand {
     pub(crate) resources: u8,
     pub(crate) has_holder: bool,
     pub(crate) way: Way,
+    /// For how long it wants what it gets to be renewed.
+    pub(crate) max_hold: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +44,7 @@ impl Drop for AskedByHolder<'_> {
 
 /// Errors after which nothing can have been taken over.
 const fn is_clean(error: &AcquireError) -> bool {
-    matches!(error, AcquireError::Contended(_) | AcquireError::SplitVote(_) | AcquireError::QueueTimeout)
+    matches!(error, AcquireError::Contended(_) | AcquireError::SplitVote { .. } | AcquireError::QueueTimeout)
 }
 
 /// Asks a client on behalf of a user on some machine, mostly the same.
@@ -68,13 +70,10 @@ pub(crate) async fn ask_at(
         Some(asked) if matches!(&result, Some(Err(error)) if is_clean(error)) => std::mem::forget(asked),
         asked => drop(asked),
     }
-    let limit = match demand.way {
-        Way::Try => Some(Duration::ZERO),
-        Way::WaitAtMost(limit) => Some(limit),
-        Way::Wait => None,
-    };
-    if let (Schedule::Steadily, Some(limit)) = (schedule, limit) {
-        watch.acquire(limit);
+    match (schedule, demand.way) {
+        (Schedule::Steadily, Way::Try) => watch.try_acquire(),
+        (Schedule::Steadily, Way::WaitAtMost(limit)) => watch.acquire(limit),
+        _ => {}
     }
     match result {
         Some(Ok(guard)) => return Some((guard, life)),
@@ -114,6 +113,7 @@ pub(crate) fn acquire(client: Redlock, demand: Demand) -> Boxed<Acquired> {
         let spaced = client.namespace("space:");
         let lock = if demand.resources == 4 { spaced.lock("c") } else { client.lock(names(demand.resources)) };
         let lock = if demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
+        let lock = if let Some(longest) = demand.max_hold { lock.max_hold(longest) } else { lock };
         match demand.way {
             Way::Try => lock.try_acquire().await,
             Way::WaitAtMost(limit) => lock.wait_at_most(limit).acquire().await,

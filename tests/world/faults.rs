@@ -43,10 +43,12 @@ pub(crate) enum FaultKind {
     BlockApart,
     /// That runtime ends, and another begins in its place.
     EndRuntime,
+    /// Somebody deletes the keys of all locks on a server.
+    Delete,
 }
 
 impl FaultKind {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::RestartEmpty,
         Self::RestartOld,
         Self::Kill,
@@ -68,6 +70,7 @@ impl FaultKind {
         Self::Block,
         Self::BlockApart,
         Self::EndRuntime,
+        Self::Delete,
     ];
 }
 
@@ -117,6 +120,62 @@ impl Fault {
         // A little while later, while the lock is held.
         let forget = (0..4).map(|nth| fault(nth, how, forgets, byte(rng.below(40))));
         cuts.chain(forget.collect::<Vec<_>>()).collect()
+    }
+
+    /// The dangerous ones of a narrow run, together: one drill, or two at once, and sometimes something besides.
+    pub(crate) fn narrow(rng: &mut Rng) -> Vec<Self> {
+        let mut plan = Self::narrow_drill(rng);
+        if rng.percent(40) {
+            plan.extend(Self::narrow_drill(rng));
+        }
+        plan.extend((0..rng.below(3)).map(|_| Self::draw(rng, None)));
+        plan
+    }
+
+    fn narrow_drill(rng: &mut Rng) -> Vec<Self> {
+        use FaultKind::{
+            Block, Break, BreakCommand, BreakReply, Delete, Flush, HoldUpBoth, HoldUpCommands, HoldUpReplies,
+            RestartOld, Restore, Resynchronise, StandStill, StepBack, StepForward, Suspend,
+        };
+        let some = |rng: &mut Rng, kinds: &[FaultKind], triggers: &[Trigger], count: u64| {
+            let one = |rng: &mut Rng| {
+                let [nth, target, amount, ..] = rng.next().to_le_bytes();
+                let trigger = rng.pick(triggers);
+                let nth = if trigger == Trigger::At { nth } else { nth % 5 };
+                Self { trigger, nth, what: rng.pick(kinds), target, amount }
+            };
+            (0..count).map(|_| one(rng)).collect::<Vec<_>>()
+        };
+        let (grant, expiry) = (Trigger::Grant, Trigger::Expiry);
+        match rng.below(7) {
+            // A server is forgotten under a bare majority.
+            0 | 1 => Self::drill(rng),
+            // Old copies come back, and clocks go back.
+            2 => some(rng, &[RestartOld, Restore, Resynchronise, Restore, StepBack], &[Trigger::At, grant, expiry], 4),
+            // A clock is put forward while a lock is held.
+            3 => {
+                [some(rng, &[StepForward], &[grant], 1), some(rng, &[HoldUpBoth, HoldUpReplies], &[grant], 3)].concat()
+            }
+            // Copies come late over broken connections.
+            4 => some(rng, &[Break, BreakCommand, BreakReply, HoldUpCommands], &[Trigger::At, grant, expiry], 6),
+            // Somebody stands still where it matters.
+            5 => some(rng, &[Suspend, StandStill, Block, HoldUpReplies], &[grant, expiry], 3),
+            // Keys go.
+            _ => some(rng, &[Delete, Delete, Flush], &[grant], 4),
+        }
+    }
+
+    /// One connection after the other breaks between a client and a server, and what they carried comes late.
+    pub(crate) fn breaks(rng: &mut Rng) -> Vec<Self> {
+        let [target, nth, ..] = rng.next().to_le_bytes();
+        let at = |step: u8, amount: u8| Self {
+            trigger: Trigger::At,
+            nth: nth.wrapping_add(step),
+            what: FaultKind::BreakCommand,
+            target,
+            amount,
+        };
+        (0..6).map(|step| at(4 * step, 100 + u8::try_from(rng.below(150)).unwrap_or(0))).collect()
     }
 
     /// What befalls a client with a runtime of its own.

@@ -24,6 +24,8 @@ pub(crate) struct Hold {
     pub(crate) given_at: Duration,
     /// It was won by then: as late as what is left of it allows.
     pub(crate) won_by: Duration,
+    /// What is stored under its keys.
+    pub(crate) value: Vec<u8>,
     /// Until it is let go: a view of a lease keeps its client.
     pub(crate) lease: Option<LeaseView>,
     /// The same holder may have been let in elsewhere: this is an earlier lease of it (P23).

@@ -4,15 +4,16 @@
 //! `cargo test --test world` runs the fixed set; see `cli` for more.
 #![expect(clippy::expect_used, reason = "test code")]
 
-#[path = "../shared/batch.rs"]
 mod batch;
 mod chaos;
 mod cli;
 mod deeds;
 mod demand;
 mod faults;
+mod given;
 mod history;
 mod invariants;
+mod judge;
 mod net;
 mod operator;
 mod planted;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use redquorum::testing::simulation::MachineClock;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
@@ -29,13 +30,23 @@ pub(crate) enum Way {
 #[derive(Clone)]
 pub(crate) struct Link(Arc<Mutex<State>>);
 
+/// When byte after byte of a connection was written or read by its client: the moment at which the one with this number was.
+pub(crate) fn passed(connection: &Connection, way: Way, byte: u64) -> Option<Passed> {
+    let pipes = lock(connection);
+    let passed = &pipes[way as usize].passed;
+    passed.get(passed.partition_point(|passed| passed.bytes <= byte)).copied()
+}
+
 struct State {
+    clock: Arc<MachineClock>,
     rng: Rng,
     delays: Delays,
     /// Until when nothing comes through, upwards and downwards.
     held_up: [Duration; 2],
     /// How long after a connection broke arrives what was on its way over it.
     late: Duration,
+    /// Until when anything has been in its way.
+    disturbed: Duration,
     /// The newest connection.
     newest: Option<Connection>,
     /// What was sent upwards, if that is read.
@@ -44,10 +55,18 @@ struct State {
     late_commands: u64,
 }
 
-type Connection = Arc<Mutex<[Pipe; 2]>>;
+pub(crate) type Connection = Arc<Mutex<[Pipe; 2]>>;
+
+/// So many bytes have passed by then, in true time and by the clock of the client's machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    pub(crate) bytes: u64,
+    pub(crate) at: Duration,
+    pub(crate) reading: Duration,
+}
 
 /// One direction of one connection.
-struct Pipe {
+pub(crate) struct Pipe {
     on_the_way: VecDeque<Chunk>,
     last_arrival: Duration,
     /// Nothing more comes after what is on its way.
@@ -57,6 +76,8 @@ struct Pipe {
     /// How many bytes still go through before the connection breaks.
     breaks_after: Option<usize>,
     reader: Option<Waker>,
+    /// What the client has written or read so far.
+    passed: Vec<Passed>,
 }
 
 /// What was written at once.
@@ -75,13 +96,15 @@ impl Chunk {
 
 impl Link {
     /// `is_read` if somebody looks at all that the client sends.
-    pub(crate) fn new(rng: Rng, delays: Delays, is_read: bool) -> Self {
+    pub(crate) fn new(rng: Rng, delays: Delays, is_read: bool, clock: Arc<MachineClock>) -> Self {
         let (held_up, late) = ([Duration::ZERO; 2], Duration::ZERO);
         Self(Arc::new(Mutex::new(State {
+            clock,
             rng,
             delays,
             held_up,
             late,
+            disturbed: Duration::ZERO,
             newest: None,
             sent: is_read.then(SentSoFar::default),
             late_commands: 0,
@@ -114,16 +137,22 @@ impl Link {
         let mut state = self.lock();
         // A new connection is another one than that which a planned break is about.
         state.newest = Some(Arc::clone(&connection));
-        let end =
-            |reads, writes| End { link: self.clone(), connection: Arc::clone(&connection), reads, writes, timer: None };
+        state.disturbed = state.disturbed.max(now());
+        let clock = &state.clock;
+        let end = |reads, writes| {
+            let (link, connection, clock) = (self.clone(), Arc::clone(&connection), Arc::clone(clock));
+            End { link, connection, reads, writes, clock, timer: None }
+        };
         Ok((end(Way::Down, Way::Up), end(Way::Up, Way::Down)))
     }
 
     /// Nothing comes through one way for so long; nothing is lost.
     pub(crate) fn hold_up(&self, way: Way, time: Duration) {
         let until = now() + time;
-        let held_up = &mut self.lock().held_up[way as usize];
+        let state = &mut *self.lock();
+        let held_up = &mut state.held_up[way as usize];
         *held_up = until.max(*held_up);
+        state.disturbed = state.disturbed.max(until);
     }
 
     /// The present connection breaks after so many bytes more in one direction. A part of what is on its
@@ -138,6 +167,23 @@ impl Link {
         } else {
             lock(&connection)[way as usize].breaks_after = Some(bytes);
         }
+    }
+
+    /// The server at its end stood still until now.
+    pub(crate) fn note_disturbed(&self) {
+        let mut state = self.lock();
+        state.disturbed = state.disturbed.max(now());
+    }
+
+    /// Whether it has been connected since this instant, with nothing in the way.
+    pub(crate) fn is_undisturbed_since(&self, since: Duration) -> bool {
+        self.is_connected() && self.lock().disturbed <= since
+    }
+
+    /// The longest that bytes take one way.
+    pub(crate) fn slowest(&self) -> Duration {
+        let Delays { most, slow, slow_permille, .. } = self.lock().delays;
+        Duration::from_millis(most + if slow_permille > 0 { slow } else { 0 })
     }
 
     /// Whether there is a connection.
@@ -195,6 +241,7 @@ impl Pipe {
             is_reset: false,
             breaks_after: None,
             reader: None,
+            passed: Vec::new(),
         }
     }
 
@@ -207,6 +254,11 @@ impl Pipe {
             left -= chunk.left().len();
         }
         self.on_the_way.retain(|chunk| !chunk.left().is_empty());
+    }
+
+    fn note_passed(&mut self, bytes: usize, clock: &MachineClock) {
+        let before = self.passed.last().map_or(0, |passed| passed.bytes);
+        self.passed.push(Passed { bytes: before + bytes as u64, at: now(), reading: clock.reading() });
     }
 
     fn wake(&mut self) {
@@ -222,10 +274,15 @@ pub(crate) struct End {
     connection: Connection,
     reads: Way,
     writes: Way,
+    clock: Arc<MachineClock>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl End {
+    pub(crate) const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Wakes the reader at this instant, or says that it has come.
     fn wait(&mut self, until: Duration, cx: &mut Context<'_>) -> Poll<()> {
         if until <= now() {
@@ -262,9 +319,12 @@ impl AsyncRead for End {
             let count = chunk.left().len().min(buf.remaining());
             buf.put_slice(&chunk.left()[..count]);
             chunk.taken += count;
-            let is_late = pipe.is_ended && self.reads == Way::Up;
             if chunk.left().is_empty() {
                 pipe.on_the_way.pop_front();
+            }
+            let is_late = pipe.is_ended && self.reads == Way::Up;
+            if self.reads == Way::Down {
+                pipe.note_passed(count, &self.clock);
             }
             if is_late {
                 self.link.lock().late_commands += 1;
@@ -290,6 +350,9 @@ impl AsyncWrite for End {
             // A server learns late that nobody reads its answers: what came before is carried out.
             let is_told = self.writes == Way::Up;
             return Poll::Ready(if is_told { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) });
+        }
+        if self.writes == Way::Up {
+            pipe.note_passed(bytes.len(), &self.clock);
         }
         let most = pipe.breaks_after.unwrap_or(bytes.len()).min(bytes.len());
         let arrives = pipe.last_arrival.max(now() + delay);

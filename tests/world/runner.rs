@@ -40,6 +40,14 @@ fn note_kind(world: &World) {
     kinds.iter().filter(|(_, is_so)| *is_so).for_each(|(kind, _)| history.stats.did(*kind));
 }
 
+/// Judges all that is held, until nobody holds anything.
+async fn look_at_all(world: Arc<World>) {
+    loop {
+        sleep(world.scenario.ttl / 40).await;
+        world.check_held();
+    }
+}
+
 /// The life of a world, but for what is in a runtime of its own.
 pub(crate) async fn live(world: Arc<World>) {
     world.note("begins", [0; 2], || format!("{:?}", world.scenario));
@@ -50,8 +58,15 @@ pub(crate) async fn live(world: Arc<World>) {
     let here = (0..world.machines.len()).filter(|client| world.scenario.apart != Some(*client));
     here.for_each(|client| world.begin_users(client));
     world.begin_operator();
+    let judged = tokio::spawn(look_at_all(Arc::clone(&world)));
     note_kind(&world);
     sleep(world.scenario.chaos).await;
+    if world.scenario.is_narrow {
+        judged.abort();
+        world.check_held();
+        world.check_sent();
+        return world.end_users();
+    }
     world.check_tables_are_bounded();
     world.calm_down();
     if timeout(world.time_to_end(), world.users_end()).await.is_err() {
@@ -60,6 +75,8 @@ pub(crate) async fn live(world: Arc<World>) {
     }
     // Also those whose users have ended with their runtimes: views of leases keep what they are about.
     world.history().holds.clear();
+    judged.abort();
+    world.absorb();
     world.check_shutdown().await;
     world.set_over();
     // By now all locks have run out, and nobody looks after any.

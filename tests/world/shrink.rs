@@ -2,7 +2,7 @@
 
 use crate::faults::Fault;
 use crate::runner::run;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, seed_name};
 
 /// The fewest faults with which the seed still fails.
 pub(crate) fn shrink(seed: u64) -> Vec<Fault> {
@@ -22,5 +22,5 @@ fn fewer(seed: u64, plan: &[Fault]) -> Option<Vec<Fault>> {
 /// What a replay needs: the seed and the faults.
 pub(crate) fn replay_name(seed: u64, plan: &[Fault]) -> String {
     let plan: Vec<String> = plan.iter().map(Fault::to_string).collect();
-    format!("{seed}/{}", plan.join("."))
+    format!("{}/{}", seed_name(seed), plan.join("."))
 }

@@ -52,20 +52,21 @@ impl Totals for Stats {
 
 impl Stats {
     pub(crate) fn print(&self) {
-        println!(
-            "runs {}, {} s of their time, events {}, commands {}",
-            self.runs,
-            self.time_ms / 1000,
-            self.events,
-            self.commands
-        );
-        println!(
-            "locks asked for {}, given {}, futures dropped {}, extended {}, released {}, lost {}; clients {}",
-            self.asked, self.given, self.abandoned, self.extended, self.released, self.lost, self.clients
-        );
-        print_counts("users and runs", &Deed::ALL, &self.deeds);
-        print_counts("faults", &FaultKind::ALL, &self.faults);
-        print_counts("overlaps and orders outside what is promised", &Excuse::ALL, &self.excused);
+        self.lines().iter().for_each(|line| println!("{line}"));
+    }
+
+    pub(crate) fn lines(&self) -> [String; 5] {
+        let Self { runs, events, commands, asked, given, abandoned, extended, released, lost, clients, .. } = self;
+        let seconds = self.time_ms / 1000;
+        [
+            format!("runs {runs}, {seconds} s of their time, events {events}, commands {commands}"),
+            format!(
+                "locks asked for {asked}, given {given}, futures dropped {abandoned}, extended {extended}, released {released}, lost {lost}; clients {clients}"
+            ),
+            counts("users and runs", &Deed::ALL, &self.deeds),
+            counts("faults", &FaultKind::ALL, &self.faults),
+            counts("overlaps and orders outside what is promised", &Excuse::ALL, &self.excused),
+        ]
     }
 
     pub(crate) const fn did(&mut self, deed: Deed) {
@@ -84,7 +85,7 @@ impl Stats {
     }
 }
 
-fn print_counts<T: std::fmt::Debug>(title: &str, kinds: &[T], counts: &[u64]) {
+fn counts<T: std::fmt::Debug>(title: &str, kinds: &[T], counts: &[u64]) -> String {
     let counts: Vec<String> = kinds.iter().zip(counts).map(|(what, count)| format!("{what:?} {count}")).collect();
-    println!("{title}: {}", counts.join(", "));
+    format!("{title}: {}", counts.join(", "))
 }

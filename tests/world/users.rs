@@ -31,6 +31,9 @@ impl User {
 
     /// Until faults have ended; and then everybody gets in once more.
     pub(crate) async fn live(mut self) {
+        if self.world.scenario.is_narrow {
+            return self.live_narrowly().await;
+        }
         while !self.world.is_calm() {
             let pause = self.some_time(4);
             sleep(pause).await;
@@ -45,6 +48,20 @@ impl User {
         self.get_in().await;
     }
 
+    /// Nothing but locks.
+    async fn live_narrowly(mut self) {
+        loop {
+            let pause = self.some_time(8);
+            sleep(pause).await;
+            self.world.machines[self.client].awake().await;
+            if self.rng.percent(1) {
+                self.renew_client().await;
+            } else {
+                self.lock().await;
+            }
+        }
+    }
+
     /// Up to a ttl divided by so much.
     fn some_time(&mut self, part: u64) -> Duration {
         let ttl_ms = u64::try_from(self.world.scenario.ttl.as_millis()).unwrap_or(1_000);
@@ -52,13 +69,20 @@ impl User {
     }
 
     fn demand(&mut self) -> Demand {
-        let resources = self.rng.pick(&[1, 1, 1, 1, 2, 3, 4, 5, 7]);
+        let resources = if self.world.scenario.is_narrow {
+            self.rng.pick(&[1, 1, 1, 1, 1, 2, 2, 3])
+        } else {
+            self.rng.pick(&[1, 1, 1, 1, 2, 3, 4, 5, 7])
+        };
         let way = match self.rng.below(10) {
             0..4 => Way::Try,
             4..7 => Way::WaitAtMost(self.some_time(1) * 2),
             _ => Way::Wait,
         };
-        Demand { resources, has_holder: self.rng.percent(25), way }
+        let ttl = self.world.scenario.ttl;
+        let max_hold = self.rng.percent(15).then(|| ttl * self.rng.pick(&[1, 2]) / 2);
+        let has_holder = self.rng.percent(25) && !self.world.scenario.is_narrow;
+        Demand { resources, has_holder, way, max_hold }
     }
 
     /// Asks, and does something with what it gets.
@@ -74,7 +98,9 @@ impl User {
         if demand.way == Way::Wait && schedule == Schedule::Steadily && self.rng.percent(30) {
             schedule = Schedule::Dropped(1_000, self.some_time(1) * 3); // somebody has lost patience
         }
-        if let (Schedule::Unpolled(_, time), Some((client, _))) = (schedule, self.world.client(self.client)) {
+        if let (Schedule::Unpolled(_, time), Some((client, _)), false) =
+            (schedule, self.world.client(self.client), self.world.scenario.is_narrow)
+        {
             tokio::spawn(Arc::clone(&self.world).check_unpolled(self.client, client, time / 2));
         }
         ask_at(&self.world, (self.client, self.client), demand, schedule).await
@@ -82,8 +108,11 @@ impl User {
 
     /// Holds a lock for a while and lets it go in one way or another.
     async fn hold(&mut self, guard: Guard, life: u64, demand: &Demand) {
-        let number = self.world.given((self.client, life), demand.resources, demand.has_holder, &guard.lease());
-        self.look_after(number, guard.lease());
+        let what = (demand.resources, demand.has_holder, demand.max_hold);
+        let number = self.world.given_for((self.client, life), what, &guard.lease());
+        if !self.world.scenario.is_narrow {
+            self.look_after(number, guard.lease());
+        }
         let mut rounds = self.rng.below(4);
         while rounds > 0 && guard.is_valid() {
             rounds -= 1;
@@ -128,11 +157,15 @@ impl User {
             1..4 => {
                 self.world.history().stats.did(Deed::DropGuard);
                 drop(guard);
+                self.world.gone(number);
             }
             _ => {
                 self.world.history().stats.did(Deed::Release);
                 let schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 16);
                 let watch = Watch::begin(&self.world, self.client);
+                if schedule == Schedule::Steadily {
+                    self.world.gone(number);
+                }
                 let release: Boxed<_> = Box::pin(guard.release());
                 let released = schedule.carry_out(release).await;
                 if schedule == Schedule::Steadily {
@@ -153,6 +186,9 @@ impl User {
         let (since, time) = (now(), self.world.scenario.max_ttl * 3 / 2);
         let kept = guard.keep_for(time).await;
         self.world.note("kept", [number as u64, 0], || format!("lock {number} for {time:?}: {kept:?}"));
+        if kept.is_ok() {
+            self.world.check_mark(number, time);
+        }
         // The shared holder takes its own mark over.
         if kept.is_ok() && !demand.has_holder {
             self.world.kept(Kept { resources: demand.resources, since, time });
@@ -162,7 +198,8 @@ impl User {
     /// The shared holder tries again: before its first try has ended, while it has the lock, or afterwards; from
     /// the same client or from another.
     async fn retry(&mut self) {
-        let demand = Demand { has_holder: true, way: Way::WaitAtMost(self.some_time(2)), ..self.demand() };
+        let demand =
+            Demand { has_holder: true, max_hold: None, way: Way::WaitAtMost(self.some_time(2)), ..self.demand() };
         let elsewhere = self.rng.index(self.world.machines.len());
         let (when, pause, held) = (self.rng.below(3), self.some_time(20), self.some_time(2));
         let schedules = [(); 2].map(|()| Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8));
@@ -218,7 +255,7 @@ impl User {
 
     /// Work under a lock.
     async fn run(&mut self) {
-        let demand = Demand { has_holder: false, ..self.demand() };
+        let demand = Demand { has_holder: false, max_hold: None, ..self.demand() };
         let Some((client, life)) = self.world.client(self.client) else { return };
         let (world, index, resources, time) =
             (Arc::clone(&self.world), self.client, demand.resources, self.some_time(1) * 2);
@@ -273,7 +310,7 @@ impl User {
         let limit = self.world.time_to_get_in();
         let resources = self.rng.pick(&[1, 2, 4, 7]);
         let Some((client, life)) = self.world.client(self.client) else { return };
-        let demand = Demand { resources, has_holder: false, way: Way::Wait };
+        let demand = Demand { resources, has_holder: false, way: Way::Wait, max_hold: None };
         let begun = now();
         match timeout(limit, acquire(client, demand.clone())).await {
             // By somebody who had begun to do so before; another has taken its place.
@@ -299,5 +336,6 @@ struct Over(Arc<World>, usize);
 impl Drop for Over {
     fn drop(&mut self) {
         self.0.let_go(self.1);
+        self.0.gone(self.1);
     }
 }

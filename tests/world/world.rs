@@ -1,16 +1,17 @@
 //! One simulated world: servers, clients on machines of their own, a network, and users.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redquorum::testing::simulation::{Data, MachineClock, Server, builder};
-use redquorum::{Admission, Guard, LeaseView, Redlock};
+use redquorum::{Admission, Redlock};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::history::{History, Hold};
+use crate::history::History;
+use crate::judge::Judge;
 use crate::net::Link;
 use crate::operator::Operator;
 use crate::scenario::{Part, Scenario};
@@ -29,8 +30,9 @@ pub(crate) struct World {
     /// By client, then by server.
     pub(crate) links: Vec<Vec<Link>>,
     history: Mutex<History>,
+    judge: Mutex<Judge>,
     /// Told of each lock that was given. It wakes those who wait in their order, as a `watch` does not.
-    given: Notify,
+    pub(crate) given: Notify,
 }
 
 /// A machine with a client on it.
@@ -52,23 +54,33 @@ impl World {
     pub(crate) fn new(scenario: Scenario, told: bool) -> Arc<Self> {
         let clock = |at: usize| {
             let (rate_ppm, wall_us) = scenario.clocks[at];
-            Arc::new(MachineClock::driven_by(now, wall_us, rate_ppm))
+            let grain_us = if at < scenario.servers { 1 } else { scenario.grain_us };
+            Arc::new(MachineClock::driven_by(now, wall_us, rate_ppm).coarse(grain_us))
         };
         let server = |index: usize| Server::new(scenario.rng(Part::Server(index)).next(), clock(index));
         let servers: Vec<Server> = (0..scenario.servers).map(server).collect();
         if scenario.fresh {
             servers.iter().for_each(|server| server.start(Data::Nothing));
         }
-        let link =
-            |client, server| Link::new(scenario.rng(Part::Link(client, server)), scenario.delays, scenario.is_read);
-        let links =
-            (0..scenario.clients).map(|client| (0..scenario.servers).map(|server| link(client, server)).collect());
+        if scenario.is_narrow {
+            servers.iter().for_each(|server| server.admit(scenario.max_ttl));
+        }
+        if !scenario.pushes {
+            servers.iter().for_each(Server::deny_tracking);
+        }
+        servers.iter().for_each(Server::watch);
         let machine = |client: usize| {
             let state =
                 MachineState { client: None, life: 0, suspended_until: Duration::ZERO, disturbed_at: Duration::ZERO };
             Machine { clock: clock(scenario.servers + client), state: Mutex::new(state) }
         };
-        let machines = (0..scenario.clients).map(machine).collect();
+        let machines: Vec<Machine> = (0..scenario.clients).map(machine).collect();
+        let link = |client: usize, server| {
+            let (rng, clock) = (scenario.rng(Part::Link(client, server)), Arc::clone(&machines[client].clock));
+            Link::new(rng, scenario.delays, scenario.is_read, clock)
+        };
+        let links =
+            (0..scenario.clients).map(|client| (0..scenario.servers).map(|server| link(client, server)).collect());
         let history = Mutex::new(History { log: told.then(Vec::new), ..History::default() });
         let given = Notify::new();
         let world = Self {
@@ -80,6 +92,7 @@ impl World {
             machines,
             servers,
             history,
+            judge: Mutex::default(),
             given,
             scenario,
         };
@@ -91,6 +104,10 @@ impl World {
 
     pub(crate) fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn judge(&self) -> MutexGuard<'_, Judge> {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True time since the beginning.
@@ -117,11 +134,16 @@ impl World {
     pub(crate) fn begin_client(self: &Arc<Self>, client: usize) -> Option<Redlock> {
         let links = self.links[client].clone();
         let (servers, main) = (self.servers.clone(), self.main.clone());
+        let life = self.machines[client].state().life + 1;
+        let world = Arc::downgrade(self);
         let dial = move |index: usize| {
             let (link, server, main) = (links[index].clone(), servers[index].clone(), main.clone());
+            let world = Weak::clone(&world);
             async move {
                 let (ours, theirs) = link.connect(|| server.is_up()).await?;
-                main.spawn(async move { server.serve(theirs).await });
+                let named =
+                    world.upgrade().map(|world| world.judge().connect((client, life), index, ours.connection()));
+                main.spawn(async move { server.serve_as(theirs, named.unwrap_or_default()).await });
                 Ok(ours)
             }
         };
@@ -221,6 +243,11 @@ impl World {
         }
     }
 
+    /// They do nothing more.
+    pub(crate) fn end_users(&self) {
+        self.lock_users().drain(..).for_each(|user| user.abort());
+    }
+
     fn next_user(&self) -> Option<JoinHandle<()>> {
         self.lock_users().pop()
     }
@@ -263,80 +290,6 @@ impl ApartState {
 
     pub(crate) fn shall_end(&self) -> bool {
         self.ends.swap(false, Ordering::Relaxed)
-    }
-}
-
-/// Locks that are given and let go.
-impl World {
-    /// Somebody was given a lock: gives its number. All that must be true then is checked.
-    pub(crate) fn given(
-        &self,
-        (client, life): (usize, u64),
-        resources: u8,
-        has_holder: bool,
-        lease: &LeaseView,
-    ) -> usize {
-        let at = self.at();
-        let since_won = (self.scenario.ttl * 9 / 10).saturating_sub(lease.remaining());
-        let mut history = self.history();
-        let number = history.holds.len();
-        history.stats.given += 1;
-        let what = || format!("lock {number} on {resources:03b} to client {client}, token {}", lease.fencing_token());
-        history.note(at, "given", [client as u64, lease.fencing_token().get()], what);
-        let hold = Hold {
-            client,
-            life,
-            resources,
-            has_holder,
-            token: lease.fencing_token(),
-            given_at: at,
-            won_by: at.saturating_sub(since_won),
-            lease: Some(lease.clone()),
-            is_succeeded: false,
-            was_over: false,
-        };
-        history.holds.push(hold);
-        drop(history);
-        self.check_given(number);
-        self.given.notify_waiters();
-        number
-    }
-
-    /// Waits until this lock is given; for how long it is valid then.
-    pub(crate) async fn lock_given(&self, number: usize) -> Duration {
-        loop {
-            let given = self.given.notified();
-            if self.history().holds.len() > number {
-                break;
-            }
-            given.await;
-        }
-        let history = self.history();
-        let lease = history.holds.get(number).and_then(|hold| hold.lease.as_ref());
-        lease.map_or(Duration::ZERO, LeaseView::remaining)
-    }
-
-    /// Its user relies on it no more.
-    pub(crate) fn let_go(&self, number: usize) {
-        let mut history = self.history();
-        history.holds[number].lease = None;
-        history.note(self.at(), "let go", [number as u64, 0], || format!("lock {number}"));
-    }
-
-    /// Its user is done with it.
-    pub(crate) fn drop_held(&self, number: usize, guard: Guard) {
-        self.let_go(number);
-        drop(guard);
-    }
-
-    /// Another user has asked in the name of the shared holder, and may have got it: every earlier lease
-    /// of the holder elsewhere may be over without knowing (P23).
-    pub(crate) fn may_have_succeeded(&self, by: (usize, u64), resources: u8) {
-        for hold in &mut self.history().holds {
-            if hold.has_holder && hold.resources & resources != 0 && (hold.client, hold.life) != by {
-                hold.is_succeeded = true;
-            }
-        }
     }
 }
 

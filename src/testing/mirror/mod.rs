@@ -1,7 +1,6 @@
 //! What the scripts do, written a second time in Rust, without a server and without time of its own.
 //!
-//! The servers in this process carry out requests by it. `tests/conformance` holds it against real servers,
-//! and `tests/sim` against a third, simpler account of its own.
+//! The servers in this process carry out requests by it, and `tests/conformance` holds it against real ones.
 
 pub(super) mod bulk;
 pub(super) mod scripts;

@@ -19,6 +19,8 @@ pub struct MachineClock {
     true_time: Box<dyn Fn() -> Duration + Send + Sync>,
     rate_ppm: i64,
     wall_us_at_start: u64,
+    /// The wall clock shows multiples of this alone.
+    grain_us: u64,
     /// How far the wall clock was stepped, in all.
     stepped_us: AtomicI64,
     /// How much of the time both clocks have not counted.
@@ -43,10 +45,18 @@ impl MachineClock {
             true_time: Box::new(true_time),
             rate_ppm,
             wall_us_at_start: wall_us,
+            grain_us: 1,
             stepped_us,
             missed_ns,
             stopped_at_ns: AtomicU64::new(GOES),
         }
+    }
+
+    /// The same with a wall clock that is read in steps of so many microseconds, as on systems that count timer ticks.
+    #[must_use]
+    pub fn coarse(mut self, grain_us: u64) -> Self {
+        self.grain_us = grain_us.max(1);
+        self
     }
 
     /// Sets the wall clock forward, or back.
@@ -65,6 +75,18 @@ impl MachineClock {
         if stopped_at != GOES {
             self.missed_ns.fetch_add(self.true_ns().saturating_sub(stopped_at), Ordering::AcqRel);
         }
+    }
+
+    /// True time, which no machine knows.
+    #[must_use]
+    pub fn true_time(&self) -> Duration {
+        (self.true_time)()
+    }
+
+    /// What the clock shows by which leases go.
+    #[must_use]
+    pub fn reading(&self) -> Duration {
+        Duration::from_nanos(self.now().as_nanos())
     }
 
     fn true_ns(&self) -> u64 {
@@ -92,6 +114,7 @@ impl Clock for MachineClock {
 
     fn wall_us(&self) -> u64 {
         let since = self.counted_ns() / 1_000 + i128::from(self.stepped_us.load(Ordering::Acquire));
-        u64::try_from(i128::from(self.wall_us_at_start) + since).unwrap_or(0)
+        let shown = u64::try_from(i128::from(self.wall_us_at_start) + since).unwrap_or(0);
+        shown - shown % self.grain_us
     }
 }

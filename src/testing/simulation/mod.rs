@@ -8,7 +8,7 @@ mod server;
 
 pub use clock::MachineClock;
 pub use sent::{Asked, sent_requests};
-pub use server::{Data, Server};
+pub use server::{Data, KeyState, Said, Server, Step, StepKind};
 
 use std::future::Future;
 use std::io;
@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::client::Redlock;
 use crate::config::Builder;
 use crate::instance::redis::{Address, Dialer};
+use crate::lease::LeaseView;
 use crate::random::seeded;
 
 /// What is left to chance on this thread depends on the seed alone from now on.
@@ -37,6 +38,12 @@ pub fn table_sizes(client: &Redlock) -> Vec<(&'static str, usize)> {
 #[must_use]
 pub fn remembered(client: &Redlock) -> Vec<(&'static str, usize)> {
     client.shared().remembered()
+}
+
+/// What is stored under the keys of a lease: it is in all that is sent for it, so what was granted to it can be told.
+#[must_use]
+pub fn value_of(lease: &LeaseView) -> Vec<u8> {
+    lease.tenure.claim().value.as_bytes().to_vec()
 }
 
 /// The longest that a client knows of another that it waited, after that was heard of last.
@@ -63,7 +70,7 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
-    use crate::{AdmissionStatus, Redlock};
+    use crate::{AdmissionStatus, Redlock, Renewal};
 
     const WALL_US: u64 = 1_750_000_000_000_000;
 
@@ -150,6 +157,29 @@ mod tests {
         assert_eq!(client.instances()[1].admission, AdmissionStatus::Admitted);
         assert!(guard.is_valid() && fleet.0.iter().all(|server| server.locks().len() == 1));
         assert_eq!(fleet.odd_commands(), [""; 0]);
+    }
+
+    /// A refusal, beside one of an earlier extend, shows that no quorum has the key: the silence of others changes nothing.
+    #[tokio::test(start_paused = true)]
+    async fn what_one_instance_answers_to_an_extend_counts_before_the_others_answer() {
+        let fleet = Fleet::new();
+        fleet.0.iter().for_each(Server::deny_tracking); // the answers alone tell
+        let client = fleet.client();
+        client.wait_connected(Duration::from_secs(1)).await.unwrap();
+        let guard = client.lock("a").renew(Renewal::Off).acquire().await.unwrap();
+        let take = |index: usize| fleet.0[index].with_data(|store, _| store.set(b"a", b"another", None));
+        take(0);
+        guard.extend().await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+        take(1);
+        [0, 2].into_iter().for_each(|index| fleet.0[index].hang());
+        let begun = Instant::now();
+        let lost = async {
+            guard.lost().await;
+            begun.elapsed()
+        };
+        let (extended, after) = tokio::join!(guard.extend(), lost);
+        assert!(extended.is_err() && after < Duration::from_millis(50), "{after:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! What a client asks for, read from what it sends.
 
-use super::server::{Input, MAJOR_VERSION, read};
+use super::server::{Input, read};
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::kinds::ScriptKind;
 
@@ -25,7 +25,7 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
             requests.push((Asked::Lock, value.to_vec()));
         } else if let [b"EVALSHA", hash, count, rest @ ..] = &*words {
             let count = number(count).unwrap_or(0);
-            let known = Scripts::for_version(MAJOR_VERSION).all();
+            let known = Scripts::shipped().all();
             let script = known.iter().find(|(_, _, known)| known.as_bytes() == *hash);
             if let (Some((kind, ..)), Some(args)) = (script, rest.get(count..)) {
                 let _ = read_call(*kind, args, &mut requests);
@@ -83,7 +83,7 @@ mod tests {
     fn requests_are_read_from_single_commands_and_from_batches() {
         let claim = |round: u128| Arc::new(Claim::sample(round, &["a".to_owned()]));
         let value = |round: u128| claim(round).value.as_bytes().to_vec();
-        let scripts = Scripts::for_version(MAJOR_VERSION);
+        let scripts = Scripts::shipped();
         type Kind = (fn(Arc<Claim>) -> Request, Asked);
         let kinds: [Kind; 5] = [
             (Request::Acquire, Asked::Lock),

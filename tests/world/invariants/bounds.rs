@@ -37,6 +37,12 @@ impl<'a> Watch<'a> {
         self.check("an acquire ends in time", limit + self.world.scenario.instance_timeout * 6 + SLACK);
     }
 
+    /// A try: where votes split it asks again up to eight times, each after a pause of an instance timeout and two rounds at
+    /// most (P31).
+    pub(crate) fn try_acquire(&self) {
+        self.check("a try ends in time", self.world.scenario.instance_timeout * (1 + 9 + 8 * 3) + SLACK);
+    }
+
     pub(crate) fn shutdown(&self, limit: Duration) {
         self.check("a shutdown ends in time", limit + SLACK);
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::promises::{is_about_a_clock, loses_data};
+use crate::faults::FaultKind;
 use crate::world::World;
 
 /// A mark that a quorum has confirmed.
@@ -27,13 +28,26 @@ impl World {
         self.history().kept.push(kept);
     }
 
+    /// It was confirmed: a quorum has said so.
+    pub(crate) fn check_mark(&self, number: usize, time: Duration) {
+        self.absorb();
+        let value = self.history().holds.get(number).map(|hold| hold.value.clone()).unwrap_or_default();
+        let is_confirmed =
+            self.judge().certified(&value, self.scenario.quorum, |vote| vote.ttl == time) > Duration::ZERO;
+        if !is_confirmed {
+            let what = format!("lock {number} for {time:?}: {}", self.judge().told(&value));
+            self.violate("a mark is confirmed by a quorum", what);
+        }
+    }
+
     pub(super) fn check_marks(&self, number: usize) {
         let mut history = self.history();
         let hold = &history.holds[number];
         let (resources, won_by) = (hold.resources, hold.won_by);
         // Whatever an instance has forgotten since, and however long before it was asked.
         let is_forgotten = |kept: &Kept| {
-            let mut faults = history.marks.iter().filter(|mark| loses_data(mark.what) || is_about_a_clock(mark.what));
+            let matters = |what| loses_data(what) || is_about_a_clock(what) || what == FaultKind::Delete;
+            let mut faults = history.marks.iter().filter(|mark| matters(mark.what));
             faults.any(|mark| mark.at + self.scenario.max_ttl >= kept.since)
         };
         let is_taken = |kept: &Kept| {

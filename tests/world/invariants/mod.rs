@@ -1,23 +1,35 @@
 //! What must hold in every run, one file each.
 
+mod absence;
+mod behind;
 pub(crate) mod bounds;
 mod calm;
+mod certified;
 mod ended;
 mod exclusion;
 mod given;
+mod grants;
+mod instances;
 pub(crate) mod kept;
 mod leftovers;
+mod let_go;
 pub(crate) mod line;
 mod loss;
+mod nobody;
 mod order;
 mod progress;
 pub(crate) mod promises;
 pub(crate) mod released;
+mod repair;
 mod tables;
 pub(crate) mod taken;
 mod unpolled;
 mod validity;
+mod votes;
 
+use std::time::Duration;
+
+use crate::history::Hold;
 use crate::world::World;
 
 impl World {
@@ -28,5 +40,31 @@ impl World {
         self.check_marks(number);
         self.check_least_left(number);
         self.check_not_shut_down(number);
+        self.absorb();
+        self.check_certified(number);
+        self.check_votes(number);
+        self.check_grants(number);
+    }
+
+    /// Now and then, while somebody has locks.
+    pub(crate) fn check_held(&self) {
+        self.absorb();
+        let held = |(number, hold): (usize, &Hold)| hold.is_valid().then_some(number);
+        let held: Vec<usize> = self.history().holds.iter().enumerate().filter_map(held).collect();
+        for number in held {
+            self.check_certified(number);
+            self.check_votes(number);
+            self.check_absences(number);
+        }
+        self.check_let_go();
+    }
+
+    /// What is under the keys of a lock, and until when it may be relied on by the clock of its machine.
+    fn relied_on(&self, number: usize) -> Option<(Vec<u8>, Duration)> {
+        let history = self.history();
+        let hold = history.holds.get(number)?;
+        let remaining = hold.lease.as_ref()?.remaining();
+        let reading = self.machines[hold.client].clock.reading();
+        (!remaining.is_zero()).then(|| (hold.value.clone(), reading + remaining))
     }
 }

@@ -49,12 +49,12 @@ impl Excuse {
     ];
 }
 
-pub(super) const fn loses_data(kind: FaultKind) -> bool {
+pub(crate) const fn loses_data(kind: FaultKind) -> bool {
     use FaultKind::{FailOver, Flush, Kill, RestartEmpty, RestartOld, Restore, Resynchronise};
     matches!(kind, FailOver | Flush | Kill | Restore | RestartEmpty | RestartOld | Resynchronise)
 }
 
-pub(super) const fn is_about_a_clock(kind: FaultKind) -> bool {
+pub(crate) const fn is_about_a_clock(kind: FaultKind) -> bool {
     matches!(kind, FaultKind::StepForward | FaultKind::StepBack | FaultKind::StandStill)
 }
 
@@ -73,6 +73,7 @@ impl World {
         }
         history.marks.iter().filter(|mark| mark.at + lately >= at).find_map(|mark| match mark.what {
             FaultKind::StepForward => Some(Excuse::ClockStep),
+            FaultKind::Delete => Some(Excuse::TakenAway),
             FaultKind::StandStill if clients.contains(&mark.client) => Some(Excuse::ClockStoodStill),
             FaultKind::Restore | FaultKind::Resynchronise
                 if clients.iter().any(|client| mark.witnesses & (1 << client) == 0) =>
@@ -92,6 +93,10 @@ impl World {
             return Some(Excuse::ClockStoodStill);
         }
         let has = |is_of: fn(FaultKind) -> bool| history.marks.iter().any(|mark| is_of(mark.what));
+        // Whoever has taken it late had it before, beside somebody who was let in since.
+        if has(|what| what == FaultKind::Delete) {
+            return Some(Excuse::TakenAway);
+        }
         if !has(loses_data) {
             return None;
         }

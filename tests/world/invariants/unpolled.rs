@@ -16,7 +16,7 @@ impl World {
         self.machines[index].awake().await;
         let watch = Watch::begin(&self, index);
         let guard = client.lock("beside").try_acquire().await;
-        watch.acquire(Duration::ZERO);
+        watch.try_acquire();
         if let Ok(guard) = guard {
             let watch = Watch::begin(&self, index);
             let _ = guard.release().await;

@@ -6,12 +6,18 @@ use std::fs;
 use std::io::{self, Error};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::bug::{Bug, Edit, root};
+use crate::scenario::{seed_name, seed_of};
 
 /// Names the bug that is to be seen.
 const SWITCH: &str = "REDQUORUM_PLANTED_BUG";
+
+/// A bug may make a client go round in one moment of its time for ever.
+const LONGEST_BATCH: Duration = Duration::from_secs(120);
 
 /// What the copy's library has besides.
 const SWITCHES: &str = r#"
@@ -94,14 +100,24 @@ impl Copy {
 
     /// The first seed from `start` on that catches the bug, and the invariant that does.
     pub(super) fn first(&self, bug: &Bug, start: u64, count: u64, jobs: usize) -> io::Result<Option<(u64, String)>> {
-        let numbers = [("--first", count), ("--start", start), ("--jobs", jobs as u64)];
-        let args = numbers.into_iter().flat_map(|(name, number)| [name.to_owned(), number.to_string()]);
-        let output = Command::new(&self.world).args(args).env(SWITCH, &bug.name).output()?;
+        let numbers = [("--first", count.to_string()), ("--start", seed_name(start)), ("--jobs", jobs.to_string())];
+        let args = numbers.into_iter().flat_map(|(name, number)| [name.to_owned(), number]);
+        let mut batch = Command::new(&self.world);
+        batch.args(args).env(SWITCH, &bug.name).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Some(output) = output_in_time(batch)? else {
+            println!(
+                "{}: a run from {} on does not end; what comes behind it is not looked at",
+                bug.name,
+                seed_name(start)
+            );
+            return Ok(None);
+        };
         let text = String::from_utf8_lossy(&output.stdout);
         match text.trim().split_once(' ') {
             Some(("none", _)) => Ok(None),
             Some((seed, by)) if output.status.success() => {
-                Ok(Some((seed.parse().map_err(Error::other)?, by.to_owned())))
+                let seed = seed_of(seed).ok_or_else(|| Error::other(format!("{seed} is no seed")))?;
+                Ok(Some((seed, by.to_owned())))
             }
             _ => {
                 let told = String::from_utf8_lossy(&output.stderr);
@@ -114,6 +130,21 @@ impl Copy {
     pub(super) fn replay(&self, bug: &Bug, run: &str) -> io::Result<bool> {
         Ok(Command::new(&self.world).args(["--replay", run]).env(SWITCH, &bug.name).status()?.success())
     }
+}
+
+/// What a program that says little has said; `None` if it had to be ended.
+#[expect(clippy::disallowed_methods, reason = "for how long a program runs, in real time")]
+fn output_in_time(mut program: Command) -> io::Result<Option<Output>> {
+    let (mut child, begun) = (program.spawn()?, Instant::now());
+    while child.try_wait()?.is_none() {
+        if begun.elapsed() > LONGEST_BATCH {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().map(Some)
 }
 
 /// Where cargo has built this program, which is in `release/deps/`: what the copy is built from is there too.

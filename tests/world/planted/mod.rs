@@ -7,6 +7,7 @@
 
 mod bug;
 mod copy;
+mod page;
 mod pinned;
 
 use std::io;
@@ -15,47 +16,74 @@ use bug::Bug;
 use copy::Copy;
 use pinned::{Finding, Pinned};
 
-/// The most seeds that a bug is given to show itself.
+use crate::scenario::{NARROW, seed_name};
+
+/// The most seeds of the narrow mode that a bug is given to show itself, and for one of the rich mode so many of those.
 const MOST_SEEDS: u64 = 20_000;
-/// A bug that shows itself in one of so many seeds does so whatever the world draws: it must on every change.
-const ROBUST: u64 = 20;
-/// Its seeds from 0, if it does not show itself in its own any more: so many at least, and so many times its own.
-const SEARCHED_AGAIN: u64 = 200;
-const SEARCHED_TIMES: u64 = 3;
+const NARROW_FOR_ONE: u64 = 10;
+/// Where a search looks first, in parts of all: most bugs show themselves soon, in one mode or the other.
+const STAGES: [u64; 4] = [200, 20, 4, 1];
+/// Seeds of the narrow mode for a bug that does not show itself in its own any more.
+const SEARCHED_AGAIN: u64 = 4_000;
 
 /// Whether each text is about a piece of the library that is there.
 pub(crate) fn apply() -> bool {
     done(bug::all().and_then(|bugs| {
         let files = copy::with_bugs(&bugs)?;
+        page::check(&bugs, &Pinned::read()?)?;
         println!("planted bugs: {} texts, about {} files", bugs.len(), files.len());
         Ok(true)
     }))
 }
 
-/// Runs the seeds in which the bugs were caught that are easy to catch. Whatever changes a draw of the world makes
-/// another run of a seed: a bug that is not caught there must be in one of the first seeds.
+/// Runs the seed in which each bug was caught. Whatever changes a draw of the world makes another run of a seed: then
+/// a bug is searched for again.
 pub(crate) fn replay_pinned(jobs: usize) -> bool {
     done(bug::all().and_then(|bugs| {
         let (pinned, copy) = (Pinned::read()?, Copy::build(&bugs)?);
-        let (mut caught, mut elsewhere, mut missed) = (0, Vec::new(), Vec::new());
+        let (mut replayed, mut elsewhere, mut missed) = (0, Vec::new(), Vec::new());
         for bug in &bugs {
             let Some(Finding::Caught { seed, .. }) = pinned.get(&bug.name) else { continue };
-            if *seed >= ROBUST {
-                continue; // `make sim PLANTED=all`
-            }
-            let again = (seed * SEARCHED_TIMES).max(SEARCHED_AGAIN);
             if copy.first(bug, *seed, 1, 1)?.is_some() {
-                caught += 1;
-            } else if let Some((seed, _)) = copy.first(bug, 0, again, jobs)? {
-                elsewhere.push(format!("{} in {seed}", bug.name));
+                replayed += 1;
+            } else if let Some((seed, by)) = seek(&copy, bug, SEARCHED_AGAIN, jobs)? {
+                elsewhere.push(format!("{} in {}, by \"{by}\"", bug.name, seed_name(seed)));
             } else {
-                missed.push(format!("{} in none of {again}", bug.name));
+                missed.push(format!("{} in none of {SEARCHED_AGAIN} narrow seeds", bug.name));
             }
         }
-        println!("planted bugs: {caught} caught in their seeds, {} in others", elsewhere.len());
-        elsewhere.iter().for_each(|bug| println!("  {bug}: pin it anew with make sim PLANTED=all"));
+        let searched = elsewhere.len() + missed.len();
+        println!("planted bugs: {replayed} replayed in their seeds, {searched} searched for again");
+        elsewhere.iter().for_each(|bug| println!("  {bug}: pin it anew with make sim PLANTED=name"));
         missed.iter().for_each(|bug| println!("  NOT CAUGHT: {bug}"));
         Ok(missed.is_empty())
+    }))
+}
+
+/// The first seed found that catches a bug, among so many of the narrow mode and some of the rich one.
+fn seek(copy: &Copy, bug: &Bug, most: u64, jobs: usize) -> io::Result<Option<(u64, String)>> {
+    let mut done = 0;
+    for part in STAGES {
+        let until = most / part;
+        for (base, from, count) in
+            [(NARROW, done, until - done), (0, done / NARROW_FOR_ONE, (until - done) / NARROW_FOR_ONE)]
+        {
+            if let Some(found) = copy.first(bug, base + from, count.max(1), jobs)? {
+                return Ok(Some(found));
+            }
+        }
+        done = until;
+    }
+    Ok(None)
+}
+
+/// Writes the page for people; `drawn` is how often what the world draws comes up.
+pub(crate) fn write_page(drawn: &str) -> bool {
+    done(bug::all().and_then(|bugs| {
+        let mut pinned = Pinned::read()?;
+        pinned.keep_only(&bugs);
+        pinned.write()?;
+        page::write(&bugs, &pinned, drawn).map(|()| true)
     }))
 }
 
@@ -64,7 +92,7 @@ pub(crate) fn replay_pinned(jobs: usize) -> bool {
 pub(crate) enum Sought<'a> {
     All,
     One(&'a str),
-    /// Those that no seed is known for.
+    /// Those that no seed is known for, and that were searched for in fewer seeds.
     Uncaught,
 }
 
@@ -74,21 +102,21 @@ pub(crate) fn search(most: Option<u64>, sought: Sought<'_>, jobs: usize) -> bool
         let (mut pinned, copy) = (Pinned::read()?, Copy::build(&bugs)?);
         pinned.keep_only(&bugs);
         for bug in &bugs {
-            let is_caught = matches!(pinned.get(&bug.name), Some(Finding::Caught { .. }));
-            let is_sought = match sought {
-                Sought::All => true,
-                Sought::One(name) => bug.name == name,
-                Sought::Uncaught => !is_caught,
+            let most = most.unwrap_or(MOST_SEEDS);
+            let is_sought = match (sought, pinned.get(&bug.name)) {
+                (Sought::All, _) | (Sought::Uncaught, None) => true,
+                (Sought::One(name), _) => bug.name == name,
+                (Sought::Uncaught, Some(Finding::Missed { seeds })) => *seeds < most,
+                (Sought::Uncaught, Some(Finding::Caught { .. })) => false,
             };
             if !is_sought {
                 continue;
             }
-            let most = most.unwrap_or(MOST_SEEDS);
-            let found = copy.first(bug, 0, most, jobs)?;
+            let found = seek(&copy, bug, most, jobs)?;
             let finding = found.map_or(Finding::Missed { seeds: most }, |(seed, by)| Finding::Caught { seed, by });
             println!("{}: {finding}", bug.name);
             pinned.set(&bug.name, finding);
-            pinned.write(&bugs)?; // what was found stays, also if the search is stopped
+            pinned.write()?; // what was found stays, also if the search is stopped
         }
         // What is known not to be caught says so itself.
         let unexplained =

@@ -1,4 +1,4 @@
-//! Where each planted bug was caught: for the replay, and as a table for people.
+//! Where each planted bug was caught, for the replay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,11 +6,8 @@ use std::fs;
 use std::io::{self, Error};
 use std::path::PathBuf;
 
-use super::bug::{Bug, room, root};
-
-/// The lines around the table in `docs/testing.md`.
-const BEGIN: &str = "<!-- planted bugs: begin -->\n";
-const END: &str = "<!-- planted bugs: end -->\n";
+use super::bug::{Bug, room};
+use crate::scenario::{seed_name, seed_of};
 
 /// What became of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +19,7 @@ pub(super) enum Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Caught { seed, by } => write!(f, "{seed} {by}"),
+            Self::Caught { seed, by } => write!(f, "{} {by}", seed_name(*seed)),
             Self::Missed { seeds } => write!(f, "none {seeds}"),
         }
     }
@@ -32,7 +29,7 @@ impl Finding {
     fn parse(text: &str) -> Option<Self> {
         match text.split_once(' ')? {
             ("none", seeds) => Some(Self::Missed { seeds: seeds.parse().ok()? }),
-            (seed, by) => Some(Self::Caught { seed: seed.parse().ok()?, by: by.to_owned() }),
+            (seed, by) => Some(Self::Caught { seed: seed_of(seed)?, by: by.to_owned() }),
         }
     }
 }
@@ -65,30 +62,9 @@ impl Pinned {
         self.0.retain(|name, _| bugs.iter().any(|bug| bug.name == *name));
     }
 
-    /// Writes the file and the table.
-    pub(super) fn write(&self, bugs: &[Bug]) -> io::Result<()> {
-        let lines: String = self.0.iter().map(|(name, finding)| format!("{name} {finding}\n")).collect();
-        fs::write(file(), lines)?;
-        let docs = root().join("docs/testing.md");
-        let text = fs::read_to_string(&docs)?;
-        let around = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-        let (before, after) = around.ok_or_else(|| Error::other("docs/testing.md has no place for the table"))?;
-        fs::write(docs, [before, BEGIN, &self.table(bugs), END, after].concat())
-    }
-
-    fn table(&self, bugs: &[Bug]) -> String {
-        let mut rows: Vec<(&str, String)> = Vec::new();
-        for bug in bugs {
-            let (seed, by) = match self.get(&bug.name) {
-                Some(Finding::Caught { seed, by }) => (seed.to_string(), by.clone()),
-                Some(Finding::Missed { seeds }) => (format!("not in {seeds}"), bug.otherwise.clone()),
-                None => continue,
-            };
-            rows.push((&bug.rule, format!("| {} | {} | {seed} | {by} | `{}` |\n", bug.rule, bug.what, bug.name)));
-        }
-        rows.sort_by_key(|(rule, _)| rule.trim_start_matches('P').parse::<u32>().unwrap_or(0));
-        let head = "| rule | planted bug | caught in seed | by | name |\n|---|---|---|---|---|\n";
-        rows.into_iter().fold(head.to_owned(), |table, (_, row)| table + &row)
+    /// Writes the file.
+    pub(super) fn write(&self) -> io::Result<()> {
+        fs::write(file(), self.0.iter().map(|(name, finding)| format!("{name} {finding}\n")).collect::<String>())
     }
 }
 

@@ -1,19 +1,19 @@
 //! The commands that this library sends, and what else its scripts need.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::channels;
 use super::resp::Answer;
 use super::scripts::Call;
 use super::session::{Session, Tracking};
+use super::steps::{Ask, Said, StepKind};
 use super::{MachineClock, State};
 use crate::clock::Clock;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::protocol::Instant;
-
-/// The generation of servers that it belongs to.
-pub(in crate::testing::simulation) const MAJOR_VERSION: u32 = 7;
+use crate::resource::RESERVED;
 
 const OK: Answer = Answer::Simple("OK");
 
@@ -22,12 +22,19 @@ impl State {
     pub(super) fn carry_out(&mut self, number: u64, words: &[&[u8]], clock: &MachineClock) {
         let wall_us = clock.wall_us();
         self.commands += 1;
+        let count = self.commands;
+        self.awaited.retain(|(at, told)| {
+            if *at <= count {
+                told.notify_one();
+            }
+            *at > count
+        });
         self.store.expire(Instant::from_nanos(wall_us.saturating_mul(1_000)));
         self.tell_changes(None);
         let upper = [0, 1].map(|at| words.get(at).map_or(Cow::default(), |word| upper(word)));
         let names = upper.each_ref().map(Cow::as_ref);
         let names = names.get(..words.len()).unwrap_or(&names);
-        let carried_out = self.requests;
+        let (carried_out, steps) = (self.requests, self.step_count());
         let answer = self.answer(number, names, words, wall_us).unwrap_or_else(|| {
             let what: Vec<String> = words.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
             self.odd_commands.push(what.join(" "));
@@ -42,11 +49,20 @@ impl State {
                 tracking.caching = false;
             }
         }
+        if self.step_count() > steps {
+            let wall = Instant::from_nanos(wall_us.saturating_mul(1_000));
+            self.place_steps(steps, number, (clock.true_time(), wall));
+        }
         self.tell_changes(Some(number));
     }
 
     fn answer(&mut self, number: u64, names: &[&[u8]], words: &[&[u8]], wall_us: u64) -> Option<Answer> {
         let session = self.sessions.get_mut(&number)?;
+        if self.denies_tracking && matches!((names, words), ([b"CLIENT", _], [_, b"TRACKING", ..])) {
+            return Some(Answer::Error(
+                "NOPERM this user has no permissions to run the 'client|tracking' command".to_owned(),
+            ));
+        }
         Some(match (names, words) {
             ([b"EVALSHA", _], [_, hash, count, rest @ ..]) => return self.evalsha(hash, count, rest, wall_us),
             ([b"SCRIPT", b"LOAD"], [_, _, text]) => return self.load_script(text),
@@ -105,11 +121,18 @@ impl State {
         if tracking.is_some_and(|tracking| tracking.caching || !tracking.opt_in) {
             self.readers.entry(key.to_vec()).or_default().insert(number);
         }
+        if self.is_watched() && !key.starts_with(RESERVED) {
+            let (token, ttl) = (None, Duration::ZERO);
+            let ask =
+                Ask { kind: StepKind::Read, keys: (1, 0), key, value: &[], token, ttl, resent: false, is_known: true };
+            let before = self.key_state(key);
+            self.note_step(&ask, Said::Yes, before);
+        }
         self.store.get(key).map_or(Answer::Nothing, Answer::bytes)
     }
 
     fn load_script(&mut self, text: &[u8]) -> Option<Answer> {
-        let known = Scripts::for_version(MAJOR_VERSION).all();
+        let known = Scripts::shipped().all();
         let (script, _, hash) = known.into_iter().find(|(_, known, _)| known.as_bytes() == text)?;
         self.scripts.insert(hash, script);
         Some(Answer::bytes(hash))

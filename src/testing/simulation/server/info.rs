@@ -35,11 +35,6 @@ impl Process {
         self.former_replication_id = std::mem::replace(&mut self.replication_id, ids.next());
     }
 
-    /// Whether it is one of those that compare and delete by a command: every other, so that both are tested.
-    pub(super) fn compares(&self) -> bool {
-        self.run_id.bytes().last().is_some_and(|digit| digit % 2 == 0)
-    }
-
     /// One section of INFO.
     pub(super) fn section(&self, name: &[u8], wall_us: u64) -> Answer {
         let mut text = String::new();
@@ -66,10 +61,9 @@ impl Process {
 
     /// The answer to HELLO.
     pub(super) fn hello(&self, session: u64, is_resp3: bool) -> Answer {
-        let (server, version) = if self.compares() { ("valkey", "9.0.0") } else { ("redis", VERSION) };
         Answer::Map(vec![
-            ("server", Answer::bytes(server)),
-            ("version", Answer::bytes(version)),
+            ("server", Answer::bytes("redis")),
+            ("version", Answer::bytes(VERSION)),
             ("proto", Answer::Number(if is_resp3 { 3 } else { 2 })),
             ("id", Answer::number(session)),
             ("mode", Answer::bytes("standalone")),

@@ -11,13 +11,15 @@ mod plain;
 mod resp;
 mod scripts;
 mod session;
+mod steps;
 
-pub(super) use self::commands::MAJOR_VERSION;
 pub(super) use self::resp::{Input, read};
+pub use self::steps::{KeyState, Said, Step, StepKind};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -28,8 +30,8 @@ use self::session::Session;
 use super::clock::MachineClock;
 use crate::clock::Clock;
 use crate::instance::redis::scripts::kinds::ScriptKind;
-use crate::protocol::{FencingToken, Instant};
-use crate::resource::RESERVED;
+use crate::protocol::{AdmissionRecord, AdmissionTerms, FencingToken, Instant, ProcessIdentity, RecordOrigin};
+use crate::resource::{ADMISSION_KEY, RESERVED};
 use crate::testing::mirror::store::Store;
 use crate::testing::requests::Requests;
 
@@ -70,8 +72,14 @@ struct State {
     next_session: u64,
     /// Who is to be told of the next change of a key.
     readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
+    /// CLIENT TRACKING is denied to everybody.
+    denies_tracking: bool,
     commands: u64,
+    /// Told once so many commands were carried out.
+    awaited: Vec<(u64, Arc<Notify>)>,
     odd_commands: Vec<String>,
+    /// What it did, if somebody judges.
+    steps: Option<Vec<Step>>,
 }
 
 impl Server {
@@ -95,8 +103,11 @@ impl Server {
             sessions: BTreeMap::new(),
             next_session: 1,
             readers: BTreeMap::new(),
+            denies_tracking: false,
             commands: 0,
+            awaited: Vec::new(),
             odd_commands: Vec::new(),
+            steps: None,
         };
         Self(Arc::new(Shared { clock, state: Mutex::new(state) }))
     }
@@ -162,6 +173,52 @@ impl Server {
         let mut state = self.state();
         state.replace(Data::Nothing);
         state.process.flushes += 1;
+    }
+
+    /// It has sat out its quarantine, as clients that ask and wait for `longest` have recorded.
+    pub fn admit(&self, longest: Duration) {
+        let now_ms = self.0.clock.wall_us() / 1_000;
+        let mut state = self.state();
+        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+        let record = AdmissionRecord {
+            identity: ProcessIdentity::new(&state.process.run_id, &state.process.replication_id),
+            vote_from_ms: now_ms,
+            terms: AdmissionTerms { max_ttl_ms: longest_ms, quarantine_ms: longest_ms },
+            origin: RecordOrigin::Waits,
+            order: now_ms,
+            cluster: None,
+        };
+        state.store.set(ADMISSION_KEY.as_bytes(), record.to_wire().as_bytes(), None);
+    }
+
+    /// Somebody deletes the keys of all locks.
+    pub fn delete_locks(&self) {
+        self.with_data(|store, _| {
+            let locks: Vec<_> = store.keys().filter(|key| !key.starts_with(RESERVED)).map(<[u8]>::to_vec).collect();
+            for key in locks {
+                store.remove(&key);
+            }
+        });
+    }
+
+    /// From now on nobody is told of changes: no user has the right to CLIENT TRACKING.
+    pub fn deny_tracking(&self) {
+        self.state().denies_tracking = true;
+    }
+
+    /// Waits until it has carried out so many commands more. Whoever waits goes on before the next one, where others may
+    /// come in between.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the wait.
+    pub async fn after_commands(&self, count: u64) {
+        let told = Arc::new(Notify::new());
+        {
+            let mut state = self.state();
+            let at = state.commands + count;
+            state.awaited.push((at, Arc::clone(&told)));
+        }
+        told.notified().await;
     }
 
     /// Keeps a copy of the data as it is.
@@ -237,6 +294,17 @@ impl Server {
     #[must_use]
     pub fn odd_commands(&self) -> Vec<String> {
         self.state().odd_commands.clone()
+    }
+
+    /// From now on it notes what it does.
+    pub fn watch(&self) {
+        self.state().steps = Some(Vec::new());
+    }
+
+    /// What it did since this was last asked.
+    #[must_use]
+    pub fn take_steps(&self) -> Vec<Step> {
+        self.state().steps.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The keys of all locks, with their values.
@@ -323,10 +391,10 @@ impl State {
     }
 
     /// A new connection: its number, and what wakes it.
-    fn connect(&mut self) -> (u64, Arc<Notify>) {
+    fn connect(&mut self, tag: u64) -> (u64, Arc<Notify>) {
         let (number, wake) = (self.next_session, Arc::<Notify>::default());
         self.next_session += 1;
-        self.sessions.insert(number, Session::new(number, Arc::clone(&wake)));
+        self.sessions.insert(number, Session::new(number, Arc::clone(&wake), tag));
         (number, wake)
     }
 }

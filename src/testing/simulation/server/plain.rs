@@ -1,9 +1,10 @@
-//! The commands of a plain acquire, and the one that compares and deletes.
+//! The commands of a plain acquire.
 
 use std::time::Duration;
 
 use super::State;
 use super::resp::Answer;
+use super::steps::{Ask, Said, StepKind};
 use crate::protocol::{FencingToken, Instant};
 use crate::resource::{RESERVED, TOKENS_KEY};
 use crate::testing::mirror::store::WrongType;
@@ -22,11 +23,6 @@ impl State {
             }
             // A name that is no lock's (`forget_tokens.rs`): it changes nothing here.
             ([b"ZADD", _], [_, key, b"0", _]) if *key == TOKENS_KEY.as_bytes() => Ok(Answer::Number(0)),
-            ([b"DELIFEQ", _], [_, key, value]) if self.process.compares() => {
-                // Of a reserved name it is the question of a new connection whether it may (`lone_write.rs`).
-                self.requests.release += usize::from(!key.starts_with(RESERVED));
-                self.delete_if_equal(key, value)
-            }
             ([b"PEXPIRETIME", _], [_, key]) => return Some(self.expires(key)),
             ([b"GETRANGE", _], [_, key, b"0", last]) => self.beginning(key, number(last)?),
             _ => return None,
@@ -46,21 +42,13 @@ impl State {
             return refused;
         }
         let now = Instant::from_nanos(wall_us.saturating_mul(1_000));
-        let end = now.saturating_add(Duration::from_millis(ttl_ms));
-        if self.store.set_if_absent(key, value, Some(end)) { Answer::Simple("OK") } else { Answer::Nothing }
-    }
-
-    fn delete_if_equal(&mut self, key: &[u8], value: &[u8]) -> Result<Answer, WrongType> {
-        if let Some(refused) = self.refuses_writes() {
-            return Ok(refused);
-        }
-        match self.store.get(key) {
-            None if self.store.contains(key) => Err(WrongType),
-            found => {
-                let is_equal = found == Some(value);
-                Ok(Answer::Number((is_equal && self.store.remove(key)).into()))
-            }
-        }
+        let ttl = Duration::from_millis(ttl_ms);
+        let before = self.key_state(key);
+        let is_set = self.store.set_if_absent(key, value, Some(now.saturating_add(ttl)));
+        let ask =
+            Ask { kind: StepKind::Set, keys: (1, 0), key, value, token: None, ttl, resent: false, is_known: true };
+        self.note_step(&ask, if is_set { Said::Yes } else { Said::No }, before);
+        if is_set { Answer::Simple("OK") } else { Answer::Nothing }
     }
 
     fn beginning(&self, key: &[u8], last: u64) -> Result<Answer, WrongType> {
@@ -80,10 +68,15 @@ impl State {
         for (member, token_us) in tokens {
             let token = FencingToken::from_wire(token_us.to_string().as_bytes()).map_or(0.0, FencingToken::to_score);
             let stored = self.store.score(TOKENS_KEY.as_bytes(), member)?;
+            let (before, count) = (self.key_state(member), raised);
             if self.faults.claimed.is_none() && stored.is_none_or(|stored| stored < token) {
                 self.store.set_score(TOKENS_KEY.as_bytes(), member, token)?;
                 raised += 1;
             }
+            let token = FencingToken::from_wire(token_us.to_string().as_bytes());
+            let (kind, ttl) = (StepKind::Token, Duration::ZERO);
+            let ask = Ask { kind, keys: (1, 0), key: member, value: &[], token, ttl, resent: false, is_known: true };
+            self.note_step(&ask, if raised > count { Said::Yes } else { Said::No }, before);
         }
         Ok(Answer::Number(raised))
     }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::State;
 use super::resp::Answer;
+use super::steps::{Ask, KeyState, Said, StepKind};
 use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{
     AdmissionRecord, AdmissionTerms, AttachedRecord, Cause, ClientId, ClusterTerms, FencingToken, Instant,
     ProcessIdentity, RecordOrigin, Reply, Value,
 };
-use crate::resource::{Resources, TOKENS_KEY};
+use crate::resource::{ADMISSION_KEY, Resources, TOKENS_KEY};
 use crate::testing::mirror::bulk::{self, NewRecord};
 use crate::testing::mirror::scripts::{give_up, run};
 use crate::testing::mirror::store::Store;
@@ -125,14 +126,35 @@ impl Call<'_> {
         let [_, _, ttl, values @ ..] = self.args else { return None };
         let ttl = millis(ttl)?;
         state.requests.extend += self.keys.len();
-        let leases = self.keys.iter().zip(values).map(|(key, value)| (*key, *value, ttl));
-        Some(match bulk::extend_many(&mut state.store, leases, self.attached()?.as_ref(), (self.now(), self.wall_us)) {
-            Ok(others) => {
+        let attached = self.attached()?;
+        let is_known = state.knows(attached.as_ref());
+        let mut others = Vec::new();
+        let mut refused = None;
+        // One by one, or what is done for one lease would count for another that has ended and had the same key.
+        for (at, (key, value)) in self.keys.iter().zip(values).enumerate() {
+            let before = state.key_state(key);
+            let lease = std::iter::once((*key, *value, ttl));
+            let said = match bulk::extend_many(&mut state.store, lease, attached.as_ref(), (self.now(), self.wall_us)) {
+                Ok(other) if other.is_empty() => Said::Yes,
+                Ok(_) => {
+                    others.push(Answer::number(at as u64 + 1));
+                    Said::No
+                }
+                Err(reply) => {
+                    refused = Some(reply);
+                    Said::NotAdmitted
+                }
+            };
+            let kind = StepKind::ExtendMany;
+            let ask = Ask { kind, keys: (1, 0), key, value, token: None, ttl, resent: true, is_known };
+            state.note_step(&ask, said, before);
+        }
+        Some(match refused {
+            None => {
                 let head = [Answer::bytes("renewed"), Answer::number(self.wall_us)];
-                let others = others.into_iter().map(|place| Answer::number(place as u64 + 1));
                 Answer::List(head.into_iter().chain(others).collect())
             }
-            Err(refused) => self.told(&refused),
+            Some(refused) => self.told(&refused),
         })
     }
 
@@ -189,13 +211,15 @@ impl Call<'_> {
         if let (Request::Acquire(_), Some(stored)) = (&request, state.faults.claimed) {
             return self.told(&Reply::Stale { stored });
         }
+        state.store.expire(self.now());
+        let (before, is_known) = (state.states_before(&request), state.knows(attached));
         let store = &mut state.store;
-        store.expire(self.now());
         let is_usual = is_short && is_usual(store, request.claim());
         let claim = request.claim();
         let own =
             claim.resources.lock_keys().filter(|key| store.get(key) == Some(claim.value.as_bytes())).count() as u64;
         let reply = run(store, &request, attached, (self.now(), self.wall_us));
+        state.note_steps(&request, &reply, (before, is_known));
         match (&request, &reply) {
             (request, Reply::Granted | Reply::Refused(_)) if request.is_release() => Answer::number(own),
             (_, Reply::Granted) if is_usual => {
@@ -233,6 +257,45 @@ impl Call<'_> {
     /// The data's time is the wall clock's.
     const fn now(&self) -> Instant {
         Instant::from_nanos(self.wall_us.saturating_mul(1_000))
+    }
+}
+
+/// What is judged.
+impl State {
+    fn knows(&self, attached: Option<&AttachedRecord>) -> bool {
+        let there = self.store.get(ADMISSION_KEY.as_bytes());
+        attached.is_none_or(|attached| there == Some(attached.wire().as_bytes()))
+    }
+
+    fn states_before(&self, request: &Request) -> Vec<KeyState> {
+        if !self.is_watched() {
+            return Vec::new();
+        }
+        request.claim().resources.lock_keys().map(|key| self.key_state(key)).collect()
+    }
+
+    fn note_steps(&mut self, request: &Request, reply: &Reply, (before, is_known): (Vec<KeyState>, bool)) {
+        let claim = request.claim();
+        let kind = match request {
+            Request::Acquire(_) => StepKind::Acquire,
+            Request::Extend(_) => StepKind::Extend,
+            Request::Reenter(_) => StepKind::Reenter,
+            Request::Release(_) => StepKind::Release,
+            Request::GiveBack(_) => StepKind::GiveBack,
+            Request::PassOn(..) => StepKind::PassOn,
+        };
+        let said = match reply {
+            Reply::Granted => Said::Yes,
+            Reply::Repaired => Said::Repaired,
+            Reply::Refused(_) | Reply::Stale { .. } => Said::No,
+            Reply::NotAdmitted { .. } => Said::NotAdmitted,
+            Reply::Unknown(_) | Reply::NotSent(_) => Said::Other,
+        };
+        let (count, ttl, resent) = (claim.resources.len(), claim.ttl, claim.resent);
+        let (value, token) = (claim.value.as_bytes(), Some(claim.token));
+        for (index, (key, before)) in claim.resources.lock_keys().zip(before).enumerate() {
+            self.note_step(&Ask { kind, keys: (count, index), key, value, token, ttl, resent, is_known }, said, before);
+        }
     }
 }
 

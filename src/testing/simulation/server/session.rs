@@ -25,6 +25,10 @@ pub(super) struct Session {
     /// Keys that are being watched, and whether one of them was touched.
     pub(super) watched: BTreeSet<Vec<u8>>,
     pub(super) is_dirty: bool,
+    /// How it is called by whoever judges, how much was read from it, and how much was sent over it before `out`.
+    pub(super) tag: u64,
+    pub(super) read: u64,
+    pub(super) sent: u64,
 }
 
 /// CLIENT TRACKING ON.
@@ -39,9 +43,15 @@ pub(super) struct Tracking {
 }
 
 impl Session {
-    pub(super) fn new(number: u64, wake: Arc<Notify>) -> Self {
+    pub(super) fn new(number: u64, wake: Arc<Notify>, tag: u64) -> Self {
         let (channels, watched, out) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        Self { number, out, wake, is_resp3: false, tracking: None, channels, watched, is_dirty: false }
+        let (read, sent) = (0, 0);
+        Self { number, out, wake, is_resp3: false, tracking: None, channels, watched, is_dirty: false, tag, read, sent }
+    }
+
+    /// How much waits to be sent.
+    pub(super) const fn pending(&self) -> usize {
+        self.out.len()
     }
 
     pub(super) fn answer(&mut self, answer: &Answer) {
@@ -89,11 +99,19 @@ impl Server {
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
-    pub async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    pub async fn serve(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        self.serve_as(stream, 0).await;
+    }
+
+    /// The same, for a connection that is called this in the [`Step`](super::Step)s that are noted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    pub async fn serve_as(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, tag: u64) {
         if !self.is_up() {
             return;
         }
-        let (number, wake) = self.state().connect();
+        let (number, wake) = self.state().connect(tag);
         let served = self.serve_session(number, &wake, &mut stream).await;
         drop(served); // however it ended, it has
         self.state().sessions.remove(&number);
@@ -134,7 +152,10 @@ impl Server {
             None => Next::End,
             Some(_) if is_hung => Next::StandStill,
             Some(session) if session.out.is_empty() => Next::Read,
-            Some(session) => Next::Send(std::mem::take(&mut session.out)),
+            Some(session) => {
+                session.sent += session.out.len() as u64;
+                Next::Send(std::mem::take(&mut session.out))
+            }
         }
     }
 
@@ -150,6 +171,9 @@ impl Server {
             match read(input.get(at..).unwrap_or_default()) {
                 Input::Command(words, size) => {
                     state.carry_out(number, &words, &self.0.clock);
+                    if let Some(session) = state.sessions.get_mut(&number) {
+                        session.read += size as u64;
+                    }
                     interrupted = may_be_interrupted(&words);
                     at += size;
                     if interrupted {

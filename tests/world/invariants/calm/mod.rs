@@ -8,6 +8,8 @@ mod ended;
 mod holder;
 mod several;
 mod taken;
+mod tries;
+mod turns;
 
 use std::time::Duration;
 
@@ -52,9 +54,11 @@ impl World {
             self.check_several(one, other).await;
             self.check_holder(one, other).await;
             self.check_crowd(one).await;
+            self.check_turns(one, other).await;
             self.check_uncollected(one, other).await;
             self.check_left_to_run_out(one, other).await;
             self.check_taken_away(one, other).await;
+            self.check_tries(clients).await;
         };
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
             self.violate("when all is well nobody waits for long", "a scene does not end".to_owned());

@@ -1,0 +1,169 @@
+//! What a server did, request by request, for somebody who judges the clients by it.
+
+use std::time::Duration;
+
+use super::State;
+use crate::protocol::{FencingToken, Instant};
+use crate::resource::TOKENS_KEY;
+
+/// What was asked of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// `SET` of a plain acquire.
+    Set,
+    /// A token of a plain acquire.
+    Token,
+    /// An acquire by script.
+    Acquire,
+    /// An extend by itself.
+    Extend,
+    /// One of many extends in a command.
+    ExtendMany,
+    /// An extend that takes a larger token.
+    Reenter,
+    /// A release, whatever its form.
+    Release,
+    /// A release that has the former value come back.
+    GiveBack,
+    /// A release that names a successor.
+    PassOn,
+    /// The key was read.
+    Read,
+}
+
+/// What the server said to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Set, extended, raised, released, or there.
+    Yes,
+    /// The key was missing, and is set again.
+    Repaired,
+    /// Another value, none, or a token that is not larger.
+    No,
+    /// It may not vote.
+    NotAdmitted,
+    /// It is no answer to that.
+    Other,
+}
+
+/// A key and what is stored for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyState {
+    /// What is under it.
+    pub value: Option<Vec<u8>>,
+    /// When that expires, by the server's wall clock.
+    pub end: Option<Duration>,
+    /// The token of the lock.
+    pub token: Option<FencingToken>,
+}
+
+/// What one request did to one key.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The connection, as it was called when it was served.
+    pub connection: u64,
+    /// Which command of the server it belongs to.
+    pub command: u64,
+    /// Where the command begins in all that was read from the connection, in bytes.
+    pub begins: u64,
+    /// Where the answer ends in all that was sent over it.
+    pub ends: u64,
+    /// When it was carried out, in true time, and by the server's wall clock.
+    pub at: Duration,
+    /// As `at`.
+    pub wall: Duration,
+    /// What was asked.
+    pub kind: StepKind,
+    /// Of how many keys it was asked, and which of them this is.
+    pub keys: (usize, usize),
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value of the round; empty for a token and a read.
+    pub value: Vec<u8>,
+    /// What it carries.
+    pub token: Option<FencingToken>,
+    /// For how long the key is to be kept.
+    pub ttl: Duration,
+    /// Whether it names the record that is there, or none.
+    pub is_known: bool,
+    /// Whether more than one copy of the request may be there.
+    pub resent: bool,
+    /// The answer.
+    pub said: Said,
+    /// Before it, and after it.
+    pub before: KeyState,
+    /// As `before`.
+    pub after: KeyState,
+}
+
+/// What is asked of a key, before it is carried out.
+#[derive(Debug)]
+pub(super) struct Ask<'a> {
+    pub(super) kind: StepKind,
+    pub(super) keys: (usize, usize),
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) token: Option<FencingToken>,
+    pub(super) ttl: Duration,
+    pub(super) resent: bool,
+    pub(super) is_known: bool,
+}
+
+impl State {
+    pub(super) const fn is_watched(&self) -> bool {
+        self.steps.is_some()
+    }
+
+    /// What is stored for a key; nothing unless somebody judges.
+    pub(super) fn key_state(&self, key: &[u8]) -> KeyState {
+        if !self.is_watched() {
+            return KeyState::default();
+        }
+        let end = self.store.end(key).flatten().map(|end| Duration::from_nanos(end.as_nanos()));
+        let stored = self.store.score(TOKENS_KEY.as_bytes(), key).ok().flatten();
+        let token = stored.and_then(FencingToken::from_score);
+        KeyState { value: self.store.get(key).map(<[u8]>::to_vec), end, token }
+    }
+
+    /// Notes what has been carried out for a key.
+    pub(super) fn note_step(&mut self, ask: &Ask<'_>, said: Said, before: KeyState) {
+        if !self.is_watched() {
+            return;
+        }
+        let after = self.key_state(ask.key);
+        let step = Step {
+            connection: 0,
+            command: self.commands,
+            begins: 0,
+            ends: 0,
+            at: Duration::ZERO,
+            wall: Duration::ZERO,
+            kind: ask.kind,
+            keys: ask.keys,
+            key: ask.key.to_vec(),
+            value: ask.value.to_vec(),
+            token: ask.token,
+            ttl: ask.ttl,
+            resent: ask.resent,
+            is_known: ask.is_known,
+            said,
+            before,
+            after,
+        };
+        self.steps.iter_mut().for_each(|steps| steps.push(step.clone()));
+    }
+
+    /// Says of the steps of a command over which connection it came, and where in it.
+    pub(super) fn place_steps(&mut self, from: usize, number: u64, (at, wall): (Duration, Instant)) {
+        let Some(session) = self.sessions.get(&number) else { return };
+        let (connection, begins, ends) = (session.tag, session.read, session.sent + session.pending() as u64);
+        for step in self.steps.iter_mut().flatten().skip(from) {
+            (step.connection, step.begins, step.ends) = (connection, begins, ends);
+            (step.at, step.wall) = (at, Duration::from_nanos(wall.as_nanos()));
+        }
+    }
+
+    pub(super) fn step_count(&self) -> usize {
+        self.steps.as_ref().map_or(0, Vec::len)
+    }
+}

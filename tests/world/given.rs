@@ -1,0 +1,110 @@
+//! Locks that are given to users and let go.
+
+use std::time::Duration;
+
+use redquorum::testing::simulation::value_of;
+use redquorum::{Guard, LeaseView};
+
+use crate::history::Hold;
+use crate::world::World;
+
+impl World {
+    /// Somebody was given a lock: gives its number. All that must be true then is checked.
+    pub(crate) fn given(
+        &self,
+        (client, life): (usize, u64),
+        resources: u8,
+        has_holder: bool,
+        lease: &LeaseView,
+    ) -> usize {
+        self.given_for((client, life), (resources, has_holder, None), lease)
+    }
+
+    /// The same, for somebody who wants it renewed for so long only.
+    pub(crate) fn given_for(
+        &self,
+        (client, life): (usize, u64),
+        (resources, has_holder, max_hold): (u8, bool, Option<Duration>),
+        lease: &LeaseView,
+    ) -> usize {
+        let at = self.at();
+        let value = value_of(lease);
+        let mut judge = self.judge();
+        let rounds = judge.rounds_of(&value);
+        rounds.given += 1;
+        rounds.let_go = None;
+        rounds.not_after = max_hold.map(|longest| self.machines[client].clock.reading() + longest);
+        drop(judge);
+        let since_won = (self.scenario.ttl * 9 / 10).saturating_sub(lease.remaining());
+        let mut history = self.history();
+        let number = history.holds.len();
+        history.stats.given += 1;
+        let what = || format!("lock {number} on {resources:03b} to client {client}, token {}", lease.fencing_token());
+        history.note(at, "given", [client as u64, lease.fencing_token().get()], what);
+        let hold = Hold {
+            client,
+            life,
+            resources,
+            has_holder,
+            token: lease.fencing_token(),
+            given_at: at,
+            won_by: at.saturating_sub(since_won),
+            value,
+            lease: Some(lease.clone()),
+            is_succeeded: false,
+            was_over: false,
+        };
+        history.holds.push(hold);
+        drop(history);
+        self.check_given(number);
+        self.given.notify_waiters();
+        number
+    }
+
+    /// Waits until this lock is given; for how long it is valid then.
+    pub(crate) async fn lock_given(&self, number: usize) -> Duration {
+        loop {
+            let given = self.given.notified();
+            if self.history().holds.len() > number {
+                break;
+            }
+            given.await;
+        }
+        let history = self.history();
+        let lease = history.holds.get(number).and_then(|hold| hold.lease.as_ref());
+        lease.map_or(Duration::ZERO, LeaseView::remaining)
+    }
+
+    /// Its user relies on it no more.
+    pub(crate) fn let_go(&self, number: usize) {
+        let mut history = self.history();
+        history.holds[number].lease = None;
+        history.note(self.at(), "let go", [number as u64, 0], || format!("lock {number}"));
+    }
+
+    /// Nobody has it any more from now on.
+    pub(crate) fn gone(&self, number: usize) {
+        let history = self.history();
+        let value = history.holds.get(number).map(|hold| hold.value.clone());
+        drop(history);
+        if let Some(value) = value {
+            self.judge().rounds_of(&value).let_go = Some(self.at());
+        }
+    }
+
+    /// Its user is done with it.
+    pub(crate) fn drop_held(&self, number: usize, guard: Guard) {
+        self.let_go(number);
+        drop(guard);
+    }
+
+    /// Another user has asked in the name of the shared holder, and may have got it: every earlier lease
+    /// of the holder elsewhere may be over without knowing (P23).
+    pub(crate) fn may_have_succeeded(&self, by: (usize, u64), resources: u8) {
+        for hold in &mut self.history().holds {
+            if hold.has_holder && hold.resources & resources != 0 && (hold.client, hold.life) != by {
+                hold.is_succeeded = true;
+            }
+        }
+    }
+}

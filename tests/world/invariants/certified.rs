@@ -1,0 +1,16 @@
+//! P2, P4: what is left of a lease is never more than what a quorum has granted, each from when it was asked for, less
+//! the drift.
+
+use crate::world::World;
+
+impl World {
+    pub(super) fn check_certified(&self, number: usize) {
+        let Some((value, until)) = self.relied_on(number) else { return };
+        let certified = self.judge().certified(&value, self.scenario.quorum, |vote| vote.is_whole || vote.extends());
+        if until > certified {
+            let votes = self.judge().told(&value);
+            let what = format!("lock {number} until {until:?} instead of {certified:?}: {votes}");
+            self.violate("a lease is no longer than what was granted", what);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! P7 to P12: what a request does to a key on one server.
+
+use redquorum::FencingToken;
+use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
+
+use crate::world::World;
+
+/// How the value begins with which a key is kept for a waiter (P26).
+const RESERVED: &[u8] = b":next:";
+
+impl World {
+    pub(crate) fn check_step(&self, server: usize, step: &Step) {
+        let mut broken: Option<&'static str> = None;
+        let is_own = |state: &KeyState| state.value.as_ref() == Some(&step.value);
+        let (before, after) = (&step.before, &step.after);
+        let has_holder = step.value.first().is_some_and(|first| *first != b':');
+        let is_others = |state: &KeyState| state.value.is_some() && !is_own(state) && !has_holder;
+        match step.kind {
+            StepKind::Set | StepKind::Acquire | StepKind::Extend | StepKind::ExtendMany | StepKind::Reenter => {
+                let is_kept = before.value.as_ref().is_some_and(|value| value.starts_with(RESERVED));
+                if is_others(before) && after != before && !(is_kept && is_own(after)) {
+                    broken = Some("nobody's key is taken"); // P8
+                } else if is_own(before) && is_own(after) && after.end < before.end {
+                    broken = Some("an end moves only forward"); // P9
+                } else if step.kind != StepKind::Set && has_granted(step) && !is_own(after) {
+                    broken = Some("what is granted is there"); // P11
+                } else if has_granted(step) && after.end < Some(step.wall + step.ttl) {
+                    broken = Some("what is granted is kept for its ttl"); // P2
+                } else if step.kind == StepKind::Acquire && step.said == Said::No && !is_own(before) && is_own(after) {
+                    broken = Some("all keys are set or none"); // P11
+                } else if has_granted(step) && !step.is_known {
+                    broken = Some("nothing is granted under another record"); // P14
+                } else if step.said == Said::NotAdmitted && after != before {
+                    broken = Some("who may not vote changes nothing"); // P14
+                } else if step.kind != StepKind::Set && before.value.is_none() && is_own(after) && was_released(step) {
+                    broken = Some("nothing is set behind its release"); // P6
+                } else if has_granted(step) && step.token.is_some() && after.token < step.token {
+                    broken = Some("what is granted leaves its token"); // P12
+                }
+            }
+            StepKind::Release | StepKind::PassOn | StepKind::GiveBack => {
+                if is_others(before) && (&after.value, after.end) != (&before.value, before.end) {
+                    broken = Some("a release compares"); // P7
+                } else if is_own(after) {
+                    broken = Some("a release deletes"); // P7
+                } else if (step.resent || !is_own(before)) && !has_holder && lacks_tombstone(step) {
+                    broken = Some("a release leaves its tombstone"); // P6
+                }
+            }
+            StepKind::Token | StepKind::Read => {}
+        }
+        let is_smaller = after.token < before.token;
+        let broken =
+            broken.or_else(|| (is_smaller && !is_ahead(before.token, step)).then_some("stored tokens only grow"));
+        if let Some(invariant) = broken {
+            let value = String::from_utf8_lossy(&step.value).into_owned();
+            let what = format!("{:?} of {value} at server {server}: {before:?}, then {after:?}", step.kind);
+            self.violate(invariant, what);
+        }
+    }
+}
+
+const fn has_granted(step: &Step) -> bool {
+    matches!(step.said, Said::Yes | Said::Repaired)
+}
+
+/// Whether what is stored says that what is asked for was released.
+fn was_released(step: &Step) -> bool {
+    let bar = step.token.map(FencingToken::tombstone);
+    bar.is_some() && step.before.token == bar
+}
+
+fn lacks_tombstone(step: &Step) -> bool {
+    let bar = step.token.map(FencingToken::tombstone);
+    bar.is_some() && step.after.token < bar && !is_ahead(bar, step)
+}
+
+fn is_ahead(token: Option<FencingToken>, step: &Step) -> bool {
+    let wall_us = u64::try_from(step.wall.as_micros()).unwrap_or(u64::MAX);
+    token.is_some_and(|token| token.is_ahead_of(wall_us))
+}

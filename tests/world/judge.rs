@@ -1,0 +1,340 @@
+//! What the world knows and no client can: when each request left, what came of it on its server, when the
+//! answer was there, and what each server had forgotten by then. The invariants judge by it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redquorum::FencingToken;
+use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
+
+use crate::faults::FaultKind;
+use crate::net::{Connection, Passed, Way, passed};
+use crate::world::World;
+
+/// Each connection, in the order in which they were made.
+#[derive(Default)]
+pub(crate) struct Judge {
+    pub(crate) connections: Vec<Connected>,
+    pub(crate) rounds: HashMap<Vec<u8>, Rounds>,
+    pub(crate) readings: Vec<Reading>,
+    /// What happened to servers.
+    pub(crate) accidents: Vec<Accident>,
+    /// Plain sets whose token has not come yet: over which connection, and of which value.
+    unraised: Vec<(u64, Vec<u8>, Vec<u8>)>,
+}
+
+/// A connection of a client.
+pub(crate) struct Connected {
+    pub(crate) client: (usize, u64),
+    pub(crate) server: usize,
+    connection: Connection,
+}
+
+impl Connected {
+    /// When the client sent the byte with this number.
+    pub(crate) fn sent(&self, byte: u64) -> Option<Passed> {
+        passed(&self.connection, Way::Up, byte)
+    }
+
+    /// When it had read so many bytes; `None` if it has not.
+    pub(crate) fn heard(&self, bytes: u64) -> Option<Passed> {
+        passed(&self.connection, Way::Down, bytes.checked_sub(1)?)
+    }
+}
+
+/// What befell a server, after so many of its commands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accident {
+    pub(crate) server: usize,
+    pub(crate) command: u64,
+    pub(crate) at: Duration,
+    pub(crate) what: FaultKind,
+    /// By how much a clock was stepped.
+    pub(crate) step_us: i64,
+}
+
+/// All that was asked under one value (P1).
+#[derive(Default)]
+pub(crate) struct Rounds {
+    pub(crate) votes: Vec<Vote>,
+    /// The latest guard of it was let go then, in true time; `None` while somebody may have it.
+    pub(crate) let_go: Option<Duration>,
+    /// From when on its guard wants it renewed no more, by the clock of its machine.
+    pub(crate) not_after: Option<Duration>,
+    /// How often a guard of it was given.
+    pub(crate) given: u32,
+    /// The servers on which it was released, one bit for each.
+    pub(crate) released: u8,
+}
+
+/// A key was read on a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) key: Vec<u8>,
+    pub(crate) client: (usize, u64),
+    pub(crate) server: usize,
+    pub(crate) sent: Passed,
+    connection: u64,
+    ends: u64,
+    pub(crate) found: Option<Vec<u8>>,
+}
+
+/// What a server answered to a round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Vote {
+    pub(crate) kind: StepKind,
+    pub(crate) said: Said,
+    pub(crate) server: usize,
+    pub(crate) connection: u64,
+    pub(crate) command: u64,
+    /// Where its answer ends.
+    ends: u64,
+    pub(crate) sent: Passed,
+    /// When it was carried out.
+    pub(crate) at: Duration,
+    pub(crate) token: Option<FencingToken>,
+    pub(crate) ttl: Duration,
+    /// Whether the key and a larger token were stored by it.
+    pub(crate) is_whole: bool,
+    /// What speaks against the server's vote, by all that happened to it; see `doubt`.
+    doubt: Option<Duration>,
+}
+
+impl Vote {
+    /// Until when a client may rely on it, by the clock of its machine (P2).
+    pub(crate) fn until(&self) -> Duration {
+        (self.sent.reading + self.ttl).saturating_sub(self.ttl / 100 + Duration::from_millis(2))
+    }
+
+    /// Whether it keeps a key that was granted before.
+    pub(crate) const fn extends(&self) -> bool {
+        matches!(self.kind, StepKind::Extend | StepKind::ExtendMany)
+    }
+
+    pub(crate) const fn grants(&self) -> bool {
+        matches!(self.said, Said::Yes | Said::Repaired)
+    }
+}
+
+impl Judge {
+    pub(crate) fn connect(&mut self, client: (usize, u64), server: usize, connection: &Connection) -> u64 {
+        self.connections.push(Connected { client, server, connection: connection.clone() });
+        self.connections.len() as u64 - 1
+    }
+
+    /// When the client has read the answer.
+    pub(crate) fn heard(&self, vote: &Vote) -> Option<Passed> {
+        self.connections.get(usize::try_from(vote.connection).ok()?)?.heard(vote.ends)
+    }
+
+    pub(crate) fn heard_reading(&self, reading: &Reading) -> Option<Passed> {
+        self.connections.get(usize::try_from(reading.connection).ok()?)?.heard(reading.ends)
+    }
+
+    /// The client that asked for it.
+    pub(crate) fn asked_by(&self, vote: &Vote) -> Option<(usize, u64)> {
+        self.connections.get(usize::try_from(vote.connection).ok()?).map(|connected| connected.client)
+    }
+
+    /// Whether the server may vote, by all that befell it (P14, P15, P17).
+    pub(crate) fn may_vote(&self, vote: &Vote) -> bool {
+        let took = self.heard(vote).map(|heard| heard.at.saturating_sub(vote.sent.at));
+        vote.doubt.is_none_or(|doubt| took.is_some_and(|took| took >= doubt))
+    }
+
+    /// What is known of a value.
+    pub(crate) fn rounds_of(&mut self, value: &[u8]) -> &mut Rounds {
+        self.rounds.entry(value.to_vec()).or_default()
+    }
+
+    /// Until when `quorum` servers that count have granted what is under a value, as far as its client has heard.
+    pub(crate) fn certified(&self, value: &[u8], quorum: usize, counts: impl Fn(&Vote) -> bool) -> Duration {
+        let Some(rounds) = self.rounds.get(value) else { return Duration::ZERO };
+        let mut best = [Duration::ZERO; 8];
+        for vote in rounds.votes.iter().filter(|vote| vote.grants() && counts(vote)) {
+            if vote.until() > best[vote.server] && self.heard(vote).is_some() {
+                best[vote.server] = vote.until();
+            }
+        }
+        best.sort_unstable();
+        best[best.len() - quorum]
+    }
+
+    /// The votes for a value, and what befell servers, for people.
+    pub(crate) fn told(&self, value: &[u8]) -> String {
+        let rounds = self.rounds.get(value);
+        let votes = rounds.iter().flat_map(|rounds| &rounds.votes).map(|vote| {
+            let Vote { kind, said, server, connection, command, sent, at, is_whole, .. } = vote;
+            let may_vote = self.may_vote(vote);
+            let heard = self.heard(vote).map(|heard| heard.at);
+            let (sent, until) = (sent.at, vote.until());
+            format!(
+                "{kind:?} {said:?} by {server} over {connection}, {sent:?} to {at:?} ({command}) to {heard:?}, until {until:?}, \
+                 whole {is_whole}, may vote {may_vote}"
+            )
+        });
+        let accidents = self.accidents.iter().map(|accident| format!("{accident:?}"));
+        votes.chain(accidents).collect::<Vec<_>>().join("; ")
+    }
+
+    fn note(&mut self, server: usize, step: &Step, max_ttl: Duration) {
+        let Some(connected) = self.connections.get(usize::try_from(step.connection).unwrap_or(0)) else { return };
+        if connected.server != server {
+            return;
+        }
+        let Some(sent) = connected.sent(step.begins) else { return };
+        if step.kind == StepKind::Token {
+            return self.note_token(step);
+        }
+        if step.kind == StepKind::Read {
+            let (key, found) = (step.key.clone(), step.before.value.clone());
+            let (client, connection, ends) = (connected.client, step.connection, step.ends);
+            return self.readings.push(Reading { key, client, server, sent, connection, ends, found });
+        }
+        if step.value.is_empty() || step.keys.1 > 0 {
+            return;
+        }
+        let vote = Vote {
+            kind: step.kind,
+            said: step.said,
+            server,
+            connection: step.connection,
+            command: step.command,
+            ends: step.ends,
+            sent,
+            at: step.at,
+            token: step.token,
+            ttl: step.ttl,
+            is_whole: is_larger(&step.before, step) && step.kind != StepKind::Set,
+            doubt: self.doubt(server, step, max_ttl),
+        };
+        if step.kind == StepKind::Set && step.said == Said::Yes {
+            self.unraised.push((step.connection, step.key.clone(), step.value.clone()));
+        }
+        self.rounds.entry(step.value.clone()).or_default().votes.push(vote);
+    }
+
+    /// The token that goes with a plain set.
+    fn note_token(&mut self, step: &Step) {
+        let is_it = |(connection, key, _): &(u64, Vec<u8>, Vec<u8>)| (*connection, key) == (step.connection, &step.key);
+        let Some(at) = self.unraised.iter().position(is_it) else { return };
+        let (_, _, value) = self.unraised.swap_remove(at);
+        let votes = self.rounds.get_mut(&value).map(|rounds| &mut rounds.votes);
+        let set = votes.into_iter().flatten().rfind(|vote| vote.connection == step.connection);
+        if let Some(vote) = set {
+            (vote.ends, vote.token, vote.is_whole) = (step.ends, step.token, step.said == Said::Yes);
+        }
+    }
+
+    /// P14, P15: no server votes that forgot something, or was replaced, for as long as what it forgot may be held. None if
+    /// nothing is in doubt; else the vote counts only if it took so long that the doubt does not show, as a step of a clock.
+    fn doubt(&self, server: usize, step: &Step, max_ttl: Duration) -> Option<Duration> {
+        let mine =
+            self.accidents.iter().filter(|accident| accident.server == server && accident.command < step.command);
+        let least = max_ttl * 98 / 100;
+        let steps = mine.clone().filter(|accident| accident.what == FaultKind::StepForward);
+        if let Some(stepped) = steps.clone().next_back() {
+            // It counts the time otherwise than by waiting; but whoever knew its clock knows that it was stepped.
+            return self.noticeable(stepped, step).filter(|_| step.at < stepped.at + least);
+        }
+        // An old copy that comes back into the same process is seen only by who is connected, and is told of it.
+        let is_used = |accident: &Accident| {
+            let mut votes = self.rounds.values().flat_map(|rounds| &rounds.votes);
+            votes.any(|vote| vote.connection == step.connection && vote.command <= accident.command)
+        };
+        let is_seen = |accident: &Accident| accident.what != FaultKind::Restore || is_used(accident);
+        let is_forgotten =
+            mine.clone().any(|accident| loses(accident.what) && step.at < accident.at + least && is_seen(accident));
+        is_forgotten.then_some(Duration::MAX)
+    }
+
+    /// P17: if the client that asked has seen the clock of the server before it was stepped, and no other clock
+    /// leaves room for doubt, by how much the step is larger than what else explains it. An answer that takes as long hides it.
+    fn noticeable(&self, stepped: &Accident, step: &Step) -> Option<Duration> {
+        let asks = self.connections.get(usize::try_from(step.connection).ok()?)?;
+        let clocks =
+            self.accidents.iter().filter(|accident| crate::invariants::promises::is_about_a_clock(accident.what));
+        if clocks.count() > 1 {
+            return None;
+        }
+        let client = |connection: u64| &self.connections[usize::try_from(connection).unwrap_or(0)];
+        let is_sample = |vote: &&Vote| {
+            let connected = client(vote.connection);
+            vote.server == stepped.server
+                && vote.command <= stepped.command
+                && vote.grants()
+                && connected.client == asks.client
+                && self.heard(vote).is_some_and(|heard| heard.at < step.at)
+        };
+        let samples = self.rounds.values().flat_map(|rounds| &rounds.votes).filter(is_sample);
+        let sample = samples.max_by_key(|vote| vote.at)?;
+        let seen = sample.at;
+        let restarted = |accident: &Accident| {
+            accident.server == stepped.server && loses(accident.what) && seen <= accident.at && accident.at <= step.at
+        };
+        if self.accidents.iter().any(restarted) {
+            return None;
+        }
+        let gained = Duration::from_micros(u64::try_from(stepped.step_us).unwrap_or(0));
+        let width = self.heard(sample).map_or(Duration::ZERO, |heard| heard.at.saturating_sub(sample.sent.at));
+        gained.checked_sub(Duration::from_millis(20) + (step.at - seen) / 50 + width).filter(|rest| !rest.is_zero())
+    }
+}
+
+const fn loses(kind: FaultKind) -> bool {
+    crate::invariants::promises::loses_data(kind)
+}
+
+/// P12: whether its token is above what was stored.
+fn is_larger(before: &KeyState, step: &Step) -> bool {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let is_made_by_a_clock = |token: &FencingToken| Duration::from_micros(token.clock_us()) <= step.wall + day;
+    let stored = before.token.filter(is_made_by_a_clock);
+    match step.kind {
+        StepKind::Acquire | StepKind::Reenter => stored.is_none_or(|stored| step.token > Some(stored)),
+        _ => true,
+    }
+}
+
+impl World {
+    /// Takes in what the servers did since.
+    pub(crate) fn absorb(&self) {
+        for (index, server) in self.servers.iter().enumerate() {
+            let steps = server.take_steps();
+            if steps.is_empty() {
+                continue;
+            }
+            for step in &steps {
+                self.check_step(index, step);
+            }
+            let mut judge = self.judge();
+            let mut broken = Vec::new();
+            for step in &steps {
+                judge.note(index, step, self.scenario.max_ttl);
+                broken.extend(judge.is_for_nobody(step, self.scenario.instance_timeout).filter(|_| {
+                    // What was begun before its machine stood still goes out afterwards.
+                    let client = usize::try_from(step.connection).ok().and_then(|at| judge.connections.get(at));
+                    let since = step.at.saturating_sub(self.scenario.ttl);
+                    client.is_some_and(|asks| !self.machines[asks.client.0].was_disturbed_since(since))
+                }));
+                broken.extend(judge.is_behind_its_release(index, step));
+                broken.extend(judge.is_not_repaired(
+                    index,
+                    step,
+                    (self.scenario.quorum, self.scenario.instance_timeout),
+                ));
+            }
+            drop(judge);
+            for (invariant, what) in broken {
+                self.violate(invariant, what);
+            }
+        }
+    }
+
+    /// Something happens to a server.
+    pub(crate) fn note_accident(&self, server: usize, what: FaultKind, step_us: i64) {
+        let command = self.servers[server].commands();
+        let (at, mut judge) = (self.at(), self.judge());
+        judge.accidents.push(Accident { server, command, at, what, step_us });
+    }
+}
