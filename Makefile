@@ -1,13 +1,12 @@
 # `make` lists what there is. Everything runs from a fresh clone; what is missing is installed or named.
 
 CARGO ?= cargo
-SIM = $(CARGO) test --release --test sim
 WORLD = $(CARGO) test --release --test world
 FEATURES = $$(scripts/features.sh flags)
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test verify fix sim bench performance plots compare-others admission-price bench-leases drill outage servers databases
+.PHONY: help demo examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases drill outage servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,8 +21,11 @@ examples: servers databases ## show what goes wrong without a lock: duplicates, 
 		$(CARGO) run --quiet --package redquorum-examples --bin $$example; \
 	done
 
-test: servers databases ## run all tests, those on real servers, the examples and those in the documentation too
-	$(CARGO) test --workspace $(FEATURES)
+test: servers ## run what proves the promises, on one kind of server; four minutes once it is built
+	@scripts/test.sh
+
+test-all: servers databases ## run the rest: the other servers (Redis 7, 8, Valkey 8.1, 9), databases, drills, benches
+	@scripts/test.sh rest
 
 verify: ## check format, lints, every feature alone and the documentation; changes nothing
 	$(CARGO) fmt --all --check
@@ -38,18 +40,20 @@ fix: ## format, and apply what the lints propose
 	$(CARGO) clippy --workspace --all-targets $(FEATURES) --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
-sim: ## simulate: fixed seeds, planted bugs, the model, the whole library (SEEDS=n [START=s], REPLAY=.., WORLD_REPLAY=.., PLANTED=all)
+sim: ## simulate: fixed seeds, planted bugs, the model (SEEDS=n or SECONDS=n, [START=s], REPLAY=.., PLANTED=all|uncaught|name, PAGE=yes)
 ifdef REPLAY
-	$(SIM) -- --replay '$(REPLAY)'
-else ifdef WORLD_REPLAY
-	$(WORLD) -- --replay '$(WORLD_REPLAY)' $(if $(PLANTED),--only $(PLANTED))
+	$(WORLD) -- --replay '$(REPLAY)' $(if $(PLANTED),--only $(PLANTED))
+else ifeq ($(PLANTED),uncaught)
+	$(WORLD) -- --planted --uncaught
 else ifdef PLANTED
 	$(WORLD) -- --planted $(if $(filter-out all,$(PLANTED)),--only $(PLANTED))
+else ifdef PAGE
+	$(WORLD) -- --page
+else ifdef SECONDS
+	$(WORLD) -- --seconds $(SECONDS) $(if $(START),--start $(START))
 else ifdef SEEDS
-	$(SIM) -- --seeds $(SEEDS) $(if $(START),--start $(START))
-	$(WORLD) -- --seeds $(or $(WORLD_SEEDS),$(SEEDS)) $(if $(START),--start $(START))
+	$(WORLD) -- --seeds $(SEEDS) $(if $(START),--start $(START))
 else
-	$(SIM)
 	$(CARGO) test --release --test model
 	$(WORLD)
 	$(WORLD) -- --pinned

