@@ -95,10 +95,24 @@ impl Redlock {
         Lock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
     }
 
+    /// Says that this client will want locks, as its first acquire does: from now on it writes the admission records of its
+    /// instances where there are none, so that those that must wait begin to. Before that a client only looks, and changes
+    /// nothing on any instance. Worth a call where a service reports that it is ready before it locks anything.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), redquorum::StartError> {
+    /// let redlock = redquorum::Redlock::builder().instances(["redis://10.0.0.1"]).connect().await?;
+    /// redlock.want_locks();
+    /// # Ok(()) }
+    /// ```
+    pub fn want_locks(&self) {
+        self.shared.instances.iter().for_each(|instance| instance.want_locks());
+    }
+
     /// Waits until a quorum of instances is connected, at most `limit`.
     ///
     /// Instances that sit out a quarantine count as connected; if some do, or are not connected, it
-    /// takes up to one instance timeout longer.
+    /// takes up to one instance timeout longer. Those that would refuse this client for its settings do not count.
     ///
     /// # Cancel safety
     /// Safe: it only waits.
@@ -111,7 +125,7 @@ impl Redlock {
             return Err(connect_error(&self.shared, begun));
         }
         let waits: FuturesUnordered<_> =
-            self.shared.instances.iter().map(|instance| instance.wait_connected()).collect();
+            self.shared.instances.iter().map(|instance| instance.wait_accepted()).collect();
         let quorum = waits.take(self.shared.quorum.votes()).for_each(|()| std::future::ready(()));
         timeout(limit, quorum).await.map_err(|_| connect_error(&self.shared, begun))?;
         self.settled().await;

@@ -43,7 +43,7 @@
 //!
 //! let job = redlock.lock("job:nightly");
 //! match job.run(async |lease| report(lease.fencing_token().as_i64()).await).await {
-//!     Ok(run) => println!("{} rows", run.output?), // what the work gave; the lock is released
+//!     Ok(rows) => println!("{} rows", rows?), // what the work gave; the lock is released
 //!     Err(RunError::Lost(loss)) => println!("dropped where it waited: {loss}"),
 //!     Err(RunError::Acquire(error)) => println!("not begun: {error}"),
 //!     Err(error) => return Err(error.into()),
@@ -76,7 +76,7 @@
 //! let sum = redlock.lock("report").run(async |_lease| {
 //!     tokio::task::spawn_blocking(|| (0..1_000_000_u64).sum::<u64>()).await
 //! });
-//! assert_eq!(sum.await?.output?, 499_999_500_000);
+//! assert_eq!(sum.await??, 499_999_500_000);
 //! # Ok(()) }
 //! ```
 //!
@@ -119,6 +119,8 @@
 //! - Order between clients: they are served in the order in which they came, as far as messages arrive. After a crash, or
 //!   without the right to publish, they ask again after random pauses, and whoever asks first gets the lock.
 
+#![warn(clippy::missing_errors_doc)]
+
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;
@@ -134,6 +136,7 @@ mod instance;
 mod lease;
 mod listing;
 mod lock;
+mod log_limit;
 mod names;
 // Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
 // feature: the code is the same in every build, and a feature would leave most of it unreachable in the usual one.
@@ -143,6 +146,7 @@ mod random;
 #[cfg(feature = "metrics")]
 mod recording;
 mod resource;
+mod run;
 mod runtime;
 mod span;
 mod stats;
@@ -163,7 +167,7 @@ pub use instance::redis::{Credentials, Tls};
 pub use instance::{AdmissionStatus, Examination, InstanceCounts, InstanceStatus, ServerDetails, Trouble};
 pub use lease::{LeaseView, Redundancy};
 pub use listing::Listing;
-pub use lock::{Lock, RunOutput};
+pub use lock::Lock;
 pub use names::{ResourceName, ResourceNames};
 pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
 pub use resource::ResourceError;
@@ -173,3 +177,34 @@ pub use stats::ClientStats;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// What the documentation of `run` says that the compiler warns of compiles without that warning: it is nothing else that fails.
+///
+/// ```no_run
+/// #![warn(unused_must_use)]
+/// # async fn charge() -> std::io::Result<u32> { Ok(42) }
+/// # async fn f(redlock: redquorum::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+/// redlock.lock("order:42").run(async |_lease| charge().await).await?; // an error of `charge` would vanish
+/// # Ok(()) }
+/// ```
+///
+/// ```no_run
+/// #![warn(unused_must_use)]
+/// # fn f(redlock: redquorum::blocking::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+/// redlock.lock("job:nightly").run(|_lease| std::fs::remove_file("/tmp/report"))?;
+/// # Ok(()) }
+/// ```
+///
+/// Work without an error of its own is no warning, and neither are two question marks:
+///
+/// ```no_run
+/// #![deny(unused_must_use)]
+/// # async fn f(redlock: redquorum::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+/// redlock.lock("order:42").run(async |_lease| println!("charged")).await?;
+/// redlock.lock("order:42").try_run(async |_lease| println!("charged")).await?;
+/// redlock.lock("order:42").run(async |_lease| std::fs::remove_file("/tmp/report")).await??;
+/// redlock.lock("order:42").try_run(async |_lease| std::fs::remove_file("/tmp/report")).await?.transpose()?;
+/// # Ok(()) }
+/// ```
+#[cfg(all(doctest, feature = "blocking"))]
+struct ForgottenErrors;

@@ -4,27 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
 use tracing::{Instrument, Span};
 
 use crate::config::{Renewal, Settings};
-use crate::error::{AcquireError, ReleaseError, RunError, acquire_error};
+use crate::error::{AcquireError, RunError, acquire_error};
 use crate::foreign::contain;
-use crate::guard::{Guard, Released};
+use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lease::LeaseView;
 use crate::names::{ResourceNames, display_name};
 use crate::protocol::Instant;
-use crate::random;
 use crate::resource::Resources;
+use crate::run::run_while_held;
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
 use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
-
-/// How often a [`Lock::try_run`] tries again where nobody got a quorum.
-const MAX_SPLIT_VOTES: u32 = 5;
 
 /// Resources to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
 ///
@@ -83,16 +79,6 @@ impl fmt::Debug for Lock {
             .field("holder", &self.holder.as_ref().map(Holder::as_str))
             .finish_non_exhaustive()
     }
-}
-
-/// What came of [`Lock::run`] or [`Lock::try_run`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct RunOutput<T> {
-    /// What the work gave.
-    pub output: T,
-    /// How the release went; a problem here says nothing against the work.
-    pub released: Result<Released, ReleaseError>,
 }
 
 impl Lock {
@@ -177,11 +163,18 @@ impl Lock {
         }
     }
 
-    /// Tries once.
+    /// Tries once, without waiting for whoever holds the lock.
     ///
-    /// Takes one round trip to the quorum-th fastest instance. It is repeated only if this client's wall
-    /// clock turned out to be behind, or instances had lost their scripts: usually once, and never more
-    /// often than there are instances.
+    /// Takes one round trip to the quorum-th fastest instance. It is repeated at once if this client's wall clock turned
+    /// out to be behind, or instances had lost their scripts, and after a pause if nobody is known to hold the lock.
+    ///
+    /// # Guarantees
+    /// Of any number of clients that try a free lock at the same moment one gets it, also while a minority of the
+    /// instances is dead, hung or in quarantine (rule P31 in [`guide::protocol`](crate::guide::protocol)). The others get
+    /// [`AcquireError::Contended`](crate::AcquireError::Contended), which means that a client holds it and nothing else.
+    /// Where votes split the winner has it after a few round trips and pauses of some milliseconds. After eight repeats,
+    /// whose pauses are an instance timeout and two rounds at most, the try ends as
+    /// [`AcquireError::SplitVote`](crate::AcquireError::SplitVote).
     ///
     /// It fails at once, and nothing is sent, while somebody of this client holds the lock, or waits for it and polls: as
     /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
@@ -201,38 +194,55 @@ impl Lock {
             let span = span::operation!("try_acquire", params.resources.display_all());
             let patience = Some(lock.shared.instance_timeout);
             let begun = lock.shared.clock.now();
-            let acquired = async { Ok(lock.guard(try_acquire(&lock.shared, &params, None, patience).await?)) };
+            let acquired = async { Ok(lock.guard(try_acquire(&lock.shared, &params, None, patience, None).await?)) };
             let result = acquired.instrument(span.clone()).await;
             lock.tell(&params, result, begun, &span)
         }
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
-    /// held. Then releases it, and waits for a quorum to answer.
+    /// held. Then releases it, waits for a quorum to answer, and gives what the work gave.
     ///
     /// The work is given a view of its lease, for the fencing token and the time that remains. If
     /// the lease is lost the work is dropped where it waits; work that never waits cannot be.
     /// Panics of the work come through, with the lock released in the background.
     ///
-    /// ```no_run
-    /// # async fn f(redlock: redquorum::Redlock) -> Result<(), redquorum::RunError> {
-    /// let run = redlock.lock("job:nightly").run(async |lease| {
-    ///     println!("token {}", lease.fencing_token());
-    ///     Ok::<_, std::io::Error>(42)
-    /// });
-    /// match run.await?.output {
-    ///     Ok(answer) => println!("{answer}"),
-    ///     Err(error) => println!("the work's own error: {error}"),
-    /// }
+    /// A release that too few instances confirm, or that finds the lock gone, says nothing against the work. The log
+    /// warns of it. To decide by it, use [`acquire`](Self::acquire) and [`Guard::release`].
+    ///
+    /// # The work's own error
+    /// Work that can fail gives a `Result` inside the `Result`: two errors, two question marks.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # async fn charge() -> std::io::Result<u32> { Ok(42) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let charged = redlock.lock("order:42").run(async |_lease| charge().await).await??;
+    /// assert_eq!(charged, 42);
     /// # Ok(()) }
     /// ```
+    ///
+    /// The compiler warns of the one that is forgotten:
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # async fn charge() -> std::io::Result<u32> { Ok(42) }
+    /// # async fn f(redlock: redquorum::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+    /// redlock.lock("order:42").run(async |_lease| charge().await).await?; // an error of `charge` would vanish
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// [`RunError::flatten`] makes one `Result` of both.
     ///
     /// # Cancel safety
     /// Safe: the work is dropped, and the lock is released in the background.
     ///
     /// # Errors
     /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if it was dropped.
-    pub fn run<W, F>(&self, work: W) -> impl Future<Output = Result<RunOutput<F::Output>, RunError>> + use<W, F>
+    pub fn run<W, F>(&self, work: W) -> impl Future<Output = Result<F::Output, RunError>> + use<W, F>
     where
         W: FnOnce(LeaseView) -> F,
         F: Future,
@@ -244,7 +254,7 @@ impl Lock {
     /// Runs `work` as [`run`](Self::run) does if nobody has the lock, and gives `None` at once if somebody has. For work that
     /// several processes are about to begin, and one is to do.
     ///
-    /// Where several try at the same moment and none gets a quorum, it tries again, so that one of them does the work.
+    /// Of several that try at the same moment one does the work, as [`try_acquire`](Self::try_acquire) guarantees.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -253,9 +263,25 @@ impl Lock {
     /// # let cluster = Cluster::new(3);
     /// # let redlock = cluster.builder().connect().await?;
     /// match redlock.lock("job:nightly").try_run(async |_lease| 42).await? {
-    ///     Some(run) => println!("done: {}", run.output),
+    ///     Some(rows) => println!("done: {rows}"),
     ///     None => println!("somebody else does it"),
     /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # The work's own error
+    /// Work that can fail gives an `Option` of a `Result`, of which the compiler does not warn if it is ignored.
+    /// [`transpose`](Option::transpose) brings the `Result` out:
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # async fn tidy_up() -> std::io::Result<u32> { Ok(42) }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let tidied = redlock.lock("job:tidy-up").try_run(async |_lease| tidy_up().await).await?.transpose()?;
+    /// assert_eq!(tidied, Some(42));
     /// # Ok(()) }
     /// ```
     ///
@@ -264,28 +290,18 @@ impl Lock {
     ///
     /// # Errors
     /// As for [`run`](Self::run), where the lock is not acquired because of the instances;
-    /// [`AcquireError::SplitVote`] if that came several times in a row.
-    pub fn try_run<W, F>(
-        &self,
-        work: W,
-    ) -> impl Future<Output = Result<Option<RunOutput<F::Output>>, RunError>> + use<W, F>
+    /// [`AcquireError::SplitVote`] if it stayed undecided who gets it: try again.
+    pub fn try_run<W, F>(&self, work: W) -> impl Future<Output = Result<Option<F::Output>, RunError>> + use<W, F>
     where
         W: FnOnce(LeaseView) -> F,
         F: Future,
     {
         let lock = self.clone();
         async move {
-            let mut split_votes = 0;
-            let guard = loop {
-                match lock.try_acquire().await {
-                    Ok(guard) => break guard,
-                    Err(AcquireError::Contended(_)) => return Ok(None),
-                    Err(AcquireError::SplitVote(_)) if split_votes < MAX_SPLIT_VOTES => {
-                        sleep(lock.shared.retry.after(split_votes, random::spread())).await;
-                        split_votes += 1;
-                    }
-                    Err(error) => return Err(error.into()),
-                }
+            let guard = match lock.try_acquire().await {
+                Ok(guard) => guard,
+                Err(AcquireError::Contended(_)) => return Ok(None),
+                Err(error) => return Err(error.into()),
             };
             run_while_held(guard, work).await.map(Some)
         }
@@ -349,19 +365,4 @@ fn log_acquire(resources: &Resources, result: &Result<Guard, AcquireError>, span
             tracing::debug!(resources = resources.display_all(), %error, "not acquired");
         }
     }
-}
-
-/// Runs work until it ends or the lock is lost (P21), and then releases the lock.
-async fn run_while_held<W, F>(guard: Guard, work: W) -> Result<RunOutput<F::Output>, RunError>
-where
-    W: FnOnce(LeaseView) -> F,
-    F: Future,
-{
-    let lease = guard.lease();
-    let output = tokio::select! {
-        biased; // what is lost does not go on
-        loss = lease.lost() => return Err(RunError::Lost(loss)),
-        output = work(guard.lease()) => output,
-    };
-    Ok(RunOutput { output, released: guard.release().await })
 }

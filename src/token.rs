@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::protocol::{CLIENT_ID_BYTES, ClientId, CurrentHolder, FencingToken, Value};
+use crate::protocol::{CLIENT_ID_BYTES, ClientId, CurrentHolder, FencingToken, ProposingClock, Value};
 use crate::random;
 
 /// Draws values and proposes tokens for one client.
@@ -40,11 +40,11 @@ impl TokenSource {
     ///
     /// What was seen of one resource is not carried over to others: the one memory for all of them
     /// rises by the clock and by one for each proposal, and by nothing that an instance says.
-    pub(crate) fn propose(&self, wall_us: u64, seen: Option<FencingToken>) -> FencingToken {
-        let mut proposal = FencingToken::propose(wall_us, None);
+    pub(crate) fn propose(&self, clock: ProposingClock, seen: Option<FencingToken>) -> FencingToken {
+        let mut proposal = clock.propose(None);
         // The closure never declines, so this always updates.
         let _ = self.last.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| {
-            proposal = FencingToken::propose(wall_us, FencingToken::from_number(last));
+            proposal = clock.propose(FencingToken::from_number(last));
             Some(proposal.get())
         });
         seen.map_or(proposal, |seen| proposal.max(seen.next_grant()))
@@ -56,17 +56,18 @@ mod tests {
     use super::*;
 
     const NOW_US: u64 = 1_750_000_000_000_000;
+    const NOW: ProposingClock = ProposingClock { us: NOW_US, is_of_instances: true };
 
     #[test]
     fn proposals_rise_and_are_above_what_the_same_acquire_has_seen() {
         let source = TokenSource::new(String::new());
-        let first = source.propose(NOW_US, None);
-        let second = source.propose(NOW_US, None);
+        let first = source.propose(NOW, None);
+        let second = source.propose(NOW, None);
         assert!(second > first);
         let seen = FencingToken::propose(2 * NOW_US, None);
-        assert_eq!(source.propose(NOW_US, Some(seen)), seen.next_grant());
-        assert!(source.propose(NOW_US, None) < seen, "it is not carried over");
-        assert!(source.propose(NOW_US, Some(first)) > second);
+        assert_eq!(source.propose(NOW, Some(seen)), seen.next_grant());
+        assert!(source.propose(NOW, None) < seen, "it is not carried over");
+        assert!(source.propose(NOW, Some(first)) > second);
     }
 
     #[test]

@@ -86,6 +86,11 @@ impl Redlock {
         self.client.client_id()
     }
 
+    /// Says that this client will want locks: see [`Redlock::want_locks`](crate::Redlock::want_locks).
+    pub fn want_locks(&self) {
+        self.client.want_locks();
+    }
+
     /// Waits until a quorum of instances is connected, at most `limit`.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::config::Renewal;
 use crate::error::{AcquireError, RunError};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
-use crate::lock::{Lock as AsyncLock, RunOutput};
+use crate::lock::Lock as AsyncLock;
 
 /// As [`redquorum::Lock`](crate::Lock): resources to lock and how, which can be kept and acquired again and again.
 #[derive(Clone)]
@@ -92,14 +92,27 @@ impl Lock {
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let cluster = Cluster::new(3);
     /// # let redlock = redquorum::blocking::Redlock::connect(cluster.builder())?;
-    /// let run = redlock.lock("job:nightly").run(|lease| lease.fencing_token())?;
-    /// assert!(run.released?.was_still_held);
+    /// let token = redlock.lock("job:nightly").run(|lease| lease.fencing_token())?;
+    /// println!("done under token {token}");
+    /// // Work that can fail: two errors, two question marks.
+    /// redlock.lock("job:nightly").run(|_lease| std::fs::metadata("/"))??;
     /// # Ok(()) }
     /// ```
     ///
+    /// The compiler warns of the one that is forgotten:
+    ///
+    /// ```compile_fail
+    /// #![deny(unused_must_use)]
+    /// # fn f(redlock: redquorum::blocking::Redlock) -> Result<(), Box<dyn std::error::Error>> {
+    /// redlock.lock("job:nightly").run(|_lease| std::fs::remove_file("/tmp/report"))?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// [`RunError::flatten`] makes one `Result` of both. How the release went is logged, as for [`Lock::run`](crate::Lock::run).
+    ///
     /// # Errors
     /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if the lock was lost before it had ended.
-    pub fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<RunOutput<T>, RunError> {
+    pub fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<T, RunError> {
         self.running.wait(self.lock.run(async |lease| seen_to_its_end(work, lease).await))
     }
 
@@ -108,7 +121,7 @@ impl Lock {
     ///
     /// # Errors
     /// As for [`run`](Self::run), where the lock is not acquired because of the instances.
-    pub fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<RunOutput<T>>, RunError> {
+    pub fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<T>, RunError> {
         self.running.wait(self.lock.try_run(async |lease| seen_to_its_end(work, lease).await))
     }
 }

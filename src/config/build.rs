@@ -10,6 +10,7 @@ use super::{Admission, Builder};
 use crate::client::Redlock;
 use crate::clock::{Clock, CorrectedClock};
 use crate::error::{BuildError, ConnectError};
+use crate::foreign::contain;
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Instance, Invalidation, Listener};
 use crate::protocol::{ClusterTerms, Quorum, RetryDelay};
@@ -35,6 +36,9 @@ impl Builder {
     /// Until a quorum is connected, locks fail with `NoQuorum`, and waiting acquires wait; use
     /// [`connect`](Self::connect) to wait for that first.
     ///
+    /// Validity counts the time for which the machine is suspended on Linux, Android, Apple's systems, OpenBSD and Windows.
+    /// On others the log has a warning that it may not.
+    ///
     /// # Errors
     /// [`BuildError`] names the setting, or the relation between settings, that cannot work, or
     /// the missing runtime. Nothing has been connected then.
@@ -42,6 +46,9 @@ impl Builder {
         let (settings, addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check_runtime(!self.instances.is_empty())?;
+        if let Some(limit) = self.clock.limit() {
+            contain(|| tracing::warn!(limit, "see the assumptions in docs/safety.md"));
+        }
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let tokens = TokenSource::new(self.label.clone().unwrap_or_else(default_label));
@@ -103,7 +110,9 @@ impl Builder {
             cluster: self.cluster.as_ref().and_then(|name| ClusterTerms::new(name, addresses.len(), quorum.votes())),
             drift_ppm: self.drift_ppm,
             fence_retention: self.fence_retention,
-            admission: self.admission == Admission::On,
+            admission: self.admission != Admission::Off,
+            as_recorded: self.admission == Admission::AsRecorded,
+            wants_locks: self.wants_locks,
             machine_clock: Arc::clone(&self.clock),
             own_clock: Arc::clone(own_clock),
             invalidations,
@@ -147,4 +156,68 @@ fn default_label() -> String {
     let host = host.as_deref().map_or("host", str::trim);
     let cut = host.char_indices().nth(100).map_or(host, |(end, _)| host.get(..end).unwrap_or(host));
     format!("{cut}/{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Level, Metadata, Subscriber};
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::protocol::Instant;
+
+    /// Keeps the warnings.
+    #[derive(Clone, Default)]
+    struct Warnings(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Warnings {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() == Level::WARN
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push(format!("{event:?}"));
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// As that of a system whose clock stands still while the machine is suspended.
+    #[derive(Debug)]
+    struct Stops;
+
+    impl Clock for Stops {
+        fn now(&self) -> Instant {
+            SystemClock.now()
+        }
+
+        fn limit(&self) -> Option<String> {
+            Some("it stops in a suspension".to_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_may_not_count_suspended_time_is_a_warning_when_a_client_is_built() {
+        let addresses = ["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"];
+        let sure = Redlock::builder().instances(addresses);
+        let unsure = Builder { clock: Arc::new(Stops), ..sure.clone() };
+        for (builder, expected) in [(sure, 0), (unsure, 1)] {
+            let warnings = Warnings::default();
+            let built = tracing::subscriber::with_default(warnings.clone(), || builder.build());
+            drop(built.unwrap());
+            let written = warnings.0.lock().unwrap();
+            let told = written.iter().filter(|line| line.contains("it stops in a suspension")).count();
+            assert_eq!(told, expected, "{written:?}");
+        }
+    }
 }

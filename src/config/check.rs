@@ -121,8 +121,8 @@ impl Builder {
         if self.cluster.as_ref().is_some_and(|name| ClusterTerms::new(name, 1, 1).is_none()) {
             return conflict("the cluster's name has 1 to 64 ASCII letters, digits, '.', '_' and '-'".to_owned());
         }
-        if self.cluster.is_some() && self.admission == Admission::Off {
-            return conflict("a cluster's name is compared by admission, which is turned off".to_owned());
+        if self.cluster.is_some() && self.admission != Admission::On {
+            return conflict("a cluster's name is compared by admission, which must be on for that".to_owned());
         }
         if self.namespace.starts_with(RESERVED) {
             return conflict("the namespace begins with \"redquorum:\", which is kept for the library".to_owned());

@@ -54,6 +54,8 @@ pub struct Builder {
     max_watched: usize,
     order_between_clients: bool,
     local_hand_overs: u32,
+    /// Whether it wants locks before the first acquire.
+    wants_locks: bool,
     clock: Arc<dyn Clock>,
 }
 
@@ -79,6 +81,10 @@ pub enum Admission {
     /// Classic Redlock: an instance that was restarted empty, flushed or failed over votes at once,
     /// and a lock can be granted twice. For servers that deny `INFO`; fencing tokens still protect.
     Off,
+    /// For tools that look: the times and the cluster of those that lock count, whatever they are, instead of `max_ttl`,
+    /// `quarantine` and `cluster` of this client, and no record is ever written. It may lock for no longer than the record
+    /// allows, and gets no vote of an instance that has none.
+    AsRecorded,
 }
 
 impl Default for Builder {
@@ -105,6 +111,7 @@ impl Default for Builder {
             max_watched: 4096,
             order_between_clients: true,
             local_hand_overs: 16,
+            wants_locks: false,
             clock: Arc::new(SystemClock),
         }
     }
@@ -256,7 +263,7 @@ impl Builder {
     }
 
     /// Whether instances that may have forgotten locks are kept from voting. Default:
-    /// [`Admission::On`]. Must be the same for every client of the same instances.
+    /// [`Admission::On`]. Must be the same for every client of the same instances that locks.
     pub fn admission(mut self, admission: Admission) -> Self {
         self.admission = admission;
         self
@@ -315,6 +322,12 @@ impl Builder {
     #[cfg(feature = "testing")]
     pub(crate) fn dialed(mut self, instances: Vec<Address>) -> Self {
         self.dialed = instances;
+        self
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn wants_locks(mut self) -> Self {
+        self.wants_locks = true;
         self
     }
 

@@ -15,12 +15,16 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Somebody else holds a resource.
+    /// Somebody else holds a resource: a quorum of instances names one client, or an instance names one that has not let go
+    /// since the round before (rule P31).
     #[error("{0}")]
     Contended(Box<HeldBy>),
-    /// Several clients hold minorities and nobody has a quorum; the next try settles it.
-    #[error("nobody has a quorum, several clients held some instances each: {0}")]
-    SplitVote(Box<HeldBy>),
+    /// Undecided: several clients asked at the same moment again and again, and nobody is known to hold the lock. Try again.
+    #[error("undecided, others asked for it at the same moment and nobody is known to hold it; try again: {}", Reports(.reports))]
+    SplitVote {
+        /// What each instance answered in the last round.
+        reports: Vec<InstanceReport>,
+    },
     /// Too few instances answered. This is a failure of the instances, not contention.
     #[error("no quorum, {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
     NoQuorum {
@@ -108,7 +112,7 @@ impl AcquireError {
     pub(crate) const fn kind(&self) -> &'static str {
         match self {
             Self::Contended(_) => "contended",
-            Self::SplitVote(_) => "split_vote",
+            Self::SplitVote { .. } => "split_vote",
             Self::NoQuorum { .. } => "no_quorum",
             Self::InQuarantine { .. } => "in_quarantine",
             Self::TooSlow { .. } => "too_slow",
@@ -125,8 +129,8 @@ impl AcquireError {
         }
     }
 
-    /// Who stood in the way: of the only try, or of the last one before the wait was over. `None` if it was not somebody
-    /// else, but the instances or the request.
+    /// Who holds it: as the only try found, or the last one before the wait was over. `None` if nobody is known to, and the
+    /// instances, the request or other tries at the same moment were the reason.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -150,14 +154,13 @@ impl AcquireError {
     #[must_use]
     pub fn held_by(&self) -> Option<&HeldBy> {
         match self {
-            Self::Contended(held_by) | Self::SplitVote(held_by) => Some(held_by),
+            Self::Contended(held_by) => Some(held_by),
             Self::DeadlinePassed { last, .. } => last.held_by(),
             _ => None,
         }
     }
 
-    /// Whether others who want the lock stood in the way, in the end: somebody holds it, or several clients had some
-    /// instances each. Then the instances are well.
+    /// Whether somebody holds it, and nothing else was the reason: what is to be done once is being done.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.held_by().is_some()

@@ -52,7 +52,7 @@ fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError
     let held_by = |contention| Box::new(held_by(shared, resources, contention));
     match RoundFailure::of(round) {
         RoundFailure::Contended(contention) => AcquireError::Contended(held_by(contention)),
-        RoundFailure::SplitVote(contention) => AcquireError::SplitVote(held_by(contention)),
+        RoundFailure::SplitVote(_) => AcquireError::SplitVote { reports: reports() },
         RoundFailure::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
         RoundFailure::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
         RoundFailure::TooSlow => AcquireError::TooSlow { reports: reports() },

@@ -20,12 +20,13 @@ pub enum Loss {
     },
     /// So many instances did not have it any more that no quorum can have kept it: it was deleted,
     /// or they were flushed.
-    #[error("no quorum can have kept the lease, its keys are gone on {}", .instances.join(", "))]
+    #[error("no quorum can have kept the lease, it is missing on {}", .instances.join(", "))]
     Gone {
-        /// The addresses of those instances.
+        /// The addresses of those instances, and of those that never had it.
         instances: Vec<String>,
     },
-    /// Somebody else has it now.
+    /// Somebody else has it now: another value has taken the place of its key since the lease was granted, on at least
+    /// as many instances as the key is just gone from.
     #[error("the lease was taken over by {by} on {}", .instances.join(", "))]
     TakenOver {
         /// Who, as far as the stored value tells.
@@ -64,16 +65,16 @@ impl std::fmt::Display for LastTry<'_> {
 
 /// The end of a lease, as the API reports it.
 pub(crate) fn loss(shared: &Shared, claim: &Claim, end: LeaseEnd) -> Loss {
-    let observed = match end {
+    let keys = match end {
         LeaseEnd::GivenUp => return Loss::GivenUp,
         LeaseEnd::ShutDown => return Loss::ShutDown,
         LeaseEnd::Expired(round) => {
             return Loss::Expired { reports: round.map(|round| of_round(shared, &round)).unwrap_or_default() };
         }
-        LeaseEnd::Gone(observed) => observed,
+        LeaseEnd::Gone(keys) => keys,
     };
-    let instances = observed.iter().map(|key| address(shared, key.instance)).collect();
-    let Some(value) = observed.iter().find_map(|key| key.value.as_deref()) else {
+    let instances = keys.on.iter().map(|instance| address(shared, instance)).collect();
+    let Some(value) = keys.taken_over_by.as_deref() else {
         return Loss::Gone { instances };
     };
     let by = CurrentHolder::from_value(value);

@@ -46,11 +46,20 @@ pub enum InstanceAnswer {
 
 impl fmt::Display for InstanceReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.address)?;
-        match &self.answer {
+        write!(f, "{}: {}", self.address, Said(&self.answer, self.after))
+    }
+}
+
+/// What an instance said, and when.
+struct Said<'a>(&'a InstanceAnswer, Option<Duration>);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(answer, after) = *self;
+        match answer {
             InstanceAnswer::Granted => write!(f, "granted")?,
             InstanceAnswer::Repaired => write!(f, "had lost the lock and has it again")?,
-            InstanceAnswer::Refused(Some(by)) => write!(f, "held by {by}")?,
+            InstanceAnswer::Refused(Some(by)) => write!(f, "has the key of {by}")?,
             InstanceAnswer::Refused(None) => write!(f, "refused")?,
             InstanceAnswer::Deleted => write!(f, "deleted")?,
             InstanceAnswer::Absent => return write!(f, "nothing to release"),
@@ -62,20 +71,29 @@ impl fmt::Display for InstanceReport {
             InstanceAnswer::Unknown(cause) => write!(f, "{cause}")?,
             InstanceAnswer::Outstanding => return write!(f, "had not answered at the verdict"),
         }
-        match self.after {
+        match after {
             Some(after) => write!(f, " (after {after:.1?})"),
             None => Ok(()),
         }
     }
 }
 
-/// Reports on one line.
+/// Reports on one line; what several instances have said alike is told once.
 pub(super) struct Reports<'a>(pub(super) &'a [InstanceReport]);
 
 impl fmt::Display for Reports<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, report) in self.0.iter().enumerate() {
-            write!(f, "{}{report}", if index == 0 { "" } else { "; " })?;
+        let mut told: Vec<&InstanceAnswer> = Vec::new();
+        for report in self.0 {
+            if told.contains(&&report.answer) {
+                continue;
+            }
+            write!(f, "{}", if told.is_empty() { "" } else { "; " })?;
+            told.push(&report.answer);
+            let alike = || self.0.iter().filter(|other| other.answer == report.answer);
+            let addresses: Vec<&str> = alike().map(|other| other.address.as_str()).collect();
+            let latest = alike().filter_map(|other| other.after).max();
+            write!(f, "{}: {}", addresses.join(", "), Said(&report.answer, latest))?;
         }
         Ok(())
     }
@@ -108,7 +126,7 @@ pub(super) fn of_release(shared: &Shared, round: &Round) -> Vec<InstanceReport> 
 /// What keeps each instance that is not connected from being it.
 pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
     let report = |instance: &std::sync::Arc<dyn crate::instance::Instance>| {
-        let cause = shared.obstacle(&**instance)?;
+        let cause = shared.obstacle(&**instance).or_else(|| instance.refusal())?;
         let address = instance.address().to_owned();
         Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause), after: None })
     };

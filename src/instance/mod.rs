@@ -22,6 +22,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::protocol::{Cause, Instant, Reply};
 use crate::resource::Resources;
@@ -89,6 +90,18 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
 
     /// Why requests would not be sent now; `None` when connected.
     fn obstacle(&self) -> Option<Cause>;
+
+    /// How long a question to it took lately, as far as that is known.
+    fn round_trip(&self) -> Option<Duration>;
+
+    /// Why it is connected and gives this client no vote, if that is for the client's settings.
+    fn refusal(&self) -> Option<Cause>;
+
+    /// The client wants locks: from now on it writes the records of its instances where that is to be done.
+    fn want_locks(&self);
+
+    /// Ends when the instance is connected and does not refuse this client for its settings, at once if it is.
+    fn wait_accepted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
     /// Ends when the instance is connected, at once if it is.
     fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::protocol::Cause;
+use crate::protocol::{Cause, NotUsable};
 
 /// How an instance does, as one client sees it. Made by
 /// [`Redlock::instances`](crate::Redlock::instances).
@@ -22,6 +22,11 @@ pub struct InstanceStatus {
     pub run_id: String,
     /// Whether it may vote.
     pub admission: AdmissionStatus,
+    /// The longest ttl that its record allows; `None` if it has none to go by.
+    pub max_ttl: Option<Duration>,
+    /// Why it gives this client no votes, if that is for the client's settings. It is up all the same, and may well vote for
+    /// others.
+    pub refusal: Option<NotUsable>,
     /// Its clock minus this client's deciding clock, in seconds. Only changes are of interest: the
     /// deciding clock begins anywhere.
     pub clock_offset: Option<f64>,
@@ -100,4 +105,11 @@ pub enum AdmissionStatus {
     Admitted,
     /// It may have forgotten locks and sits out for this long.
     Quarantine(Duration),
+    /// It has no record, and nothing shows that it was ever used. The first client that wants a lock writes one; if all
+    /// instances are like this they vote at once.
+    Unused,
+    /// It has no record to go by, as after a restart. The first client that wants a lock writes one, and from then on it sits out.
+    Unrecorded,
+    /// It gives this client no votes, for the client's settings: see [`InstanceStatus::refusal`].
+    Refused,
 }

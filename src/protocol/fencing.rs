@@ -21,7 +21,8 @@ const EPOCH_US: u64 = 1_735_689_600_000_000;
 pub const MAX_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_AHEAD_US: u64 = MAX_AHEAD.as_secs() * 1_000_000;
 
-/// How much the clocks of a quorum may differ for all of them to grant the largest proposal.
+/// How much the clocks of a quorum may differ for all of them to grant the largest proposal, and how far the token of one
+/// instance alone may be ahead for a client to go above it.
 const MARGIN_US: u64 = 60 * 1_000_000;
 
 /// A client whose clock is further from the one that the instances agree on goes by theirs.
@@ -79,6 +80,12 @@ impl FencingToken {
     #[must_use]
     pub fn most_believed(wall_us: u64) -> Self {
         Self::propose(wall_us.saturating_add(MAX_AHEAD_US - MARGIN_US), None)
+    }
+
+    /// The largest token that a client believes of one instance alone (P12): no clock that is about right has made a larger one.
+    #[must_use]
+    pub fn most_believed_alone(wall_us: u64) -> Self {
+        Self::propose(wall_us.saturating_add(MARGIN_US), None)
     }
 
     /// Whether it is so far ahead of an instance's clock that no clock can have made it (P12).
@@ -164,6 +171,26 @@ impl fmt::Display for FencingToken {
     }
 }
 
+/// The clock by which a client proposes tokens (P12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProposingClock {
+    /// What it shows, in microseconds since the Unix epoch.
+    pub us: u64,
+    /// Whether it agrees with what is known of the instances' clocks; false where nothing is.
+    pub is_of_instances: bool,
+}
+
+impl ProposingClock {
+    /// What a client proposes by it, above the last that it proposed. Not above one that is far ahead of the instances: that was
+    /// proposed by the client's own clock, before any of theirs was known, or by one that was set back since.
+    #[must_use]
+    pub fn propose(self, last: Option<FencingToken>) -> FencingToken {
+        let is_near =
+            |last: &FencingToken| !self.is_of_instances || *last <= FencingToken::most_believed_alone(self.us);
+        FencingToken::propose(self.us, last.filter(is_near))
+    }
+}
+
 /// The wall clocks of a client and of its instances are further apart than [`MAX_AHEAD`]. Which of them
 /// is wrong nobody can tell, so the client proposes nothing (P12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,19 +215,22 @@ pub fn proposing_clock(
     own_us: u64,
     readings: impl Iterator<Item = Option<u64>>,
     quorum: Quorum,
-) -> Result<u64, ClocksApart> {
+) -> Result<ProposingClock, ClocksApart> {
+    let by = |us, is_of_instances| Ok(ProposingClock { us, is_of_instances });
     let mut all = [0; MAX_INSTANCES];
     all.iter_mut().zip(readings).for_each(|(place, reading)| *place = reading.unwrap_or(0));
     let known = all.get_mut(..quorum.instances()).unwrap_or_default();
     known.sort_unstable();
     let agreed = known.get(quorum.votes().saturating_sub(1)).copied().unwrap_or(0);
     if agreed == 0 {
-        return Ok(own_us);
+        // No quorum grants anything now. Those that store the proposal must not have one far ahead of all others for it.
+        let latest = known.last().copied().filter(|latest| *latest > 0);
+        return by(latest.map_or(own_us, |latest| own_us.min(latest.saturating_add(LEEWAY_US))), latest.is_some());
     }
     if own_us.abs_diff(agreed) > MAX_AHEAD_US {
         return Err(ClocksApart { own_us, instances_us: agreed });
     }
-    Ok(if own_us.abs_diff(agreed) > LEEWAY_US { agreed } else { own_us })
+    by(if own_us.abs_diff(agreed) > LEEWAY_US { agreed } else { own_us }, true)
 }
 
 #[cfg(test)]
@@ -243,11 +273,14 @@ mod tests {
     fn a_minority_of_the_instances_does_not_move_the_clock_that_they_agree_on() {
         const NOW: u64 = 1_750_000_000_000_000;
         const HOUR: u64 = 3_600_000_000;
-        let by =
-            |own, readings: [Option<u64>; 5]| proposing_clock(own, readings.into_iter(), Quorum::majority(5).unwrap());
+        let by = |own, readings: [Option<u64>; 5]| {
+            let clock = proposing_clock(own, readings.into_iter(), Quorum::majority(5).unwrap());
+            clock.inspect(|clock| assert_eq!(clock.is_of_instances, readings != [None; 5])).map(|clock| clock.us)
+        };
         let now = Some(NOW);
         assert_eq!(by(NOW, [None; 5]), Ok(NOW));
-        assert_eq!(by(u64::MAX, [now, now, None, None, None]), Ok(u64::MAX), "too few are known");
+        assert_eq!(by(u64::MAX, [now, now, None, None, None]), Ok(NOW + LEEWAY_US), "too few are known");
+        assert_eq!(by(NOW - HOUR, [now, now, None, None, None]), Ok(NOW - HOUR));
         for (lie, other) in [(Some(u64::MAX), Some(1)), (Some(1), Some(1)), (Some(u64::MAX), Some(u64::MAX))] {
             assert_eq!(by(NOW, [lie, now, other, now, now]), Ok(NOW));
             assert_eq!(by(NOW - HOUR, [now, lie, now, now, other]), Ok(NOW), "behind");
@@ -260,6 +293,17 @@ mod tests {
                 assert_eq!(by(own, [lie, now, now, other, now]), Err(apart));
             }
         }
+    }
+
+    /// A client whose clock is ahead asked before any instance was connected: all its later tokens were ahead by as much.
+    #[test]
+    fn a_proposal_by_a_clock_that_was_ahead_takes_no_later_ones_along() {
+        const NOW: u64 = 1_750_000_000_000_000;
+        let clock = |is_of_instances| ProposingClock { us: NOW, is_of_instances };
+        let [near, far] = [50_000_000, 90_000_000].map(|ahead| FencingToken::propose(NOW + ahead, None));
+        assert_eq!(clock(true).propose(Some(near)), near.next_grant());
+        assert_eq!(clock(true).propose(Some(far)), FencingToken::propose(NOW, None));
+        assert_eq!(clock(false).propose(Some(far)), far.next_grant());
     }
 
     #[test]

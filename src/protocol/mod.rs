@@ -29,6 +29,7 @@
 //! | P23 | re-entry: the same holder enters its lease again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
 //! | P24 | who waits in one client stands in line, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::line`, `crate::runtime::held_lease` |
 //! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `pass_on.lua`, `reservation.lua`, `crate::runtime::succession` |
+//! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
 //! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::plain` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua`, `token_limit.lua` |
 
@@ -49,12 +50,13 @@ mod waiters;
 
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
 pub use admission::cluster::ClusterTerms;
-pub use admission::decide::{FirstLook, ProcessFacts, RecordAction, decide_record, never_used};
+pub use admission::decide::{FirstLook, ProcessFacts, RecordAction, decide_as_recorded, decide_record, never_used};
+pub use admission::known_record::{AttachedRecord, RecordMeaning};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
 pub use admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
-pub use admission::state::{AdmissionFollowUp, AdmissionState, AttachedRecord, RawReply};
+pub use admission::state::{AdmissionFollowUp, AdmissionState, RawReply};
 pub use client_id::{CLIENT_ID_BYTES, ClientId};
-pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, proposing_clock};
+pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, ProposingClock, proposing_clock};
 pub use instance_set::{InstanceId, InstanceSet};
 pub use lease::schedule::RenewalSchedule;
 pub use lease::{ExtendRejected, Lease};
@@ -63,6 +65,7 @@ pub use plain::{PlainAnswers, PlainOutcome, TokenAnswer, may_propose_plainly};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use retry::{RetryDelay, reconnect_delay};
 pub use round::cause::{Cause, NotUsable};
+pub use round::contest::Contest;
 pub use round::failure::{Contention, RoundFailure};
 pub use round::reply::{Refusal, Reply};
 pub use round::{Round, TimedReply};

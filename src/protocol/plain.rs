@@ -1,6 +1,6 @@
 //! When an acquire may go as plain commands, and what their answers mean together (P28).
 
-use crate::protocol::admission::state::AttachedRecord;
+use crate::protocol::admission::known_record::AttachedRecord;
 use crate::protocol::fencing::FencingToken;
 
 /// What `ZADD GT CH` said of the token.

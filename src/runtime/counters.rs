@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::log_limit::ManyLocksLimit;
+
 /// How an acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcquireOutcome {
@@ -18,6 +20,16 @@ pub(crate) enum LossKind {
     Expired,
     Gone,
     TakenOver,
+}
+
+impl LossKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Gone => "gone",
+            Self::TakenOver => "taken_over",
+        }
+    }
 }
 
 /// Counters of one client; each only rises.
@@ -35,6 +47,12 @@ pub(crate) struct Counters {
     pub(crate) expired: Counter,
     pub(crate) gone: Counter,
     pub(crate) taken_over: Counter,
+    /// Bounds the warnings of lost leases.
+    pub(super) loss_warnings: ManyLocksLimit,
+    /// Bounds the warnings of renewals that fail, and of leases that are held for long.
+    pub(super) renewal_warnings: ManyLocksLimit,
+    /// Bounds the warnings of releases behind work.
+    pub(crate) release_warnings: ManyLocksLimit,
     /// What was recorded of the numbers of the instances.
     #[cfg(feature = "metrics")]
     pub(crate) recorded: RecordedCounts,
@@ -106,13 +124,13 @@ impl Counters {
 
     /// A lease was lost.
     pub(super) fn lost(&self, kind: LossKind) {
-        let (counter, name) = match kind {
-            LossKind::Expired => (&self.expired, "expired"),
-            LossKind::Gone => (&self.gone, "gone"),
-            LossKind::TakenOver => (&self.taken_over, "taken_over"),
+        let counter = match kind {
+            LossKind::Expired => &self.expired,
+            LossKind::Gone => &self.gone,
+            LossKind::TakenOver => &self.taken_over,
         };
         counter.add(1);
-        recorded::count("redquorum_losses_total", Some(("cause", name)), 1);
+        recorded::count("redquorum_losses_total", Some(("cause", kind.name())), 1);
     }
 }
 

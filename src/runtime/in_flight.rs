@@ -10,7 +10,10 @@ use tokio::time::timeout;
 use super::background_release::{OutstandingCall, PendingRelease, Then};
 use super::shared::Shared;
 use crate::instance::{Claim, ReplyFuture, Request};
-use crate::protocol::{Cause, InstanceId, InstanceSet, Refusal, Reply, Round, Verdict};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Refusal, Reply, Round, Verdict};
+
+/// The shortest wait that a timer is set for.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// What happens to the keys when a round in flight is dropped, at whatever point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,35 +65,65 @@ impl RoundInFlight {
 
     /// Waits for the verdict, and not for any instance longer than that.
     pub(super) async fn verdict(&mut self) -> Verdict {
+        self.verdict_of(|_| {}).await
+    }
+
+    /// As [`verdict`](Self::verdict); calls `on_replies` with the round after each reply, also before it is decided.
+    pub(super) async fn verdict_of(&mut self, mut on_replies: impl FnMut(&Round)) -> Verdict {
+        // Each call ends by its own deadline; another timer is needed only if the round is of no use before that.
         let now = self.shared.clock.now();
-        match self.round.win_deadline().map(|end| end.saturating_since(now)) {
-            // Each call ends by its own deadline; another timer is needed only if victory would be
-            // worthless before that.
-            Some(useful) if useful < self.shared.instance_timeout => {
-                let mut wait = useful;
-                loop {
-                    if let Ok(verdict) = timeout(wait, self.decided()).await {
-                        return verdict;
-                    }
-                    wait = Duration::from_millis(1); // timers only wake, the clock decides (P3)
+        let too_late = self.round.win_deadline();
+        let too_late = too_late.filter(|end| end.saturating_since(now) < self.shared.instance_timeout);
+        loop {
+            let ends_at = earlier(too_late, self.hopeless_at());
+            let verdict = match ends_at {
+                None => self.decided((too_late, ends_at), &mut on_replies).await,
+                Some(end) => {
+                    // Timers only wake, the clock decides (P3).
+                    let wait = end.saturating_since(self.shared.clock.now()).max(LEAST_WAIT);
+                    timeout(wait, self.decided((too_late, ends_at), &mut on_replies)).await.unwrap_or(Verdict::Pending)
                 }
+            };
+            if verdict != Verdict::Pending {
+                return verdict;
             }
-            _ => self.decided().await,
+            if self.is_hopeless() {
+                self.round.give_up();
+            }
         }
     }
 
-    async fn decided(&mut self) -> Verdict {
+    /// The verdict; `Pending` if it is to be waited for until another time than `ends_at`.
+    async fn decided(
+        &mut self,
+        (too_late, ends_at): (Option<Instant>, Option<Instant>),
+        on_replies: &mut impl FnMut(&Round),
+    ) -> Verdict {
         poll_fn(|cx| {
             // Also past the verdict: an error names everything that is known by now, and says "held"
             // or "down" by all of it.
-            self.poll_calls(cx);
-            // P4: whoever has not answered is not waited for.
-            match self.round.verdict(self.shared.clock.now()) {
-                Verdict::Pending => Poll::Pending,
-                verdict => Poll::Ready(verdict),
+            if self.poll_calls(cx) {
+                on_replies(&self.round);
+            }
+            // P4: whoever has not answered is not waited for, unless a moment more shows that somebody holds the lock (P31).
+            let verdict = self.round.verdict(self.shared.clock.now());
+            let is_open = verdict == Verdict::Pending || (self.round.may_show_a_holder() && !self.is_hopeless());
+            match is_open {
+                true if earlier(too_late, self.hopeless_at()) == ends_at => Poll::Pending,
+                true => Poll::Ready(Verdict::Pending),
+                false => Poll::Ready(verdict),
             }
         })
         .await
+    }
+
+    fn is_hopeless(&self) -> bool {
+        self.hopeless_at().is_some_and(|at| self.shared.clock.now() >= at)
+    }
+
+    /// P31: when those who are silent are not waited for any more, as somebody else is in the way.
+    fn hopeless_at(&self) -> Option<Instant> {
+        self.round.hopeless_at(|id| self.shared.instances.get(id.index())?.round_trip())
     }
 
     /// Waits for the replies that are outstanding after the verdict (P6); calls `on_replies` with the round
@@ -123,13 +156,15 @@ impl RoundInFlight {
         self.request.claim()
     }
 
-    /// Whether instances that lost their scripts alone kept the round from its quorum: they are loading
-    /// them by now, so it is worth repeating once.
+    /// Whether only instances that were not ready kept the round from its quorum, and nothing was done there: they had lost
+    /// their scripts, which are being loaded by now, or their record, which is written by now. So it is worth repeating once.
     pub(super) fn lacks_only_scripts(&self) -> bool {
         let could_grant = self.round.replies().iter().filter(|answer| {
             matches!(
                 answer.as_ref().map(|answer| &answer.reply),
-                None | Some(Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing))
+                None | Some(
+                    Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing | Cause::Unrecorded)
+                )
             )
         });
         could_grant.count() >= self.round.quorum().votes() && !self.round.is_too_slow()
@@ -138,6 +173,15 @@ impl RoundInFlight {
     /// Queues the release of the keys of a round that was not won, behind its own requests (P6). Replies
     /// that are still outstanding are left to [`finish`](Self::finish), or decide about the release.
     pub(super) fn release(&mut self) {
+        self.let_go(true);
+    }
+
+    /// As [`release`](Self::release), but at once everywhere: what is asked next for the same lock stands behind it.
+    pub(super) fn release_before_repeat(&mut self) {
+        self.let_go(false);
+    }
+
+    fn let_go(&mut self, awaits_replies: bool) {
         match self.on_drop {
             OnDrop::ReleaseKeys => self.on_drop = OnDrop::LeaveKeys,
             OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
@@ -147,7 +191,7 @@ impl RoundInFlight {
         let has_holder = !self.request.claim().value.holder_prefix().is_empty();
         let to_release = if has_holder { self.round.must_release() } else { self.round.must_release_one_copy() };
         let mut targets = to_release.union(self.sent_before);
-        if !has_holder && self.is_refused() {
+        if awaits_replies && !has_holder && self.is_refused() {
             targets = targets.without(self.release_after_reply(&release));
         }
         if !targets.is_empty() {
@@ -210,4 +254,8 @@ impl Drop for RoundInFlight {
         }
         self.release();
     }
+}
+
+fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
 }

@@ -20,7 +20,9 @@ use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::foreign::contain;
 use crate::instance::{Instance, Request};
-use crate::protocol::{Cause, ClocksApart, InstanceId, InstanceSet, Quorum, Reply, RetryDelay, Round, proposing_clock};
+use crate::protocol::{
+    Cause, ClocksApart, InstanceId, InstanceSet, ProposingClock, Quorum, Reply, RetryDelay, Round, proposing_clock,
+};
 use crate::resource::Resources;
 use crate::token::TokenSource;
 
@@ -63,7 +65,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The clock by which a token is proposed now (P12).
-    pub(crate) fn proposing_clock(&self) -> Result<u64, ClocksApart> {
+    pub(crate) fn proposing_clock(&self) -> Result<ProposingClock, ClocksApart> {
         let now = self.clock.now();
         let readings = self.instances.iter().map(|instance| instance.wall_us(now));
         proposing_clock(self.clock.wall_us(), readings, self.quorum)

@@ -30,7 +30,8 @@ fn two_services_that_share_an_instance_both_hold_a_lock_unless_their_clusters_ha
         // With another ttl, as another service has: that does not hide it.
         let other_ttl = TTL + ms(1_000);
         let other = of(&fleet[2..]).cluster("locks-b").max_ttl(other_ttl).build()?;
-        let told = || other.instances()[0].last_error.as_ref().is_some_and(|error| error.contains("locks-a"));
+        let told = || other.instances()[0].refusal.as_ref().is_some_and(|error| error.to_string().contains("locks-a"));
+        other.want_locks();
         assert!(until(TTL + SLACK, told).await, "{:?}", other.instances());
         tokio::time::sleep(other_ttl + SLACK).await; // the other two would vote by now
         let error = other.lock(LOCK).try_acquire().await.unwrap_err().to_string();
@@ -61,7 +62,8 @@ fn a_list_that_has_grown_is_refused_by_the_instances_of_before() -> Outcome {
         let before = of(&fleet[..3]).cluster("locks").connect().await?;
         all_vote(&before).await?;
         let after = of(&fleet).cluster("locks").build()?;
-        let told = |at: usize| after.instances()[at].last_error.as_ref().is_some_and(|error| error.contains("of 3"));
+        let refusal = |at: usize| after.instances()[at].refusal.as_ref().map(ToString::to_string).unwrap_or_default();
+        let told = |at: usize| refusal(at).contains("of 3");
         assert!(until(SLACK, || (0..3).all(told)).await, "{:?}", after.instances());
         assert!(after.lock(LOCK).try_acquire().await.is_err());
         assert!(before.lock(LOCK).try_acquire().await.is_ok());

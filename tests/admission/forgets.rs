@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use redquorum::{Admission, ExtendError};
-use redquorum_testkit::{Kind, Program, Server};
+use redquorum_testkit::{Program, Server};
 use tokio::time::sleep;
 
-use crate::faketime;
+use crate::stepped;
 use crate::support::{
     Held, Outcome, RECORD, SLACK, Stage, ms, on_every_kind, promote, resynchronise, storm, until, with_and_without,
 };
@@ -106,8 +106,8 @@ fn a_master_that_came_back_with_an_old_copy_of_itself_does_not_vote() -> Outcome
 /// Only connections of before know that it stepped: they put it into quarantine, for fresh ones too.
 #[test]
 fn an_instance_whose_clock_jumped_past_the_ttl_does_not_vote() -> Outcome {
-    with_and_without(faketime::programs()?, |program, mode| async move {
-        let (clock, stage) = faketime::stage(&program, mode).await?;
+    with_and_without(stepped::programs()?, |program, mode| async move {
+        let (clock, stage) = stepped::stage(&program, mode).await?;
         let held = Held::on(stage).await?;
         clock.step("+3600")?;
         if mode == Admission::On {
@@ -131,8 +131,8 @@ const fn patience(mode: Admission) -> Duration {
 
 #[test]
 fn a_step_is_seen_by_the_first_grant_after_it() -> Outcome {
-    with_and_without(faketime::programs()?, |program, mode| async move {
-        let (clock, stage) = faketime::stage(&program, mode).await?;
+    with_and_without(stepped::programs()?, |program, mode| async move {
+        let (clock, stage) = stepped::stage(&program, mode).await?;
         let held = Held::on(stage).await?;
         clock.step("+3600")?;
         // Not one try only: a server goes by the clock that it read last, for up to a tenth of a second.
@@ -146,8 +146,8 @@ fn a_step_is_seen_by_the_first_grant_after_it() -> Outcome {
 /// Nobody who is connected saw it step: the client that comes back compares with what it knew.
 #[test]
 fn a_step_while_the_client_was_cut_off_is_seen_when_it_is_back() -> Outcome {
-    with_and_without(faketime::programs()?, |program, mode| async move {
-        let (clock, stage) = faketime::stage(&program, mode).await?;
+    with_and_without(stepped::programs()?, |program, mode| async move {
+        let (clock, stage) = stepped::stage(&program, mode).await?;
         let holder = stage.client().await?;
         let guard = stage.hold_bare_majority(&holder).await?;
         stage.switch.turn_to(1); // nobody listens there
@@ -172,10 +172,8 @@ fn a_step_while_the_client_was_cut_off_is_seen_when_it_is_back() -> Outcome {
 
 #[test]
 fn a_clock_that_was_set_back_lengthens_no_quarantine() -> Outcome {
-    let programs = faketime::programs()?;
-    assert!(programs.iter().all(|program| program.kind() == Kind::Valkey));
-    with_and_without(programs, |program, mode| async move {
-        let (clock, stage) = faketime::stage(&program, mode).await?;
+    with_and_without(stepped::programs()?, |program, mode| async move {
+        let (clock, stage) = stepped::stage(&program, mode).await?;
         let client = stage.client().await?;
         clock.step("-3600")?;
         sleep(ms(50)).await;

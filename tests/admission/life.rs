@@ -70,7 +70,7 @@ fn a_cluster_that_was_never_used_opens_at_once_for_several_clients() -> Outcome 
 }
 
 /// No record is left, no statistics tell of a flush and nobody is connected who knows, so all seem blank. A third that was
-/// not, but whose clock was set back to before its first vote, looks the same (`tests/sim`, OpenBySetBack).
+/// not, but whose clock was set back to before its first vote, looks the same.
 #[test]
 fn instances_of_which_one_has_a_token_are_not_taken_for_new_ones() -> Outcome {
     no_second_holder_behind(|fleet| {

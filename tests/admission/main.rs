@@ -5,7 +5,6 @@
 mod access;
 mod cluster;
 mod cost;
-mod faketime;
 mod flushes;
 mod forgets;
 mod life;
@@ -13,5 +12,6 @@ mod own_clock;
 mod refusals;
 mod rolling;
 mod sentinel;
+mod stepped;
 mod storm;
 mod support;

@@ -86,6 +86,9 @@ fn a_step_that_is_found_when_the_client_is_back_costs_one_quarantine() -> Outcom
         let machine = Machine::default();
         let builder = machine.builder().instances([proxy.address()]).ttl(TTL).max_ttl(TTL);
         let client = builder.instance_timeout(ms(150)).build()?;
+        client.wait_connected(Duration::from_secs(10)).await?;
+        client.want_locks();
+        assert!(until(SLACK, || record(&server).is_ok()).await);
         for one_way in [19, 22, 25, 28, 31, 34, 37, 40] {
             proxy.forward()?;
             client.wait_connected(Duration::from_secs(10)).await?;

@@ -58,6 +58,7 @@ fn clients_with_different_max_ttl_do_not_share_an_instance() -> Outcome {
     on_every_kind(|program| async move {
         let server = Server::start(&program)?;
         let first = builder([server.address()]).connect().await?;
+        all_vote(&first).await?;
         for other in [Duration::from_secs(9), Duration::from_secs(1)] {
             let client = builder([server.address()]).ttl(ms(500)).max_ttl(other).build()?;
             let error = client.wait_connected(ms(2_000)).await.err().map(|error| error.to_string()).unwrap_or_default();
@@ -96,6 +97,8 @@ fn what_is_known_of_an_instance_is_shown() -> Outcome {
         let fleet = Fleet::from(vec![Server::start(&program)?, evicting.start()?, Server::start(&program)?]);
         let long = Duration::from_secs(4); // a quarantine that outlasts a slow start
         let redlock = builder(fleet.addresses()).max_ttl(long).connect().await?;
+        redlock.want_locks();
+        assert!(until(SLACK, || redlock.instances().iter().all(|it| it.max_ttl.is_some())).await);
         let waits = redlock.instances();
         let in_quarantine = |status: &redquorum::InstanceStatus| matches!(status.admission, AdmissionStatus::Quarantine(left) if left <= long && !left.is_zero());
         assert!(waits.iter().any(in_quarantine), "{waits:?}");

@@ -111,6 +111,7 @@ async fn restart_empty(server: &Server, process: &Process) -> Outcome {
 
 /// All vote again after a quarantine at the most.
 async fn all_vote(redlock: &Redlock, quarantine: Duration) -> Outcome {
+    redlock.want_locks();
     sleep(ms(300)).await;
     let votes = || {
         let instances = redlock.instances();
@@ -221,6 +222,7 @@ fn a_client_that_is_too_early_is_told_and_disturbs_nobody() -> Outcome {
 
         // And one that was left behind.
         let between = builder(BETWEEN).connect().await?;
+        all_vote(&between, LONG).await?;
         let latter = builder(LATTER).connect().await?;
         all_vote(&latter, LONG).await?;
         let left_behind = former.lock("c").wait_at_most(ms(1_000)).acquire().await;

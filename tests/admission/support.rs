@@ -242,6 +242,7 @@ pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
 
 /// Waits until every instance votes, a quarantine at the most.
 pub(crate) async fn all_vote(redlock: &Redlock) -> Outcome {
+    redlock.want_locks();
     let vote = || {
         redlock
             .instances()

@@ -10,6 +10,7 @@ use redquorum_testkit::{Fleet, wait_until};
 
 use crate::support::{
     Dir, PATIENCE, contents, fleet_of, is_root, now, output, redquorum, runs, signal, status_of, stderr,
+    without_settings,
 };
 
 /// Starts a command with a grandchild; both do not care for SIGTERM. Gives their process ids.
@@ -173,7 +174,7 @@ fn of_another_user(fleet: &Fleet, dir: &Dir, lives: &str) -> (Child, String) {
     let mut command = std::process::Command::new("setpriv");
     command.arg("--bounding-set=-kill").arg(program.get_program());
     command.args(["--no-admission", "run", "-r", "a", "--ttl", "2s", "--", "sh", "-c", &script]);
-    let child = command.env("REDQUORUM_INSTANCES", fleet.addresses().join(",")).spawn().unwrap();
+    let child = without_settings(&mut command).env("REDQUORUM_INSTANCES", fleet.addresses().join(",")).spawn().unwrap();
     (child, contents(&pid))
 }
 
@@ -230,7 +231,7 @@ fn a_signal_that_is_ignored_from_the_start_is_not_passed_on() {
         program.get_program().to_string_lossy(),
         begun.display()
     );
-    command.args(["-c", &script]).env("REDQUORUM_INSTANCES", fleet.addresses().join(","));
+    without_settings(&mut command).args(["-c", &script]).env("REDQUORUM_INSTANCES", fleet.addresses().join(","));
     let mut child = command.spawn().unwrap();
     contents(&begun);
     signal(&child, Signal::SIGHUP);

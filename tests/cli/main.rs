@@ -2,10 +2,13 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod connections;
+mod environment;
 mod exits;
+mod looking;
 mod losses;
 mod overlap;
 mod secrets;
 mod support;
+mod telling;
 mod terminal;
 mod views;

@@ -14,6 +14,7 @@ use redquorum_testkit::Fleet;
 use crate::support::{Dir, fleet_of, now, redquorum};
 
 const LONG: Duration = Duration::from_secs(24);
+const LONGEST: Duration = Duration::from_secs(72);
 
 /// What goes on beside the commands; it says which of the two programs is meant.
 fn disturb(fleet: &Fleet, round: usize, program: &AtomicU32) {
@@ -71,8 +72,14 @@ fn two_that_run_in_a_loop_never_overlap() {
             });
         }
         let begun = now();
+        // Which of them come to their end and which are killed or lose the lock is chance: it goes on until some
+        // have done each. `losses.rs` has those that surely lose it.
+        let both = || {
+            let codes = codes.lock().unwrap();
+            codes.contains(&Some(0)) && codes.iter().any(|code| *code != Some(0))
+        };
         for round in 0.. {
-            if begun.elapsed() > LONG {
+            if begun.elapsed() > LONGEST || (begun.elapsed() > LONG && both()) {
                 break;
             }
             sleep(Duration::from_millis(700));
@@ -81,7 +88,6 @@ fn two_that_run_in_a_loop_never_overlap() {
         ended.store(true, Ordering::Release);
     });
     let codes = codes.into_inner().unwrap();
-    // Which of them lost the lock and which were killed is chance; `losses.rs` has those that surely lose it.
     let disturbed = codes.iter().any(|code| *code != Some(0));
     assert!(codes.contains(&Some(0)) && disturbed, "some came to their end and some did not: {codes:?}");
     check(&fs::read_to_string(log).unwrap());

@@ -5,17 +5,20 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use redquorum_testkit::{Fleet, Program, wait_until};
+use tokio::signal::unix::SignalKind;
 
 /// What may take time without end if it goes wrong gets this much.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn fleet_of(count: usize) -> Fleet {
+    start_children_with_default_signals();
     Fleet::start(&Program::required().unwrap(), count).unwrap()
 }
 
@@ -23,13 +26,37 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// What is ignored where the tests were started, by `nohup` or as a job of a script, would be ignored in what they
+/// start. A signal that is caught is not inherited, and nobody looks at those that are caught here.
+fn start_children_with_default_signals() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _entered = runtime.enter();
+        for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()] {
+            // Without /proc all are taken for ignored.
+            if mask.is_none_or(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1) {
+                drop(tokio::signal::unix::signal(kind).unwrap());
+            }
+        }
+    });
+}
+
 /// The program, with nothing from the environment of whoever runs the tests.
 pub(crate) fn bare<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
+    start_children_with_default_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_redquorum"));
+    without_settings(&mut command).args(args).stdin(Stdio::null());
+    command
+}
+
+/// Takes the program's settings out of the environment that a command inherits: what is not known there is an error.
+pub(crate) fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("REDQUORUM_")) {
         command.env_remove(name);
     }
-    command.args(args).stdin(Stdio::null());
     command
 }
 
@@ -88,6 +115,12 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
+/// Lets other users read and run it, also where the umask would not.
+pub(crate) fn let_others_use(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// A directory that is gone with the value.
 pub(crate) struct Dir(PathBuf);
 
@@ -97,6 +130,7 @@ impl Dir {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("redquorum-cli-{}-{number}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
+        let_others_use(&dir);
         Self(dir)
     }
 

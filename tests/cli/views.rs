@@ -93,6 +93,9 @@ fn the_status_for_programs_keeps_its_shape() {
     let mut expected = vec![
         "address",
         "connected",
+        "state",
+        "has_record",
+        "max_ttl_ms",
         "is_master",
         "version",
         "may_vote",
@@ -127,20 +130,31 @@ fn the_status_for_programs_keeps_its_shape() {
 #[test]
 fn an_instance_in_quarantine_is_shown_with_what_is_left_of_it() {
     let fleet = fleet_of(3);
-    let mut command = bare(["status", "--max-ttl", "30s"]);
-    let status = output(command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    let with_instances = |args: &[&str]| {
+        let mut command = bare(args);
+        output(command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")))
+    };
+    // Who wants a lock writes the records.
+    let wanted = with_instances(&["run", "-r", "a", "--try", "--max-ttl", "30s", "--", "true"]);
+    assert!(stderr(&wanted).contains("in quarantine"), "{}", stderr(&wanted));
+    let status = with_instances(&["status", "--max-ttl", "30s"]);
     assert_eq!(status.status.code(), Some(69));
     let shown = masked(&fleet, &stdout(&status));
     assert!(shown.contains("A up master SERVER VERSION in #.# s none"), "{shown}");
-    assert!(shown.contains("A: it may have forgotten locks and votes in #.# s; wait"), "{shown}");
+    assert!(shown.contains("A, B, C: it may have forgotten locks and votes in #.# s; wait"), "told once\n{shown}");
 }
 
 /// So the command line can take part while `max_ttl` is being changed.
 #[test]
 fn a_quarantine_may_be_longer_than_the_longest_ttl() {
     let fleet = fleet_of(1);
-    let mut command = bare(["status", "--json", "--max-ttl", "5s", "--quarantine", "40s"]);
-    let status = json_of(command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    let of_instance = |args: &[&str]| {
+        let mut command = bare(["--max-ttl", "5s", "--quarantine", "40s"]);
+        command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
+        command
+    };
+    output(&mut of_instance(&["run", "-r", "a", "--try", "--", "true"]));
+    let status = json_of(&mut of_instance(&["status", "--json"]));
     let left_ms = status["instances"][0]["quarantine_left_ms"].as_u64().unwrap();
     assert!((20_000..=40_000).contains(&left_ms), "{status}");
 }
@@ -268,7 +282,15 @@ fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     let fleet = fleet_of(3);
     let mut command = bare(["check", "--max-ttl", "1s", "--instance-timeout", "1s"]);
     command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
-    std::thread::sleep(std::time::Duration::from_millis(2200)); // until they vote
+    std::thread::sleep(std::time::Duration::from_millis(2200)); // they have run for long enough to be new
+    let new = output(&mut command);
+    let lines = findings(&fleet, &new);
+    assert_eq!(new.status.code(), Some(0), "{}", stdout(&new));
+    assert!(lines[2].starts_with("warning A it was never used"), "{}", lines[2]);
+    assert!(lines[5].starts_with("warning all too few instances have admission records"), "{}", lines[5]);
+    let mut first = bare(["run", "-r", "redquorum-check", "--max-ttl", "1s", "--instance-timeout", "1s", "--", "true"]);
+    let first = output(first.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    assert_eq!(first.status.code(), Some(0), "{}", stderr(&first));
     let well = output(&mut command);
     assert_eq!(well.status.code(), Some(0), "{}", stdout(&well));
     let lines = findings(&fleet, &well);

@@ -43,7 +43,7 @@ fn a_record_is_written_only_over_what_was_found_and_follows_it_or_begins_a_quara
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        let dialect = Dialect::for_version(7);
+        let dialect = Dialect::shipped();
         dialect.load().exec(&mut connection).unwrap();
         let now_ms = wall_us() / 1_000;
         let there_is = |name: &str| if name == "RECORD" { record(now_ms).to_wire() } else { name.to_owned() };

@@ -67,6 +67,7 @@ async fn until(redlock: &Redlock, index: usize, expected: &str) {
 }
 
 async fn until_all_vote(redlock: &Redlock) {
+    redlock.want_locks();
     for index in 0..3 {
         until(redlock, index, "votes").await;
     }

@@ -334,7 +334,7 @@ fn tokens_are_forgotten_by_their_age_in_slices_but_for_those_of_locks_that_live(
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        let dialect = Dialect::for_version(7);
+        let dialect = Dialect::shipped();
         dialect.load().exec(&mut connection).unwrap();
         let (mut mirror, now) = (Mirror::default(), redquorum::protocol::Instant::ZERO);
         let mut store = |key: &str, score: &str| {

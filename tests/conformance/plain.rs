@@ -64,7 +64,7 @@ fn outcome(connection: &mut Connection, ask: &Ask, is_plain: bool) -> (RawReply,
         let answers = connection.req_packed_commands(&commands.get_packed_pipeline(), 0, commands.len());
         plain_reply(ask, &record, wall_us(), answers.map(redis::Value::Array)).unwrap()
     } else {
-        let command = Dialect::for_version(7).command("", ask, Some(&record)).unwrap();
+        let command = Dialect::shipped().command("", ask, Some(&record)).unwrap();
         reply(ask, command.query(connection)).unwrap()
     };
     let key = redis::cmd("GET").arg("a").query::<Option<String>>(connection).unwrap_or_default();
@@ -77,7 +77,7 @@ fn plain_commands_grant_exactly_where_the_script_does() {
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        Dialect::for_version(7).load().exec(&mut connection).unwrap();
+        Dialect::shipped().load().exec(&mut connection).unwrap();
         let mut granted = 0;
         for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
             for is_recorded in [true, false] {
@@ -173,7 +173,7 @@ fn of_plain_acquires_that_share_a_write_each_is_granted_where_it_is_alone_unless
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        Dialect::for_version(7).load().exec(&mut connection).unwrap();
+        Dialect::shipped().load().exec(&mut connection).unwrap();
         let [mut granted, mut doubted] = [0, 0];
         for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
             for is_recorded in [true, false] {
@@ -214,7 +214,7 @@ fn an_instance_that_forgets_before_the_record_is_read_grants_nothing_to_those_th
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        Dialect::for_version(7).load().exec(&mut connection).unwrap();
+        Dialect::shipped().load().exec(&mut connection).unwrap();
         let (asks, first) = together();
         let commands = shared_write(&asks, first, &record()).unwrap().len();
         let behind_the_record = commands - 1;

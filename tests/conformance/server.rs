@@ -37,11 +37,9 @@ pub(crate) struct Execution {
 pub(crate) fn executions() -> Vec<Execution> {
     let execution = |name, dialect, together| Execution { name, dialect, together };
     vec![
-        execution("one-by-one", Dialect::for_version(7), false),
-        execution("together", Dialect::for_version(7), true),
+        execution("one-by-one", Dialect::shipped(), false),
+        execution("together", Dialect::shipped(), true),
         execution("without-shortcuts", Dialect::without_shortcuts(), false),
-        execution("for-6.2", Dialect::for_version(6), false),
-        execution("for-6.2-together", Dialect::for_version(6), true),
     ]
 }
 

@@ -60,7 +60,7 @@ impl Peer {
             (connection, listener, server)
         });
         let mut peer = Self { runtime, connection, server, _listener: listener };
-        peer.runtime.block_on(Dialect::for_version(7).load().exec_async(&mut peer.connection)).unwrap();
+        peer.runtime.block_on(Dialect::shipped().load().exec_async(&mut peer.connection)).unwrap();
         peer
     }
 
@@ -116,7 +116,7 @@ fn simulated_servers_answer_as_real_ones_do() {
             cluster: cluster.clone(),
         };
         let recorded = AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster };
-        let mut all = vec![Dialect::for_version(7).admit(&admission)];
+        let mut all = vec![Dialect::shipped().admit(&admission)];
         all.extend((0..SEQUENCES).flat_map(|at| commands(&mut rng, &recorded, &executions[at % executions.len()], at)));
         assert!(all.len() > 2 * SEQUENCES, "too few commands: {}", all.len());
         // A few to the one and the same to the other, so that they come at about the same time.

@@ -59,7 +59,7 @@ fn every_kind_of_defeat_has_its_name() {
         ("held, the rest has not answered", "contended", vec![held(), held(), held()]),
         ("held, the rest is down", "contended", vec![held(), held(), held(), not_sent(), unknown()]),
         ("held by a quorum, the rest is ours", "contended", vec![held(), held(), held(), granted(), granted()]),
-        ("held by one, two are down", "contended", vec![held(), granted(), granted(), unknown(), not_sent()]),
+        ("one in the way, two are down", "split", vec![held(), granted(), granted(), unknown(), not_sent()]),
         ("two others", "split", vec![held(), held(), refused_by("y", 1), refused_by("y", 2), refused_by("z", 3)]),
         ("another and we", "split", vec![held(), held(), refused_by("y", 9), granted(), granted()]),
         ("all down", "no quorum", vec![not_sent(), not_sent(), not_sent(), not_sent(), not_sent()]),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{InstanceId, InstanceSet, Instant, LeaseTerms, Quorum, Refusal, Reply, Round, Verdict};
+use redquorum::protocol::{
+    InstanceId, InstanceSet, Instant, LeaseTerms, ProposingClock, Quorum, Refusal, Reply, Round, Verdict,
+};
 
 const INSTANCES: usize = 5;
 const VOTES: usize = 3;
@@ -220,11 +222,118 @@ fn the_tokens_of_refusals_are_learnt_too() {
 fn a_proposal_that_a_quorum_refused_as_ahead_is_not_followed_again() {
     let token = |number| FencingToken::from_number(number).unwrap();
     let round = Round::acquire(Quorum::majority(3).unwrap(), LeaseTerms::new(TTL, 0).unwrap(), Instant::ZERO);
-    let mut round = round.proposing(token(9), token(99));
+    let mut round = round.proposing(token(9), ProposingClock { us: 0, is_of_instances: true });
     round.on_reply(InstanceId::new(0), Reply::Stale { stored: token(8) }, Instant::ZERO);
     let behind = || Reply::Unknown(redquorum::Cause::ClockBehind { clock_s: 1, token_s: 2 });
     round.on_reply(InstanceId::new(1), behind(), Instant::ZERO);
     assert_eq!(round.highest_seen(), Some(token(9)));
     round.on_reply(InstanceId::new(2), behind(), Instant::ZERO);
     assert_eq!(round.highest_seen(), None);
+}
+
+const NOW_US: u64 = 1_800_000_000_000_000;
+const HOUR_US: u64 = 3_600_000_000;
+
+/// A token of a clock that is ahead by so much.
+fn ahead_by(us: u64) -> FencingToken {
+    FencingToken::propose(NOW_US + us, None)
+}
+
+fn proposing(instances: usize) -> Round {
+    let terms = LeaseTerms::new(TTL, 0).unwrap();
+    Round::acquire(Quorum::majority(instances).unwrap(), terms, Instant::ZERO)
+        .proposing(ahead_by(0), ProposingClock { us: NOW_US, is_of_instances: true })
+}
+
+/// The round after these replies, from the first instance on.
+fn after(instances: usize, replies: &[Reply]) -> (Round, Verdict) {
+    let mut round = proposing(instances);
+    for (index, reply) in replies.iter().enumerate() {
+        round.on_reply(InstanceId::new(index), reply.clone(), Instant::ZERO);
+    }
+    let verdict = round.verdict(Instant::ZERO);
+    (round, verdict)
+}
+
+/// One instance that lied took the tokens of everybody a day ahead.
+#[test]
+fn a_token_far_ahead_that_one_instance_alone_has_is_not_followed_and_its_vote_is_lost() {
+    let (near, far) = (Reply::Stale { stored: ahead_by(5) }, Reply::Stale { stored: ahead_by(23 * HOUR_US) });
+    let refusing = Reply::Refused(Refusal { token: Some(ahead_by(23 * HOUR_US)), ..Refusal::default() });
+    for alone in [&far, &refusing] {
+        let (round, verdict) = after(3, &[alone.clone(), near.clone(), near.clone()]);
+        assert_eq!(verdict, Verdict::Lost);
+        assert_eq!(round.highest_seen(), Some(ahead_by(5)));
+        assert_eq!(round.stale_token(), Some(ahead_by(5)), "the two others may grant it");
+    }
+    let (round, _) = after(3, &[far, near, Reply::Unknown(redquorum::Cause::TimedOut)]);
+    assert_eq!(round.stale_token(), None, "there is no quorum without it");
+    let told = format!("{:?}", round.replies()[0]);
+    assert!(told.contains("82800 s ahead") && told.contains("is 0 s ahead"), "{told}");
+}
+
+/// Clocks that were ahead together: what was granted then is on a quorum.
+#[test]
+fn a_token_far_ahead_that_two_instances_have_is_followed_but_no_further_than_the_second_goes() {
+    let far = |us| Reply::Stale { stored: ahead_by(HOUR_US + us) };
+    let down = || Reply::NotSent(redquorum::Cause::Silent);
+    for (replies, followed) in [
+        ([far(0), far(0), far(0)], 0),
+        ([far(0), far(0), down()], 0),
+        ([far(9), far(3), down()], 3),
+        ([far(9), far(3), far(3)], 3),
+        ([down(), far(3), far(9)], 3),
+    ] {
+        let (round, verdict) = after(3, &replies);
+        assert_eq!(verdict, Verdict::Lost);
+        assert_eq!(round.highest_seen(), Some(ahead_by(HOUR_US + followed)), "{replies:?}");
+    }
+    let released = Reply::Stale { stored: ahead_by(HOUR_US).tombstone() };
+    let (round, _) = after(3, &[released, far(0), down()]);
+    assert_eq!(round.stale_token(), Some(ahead_by(HOUR_US).tombstone()), "of the same lease");
+}
+
+/// The only one of a quorum that knows a token which was granted: with clocks that are about right it is near.
+#[test]
+fn a_token_near_the_clock_is_followed_though_one_instance_alone_has_it() {
+    let near = ahead_by(59_000_000);
+    let down = || Reply::NotSent(redquorum::Cause::Silent);
+    let (round, _) = after(5, &[down(), down(), Reply::Stale { stored: near }, Reply::Granted, Reply::Granted]);
+    assert_eq!((round.stale_token(), round.highest_seen()), (Some(near), Some(near)));
+    let alone = Reply::Stale { stored: ahead_by(HOUR_US) };
+    for instances in [1, 2] {
+        let (round, _) = after(instances, &vec![alone.clone(); 1]);
+        assert_eq!(round.stale_token(), Some(ahead_by(HOUR_US)), "nobody could outvote it");
+    }
+}
+
+/// Else an instance that answers before those which know the same token would keep the lock from everybody.
+#[test]
+fn a_round_with_a_token_far_ahead_waits_for_those_that_may_have_one_like_it() {
+    let far = || Reply::Stale { stored: ahead_by(HOUR_US) };
+    let down = || Reply::NotSent(redquorum::Cause::Silent);
+    let (mut round, verdict) = after(5, &[down(), down(), far()]);
+    assert_eq!(verdict, Verdict::Pending);
+    assert_eq!(round.on_reply(InstanceId::new(3), far(), Instant::ZERO), Verdict::Lost);
+    assert_eq!(round.stale_token(), Some(ahead_by(HOUR_US)));
+    let refused = || Reply::Refused(Refusal::default());
+    let (_, verdict) = after(5, &[refused(), refused(), refused(), far()]);
+    assert_eq!(verdict, Verdict::Lost, "no larger token would help");
+}
+
+proptest! {
+    /// Whatever one instance says, beside others whose tokens are near the clock.
+    #[test]
+    fn one_instance_moves_a_proposal_by_a_minute_at_most(
+        lie in 1u64..(1 << 62), others in prop::collection::vec(0u64..50_000_000, 4), at in 0usize..5, refuses: bool,
+    ) {
+        let lie = FencingToken::from_number(lie).unwrap();
+        let mut replies: Vec<Reply> = others.iter().map(|us| Reply::Stale { stored: ahead_by(*us) }).collect();
+        let refusal = Refusal { token: Some(lie), ..Refusal::default() };
+        replies.insert(at, if refuses { Reply::Refused(refusal) } else { Reply::Stale { stored: lie } });
+        let (round, _) = after(5, &replies);
+        prop_assert!(round.highest_seen() <= Some(ahead_by(60_000_000)));
+        prop_assert!(round.stale_token() >= others.iter().copied().max().map(ahead_by));
+        prop_assert!(round.stale_token() <= Some(ahead_by(60_000_000)));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Cause, InstanceAnswer, Redlock};
+use redquorum::{Admission, Cause, InstanceAnswer, Redlock};
 use redquorum_testkit::{Fleet, Server};
 
 use crate::support::{
@@ -46,15 +46,21 @@ async fn notice(redlock: &Redlock, count: usize) {
     assert!(noticed, "{:?}", redlock.instances());
 }
 
-/// Measures with all instances and without the first `count`; whether the latter is no slower.
+/// Measures with all instances and without the first `count`; whether the latter is no slower. Without them the slowest
+/// of the others may count, which on a busy machine takes longer than the third of five. So what those need for
+/// themselves is measured too.
 async fn is_unimpressed(fleet: &Fleet, redlock: &Redlock, count: usize, fail: fn(&Server)) -> bool {
     p99(redlock).await; // warms up
     let healthy = p99(redlock).await;
+    let others = Redlock::builder().instances(&fleet.addresses()[count..]).quorum(3).admission(Admission::Off);
+    let others = ready(others.instance_timeout(TIMEOUT)).await;
+    let alone = p99(&others).await;
+    drop(others);
     fleet.iter().take(count).for_each(fail);
     notice(redlock, count).await;
     let without = p99(redlock).await;
-    println!("{count} of 5 down: p99 {without:?}, healthy {healthy:?}");
-    without <= 3 * healthy + NOISE && without < TIMEOUT / 2
+    println!("{count} of 5 down: p99 {without:?}, healthy {healthy:?}, the others alone {alone:?}");
+    without <= 3 * healthy.max(alone) + NOISE && without < TIMEOUT / 2
 }
 
 async fn a_minority_down(fleet: &Fleet, redlock: &Redlock, fail: fn(&Server), heal: fn(&Server)) {
@@ -170,11 +176,11 @@ fn whoever_waits_gets_the_lock_when_the_majority_comes_back() {
         let redlock = client_of(&fleet).await;
         let before = held(&redlock, "a").await;
         fleet.iter().take(3).for_each(|server| server.hang().unwrap());
+        assert!(before.release().await.is_err(), "no quorum can confirm it");
         let waiting = tokio::spawn({
             let redlock = redlock.clone();
             async move { redlock.lock("a").wait_at_most(secs(30)).acquire().await }
         });
-        assert!(before.release().await.is_err(), "no quorum can confirm it");
         tokio::time::sleep(ms(300)).await;
         assert!(!waiting.is_finished());
         fleet.iter().take(3).for_each(|server| server.resume().unwrap());

@@ -121,6 +121,26 @@ fn flushes_and_takeovers_are_known_long_before_the_next_renewal() {
     });
 }
 
+/// Counter-example: `taken over by nobody; it is kept for client ..`, named by an instance that had refused the acquire.
+#[test]
+fn a_deletion_is_no_takeover_by_what_an_instance_had_before() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let redlock = ready(renewing(&fleet)).await;
+        for before in ["foreign", ":next:01abff009a10"] {
+            fleet[2].command(&["SET", "a", before]).unwrap();
+            let guard = held(&redlock, "a").await;
+            guard.extend().await.unwrap(); // refused there by the same value
+            sleep(ms(100)).await;
+            for server in fleet.iter().take(2) {
+                server.command(&["DEL", "a"]).unwrap();
+            }
+            let loss = timeout(LONG_BEFORE_THE_RENEWAL, guard.lost()).await;
+            assert!(matches!(loss, Ok(Loss::Gone { .. })), "{before}: {loss:?}");
+        }
+    });
+}
+
 #[test]
 fn what_a_minority_loses_is_repaired_long_before_the_next_renewal_would_be() {
     on_each_kind(async |program| {

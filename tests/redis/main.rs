@@ -6,7 +6,6 @@
 
 mod background_release;
 mod cancel;
-mod comparing;
 mod counts;
 mod credentials;
 mod crowd;
@@ -16,11 +15,13 @@ mod floods;
 mod hung;
 mod interop;
 mod kept;
+mod liars;
 mod links;
 mod listing;
 mod loss;
 mod memory;
 mod names;
+mod namesakes;
 mod odd;
 mod readme;
 mod reentry;
@@ -37,6 +38,7 @@ mod takeover;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod tokens;
+mod tries;
 mod unpolled;
 mod wire;
 mod words;

@@ -94,6 +94,7 @@ pub(crate) async fn ready(builder: Builder) -> Redlock {
 }
 
 pub(crate) async fn all_vote(redlock: &Redlock) {
+    redlock.want_locks();
     let vote = eventually(PATIENCE, || redlock.instances().iter().all(votes)).await;
     assert!(vote, "{:?}", redlock.instances());
 }

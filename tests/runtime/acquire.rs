@@ -103,7 +103,7 @@ async fn several_resources_are_all_or_nothing_on_each_instance() {
     cluster.instance(0).set_other_type("c");
     cluster.instance(1).set("b", "foreign");
     let result = redlock.lock(["a", "b", "c"]).try_acquire().await;
-    assert!(matches!(result, Err(AcquireError::Contended(_) | AcquireError::SplitVote(_))), "{result:?}");
+    assert!(matches!(result, Err(AcquireError::Contended(_) | AcquireError::SplitVote { .. })), "{result:?}");
     settle().await;
     assert_eq!(how_many_have(&cluster, "a"), 0);
     assert_eq!(cluster.instance(1).keys(), ["b"]);

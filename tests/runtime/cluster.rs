@@ -55,7 +55,7 @@ async fn a_stranger_that_takes_over_an_instance_keeps_the_others_from_new_locks_
     cluster.instance(2).stop();
     sleep(secs(2)).await;
     let mut tries = 0;
-    while !first.instances()[2].last_error.as_ref().is_some_and(|error| error.contains("locks-b")) {
+    while !first.instances()[2].refusal.as_ref().is_some_and(|reason| reason.to_string().contains("locks-b")) {
         assert!(tries < 200, "never the stranger: {:?}", first.instances()[2]);
         tries += 1;
         cluster.instance(2).start(Data::Nothing);

@@ -16,7 +16,7 @@ thread_local! {
 }
 
 /// Who tells of connections.
-const LOG_OF_CONNECTIONS: &str = "redquorum::instance::redis::log_limit";
+const LOG_OF_CONNECTIONS: &str = "redquorum::instance::redis::connection_log";
 
 /// One for all tests of the process.
 struct Listener;
@@ -42,6 +42,7 @@ impl Subscriber for Listener {
         // Who listens is another question on each thread.
         let told = [
             "redquorum::foreign",
+            "redquorum::run",
             "redquorum::runtime",
             "redquorum::wait",
             "redquorum::instance::redis::trouble",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redquorum::testing::{Cluster, Data, TestInstance};
 use redquorum::{AcquireError, FencingToken};
 
-use crate::support::{cluster_of, held, ms, secs};
+use crate::support::{cluster_of, held, ms, secs, timed};
 
 /// A token that a client could have proposed whose wall clock is ahead by so much.
 fn token_ahead_by(cluster: &Cluster, ahead: Duration) -> FencingToken {
@@ -30,7 +30,7 @@ async fn clients_with_different_wall_clocks_pay_no_second_round_as_they_go_by_th
         assert!(Some(guard.fencing_token()) > last);
         last = Some(guard.fencing_token());
         guard.release().await.unwrap();
-        tokio::time::sleep(ms(1)).await;
+        tokio::time::sleep(ms(50)).await; // more than what is known of an instance's clock may be behind it
     }
     assert_eq!(cluster.requests().acquire, 15);
     assert!(last < Some(token_ahead_by(&cluster, secs(2))));
@@ -41,7 +41,8 @@ async fn a_token_of_a_clock_that_is_ahead_costs_two_more_rounds_for_its_own_reso
     let (cluster, redlock) = cluster_of(5).await;
     let far = token_ahead_by(&cluster, HOUR);
     set_token(&cluster, "a", far.to_score());
-    let guard = held(&redlock, "a").await;
+    let (guard, took) = timed(held(&redlock, "a")).await;
+    assert_eq!(took, ms(0), "a repeat waits for nobody");
     assert_eq!(cluster.requests().acquire, 15, "the first repeat is told of it, plain commands are not");
     assert_eq!(guard.fencing_token(), far.next_grant());
     let other = held(&redlock, "b").await;
@@ -66,6 +67,27 @@ async fn an_instance_that_lies_about_its_tokens_changes_nothing() {
         let stored = |instance: &TestInstance| instance.fencing_token("a") < Some(token_ahead_by(&cluster, secs(2)));
         assert!(cluster.instances().skip(1).all(stored));
     }
+}
+
+/// Stored a day ahead on one instance, by a client of before or by hand: everybody followed it, and everybody's tokens were a day
+/// ahead from then on.
+#[tokio::test(start_paused = true)]
+async fn one_instance_with_a_token_a_day_ahead_takes_nobody_along() {
+    let (cluster, redlock) = cluster_of(3).await;
+    let far = token_ahead_by(&cluster, 23 * HOUR);
+    for _ in 0..5 {
+        cluster.instance(0).set_token_score("a", far.to_score());
+        let guard = held(&redlock, "a").await;
+        assert!(guard.fencing_token() < token_ahead_by(&cluster, secs(2)));
+        guard.release().await.unwrap();
+    }
+    let near = |instance: &TestInstance| instance.fencing_token("a") < Some(token_ahead_by(&cluster, secs(2)));
+    assert!(cluster.instances().skip(1).all(near));
+    cluster.instance(1).cut_off();
+    let error = redlock.lock("a").try_acquire().await.unwrap_err();
+    assert!(matches!(&error, AcquireError::NoQuorum { .. }), "{error:?}");
+    assert!(error.to_string().contains("a fencing token 82") && error.to_string().contains("is 0 s ahead"), "{error}");
+    drop(held(&redlock, "b").await);
 }
 
 /// With two of the honest ones gone, its vote would be needed.

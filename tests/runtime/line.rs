@@ -357,7 +357,7 @@ async fn work_that_is_run_under_a_lock_stands_in_line() {
                     sleep(ms(1)).await;
                     (number, lease.fencing_token())
                 };
-                redlock.lock("a").renew(Renewal::Auto).run(work).await.unwrap().output
+                redlock.lock("a").renew(Renewal::Auto).run(work).await.unwrap()
             })
         })
         .collect();

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use redquorum::testing::TestInstance;
+use redquorum::testing::{Hang, TestInstance};
 use redquorum::{AcquireError, Holder, Lock, ResourceNames, RunError};
 use tokio::time::sleep;
 
-use crate::support::{cluster_of, held, ms, renewing, secs, settle, timed};
+use crate::support::{TIMEOUT, cluster_of, held, ms, renewing, secs, settle, timed};
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_acquired_again_and_again_also_through_its_clones() {
@@ -21,7 +21,7 @@ async fn a_lock_is_acquired_again_and_again_also_through_its_clones() {
         assert!(matches!(lock.try_acquire().await, Err(AcquireError::Contended(_))));
         guard.release().await.unwrap();
     }
-    assert_eq!(lock.run(async |lease| lease.resources()).await.unwrap().output, "x".into());
+    assert_eq!(lock.run(async |lease| lease.resources()).await.unwrap(), "x".into());
     assert!(cluster.keys().is_empty());
 }
 
@@ -58,7 +58,7 @@ async fn futures_of_a_lock_outlive_it_and_the_client() {
     drop(redlock);
     assert_eq!(cluster.keys(), [""; 0], "nothing is sent before they are polled");
     let (a, b) = (tokio::spawn(acquire).await.unwrap().unwrap(), tokio::spawn(try_acquire).await.unwrap().unwrap());
-    assert_eq!((run.await.unwrap().output, try_run.await.unwrap().map(|run| run.output)), (1, Some(2)));
+    assert_eq!((run.await.unwrap(), try_run.await.unwrap()), (1, Some(2)));
     assert_eq!(cluster.keys(), ["a", "b"]);
     drop((a, b));
 }
@@ -90,8 +90,7 @@ async fn work_that_somebody_else_does_is_skipped_at_once() {
         assert!(skipped.unwrap().is_none() && took < ms(50), "{took:?}");
         guard.release().await.unwrap();
     }
-    let run = lock.try_run(async |lease| lease.is_valid()).await.unwrap().unwrap();
-    assert!(run.output && run.released.unwrap().was_still_held);
+    assert_eq!(lock.try_run(async |lease| lease.is_valid()).await.unwrap(), Some(true));
     settle().await;
     assert!(cluster.keys().is_empty());
 }
@@ -104,25 +103,89 @@ async fn work_is_not_skipped_because_of_the_instances() {
     assert!(matches!(error, RunError::Acquire(AcquireError::NoQuorum { .. })), "{error:?}");
 }
 
+/// The others have lost as well, and let go within a round trip.
 #[tokio::test(start_paused = true)]
-async fn several_that_split_the_votes_do_not_all_skip_the_work() {
+async fn a_try_that_nobody_has_won_asks_again_until_it_gets_the_lock() {
     let (cluster, redlock) = cluster_of(3).await;
     for index in 0..2 {
         cluster.instance(index).set("a", format!("another {index}"));
     }
-    let lock = redlock.lock("a");
-    assert!(matches!(lock.try_acquire().await, Err(AcquireError::SplitVote(_))));
-    let others_give_up = async {
-        sleep(ms(15)).await;
+    let others_let_go = async {
+        sleep(ms(1)).await; // before the second round: no pause is shorter
         for instance in cluster.instances() {
             instance.remove("a");
         }
     };
-    let (run, ()) = tokio::join!(lock.try_run(async |_| "done"), others_give_up);
-    assert_eq!(run.unwrap().unwrap().output, "done");
+    let lock = redlock.lock("a");
+    let (run, ()) = tokio::join!(lock.try_run(async |_| "done"), others_let_go);
+    assert_eq!(run.unwrap(), Some("done"));
+}
 
-    cluster.instance(0).set("a", "somebody");
-    cluster.instance(1).set("a", "another one");
-    let error = lock.try_run(async |_| ()).await.unwrap_err();
-    assert!(matches!(error, RunError::Acquire(AcquireError::SplitVote(_))), "{error:?}");
+/// A rival that has lost would have let go meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_let_go_of_a_minority_holds_the_lock() {
+    let (cluster, redlock) = cluster_of(5).await;
+    cluster.instances().take(2).for_each(TestInstance::cut_off);
+    settle().await;
+    cluster.instance(2).set("a", "somebody");
+    let (result, took) = timed(redlock.lock("a").try_acquire()).await;
+    assert!(matches!(result, Err(AcquireError::Contended(_))), "{result:?}");
+    assert!(took >= TIMEOUT / 8 && took < TIMEOUT / 2, "{took:?}");
+    settle().await;
+    assert!(cluster.instances().skip(3).all(|instance| instance.keys().is_empty()), "nothing stays behind");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_ends_undecided_says_so_and_is_not_contended() {
+    let (cluster, redlock) = cluster_of(3).await;
+    cluster.instance(2).cut_off();
+    settle().await;
+    let next = AtomicUsize::new(0);
+    let rivals = async {
+        loop {
+            // Always another one: each has lost, and lets go.
+            cluster.instance(0).set("a", format!("rival {}", next.fetch_add(1, Ordering::SeqCst)));
+            sleep(ms(1)).await;
+        }
+    };
+    let lock = redlock.lock("a");
+    let error = tokio::select! {
+        result = lock.try_acquire() => result.unwrap_err(),
+        () = rivals => unreachable!(),
+    };
+    assert!(matches!(error, AcquireError::SplitVote { .. }), "{error:?}");
+    assert!(!error.is_contended() && error.held_by().is_none() && error.is_retryable());
+    let text = error.to_string();
+    assert!(text.contains("nobody is known to hold it; try again") && !text.contains("held by"), "{text}");
+}
+
+/// Each has a vote, and would wait for the silent instance until the instance timeout.
+#[tokio::test(start_paused = true)]
+async fn two_that_try_beside_a_hung_instance_do_not_wait_for_it() {
+    let (cluster, redlock) = cluster_of(3).await;
+    let hung = cluster.instance(2);
+    hung.hang(Hang::Stopped);
+    cluster.instance(0).set("a", "rival");
+    let lets_go = async {
+        sleep(ms(1)).await;
+        cluster.instance(0).remove("a");
+    };
+    let (result, took) = timed(async { tokio::join!(redlock.lock("a").try_acquire(), lets_go).0 }).await;
+    assert!(result.is_ok() && took < ms(20), "{took:?} {result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_a_try_that_asks_again() {
+    let (cluster, redlock) = cluster_of(3).await;
+    cluster.instance(2).cut_off();
+    settle().await;
+    cluster.instance(0).set("a", "rival");
+    let lock = redlock.lock("a");
+    let shut_down = async {
+        settle().await;
+        timed(redlock.shutdown(secs(1))).await.1
+    };
+    let (result, took) = tokio::join!(lock.try_acquire(), shut_down);
+    assert!(matches!(result, Err(AcquireError::ShutDown)), "{result:?}");
+    assert!(took < ms(1), "{took:?}");
 }

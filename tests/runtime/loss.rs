@@ -9,6 +9,9 @@ use crate::support::{cluster_of, held, how_many_have, ms, renewing, secs, settle
 /// The first renewal of a lease of 10 s.
 const FIRST: u64 = 3_325;
 
+/// What keeps a key for a client that waits.
+const RESERVATION: &str = ":next:01abff009a10";
+
 async fn five() -> (Cluster, Redlock, Guard) {
     let (cluster, redlock) = renewing(5).await;
     let guard = held(&redlock, "a").await;
@@ -79,6 +82,47 @@ async fn a_lock_that_others_have_taken_over_names_them() {
     let loss = guard.lost().await;
     let Loss::TakenOver { by, instances } = &loss else { panic!("{loss:?}") };
     assert_eq!((by.to_string().as_str(), instances), ("a client of another kind", &addresses(2..5)));
+}
+
+/// Counter-example: `taken over by nobody; it is kept for client ..`, where a minority had refused the acquire and the
+/// keys on the others were deleted.
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_gone_are_not_taken_over_by_what_a_minority_had_before() {
+    let before = ["foreign", RESERVATION];
+    for (value, is_renewed) in before.into_iter().flat_map(|value| [(value, false), (value, true)]) {
+        let (cluster, redlock) = renewing(3).await;
+        cluster.instance(2).set("a", value);
+        let guard = held(&redlock, "a").await;
+        // The renewal is refused by the same value.
+        sleep(if is_renewed { secs(5) } else { secs(1) }).await;
+        cluster.instances().take(2).for_each(TestInstance::flush);
+        let loss = guard.lost().await;
+        let Loss::Gone { instances } = &loss else { panic!("renewed: {is_renewed}; {value}; {loss:?}") };
+        assert!(instances.len() >= 2 && instances.contains(&"memory:2".to_owned()), "{instances:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_kept_for_a_waiter_is_gone_and_taken_over_by_nobody() {
+    let (cluster, _redlock, guard) = five().await;
+    sleep(secs(1)).await;
+    cluster.instances().take(3).for_each(|instance| instance.set("a", RESERVATION));
+    let loss = guard.lost().await;
+    assert!(matches!(&loss, Loss::Gone { instances } if *instances == addresses(0..3)), "{loss:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_gone_from_most_is_not_taken_over_by_what_one_instance_has() {
+    for (foreign_on, is_takeover) in [(1, false), (2, true), (3, true)] {
+        let (cluster, redlock) = cluster_of(5).await;
+        let guard = held(&redlock, "a").await;
+        sleep(secs(1)).await;
+        for (index, instance) in cluster.instances().take(3).enumerate() {
+            if index < foreign_on { instance.set("a", "foreign") } else { assert!(instance.remove("a")) }
+        }
+        let loss = guard.lost().await;
+        assert_eq!(matches!(loss, Loss::TakenOver { .. }), is_takeover, "{loss:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

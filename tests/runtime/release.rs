@@ -83,7 +83,6 @@ async fn a_release_that_is_repeated_for_scripts_counts_what_it_has_deleted() {
     for (count, without_scripts) in [(2, 1), (4, 2), (3, 1)] {
         let (cluster, redlock) = cluster_of(count).await;
         let guard = held(&redlock, "a").await;
-        guard.extend().await.unwrap(); // behind that no server compares by itself
         settle().await;
         cluster.instances().take(without_scripts).for_each(TestInstance::forget_scripts);
         if count == 3 {

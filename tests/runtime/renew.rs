@@ -138,7 +138,8 @@ async fn a_failed_renewal_is_tried_again_every_tenth_and_the_lease_goes_on() {
     let times = when_extended(cluster.instance(4), 10_000).await;
     // Connections come back at times of their own, and what they missed is looked at at once: never later than this.
     assert_eq!(times.first(), Some(&(FIRST + 5_000 - 7_500)), "{times:?}");
-    assert!(times.len() >= 3 && times.windows(2).all(|pair| pair[1] - pair[0] <= FIRST), "{times:?}");
+    // Times are on a grid of 25 ms (P19).
+    assert!(times.len() >= 3 && times.windows(2).all(|pair| pair[1] - pair[0] <= FIRST + 25), "{times:?}");
     assert!(guard.is_valid());
 }
 

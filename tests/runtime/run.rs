@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redquorum::testing::{Hang, TestInstance};
-use redquorum::{AcquireError, Loss, ReleaseError, Renewal, RunError};
+use redquorum::{AcquireError, Loss, Renewal, RunError};
 use tokio::time::{sleep, timeout};
+use tracing::Level;
 
+use crate::events::{listen, told};
 use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, renewing, secs, settle, timed};
 
 /// Says when the work that holds it was dropped.
@@ -44,19 +46,19 @@ async fn work_that_takes_many_ttls_runs_to_its_end_and_gives_its_output() {
         lease.fencing_token()
     });
     let (run, took) = timed(working).await;
-    let run = run.unwrap();
     assert_eq!(took, secs(100));
-    assert!(run.released.unwrap().was_still_held);
-    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.tombstone()), Some(run.output.tombstone()));
+    let token = run.unwrap();
+    assert_eq!(cluster.instance(0).fencing_token("a").map(|stored| stored.tombstone()), Some(token.tombstone()));
     assert!(cluster.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_works_own_error_is_its_output() {
     let (cluster, redlock) = renewing(3).await;
-    let run = redlock.lock("a").run(async |_| Err::<(), _>("not today")).await.unwrap();
-    assert_eq!(run.output, Err("not today"));
-    assert!(run.released.unwrap().was_still_held);
+    listen(Level::WARN);
+    let failed = redlock.lock("a").run(async |_| Err::<(), _>("not today")).await.unwrap();
+    assert_eq!(failed, Err("not today"));
+    assert_eq!(told(), [""; 0], "all went well with the lock");
     assert!(cluster.keys().is_empty());
 }
 
@@ -124,7 +126,7 @@ async fn a_panic_of_the_work_comes_through_and_the_lock_is_released() {
                 }
                 panic!("as planned")
             };
-            redlock.lock("a").run(work).await.map(|_: redquorum::RunOutput<()>| ())
+            redlock.lock("a").run(work).await
         });
         assert!(panicked.await.unwrap_err().is_panic());
         settle().await;
@@ -149,7 +151,8 @@ async fn a_run_that_is_cancelled_drops_its_work_and_releases_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
+async fn a_release_that_nobody_confirms_is_logged_and_does_not_hide_the_output() {
+    listen(Level::WARN);
     let (cluster, redlock) = renewing(5).await;
     let hanging = cluster.clone();
     let work = async |_| {
@@ -157,9 +160,11 @@ async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
         Err::<(), _>("the work's own")
     };
     let (run, took) = timed(redlock.lock("a").run(work)).await;
-    let run = run.unwrap();
-    assert_eq!(run.output, Err("the work's own"));
-    assert!(matches!(run.released, Err(ReleaseError::Unconfirmed { .. })), "{:?}", run.released);
+    assert_eq!(run.unwrap(), Err("the work's own"));
+    let lines = told();
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(line.starts_with("its work is done, its release is not confirmed resources=\"a\" token="), "{line}");
+    assert!(line.contains("memory:0, memory:1, memory:2: no answer within"), "{line}");
     assert_eq!(took, TIMEOUT);
     cluster.instances().for_each(TestInstance::resume);
     settle().await;
@@ -167,11 +172,16 @@ async fn a_release_that_nobody_confirms_does_not_hide_the_output() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_ends_after_its_lock_was_deleted_unseen_learns_that_from_the_release() {
+async fn a_lock_that_was_deleted_unseen_is_logged_when_its_work_has_ended() {
     let (cluster, redlock) = cluster_of(3).await;
     let flushing = cluster.clone();
-    let run = redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
-    assert!(!run.released.unwrap().was_still_held);
+    listen(Level::WARN);
+    redlock.lock("a").run(async |_| flushing.instances().for_each(TestInstance::flush)).await.unwrap();
+    let lines = told();
+    assert!(
+        matches!(lines.as_slice(), [line] if line.starts_with("the lock was gone when its work had ended")),
+        "{lines:?}"
+    );
     assert_eq!(how_many_have(&cluster, "a"), 0);
 }
 
@@ -187,7 +197,7 @@ async fn work_is_never_polled_once_its_lock_is_over() {
                 assert!(lease.is_valid(), "with a ttl of {ttl} ms");
             }
         });
-        let run: Result<redquorum::RunOutput<()>, _> = run.await;
+        let run: Result<(), _> = run.await;
         assert!(matches!(run, Err(RunError::Lost(Loss::Expired { .. }))), "{run:?}");
     }
 }

@@ -12,7 +12,7 @@ use crate::settings::duration;
 
 /// Distributed locks over independent Redis or Valkey masters.
 #[derive(Debug, Parser)]
-#[command(name = "redquorum", version, propagate_version = true, after_help = AFTER_HELP)]
+#[command(name = "redquorum", version, propagate_version = true, after_help = format!("{SOURCES}\n\n{EXIT_STATUS}"))]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -20,41 +20,60 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const AFTER_HELP: &str = "\
+const SOURCES: &str = "\
 Instances are taken from -i, else from REDQUORUM_INSTANCES (separated by spaces or commas), else from the file.
-Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUORUM_INSTANCES or the file; never from -i.
+Every option that all commands have may also be given in the environment, as REDQUORUM_MAX_TTL=30s for --max-ttl, or in
+the file, as max_ttl = '30s'. Options count first, then the environment. What is not known there is an error.
+Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUORUM_INSTANCES or the file; never from -i.";
 
-Exit status: 64 usage, 69 no quorum, 71 operating system, 75 somebody else has the lock, 78 settings, 79 lock lost,
-80 lock lost while something of the command could not be ended, 126 and 127 the command cannot be run; `run` else ends as the command has: with its status, or by the same signal.";
+const EXIT_STATUS: &str = "\
+Exit status:
+   64  wrong usage; nothing was locked
+   69  no quorum of instances, or the lock could not be acquired for another reason that is told
+   71  the operating system refused something
+   75  somebody else has the lock (run -E names another status for this)
+   78  the file or the environment cannot be used, or settings do not go together
+   79  the lock was lost while the command ran, or before it was released
+   80  the lock was lost, and something of the command could not be ended
+  126  the command cannot be run
+  127  the command is not there
+`run` else ends as its command has: with its status, or by the same signal.";
 
 /// Which instances, and how to speak to them.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// An instance, as in `10.0.0.1:6379` or `redis://10.0.0.1:6379/0`; once for each
-    #[arg(short, long = "instance", value_name = "ADDRESS", global = true)]
+    /// An instance, as in `10.0.0.1:6379` or `redis://10.0.0.1:6379/0`; once for each, or several with commas
+    #[arg(short, long = "instance", value_name = "ADDRESS", value_delimiter = ',', global = true)]
     pub(crate) instances: Vec<String>,
     /// A TOML file with settings [or: REDQUORUM_CONFIG]
     #[arg(short, long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// A file with the password of all instances [or: REDQUORUM_PASSWORD_FILE]
+    /// The user whose password it is, for addresses that name none
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) username: Option<String>,
+    /// A file with the password of all instances
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) password_file: Option<PathBuf>,
-    /// Put before every resource's name [or: REDQUORUM_NAMESPACE]
+    /// Put before every resource's name
     #[arg(long, value_name = "TEXT", global = true)]
     pub(crate) namespace: Option<String>,
-    /// The longest ttl of any client of these instances, the same for all of them [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    /// How long a lock outlives this program if that is killed; renewed meanwhile [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
+    pub(crate) ttl: Option<Duration>,
+    /// The longest ttl of any client of these instances, the same for all of them [default: 10s, or what is recorded for
+    /// commands that only look]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
     pub(crate) max_ttl: Option<Duration>,
     /// How long instances that may have forgotten locks wait, while `max_ttl` is being changed [default: `max_ttl`]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
     pub(crate) quarantine: Option<Duration>,
     /// How long to wait for the answer of one instance [default: 200ms]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
     pub(crate) instance_timeout: Option<Duration>,
     /// How long to wait for connections to a quorum [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// The name that the clients of these instances have given their cluster [or: REDQUORUM_CLUSTER]
+    /// The name that the clients of these instances have given their cluster
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) cluster: Option<String>,
     /// A PEM file with who signs the instances' certificates [default: whom the system trusts]
@@ -72,6 +91,9 @@ pub(crate) struct Common {
     /// Let instances vote that may have forgotten locks; must be the same for all clients
     #[arg(long, global = true)]
     pub(crate) no_admission: bool,
+    /// Do not, also where the environment or the file says so
+    #[arg(long, global = true, overrides_with = "no_admission")]
+    pub(crate) admission: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -131,7 +153,7 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// For how long to measure
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_second, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_second, allow_hyphen_values = true, default_value = "60s")]
     pub(crate) time: Duration,
     /// How the names of the locks begin that it takes
     #[arg(short, long, default_value = "redquorum-bench", value_parser = NonEmptyStringValueParser::new())]
@@ -188,15 +210,13 @@ fn one_line(name: &str) -> Result<String, &'static str> {
 
 /// Run a command under a lock.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
 pub(crate) struct RunArgs {
     /// What to lock; several are locked together, all or nothing
     #[arg(short, long = "resource", value_name = "RESOURCE", required = true, value_parser = one_line)]
     pub(crate) resources: Vec<String>,
-    /// How long the lock outlives this program if that is killed; renewed meanwhile [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
-    pub(crate) ttl: Option<Duration>,
     /// Wait for the lock at most so long; without end if not given
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "once")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, conflicts_with = "once")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait for the lock
     #[arg(long = "try", id = "once")]
@@ -205,10 +225,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
     /// After a command that succeeded, let nobody have the lock for so long; not with --holder, who would get it again
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, conflicts_with = "holder")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true, conflicts_with = "holder")]
     pub(crate) keep: Option<Duration>,
     /// End the command if it has had the lock for so long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
     /// The status to end with where somebody else has the lock
     #[arg(short = 'E', long, value_name = "STATUS", default_value_t = 75)]

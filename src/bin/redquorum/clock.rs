@@ -7,9 +7,11 @@ use nix::time::{ClockId, clock_gettime};
 
 /// The clock that validity is measured by: the same for all processes of a machine. As in the library it counts the time
 /// during which the machine slept, where the system has such a clock.
-#[cfg(target_os = "linux")]
+#[cfg(any(target_os = "linux", target_os = "android"))]
 const VALIDITY: ClockId = ClockId::CLOCK_BOOTTIME;
-#[cfg(not(target_os = "linux"))]
+#[cfg(target_vendor = "apple")]
+const VALIDITY: ClockId = ClockId::from_raw(nix::libc::CLOCK_MONOTONIC_RAW);
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 const VALIDITY: ClockId = ClockId::CLOCK_MONOTONIC;
 
 /// Since an instant that all processes of this machine share.

@@ -1,5 +1,6 @@
 //! How the program ends: one status for each kind of failure, as in `sysexits.h` where that has one.
 
+use std::ffi::OsString;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
 
@@ -91,6 +92,7 @@ impl From<BuildError> for Failure {
         // People count from one.
         let message = match error {
             BuildError::BadAddress { index, reason } => format!("address {} cannot be used: {reason}", index + 1),
+            BuildError::Ttl(reason) => reason.to_string(),
             error => error.to_string(),
         };
         Self::new(Code::Config, message)
@@ -126,11 +128,20 @@ pub(crate) fn not_for_people(role: &str) -> Failure {
     Failure::new(Code::Usage, format!("{role} is not for people"))
 }
 
+/// Whether a command may have been given to `run` without what must stand before it.
+fn is_run_without_dashes(args: impl Iterator<Item = OsString>) -> bool {
+    let args: Vec<OsString> = args.collect();
+    args.iter().any(|arg| arg == "run") && !args.iter().any(|arg| arg == "--")
+}
+
 /// What the parser of the command line says: help and version are no failures.
 pub(crate) fn of_parser(error: &clap::Error) -> ExitCode {
     let is_failure = error.use_stderr();
     // The parser looks for terminals and colours by itself.
     let printed = error.print().and_then(|()| stdout().flush());
+    if is_failure && is_run_without_dashes(std::env::args_os().skip(1)) {
+        output::say("the command of run stands behind --, as in: redquorum run -r job -- command arguments");
+    }
     match printed {
         _ if is_failure => Code::Usage.into(),
         Ok(()) => ExitCode::SUCCESS,

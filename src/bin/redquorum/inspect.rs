@@ -11,7 +11,7 @@ use crate::output::{self, time};
 use crate::settings::Settings;
 
 pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
-    let redlock = settings.connected().await?;
+    let redlock = settings.connected_to_look().await?;
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     if args.form.json {
         output::write_json(&to_json(&inspection))?;
@@ -23,8 +23,20 @@ pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<E
 
 /// Why each of these instances has not told.
 pub(crate) fn reasons(unknown: &[(String, String)]) -> String {
-    let told = unknown.iter().map(|(address, reason)| format!("{address}: {reason}"));
+    let told = alike(unknown).into_iter().map(|(addresses, reason)| format!("{addresses}: {reason}"));
     told.collect::<Vec<_>>().join("; ")
+}
+
+/// What several instances say alike, once, with all of their addresses.
+pub(crate) fn alike(said: &[(String, String)]) -> Vec<(String, &str)> {
+    let mut found: Vec<(String, &str)> = Vec::new();
+    for (address, words) in said {
+        match found.iter_mut().find(|(_, other)| other == words) {
+            Some((addresses, _)) => addresses.push_str(&format!(", {address}")),
+            None => found.push((address.clone(), words)),
+        }
+    }
+    found
 }
 
 /// Whether so many instances have told that what they say of the lock counts.
@@ -51,8 +63,8 @@ fn in_words(inspection: &Inspection, instances: usize) -> String {
             inspection.free_on.join(", ")
         ));
     }
-    for (address, reason) in &inspection.unknown {
-        text.push_str(&format!("  {address} does not tell: {}\n", output::with_options(reason)));
+    for (addresses, reason) in alike(&inspection.unknown) {
+        text.push_str(&format!("  unknown on {addresses}: {}\n", output::with_options(reason)));
     }
     text
 }

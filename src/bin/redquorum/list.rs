@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::cli::ListArgs;
 use crate::exit::{Code, Failure};
-use crate::inspect::{shown, to_json, unknown};
+use crate::inspect::{alike, shown, to_json, unknown};
 use crate::output::{self, Look, Table, time, with_colours};
 use crate::settings::Settings;
 
 pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCode, Failure> {
-    let redlock = settings.connected().await?;
+    let redlock = settings.connected_to_look().await?;
     let listing = redlock.list(&args.pattern, args.most).await;
     let instances = redlock.instances().len();
     if args.form.json {
@@ -23,8 +23,8 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
         }))?;
     } else {
         output::write(table(&listing.locks, instances).render(with_colours()).as_bytes())?;
-        for (address, reason) in &listing.unknown {
-            output::say(&format!("{address} does not tell: {}", output::with_options(reason)));
+        for (addresses, reason) in alike(&listing.unknown) {
+            output::say(&format!("unknown on {addresses}: {}", output::with_options(reason)));
         }
         if !listing.is_complete {
             output::say("there are more keys; look at more of them with --most");

@@ -13,7 +13,7 @@ use crate::output;
 use crate::settings::Settings;
 
 pub(crate) async fn release(args: &ReleaseArgs, settings: &Settings) -> Result<ExitCode, Failure> {
-    let redlock = settings.connected().await?;
+    let redlock = settings.connected_to_look().await?;
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     is_known(&inspection, redlock.instances().len())?;
     if inspection.holders.is_empty() {

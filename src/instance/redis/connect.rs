@@ -3,8 +3,8 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::FutureExt;
 use futures_util::future::{OptionFuture, try_join};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo};
@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::address::Endpoint;
 use super::admission::handshake::{AdmissionConfig, AdmissionHandshake};
+use super::admission::namesakes::claim_name;
 use super::admission::peers::PeerConnections;
 use super::admission::server_info::{self, ServerInfo, ServerReport};
 use super::admission::shared::SharedAdmission;
@@ -22,7 +23,6 @@ use super::driver::{Driver, poll_once};
 use super::flushes::FlushWatch;
 use super::health::{InstanceHealth, PreviousAdmission};
 use super::hello::{Hello, hello};
-use super::lone_write::may_compare;
 use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::relay::listen;
@@ -30,7 +30,7 @@ use super::scripts::Scripts;
 use super::sentinel::find_master;
 use super::stream::ServerStream;
 use crate::foreign::contain;
-use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, NotUsable};
+use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, NotUsable, RecordMeaning};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
 /// what it writes there.
@@ -44,7 +44,8 @@ pub(super) async fn connect(
     let instance = InstanceId::new(options.index);
     let pushes = Arc::new(Pushes::new(options.listener.as_ref().map(|listener| (instance, listener.messages.clone()))));
     let stream = open(options, health).await?;
-    let too_long = stream.too_long();
+    let too_much = stream.too_much();
+    health.excess.watch(&too_much);
     let sender = Arc::clone(&pushes);
     let config = AsyncConnectionConfig::new()
         .set_push_sender(move |push: PushInfo| -> Result<(), mpsc::error::SendError<()>> {
@@ -63,12 +64,11 @@ pub(super) async fn connect(
     let driver = Driver::start(driver, Arc::clone(&broken));
 
     let ask = ask_what_it_is(options, &mut connection);
-    let WhatItIs { hello: Hello { version, compares, session }, rights, report } =
+    let WhatItIs { hello: Hello { session }, rights, report } =
         within_trips(options, "asking what it is", 2, ask).await?;
     note_rights(options, health, &rights);
     let Rights { tracking, hears, .. } = rights;
-    let scripts = Scripts::for_version(version);
-    let may_compare = poll_once(may_compare(connection.clone(), compares)); // answered before what follows
+    let scripts = Scripts::shipped();
     let loaded = load(scripts, connection.clone());
     let admission = match report {
         Some(report) => {
@@ -84,7 +84,6 @@ pub(super) async fn connect(
             None
         }
     };
-    let compares = within_trips(options, "asking what it may", 1, may_compare.map(Ok)).await?;
     let (deadline, clock, wakeups) =
         (options.instance_timeout, Arc::clone(&options.clock), Arc::clone(&options.wakeups));
     let last_acquire = Arc::clone(&options.last_acquire);
@@ -93,10 +92,8 @@ pub(super) async fn connect(
         multiplexed: connection,
         driver,
         broken,
-        too_long,
+        too_much,
         scripts,
-        takes_plain: version >= 7,
-        compares,
         deadline,
         clock,
         wakeups,
@@ -117,8 +114,13 @@ async fn open(options: &ConnectOptions, health: &InstanceHealth) -> Result<Serve
         endpoint => endpoint.clone(),
     };
     health.lock().endpoint = Some(endpoint.clone());
-    let open = ServerStream::open(&endpoint, options.address.tcp());
-    within_trips(options, "opening the connection", 4, open).await
+    let began_tls = AtomicBool::new(false);
+    let open = ServerStream::open(&endpoint, options.address.tcp(), (&options.clock, &began_tls));
+    let opened = within_trips(options, "opening the connection", 4, open).await;
+    opened.map_err(|reason| match reason {
+        ConnectFailure::Late(_) if began_tls.load(Ordering::Relaxed) => ConnectFailure::LateTls,
+        reason => reason,
+    })
 }
 
 /// What an instance says and allows first.
@@ -236,20 +238,24 @@ async fn admit(
     health: &Arc<InstanceHealth>,
 ) -> Result<SharedAdmission, Cause> {
     let (drift_ppm, clock) = (options.drift_ppm, Arc::clone(&options.clock));
-    let (terms, cluster, health_of) = (options.terms(), options.cluster.clone(), Arc::clone(health));
-    let config = AdmissionConfig { terms, cluster, drift_ppm, clock, health: health_of };
+    let (records, cluster, health_of) = (Arc::clone(&options.records), options.cluster.clone(), Arc::clone(health));
+    let instance_timeout = options.instance_timeout;
+    let config = AdmissionConfig { records, cluster, drift_ppm, instance_timeout, clock, health: health_of };
     let flushes = pushes.flushes().clone();
+    let asked = connection.clone();
     let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking, flushes: &flushes };
     let outcome = handshake.run(report).await;
     let shown = options.address.shown();
-    note_conflict(options, outcome.as_ref().err());
     let mut outcome = outcome?;
-    options.processes.register(options.index, shown, &outcome.info.run_id).map_err(Cause::NotUsable)?;
+    note_refusal(options, health, outcome.state.meaning());
+    let claim = Box::pin(claim_name(options, &asked, &outcome.info.run_id)); // it is large, and mostly done at once
+    let counts_from = claim.await?;
     let previous = health.lock().previous_admission.clone();
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut outcome.state, &options.peers));
     let previous = health.lock().info.replace(outcome.info.clone());
     warn_of_eviction(shown, &outcome.info, previous);
     let admission = SharedAdmission::new(config, outcome, FlushWatch::new(flushes));
+    admission.withhold_until(counts_from);
     if stepped {
         // Nothing counts until it has been quarantined.
         contain(|| tracing::warn!(instance = shown, "its clock jumped forward while it was not connected"));
@@ -258,11 +264,27 @@ async fn admit(
     Ok(admission)
 }
 
-/// P16: a client of a named cluster gets no lock while one of its instances is of another. What failed otherwise says nothing.
-pub(super) fn note_conflict(options: &ConnectOptions, failed: Option<&Cause>) {
-    let is_of_another = matches!(failed, Some(Cause::NotUsable(NotUsable::OtherCluster { .. })));
-    if options.cluster.is_some() && (is_of_another || failed.is_none()) {
-        options.conflicts.note(options.index, options.address.shown(), is_of_another);
+/// Notes whether the instance gives this client votes, and says so when that changes.
+///
+/// P16: a client of a named cluster gets no lock while one of its instances is of another. An instance that fails
+/// otherwise says nothing about that.
+pub(super) fn note_refusal(options: &ConnectOptions, health: &InstanceHealth, meaning: &RecordMeaning) {
+    let refusal = match meaning {
+        RecordMeaning::Refused(reason) => Some(reason.clone()),
+        RecordMeaning::Recorded | RecordMeaning::ToBeRaised | RecordMeaning::Unrecorded(_) => None,
+    };
+    let instance = options.address.shown();
+    if options.cluster.is_some() {
+        let is_of_another = matches!(refusal, Some(NotUsable::OtherCluster { .. }));
+        options.conflicts.note(options.index, instance, is_of_another);
+    }
+    let former = std::mem::replace(&mut health.lock().refusal, refusal.clone());
+    match refusal {
+        Some(reason) if former.as_ref() != Some(&reason) => {
+            contain(|| tracing::warn!(instance, %reason, "it gives this client no votes"));
+        }
+        None if former.is_some() => contain(|| tracing::info!(instance, "it gives this client votes again")),
+        _ => {}
     }
 }
 

@@ -18,14 +18,14 @@ use super::classify::failed;
 use super::driver::{Driver, poll_once};
 use super::health::InstanceHealth;
 use super::plain::{self, LastAcquire};
-use super::reply_limit::ReplyTooLong;
+use super::reply_limit::TooMuch;
 use super::scripts::Scripts;
 use super::send_queue::{SendDecision, SendQueue, closed};
 use super::sent_command::{Form, KnownAtSending, SentCommand};
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::Clock;
 use crate::instance::{ReplyFuture, Request};
-use crate::protocol::{AttachedRecord, Cause, Instant, Reply};
+use crate::protocol::{AdmissionFollowUp, AttachedRecord, Cause, Instant, Reply};
 
 /// After this many unanswered commands in a row an instance is only probed until it answers.
 const SILENT_AFTER: u32 = 3;
@@ -48,12 +48,8 @@ pub(super) struct ConnectionParts {
     /// Notified when that task ended before.
     pub(super) broken: Arc<Notify>,
     /// Set if it ended because of what the instance sent.
-    pub(super) too_long: Arc<OnceLock<ReplyTooLong>>,
+    pub(super) too_much: Arc<OnceLock<TooMuch>>,
     pub(super) scripts: &'static Scripts,
-    /// Whether the server takes the usual acquire as plain commands (P28).
-    pub(super) takes_plain: bool,
-    /// Whether it has a command that compares and deletes, and the user may give it.
-    pub(super) compares: bool,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) wakeups: Arc<TimerWakeups>,
@@ -77,14 +73,11 @@ pub(crate) struct InstanceConnection {
     pub(super) send_queue: SendQueue,
     unanswered: AtomicU32,
     loading_scripts: AtomicBool,
-    /// Whether a release may be left to the server to compare, as far as is known.
-    pub(super) compares: AtomicBool,
 }
 
 impl InstanceConnection {
     pub(super) fn new(parts: ConnectionParts) -> Self {
         Self {
-            compares: AtomicBool::new(parts.compares),
             parts,
             runtime: Handle::current(),
             send_queue: SendQueue::default(),
@@ -98,14 +91,21 @@ impl InstanceConnection {
         self.parts.admission.as_ref()
     }
 
+    /// Why this client gets no vote over it, if that is for its settings.
+    pub(super) fn refusal(&self) -> Option<Cause> {
+        self.admission()?.refusal()
+    }
+
+    /// Has the record read again.
+    pub(super) fn reread_record(&self) {
+        self.admission().into_iter().for_each(|it| it.request_follow_up(AdmissionFollowUp::RereadRecord));
+    }
+
     /// Resolves when the connection should be given up, to the reason.
     pub(super) async fn given_up(&self) -> Cause {
         self.parts.broken.notified().await;
-        match self.parts.too_long.get() {
-            Some(too_long) => {
-                self.parts.health.has_long_values.store(true, Ordering::Relaxed);
-                Cause::NotConnected(too_long.to_string())
-            }
+        match self.parts.too_much.get() {
+            Some(too_much) => Cause::NotConnected(too_much.to_string()),
             None if self.is_silent() => Cause::Silent,
             None => closed(),
         }
@@ -141,6 +141,11 @@ impl InstanceConnection {
     /// Whether messages of other clients come over it.
     pub(super) const fn hears(&self) -> bool {
         self.parts.hears
+    }
+
+    /// Notes what is odd about it, though it serves.
+    pub(super) fn note_error(&self, error: &str) {
+        self.parts.health.lock().last_error = Some(error.to_owned());
     }
 
     pub(super) const fn scripts(&self) -> &'static Scripts {
@@ -241,7 +246,16 @@ impl InstanceConnection {
     }
 
     pub(super) fn may_be_plain(&self, request: &Request, now: &KnownAtSending) -> bool {
-        self.parts.takes_plain && plain::may_be_plain(request, now.attached.as_ref(), now.wall_us)
+        plain::may_be_plain(request, now.attached.as_ref(), now.wall_us)
+    }
+
+    /// Sends one request, as plain commands if it may be.
+    pub(super) fn send_one(&self, request: &Request) -> SentCommand {
+        let now = self.what_is_known();
+        if self.may_be_plain(request, &now) {
+            return self.send_plain(1, now, Form::Plain, self.last_acquire().commands(request.claim()));
+        }
+        self.send_command((1, Form::Script), now, |attached| self.scripts().command(request, attached))
     }
 
     /// Sends several commands in one write, with so many requests.

@@ -15,6 +15,8 @@ const MIN_STEP: Duration = Duration::from_millis(500);
 pub(super) enum ConnectFailure {
     /// It did not answer in time, in this step.
     Late(&'static str),
+    /// What answers at its address did not go on with TLS in time: a server without TLS waits for more.
+    LateTls,
     /// It could not be reached, or answered something else.
     Failed(Cause),
 }
@@ -23,6 +25,9 @@ impl ConnectFailure {
     pub(super) fn cause(self) -> Cause {
         match self {
             Self::Late(step) => Cause::NotConnected(format!("no answer in time while {step}")),
+            Self::LateTls => {
+                Cause::Tls("no answer to the TLS handshake in time: it may not speak TLS there".to_owned())
+            }
             Self::Failed(cause) => cause,
         }
     }

@@ -1,14 +1,16 @@
 //! What outlives a connection: what the client last learnt about the instance.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::address::Endpoint;
 use super::admission::server_info::ServerInfo;
+use super::excess::Excess;
 use super::reply_counts::ReplyCounts;
+use super::reply_limit::TooMuch;
 use super::trouble::CurrentTrouble;
-use crate::protocol::{AdmissionState, SeenRecords};
+use crate::protocol::{AdmissionState, NotUsable, SeenRecords};
 
 /// Shared by the connections of an instance, one after the other, and by those who ask for its status.
 #[derive(Debug, Default)]
@@ -16,8 +18,9 @@ pub(super) struct InstanceHealth {
     last: Mutex<LastKnown>,
     pub(super) trouble: CurrentTrouble,
     pub(super) counts: ReplyCounts,
-    /// A reply was longer than any that is kept: something else is stored under the keys of locks.
+    /// A reply with the values of leases was longer than those: something else is stored under the keys of locks.
     pub(super) has_long_values: AtomicBool,
+    pub(super) excess: Excess,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,6 +41,8 @@ pub(super) struct LastKnown {
     /// The records of the process that was connected last.
     pub(super) seen: SeenRecords,
     pub(super) previous_admission: Option<PreviousAdmission>,
+    /// Why it gave this client no votes when that was last known.
+    pub(super) refusal: Option<NotUsable>,
 }
 
 /// How a process calls those of the client's connections to it that are not known to be ended (P28).
@@ -80,6 +85,16 @@ pub(super) struct PreviousAdmission {
 impl InstanceHealth {
     pub(super) fn lock(&self) -> MutexGuard<'_, LastKnown> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in how the present connection has ended: what was too much, if that was why.
+    pub(super) fn note_excess(&self) -> Option<TooMuch> {
+        let too_much = self.excess.take()?;
+        // Values of others are no fault of the instance. From now on they are cut, so it happens once.
+        if too_much.may_be_a_value() && !self.has_long_values.swap(true, Ordering::Relaxed) {
+            self.excess.forgive_last();
+        }
+        Some(too_much)
     }
 }
 

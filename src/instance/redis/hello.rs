@@ -5,16 +5,15 @@ use std::collections::HashMap;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 
-use super::classify::failed;
+use super::classify::{clip, failed};
 use crate::protocol::{Cause, NotUsable};
+
+/// The oldest major version of Redis that can be used; Valkey began with a later one.
+const LEAST_VERSION: u32 = 7;
 
 /// What is needed of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    /// The major version of Redis that the server is compatible with, zero if it names none.
-    pub(super) version: u32,
-    /// Whether it has a command that deletes a key only if that holds a certain value.
-    pub(super) compares: bool,
     /// How the server's process calls the connection.
     pub(super) session: Option<u64>,
 }
@@ -35,14 +34,15 @@ fn of_hello(hello: &HashMap<String, Value>) -> Result<Hello, Cause> {
         "cluster" => return Err(Cause::ClusterMode("as it says itself".to_owned())),
         _ => {}
     }
-    let version = text(hello, "version").split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+    let version = text(hello, "version");
+    if version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major < LEAST_VERSION) {
+        return Err(Cause::NotUsable(NotUsable::TooOld(clip(&version))));
+    }
     let session = match hello.get("id") {
         Some(Value::Int(id)) => u64::try_from(*id).ok(),
         _ => None,
     };
-    // DELIFEQ. Redis 8.4 has DELEX, of which there was no server to test with.
-    let compares = version >= 9 && text(hello, "server") == "valkey";
-    Ok(Hello { version, compares, session })
+    Ok(Hello { session })
 }
 
 fn text(hello: &HashMap<String, Value>, name: &str) -> String {
@@ -64,21 +64,13 @@ mod tests {
     }
 
     #[test]
-    fn only_a_server_that_is_known_to_compare_is_said_to() {
-        let compares = |server: &str, version: &str| {
-            let of = [("server", server), ("version", version)].map(|(name, text)| (name.to_owned(), text.to_owned()));
-            let hello = of.into_iter().map(|(name, text)| (name, Value::BulkString(text.into_bytes()))).collect();
-            of_hello(&hello).unwrap().compares
-        };
-        assert!(compares("valkey", "9.0.0") && compares("valkey", "10.1"));
-        assert!(!compares("valkey", "8.1.3") && !compares("redis", "9.0.0") && !compares("", ""));
-    }
-
-    #[test]
-    fn a_master_tells_its_version_and_what_is_none_is_named() {
-        assert_eq!(said("standalone", "7.2.4"), Ok(Hello { version: 7, compares: false, session: Some(7) }));
-        assert_eq!(said("standalone", "x"), Ok(Hello { version: 0, compares: false, session: Some(7) }));
-        assert_eq!(of_hello(&HashMap::new()), Ok(Hello { version: 0, compares: false, session: None }));
+    fn what_is_no_master_or_too_old_is_named() {
+        for version in ["7.0.0", "10.1", "x", ""] {
+            assert_eq!(said("standalone", version), Ok(Hello { session: Some(7) }), "{version}");
+        }
+        assert_eq!(of_hello(&HashMap::new()), Ok(Hello { session: None }));
+        let too_old = Cause::NotUsable(NotUsable::TooOld("6.2.14".to_owned()));
+        assert_eq!(said("standalone", "6.2.14"), Err(too_old));
         assert_eq!(said("sentinel", "7.0.15"), Err(Cause::NotUsable(NotUsable::Sentinel)));
         assert!(matches!(said("cluster", "7.0.15"), Err(Cause::ClusterMode(_))));
     }

@@ -6,25 +6,26 @@ mod byte_stream;
 pub(crate) mod classify;
 mod connect;
 mod connection;
+mod connection_log;
 mod credentials;
 mod deadline;
 #[cfg(feature = "testing")]
 mod dialed;
 mod driver;
 mod examine;
+mod excess;
 mod extend_many;
 mod flushes;
 mod forget_tokens;
 mod health;
 mod hello;
-mod log_limit;
-mod lone_write;
 mod lookup;
 mod options;
 mod plain;
 mod pushes;
 mod read;
 mod relay;
+mod reply_bounds;
 mod reply_counts;
 mod reply_limit;
 pub(crate) mod scripts;
@@ -55,18 +56,22 @@ use std::fmt;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
     Claim, ExamineFuture, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReadFuture, Relay,
     RelayFuture, ReplyFuture, Request, ScanFuture,
 };
-use crate::protocol::{Cause, Instant, NotUsable, Reply};
+use crate::protocol::{Cause, Instant, NotUsable, RecordMeaning, RecordOrigin, Reply};
 use crate::resource::Resources;
 use admission::first_use::watch_first_use;
+use admission::shared::{SharedAdmission, VoteObstacle};
+use connection::InstanceConnection;
 use health::InstanceHealth;
 use options::ConnectOptions;
 use supervisor::ConnectionState;
@@ -75,6 +80,8 @@ use supervisor::ConnectionState;
 pub(crate) struct RedisInstance {
     options: ConnectOptions,
     state: watch::Receiver<ConnectionState>,
+    /// Those of all instances of the client, this one's too.
+    states: Arc<[watch::Receiver<ConnectionState>]>,
     health: Arc<InstanceHealth>,
     task: JoinHandle<()>,
 }
@@ -83,9 +90,11 @@ impl RedisInstance {
     /// Begins to connect to all instances of a client. Must be called within a tokio runtime.
     pub(crate) fn start_all(addresses: Vec<Address>, options: ClientOptions) -> Vec<Self> {
         let admission = options.admission;
-        let instances: Vec<_> = options.for_each(addresses).map(Self::start).collect();
+        let mut instances: Vec<_> = options.for_each(addresses).map(Self::start).collect();
+        let states: Arc<[_]> = instances.iter().map(|instance| instance.state.clone()).collect();
+        instances.iter_mut().for_each(|instance| instance.states = Arc::clone(&states));
         if admission && !instances.is_empty() {
-            tokio::spawn(watch_first_use(instances.iter().map(|instance| instance.state.clone()).collect()));
+            tokio::spawn(watch_first_use(states.to_vec()));
         }
         instances
     }
@@ -94,13 +103,49 @@ impl RedisInstance {
         let (sender, state) = watch::channel(ConnectionState::Down(Cause::Connecting));
         let health = Arc::<InstanceHealth>::default();
         let task = tokio::spawn(supervisor::supervise(options.clone(), sender, Arc::clone(&health)));
-        Self { options, state, health, task }
+        Self { options, state, states: Arc::default(), health, task }
+    }
+
+    fn none_extended(&self, cause: &Cause, leases: usize) -> ExtendManyFuture {
+        let reply = self.not_sent(cause, leases);
+        Box::pin(ready(vec![ExtendReply::Decided(reply); leases]))
     }
 
     fn not_sent(&self, cause: &Cause, requests: usize) -> Reply {
         let reply = Reply::NotSent(cause.clone());
         self.health.counts.replied(&reply, requests);
         reply
+    }
+
+    /// Sends a request, unless it asks for a vote that cannot be had.
+    fn call_over(&self, connection: &Arc<InstanceConnection>, request: Request) -> ReplyFuture {
+        let obstacle = connection.admission().and_then(|admission| admission.vote_obstacle(&request));
+        let cause = match obstacle {
+            None => return connection.call(request),
+            Some(VoteObstacle::NotYet) => return self.when_recorded(connection),
+            Some(VoteObstacle::Refused(reason)) => Cause::NotUsable(reason),
+            Some(VoteObstacle::Unrecorded) => Cause::Unrecorded,
+        };
+        Box::pin(ready(self.not_sent(&cause, 1)))
+    }
+
+    /// Has the record written, and ends once there is one to go by: then the request is worth repeating, and not before the
+    /// other instances are as far, or a bare quorum would have the first lock. It is not sent from here, as its own release
+    /// may have been called meanwhile, and must come behind it (P6).
+    fn when_recorded(&self, connection: &InstanceConnection) -> ReplyFuture {
+        connection.admission().into_iter().for_each(SharedAdmission::request_record);
+        let (states, health, limit) = (self.states.to_vec(), Arc::clone(&self.health), self.options.instance_timeout);
+        let records = Arc::clone(&self.options.records);
+        let is_settled = |state: &watch::Receiver<ConnectionState>| match &*state.borrow() {
+            ConnectionState::Up(connection) => connection.admission().is_none_or(|it| !it.is_being_settled()),
+            ConnectionState::Down(_) => true,
+        };
+        Box::pin(async move {
+            let _ = timeout(limit, records.settled(|| states.iter().all(is_settled))).await;
+            let reply = Reply::NotSent(Cause::Unrecorded);
+            health.counts.replied(&reply, 1);
+            reply
+        })
     }
 }
 
@@ -110,24 +155,29 @@ impl Instance for RedisInstance {
     }
 
     fn call(&self, request: Request) -> ReplyFuture {
-        let conflict = if matches!(request, Request::Acquire(_)) { self.options.conflicts.first() } else { None };
+        let is_acquire = matches!(request, Request::Acquire(_));
+        if is_acquire {
+            self.options.records.want_locks();
+        }
+        let conflict = if is_acquire { self.options.conflicts.first() } else { None };
         match (&*self.state.borrow(), conflict) {
             (ConnectionState::Down(cause), _) => Box::pin(ready(self.not_sent(cause, 1))),
-            (ConnectionState::Up(_), Some(address)) => {
-                let cause = Cause::NotUsable(NotUsable::ClusterConflict(address));
+            (ConnectionState::Up(connection), Some(address)) => {
+                let conflict = || Cause::NotUsable(NotUsable::ClusterConflict(address));
+                let cause = connection.refusal().unwrap_or_else(conflict); // its own says more
                 Box::pin(ready(self.not_sent(&cause, 1)))
             }
-            (ConnectionState::Up(connection), None) => connection.call(request),
+            (ConnectionState::Up(connection), None) => self.call_over(connection, request),
         }
     }
 
     fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture {
         match &*self.state.borrow() {
-            ConnectionState::Up(connection) => extend_many::extend_many(connection, &claims),
-            ConnectionState::Down(cause) => {
-                let reply = self.not_sent(cause, claims.len());
-                Box::pin(ready(vec![ExtendReply::Decided(reply); claims.len()]))
-            }
+            ConnectionState::Up(connection) => match connection.refusal() {
+                None => extend_many::extend_many(connection, &claims),
+                Some(cause) => self.none_extended(&cause, claims.len()),
+            },
+            ConnectionState::Down(cause) => self.none_extended(cause, claims.len()),
         }
     }
 
@@ -184,6 +234,31 @@ impl Instance for RedisInstance {
         }
     }
 
+    fn round_trip(&self) -> Option<Duration> {
+        self.health.lock().round_trip
+    }
+
+    fn refusal(&self) -> Option<Cause> {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => connection.refusal(),
+            ConnectionState::Down(_) => None,
+        }
+    }
+
+    fn want_locks(&self) {
+        self.options.records.want_locks();
+    }
+
+    fn wait_accepted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut state = self.state.clone();
+        let is_accepted = |state: &ConnectionState| matches!(state, ConnectionState::Up(connection) if connection.refusal().is_none());
+        Box::pin(async move {
+            if state.wait_for(is_accepted).await.is_err() {
+                std::future::pending().await // its task has ended, with the client or its runtime
+            }
+        })
+    }
+
     fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut state = self.state.clone();
         Box::pin(async move {
@@ -216,8 +291,22 @@ impl Instance for RedisInstance {
                 if let Some(admission) = connection.admission() {
                     let state = admission.snapshot();
                     let left = state.quarantine_left(self.options.clock.now());
-                    status.admission =
-                        if left.is_zero() { AdmissionStatus::Admitted } else { AdmissionStatus::Quarantine(left) };
+                    status.admission = match state.meaning() {
+                        RecordMeaning::Refused(_) => AdmissionStatus::Refused,
+                        RecordMeaning::Unrecorded(RecordOrigin::Blank) => AdmissionStatus::Unused,
+                        RecordMeaning::Unrecorded(_) => AdmissionStatus::Unrecorded,
+                        RecordMeaning::Recorded | RecordMeaning::ToBeRaised if left.is_zero() => {
+                            AdmissionStatus::Admitted
+                        }
+                        RecordMeaning::Recorded | RecordMeaning::ToBeRaised => AdmissionStatus::Quarantine(left),
+                    };
+                    match state.meaning() {
+                        RecordMeaning::Recorded | RecordMeaning::ToBeRaised => {
+                            status.max_ttl = Some(Duration::from_millis(state.record().terms.max_ttl_ms));
+                        }
+                        RecordMeaning::Refused(reason) => status.refusal = Some(reason.clone()),
+                        RecordMeaning::Unrecorded(_) => {}
+                    }
                     status.clock_offset = Some(state.watch().offset_ns() as f64 / 1e9);
                     status.clock_steps = state.watch().steps();
                 }

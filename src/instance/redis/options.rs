@@ -9,6 +9,7 @@ use super::address::Address;
 use super::admission::conflicts::ClusterConflicts;
 use super::admission::peers::PeerConnections;
 use super::admission::processes::ProcessRegistry;
+use super::admission::records::Records;
 use super::plain::LastAcquire;
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::{Clock, CorrectedClock};
@@ -30,6 +31,10 @@ pub(crate) struct ClientOptions {
     pub(crate) fence_retention: Duration,
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(crate) admission: bool,
+    /// Whether records are taken as they are, and never written.
+    pub(crate) as_recorded: bool,
+    /// Whether the client wants locks from the start.
+    pub(crate) wants_locks: bool,
     /// The machine's clock as it is, which the instances' clocks are compared with.
     pub(crate) machine_clock: Arc<dyn Clock>,
     /// The clock that the client's leases go by: put forward when the machine's turns out to have stood still.
@@ -49,12 +54,19 @@ impl ClientOptions {
             PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.quarantine);
         let (peers, wakeups) = (Arc::new(peers), Arc::new(TimerWakeups::start(self.instance_timeout)));
         let last_acquire = Arc::<LastAcquire>::default();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let terms = AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) };
+        // No client may ask for more than half of what tokens are kept for.
+        let records = Arc::new(Records::new(terms, ms(self.fence_retention / 2), self.as_recorded));
+        if self.wants_locks {
+            records.want_locks();
+        }
         addresses.into_iter().enumerate().map(move |(index, address)| ConnectOptions {
             index,
             address,
             instance_timeout: self.instance_timeout,
             max_ttl: self.max_ttl,
-            quarantine: self.quarantine,
+            records: Arc::clone(&records),
             cluster: self.cluster.clone(),
             drift_ppm: self.drift_ppm,
             fence_retention: self.fence_retention,
@@ -78,8 +90,7 @@ pub(super) struct ConnectOptions {
     pub(super) address: Address,
     pub(super) instance_timeout: Duration,
     pub(super) max_ttl: Duration,
-    /// How long an instance that may have forgotten locks sits out (P15, P29).
-    pub(super) quarantine: Duration,
+    pub(super) records: Arc<Records>,
     /// What all clients agree on, if the cluster has a name.
     pub(super) cluster: Option<ClusterTerms>,
     pub(super) drift_ppm: u32,
@@ -101,9 +112,11 @@ pub(super) struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// What admission goes by.
-    pub(super) fn terms(&self) -> AdmissionTerms {
-        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) }
+    /// How long an instance waits of which the client learns late that it is a process of its own: what may have been forgotten
+    /// behind its address has ended by then, whatever clocks do within the drift.
+    pub(super) fn wait_of_namesake(&self) -> Duration {
+        let quarantine = Duration::from_millis(self.records.terms_to_write().quarantine_ms);
+        let drift = quarantine.saturating_mul(self.drift_ppm.saturating_mul(2)) / 1_000_000;
+        quarantine.saturating_add(drift)
     }
 }

@@ -78,6 +78,9 @@ const fn name_of(reply: &Reply) -> &'static str {
 const fn name_of_cause(cause: &Cause) -> &'static str {
     match cause {
         Cause::TimedOut => "timed_out",
+        Cause::Unrecorded | Cause::NotUsable(NotUsable::OtherMaxTtl { .. } | NotUsable::ShortQuarantine { .. }) => {
+            "not_admitted"
+        }
         // Nothing is the matter with any connection then: the lists of two services are.
         Cause::NotUsable(NotUsable::OtherCluster { .. } | NotUsable::ClusterConflict(_)) => "cluster_conflict",
         Cause::Connecting

@@ -1,39 +1,95 @@
-//! Follows where the replies of an instance begin and end, without reading them, so that none grows
-//! without end. Whoever decodes them keeps a reply until it is whole.
+//! Follows where the replies of an instance begin and end, without reading them, so that none is longer than the answer to
+//! what was asked. Whoever decodes them keeps a reply until it is whole.
 
 use std::fmt;
+use std::time::Duration;
 
-/// The longest reply, or push, in bytes. The longest that a script gives names a few values of a
-/// kilobyte; a check of many keys returns some hundred, and what other programs keep under the keys of
-/// locks may be longer.
-const MAX_REPLY: u64 = 4 * 1024 * 1024;
+use super::reply_bounds::{CommandName, ReplyBound, ReplyBounds};
+use crate::protocol::Instant;
 
-/// The most elements in a reply: decoded, each takes ten times what the shortest takes on the way.
-const MAX_ELEMENTS: u64 = 128 * 1024;
+/// The longest push: it names a key, or is a message of another client.
+const MAX_PUSH: u64 = 256 * 1024;
 
-/// A reply was longer than any that is kept.
+/// The most that is pushed in a second: what a holder hears of thousands of waiters takes a tenth of it.
+const MAX_PUSHED: u64 = 8 * 1024 * 1024;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The deepest list in a list.
+const MAX_DEPTH: usize = 16;
+
+/// The most replies over one connection that nobody asked for. A server that is full says so unasked.
+const MAX_UNASKED: u32 = 16;
+
+/// An instance said more than the answer to what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReplyTooLong;
+pub(super) enum TooMuch {
+    /// A reply to a command was longer than so many bytes.
+    Bytes(CommandName, u64),
+    /// It had more elements.
+    Elements(CommandName, u64),
+    /// It had lists in lists.
+    Depth,
+    /// More replies than commands.
+    Unasked,
+    /// More was pushed in a second than is taken in.
+    Pushed,
+}
 
-impl fmt::Display for ReplyTooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it sent a reply longer than {} MiB", MAX_REPLY / 1024 / 1024)
+impl TooMuch {
+    /// It may be no fault of the instance: another program keeps something long under a key that was read whole.
+    pub(super) fn may_be_a_value(self) -> bool {
+        matches!(self, Self::Bytes(command, _) if command.as_bytes() == b"MGET")
     }
 }
 
-impl std::error::Error for ReplyTooLong {}
+impl fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(command, most) => write!(f, "it sent a reply longer than {most} bytes{}", To(*command)),
+            Self::Elements(command, most) => write!(f, "it sent a reply longer than {most} elements{}", To(*command)),
+            Self::Depth => f.write_str("it sent a reply of lists in lists that no command has"),
+            Self::Unasked => f.write_str("it sent more replies than there were commands"),
+            Self::Pushed => write!(f, "it pushed more than {} MiB in a second", MAX_PUSHED / 1024 / 1024),
+        }
+    }
+}
+
+impl std::error::Error for TooMuch {}
+
+/// What a reply is to.
+struct To(CommandName);
+
+impl fmt::Display for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.as_bytes().is_empty() { f.write_str(" to nothing") } else { write!(f, " to {}", self.0) }
+    }
+}
 
 /// Where in a reply the bytes are that came last.
 #[derive(Debug, Default)]
 pub(super) struct ReplyLimit {
+    bounds: ReplyBounds,
+    /// What the present reply may be; `None` between two.
+    bound: Option<ReplyBound>,
     /// The bytes, and the elements, of the present reply so far.
     size: u64,
     elements: u64,
-    /// How many elements are still to come.
-    awaited: u64,
+    /// How many elements are still to come, in the list that is read now and in those around it.
+    awaited: Vec<u64>,
     /// How many bytes of a text of known length are still to come, its end of line included.
     body: u64,
     line: Line,
+    is_push: bool,
+    is_subscription: bool,
+    unasked: u32,
+    pushed: Pushed,
+}
+
+/// What was pushed lately.
+#[derive(Debug, Default)]
+struct Pushed {
+    since: Instant,
+    bytes: u64,
 }
 
 /// A line of which the end has not come: its first byte, and the number behind it.
@@ -45,22 +101,62 @@ struct Line {
 }
 
 impl ReplyLimit {
+    /// Follows what is asked next.
+    pub(super) fn ask(&mut self, bytes: &[u8]) {
+        self.bounds.follow(bytes);
+    }
+
     /// Follows the bytes that came next.
-    pub(super) fn follow(&mut self, mut bytes: &[u8]) -> Result<(), ReplyTooLong> {
-        while !bytes.is_empty() {
+    pub(super) fn follow(&mut self, mut bytes: &[u8], now: impl Fn() -> Instant) -> Result<(), TooMuch> {
+        while let Some(first) = bytes.first() {
+            let bound = match self.bound {
+                Some(bound) => bound,
+                None => self.begin(*first),
+            };
             let step = if self.body > 0 { self.follow_body(bytes) } else { self.follow_line(bytes) };
             self.size += step as u64;
-            if self.size.saturating_add(self.body) > MAX_REPLY
-                || self.elements.saturating_add(self.awaited) > MAX_ELEMENTS
-            {
-                return Err(ReplyTooLong);
+            if self.size.saturating_add(self.body) > bound.bytes {
+                return Err(TooMuch::Bytes(bound.command, bound.bytes));
+            }
+            let awaited = self.awaited.iter().fold(0_u64, |sum, awaited| sum.saturating_add(*awaited));
+            if self.elements.saturating_add(awaited) > bound.elements {
+                return Err(TooMuch::Elements(bound.command, bound.elements));
+            }
+            if self.awaited.len() > MAX_DEPTH {
+                return Err(TooMuch::Depth);
             }
             if self.is_between() {
-                (self.size, self.elements) = (0, 0);
+                self.end(&now)?;
             }
             bytes = bytes.get(step..).unwrap_or_default();
         }
         Ok(())
+    }
+
+    fn begin(&mut self, first: u8) -> ReplyBound {
+        self.is_push = first == b'>';
+        let bound = if self.is_push {
+            ReplyBound::new(CommandName::default(), MAX_PUSH)
+        } else {
+            self.bounds.next().unwrap_or_else(ReplyBound::unasked)
+        };
+        self.bound = Some(bound);
+        bound
+    }
+
+    fn end(&mut self, now: &impl Fn() -> Instant) -> Result<(), TooMuch> {
+        let size = std::mem::take(&mut self.size);
+        (self.elements, self.bound) = (0, None);
+        if self.is_push {
+            if std::mem::take(&mut self.is_subscription) {
+                self.bounds.subscribed();
+            }
+            return self.pushed.note(size, now);
+        }
+        if !self.bounds.answered() {
+            self.unasked += 1;
+        }
+        if self.unasked > MAX_UNASKED { Err(TooMuch::Unasked) } else { Ok(()) }
     }
 
     fn follow_body(&mut self, bytes: &[u8]) -> usize {
@@ -89,14 +185,18 @@ impl ReplyLimit {
     }
 
     fn is_between(&self) -> bool {
-        self.awaited == 0 && self.body == 0 && self.line.first.is_none()
+        self.awaited.is_empty() && self.body == 0 && self.line.first.is_none()
     }
 
     fn end_line(&mut self) {
         let Line { first, number, is_negative } = std::mem::take(&mut self.line);
         match first {
             // Its length, then as many bytes and the end of a line; nothing where it is negative.
-            Some(b'$' | b'=' | b'!') if !is_negative => self.body = number.saturating_add(2),
+            Some(b'$' | b'=' | b'!') if !is_negative => {
+                // `subscribe`; the others have names of other lengths.
+                self.is_subscription |= self.is_push && self.elements == 1 && number == 9;
+                self.body = number.saturating_add(2);
+            }
             Some(b'*' | b'~' | b'>') if !is_negative => self.end_element(number),
             Some(b'%') => self.end_element(number.saturating_mul(2)),
             // Attributes of an element that follows.
@@ -108,7 +208,31 @@ impl ReplyLimit {
     /// The end of an element, or of the head of one that consists of others.
     fn end_element(&mut self, others: u64) {
         self.elements += 1;
-        self.awaited = self.awaited.saturating_sub(1).saturating_add(others);
+        if let Some(awaited) = self.awaited.last_mut() {
+            *awaited = awaited.saturating_sub(1);
+        }
+        if others > 0 {
+            self.awaited.push(others);
+        }
+        while self.awaited.last() == Some(&0) {
+            self.awaited.pop();
+        }
+    }
+}
+
+impl Pushed {
+    /// The clock is looked at only where there is much.
+    fn note(&mut self, size: u64, now: &impl Fn() -> Instant) -> Result<(), TooMuch> {
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes <= MAX_PUSHED {
+            return Ok(());
+        }
+        let now = now();
+        if now.saturating_since(self.since) < SECOND {
+            return Err(TooMuch::Pushed);
+        }
+        *self = Self { since: now, bytes: size };
+        Ok(())
     }
 }
 
@@ -148,57 +272,118 @@ mod tests {
         b"=7\r\ntxt:abc\r\n",
     ];
 
+    const fn no_clock() -> Instant {
+        Instant::ZERO
+    }
+
+    /// Commands of which each may be answered with two kilobytes.
+    fn asked(commands: usize) -> ReplyLimit {
+        let mut limit = ReplyLimit::default();
+        (0..commands).for_each(|_| limit.ask(b"*1\r\n$4\r\nTIME\r\n"));
+        limit
+    }
+
     #[test]
     fn every_reply_is_followed_to_its_end_however_it_is_cut() {
         for reply in REPLIES {
             for cut in 0..=reply.len() {
-                let mut limit = ReplyLimit::default();
+                let mut limit = asked(1);
                 let (first, rest) = reply.split_at(cut);
-                limit.follow(first).unwrap();
+                limit.follow(first, no_clock).unwrap();
                 assert_eq!(limit.is_between(), cut == 0 || cut == reply.len(), "{reply:?} after {cut}");
-                limit.follow(rest).unwrap();
+                limit.follow(rest, no_clock).unwrap();
                 assert!(limit.is_between() && limit.size == 0, "{reply:?}");
+                assert_eq!(limit.bounds.next().is_some(), reply.starts_with(b">"), "{reply:?}");
             }
         }
     }
 
     #[test]
-    fn a_flood_of_short_replies_is_none_that_is_long() {
-        let mut limit = ReplyLimit::default();
-        for _ in 0..1_000_000 {
-            assert_eq!(limit.follow(REPLIES[10]), Ok(()));
+    fn each_reply_may_be_as_long_as_the_answer_to_its_own_command() {
+        let text = |length: usize| format!("${length}\r\n{}\r\n", "x".repeat(length)).into_bytes();
+        let both = || {
+            let mut limit = asked(1);
+            limit.ask(b"*4\r\n$8\r\nGETRANGE\r\n$1\r\na\r\n$1\r\n0\r\n$4\r\n8191\r\n");
+            limit
+        };
+        assert_eq!(both().follow(&[text(2000), text(8192)].concat(), no_clock), Ok(()));
+        let too_much = both().follow(&[text(8192), text(8192)].concat(), no_clock);
+        assert!(matches!(too_much, Err(TooMuch::Bytes(command, _)) if command == CommandName::of("TIME")));
+        let too_much = both().follow(&[text(2000), text(16_384)].concat(), no_clock);
+        assert!(matches!(too_much, Err(TooMuch::Bytes(command, _)) if command == CommandName::of("GETRANGE")));
+        assert!(too_much.unwrap_err().to_string().ends_with("bytes to GETRANGE"));
+    }
+
+    #[test]
+    fn a_push_takes_no_commands_place_but_that_of_subscribe() {
+        let mut limit = asked(1);
+        limit.ask(b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nc\r\n");
+        limit.ask(b"*1\r\n$4\r\nPING\r\n");
+        let next = |limit: &ReplyLimit| limit.bounds.next().map(|bound| bound.command.to_string());
+        let invalidation = REPLIES[10];
+        for (said, then) in [
+            (invalidation, Some("TIME")),
+            (b":1\r\n", Some("SUBSCRIBE")),
+            (invalidation, Some("SUBSCRIBE")),
+            (b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n", Some("PING")),
+            (b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n", Some("PING")),
+            (b"+PONG\r\n", None),
+        ] {
+            limit.follow(said, no_clock).unwrap();
+            assert_eq!(next(&limit).as_deref(), then);
         }
     }
 
     #[test]
+    fn what_is_pushed_is_bounded_in_a_second_and_not_in_all() {
+        let one = format!(">2\r\n$10\r\ninvalidate\r\n*1\r\n$65536\r\n{}\r\n", "x".repeat(65_536));
+        let flood = |each_ms: u64| {
+            let mut limit = ReplyLimit::default();
+            let mut push = |count: u64| limit.follow(one.as_bytes(), || Instant::from_millis(10_000 + count * each_ms));
+            (0..1_000).map(&mut push).find(Result::is_err).unwrap_or(Ok(()))
+        };
+        assert_eq!((flood(10), flood(1)), (Ok(()), Err(TooMuch::Pushed)));
+    }
+
+    #[test]
+    fn more_replies_than_commands_and_lists_in_lists_are_given_up() {
+        assert_eq!(asked(100).follow(&b":1\r\n".repeat(100), no_clock), Ok(()));
+        assert_eq!(asked(100).follow(&b":1\r\n".repeat(116), no_clock), Ok(()));
+        assert_eq!(asked(100).follow(&b":1\r\n".repeat(117), no_clock), Err(TooMuch::Unasked));
+        assert_eq!(asked(1).follow(&b"*1\r\n".repeat(16), no_clock), Ok(()));
+        assert_eq!(asked(1).follow(&b"*1\r\n".repeat(17), no_clock), Err(TooMuch::Depth));
+    }
+
+    #[test]
     fn what_never_ends_is_given_up() {
-        let endless: [(&[u8], &[u8]); 6] = [
+        let endless: [(&[u8], &[u8]); 7] = [
             (b"$1000000000000\r\n", b""),
             (b"$99999999999999999999999\r\n", b""),
             (b"*1000000000\r\n", b""),
             (b"+", &[b'x'; 4096]),
             (b"", b"*1\r\n"),
+            (b"", b"*2\r\n:1\r\n"),
             (b"%99999999999999999999\r\n", b""),
         ];
         for (head, more) in endless {
-            let mut limit = ReplyLimit::default();
-            let mut end = limit.follow(head);
+            let mut limit = asked(1);
+            let mut end = limit.follow(head, no_clock);
             let mut kept = head.len() as u64;
-            while end.is_ok() && kept < 2 * MAX_REPLY {
-                end = limit.follow(more);
+            while end.is_ok() && kept < 16 * 1024 {
+                end = limit.follow(more, no_clock);
                 kept += more.len().max(1) as u64;
             }
-            assert_eq!(end, Err(ReplyTooLong), "{head:?}");
+            assert!(end.is_err(), "{head:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_fail_but_by_their_length(bytes: Vec<u8>, cut in 0_usize..64) {
-            let (mut whole, mut parts) = (ReplyLimit::default(), ReplyLimit::default());
-            let end = whole.follow(&bytes);
+        fn no_bytes_make_it_fail_but_by_their_length(bytes: Vec<u8>, cut in 0_usize..64, commands in 0_usize..4) {
+            let (mut whole, mut parts) = (asked(commands), asked(commands));
+            let end = whole.follow(&bytes, no_clock);
             let (first, rest) = bytes.split_at(cut.min(bytes.len()));
-            let in_parts = parts.follow(first).and_then(|()| parts.follow(rest));
+            let in_parts = parts.follow(first, no_clock).and_then(|()| parts.follow(rest, no_clock));
             prop_assert_eq!(end, in_parts);
         }
     }

@@ -29,8 +29,6 @@ pub(super) enum Form {
     Script,
     /// The plain commands of one acquire (P28).
     Plain,
-    /// One command that compares and deletes, for a release.
-    Comparison,
     /// Scripts, and between them plain acquires: how many requests come first.
     Shared(Leading),
 }

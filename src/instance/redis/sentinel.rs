@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::AsyncConnectionConfig;
@@ -30,7 +31,7 @@ struct NamedMaster {
 /// majority says, or all that answer at all, the newest counts.
 pub(super) async fn find_master(options: &ConnectOptions, group: &SentinelGroup) -> Result<Endpoint, Cause> {
     let asks = group.sentinels.iter().map(|sentinel| async move {
-        let asked = within_trips(options, "asking it for the master", 6, ask(sentinel, &group.name)).await;
+        let asked = within_trips(options, "asking it for the master", 6, ask(options, sentinel, &group.name)).await;
         asked.map_err(|failure| format!("{}: {}", sentinel.shown(), failure.cause()))
     });
     let mut asks: FuturesUnordered<_> = asks.collect();
@@ -77,8 +78,9 @@ fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
     named.iter().max_by_key(|master| (master.epoch, votes(master)))
 }
 
-async fn ask(sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
-    let stream = ServerStream::open(sentinel.endpoint(), sentinel.tcp()).await?;
+async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
+    let stream =
+        ServerStream::open(sentinel.endpoint(), sentinel.tcp(), (&options.clock, &AtomicBool::new(false))).await?;
     let (login, config) = (sentinel.login().await?, AsyncConnectionConfig::new().set_response_timeout(None));
     let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
     let (mut connection, driver) = connected.map_err(|error| failed(&error))?;

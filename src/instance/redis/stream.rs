@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
@@ -17,32 +18,51 @@ use super::byte_stream::ByteStream;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 use super::classify::clip;
 use super::classify::failed;
-use super::reply_limit::{ReplyLimit, ReplyTooLong};
+use super::reply_limit::{ReplyLimit, TooMuch};
 use super::tls::Tls;
+use crate::clock::Clock;
 use crate::protocol::Cause;
 
-/// A connection that breaks when the other side sends a longer reply than may be kept.
+/// A connection that breaks when the other side says more than the answers to what it was asked.
 pub(super) struct ServerStream {
     inner: Box<dyn ByteStream>,
-    limit: ReplyLimit,
-    too_long: Arc<OnceLock<ReplyTooLong>>,
+    /// Boxed: a stream is moved through the futures that connect.
+    limit: Box<ReplyLimit>,
+    clock: Arc<dyn Clock>,
+    too_much: Arc<OnceLock<TooMuch>>,
 }
 
 impl ServerStream {
-    /// Connects: three round trips at most, with TLS.
-    pub(super) async fn open(endpoint: &Endpoint, settings: &TcpSettings) -> Result<Self, Cause> {
-        Ok(Self { inner: inner(endpoint, settings).await?, limit: ReplyLimit::default(), too_long: Arc::default() })
+    /// Connects: three round trips at most, with TLS. Sets `began_tls` once something answers that is to speak TLS.
+    pub(super) async fn open(
+        endpoint: &Endpoint,
+        settings: &TcpSettings,
+        (clock, began_tls): (&Arc<dyn Clock>, &AtomicBool),
+    ) -> Result<Self, Cause> {
+        let (limit, clock, too_much) = (Box::default(), Arc::clone(clock), Arc::default());
+        Ok(Self { inner: inner(endpoint, settings, began_tls).await?, limit, clock, too_much })
     }
 
     /// Set when it broke for that reason; the redis crate reports it only to those who await an answer.
-    pub(super) fn too_long(&self) -> Arc<OnceLock<ReplyTooLong>> {
-        Arc::clone(&self.too_long)
+    pub(super) fn too_much(&self) -> Arc<OnceLock<TooMuch>> {
+        Arc::clone(&self.too_much)
     }
 }
 
-async fn inner(endpoint: &Endpoint, settings: &TcpSettings) -> Result<Box<dyn ByteStream>, Cause> {
+async fn inner(
+    endpoint: &Endpoint,
+    settings: &TcpSettings,
+    began_tls: &AtomicBool,
+) -> Result<Box<dyn ByteStream>, Cause> {
     match endpoint {
-        Endpoint::Tcp { host, port, tls: Some(tls) } => secured(host, tls, tcp(host, *port, settings)).await,
+        Endpoint::Tcp { host, port, tls: Some(tls) } => {
+            let tcp = async {
+                let stream = tcp(host, *port, settings).await?;
+                began_tls.store(true, Ordering::Relaxed);
+                Ok(stream)
+            };
+            secured(host, tls, tcp).await
+        }
         endpoint => plain(endpoint, settings).await.map_err(lost),
     }
 }
@@ -112,17 +132,19 @@ async fn secured(
 impl AsyncRead for ServerStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        let Self { inner, limit, clock, too_much } = &mut *self;
+        ready!(Pin::new(inner).poll_read(cx, buf))?;
         let came = buf.filled().get(before..).unwrap_or_default();
-        Poll::Ready(
-            self.limit.follow(came).map_err(|too_long| io::Error::other(*self.too_long.get_or_init(|| too_long))),
-        )
+        let followed = limit.follow(came, || clock.now());
+        Poll::Ready(followed.map_err(|excess| io::Error::other(*too_much.get_or_init(|| excess))))
     }
 }
 
 impl AsyncWrite for ServerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(cx, buf)
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
+        self.limit.ask(buf.get(..written).unwrap_or_default());
+        Poll::Ready(Ok(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -18,25 +18,30 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::admission::follow_up;
+use super::admission::records::Records;
 use super::admission::shared::SharedAdmission;
 use super::classify::clip;
-use super::connect::{ADMISSION_TRIPS, connect, note_conflict};
+use super::connect::{ADMISSION_TRIPS, connect, note_refusal};
 use super::connection::{InstanceConnection, probe_interval};
+use super::connection_log::ConnectionLog;
 use super::deadline::{ConnectFailure, within_trips};
 use super::forget_tokens::keep_forgetting_tokens;
 use super::health::InstanceHealth;
-use super::log_limit::{ConnectionLog, LogLimit};
 use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::send_queue::closed;
 use super::sentinel::moved;
 use crate::foreign::contain;
-use crate::protocol::{Cause, InstanceId, Instant, reconnect_delay};
+use crate::log_limit::LogLimit;
+use crate::protocol::{Cause, InstanceId, Instant, RecordMeaning, reconnect_delay};
 use crate::random;
 
 /// The first pause before connecting again, and the longest.
 const RECONNECT_LEAST: Duration = Duration::from_millis(20);
 const RECONNECT_MOST: Duration = Duration::from_secs(1);
+
+/// How often an instance that gives this client no votes, for its settings, is asked whether that has changed.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// After a connection that broke sooner than this, the next is logged as connected only once it has lasted as
 /// long.
@@ -68,13 +73,14 @@ struct Supervisor {
 
 /// The state of the connection, for others. However the task ends (by a panic, or with the runtime), the state
 /// is down then.
-struct AnnouncedState(watch::Sender<ConnectionState>);
+struct AnnouncedState(watch::Sender<ConnectionState>, Arc<Records>);
 
 impl AnnouncedState {
     /// Tells those who wait of a change, if it says that there is one. Callers are among them.
     fn announce(&self, change: impl FnOnce(&mut ConnectionState) -> bool) {
         contain(|| {
             self.0.send_if_modified(change);
+            self.1.wake_waiting();
         });
     }
 }
@@ -100,7 +106,7 @@ pub(super) async fn supervise(
     health: Arc<InstanceHealth>,
 ) {
     let (log, follow_ups) = (ConnectionLog::default(), LogLimit::default());
-    let announced = AnnouncedState(state);
+    let announced = AnnouncedState(state, Arc::clone(&options.records));
     let mut supervisor =
         Supervisor { options, announced, health, log, follow_ups, serving: None, up_since: None, flaps: false };
     let mut attempt = 0;
@@ -114,6 +120,7 @@ pub(super) async fn supervise(
             attempt = 0;
         }
         pause = reconnect_delay(attempt, RECONNECT_LEAST, RECONNECT_MOST, random::spread());
+        pause = pause.max(supervisor.health.excess.pause(lasted));
         sleep(pause).await;
         attempt = attempt.saturating_add(1);
     }
@@ -135,8 +142,11 @@ impl Supervisor {
 
     /// Records that there is no connection, or not any more; returns how long it lasted.
     fn end(&mut self, reason: ConnectFailure) -> Duration {
-        let was_late = matches!(reason, ConnectFailure::Late(_));
-        let cause = reason.cause();
+        let was_late = matches!(reason, ConnectFailure::Late(_) | ConnectFailure::LateTls);
+        let cause = match self.health.note_excess() {
+            Some(too_much) => Cause::NotConnected(too_much.to_string()),
+            None => reason.cause(),
+        };
         let now = self.options.clock.now();
         self.announced.announce(|state| {
             // A silent instance that does not answer a probe either is still best called silent.
@@ -150,7 +160,7 @@ impl Supervisor {
             self.retire(&connection);
         }
         self.log.down(self.options.address.shown(), &cause, now);
-        self.options.processes.unregister(self.options.index);
+        self.options.processes.disconnected(self.options.index, now);
         self.health.lock().last_error = Some(cause.to_string());
         let lasted = self.up_since.take().map(|since| now.saturating_since(since));
         self.flaps = lasted.is_some_and(|lasted| lasted < STEADY);
@@ -173,7 +183,12 @@ impl Supervisor {
         let instance = InstanceId::new(options.index);
         let mut forwarding = pin!(pushes.forward(&connection, instance, &options.invalidations));
         let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
-        let mut forgetting = pin!(keep_forgetting_tokens(&connection, options.fence_retention));
+        // A client that only looks changes nothing.
+        let mut forgetting = pin!(async {
+            options.records.wanted().await;
+            keep_forgetting_tokens(&connection, options.fence_retention).await;
+        });
+        let mut wanted = pin!(request_record(&connection, options));
         let mut moved = pin!(moved(options, self.health.lock().endpoint.clone()));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
@@ -186,25 +201,27 @@ impl Supervisor {
                 () = &mut forwarding => {}
                 () = &mut probes => {}
                 () = &mut forgetting => {}
+                () = &mut wanted => {}
+                () = sleep(REFUSED_PAUSE), if connection.refusal().is_some() => connection.reread_record(),
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
                     self.log.up(options.address.shown());
                 }
                 admission = follow_up_requested(&connection) => {
+                    let was_recorded = admission.meaning() == RecordMeaning::Recorded;
                     let follow_up = follow_up::take_due(&connection, admission, &options.peers).await;
                     let carry_out = follow_up::carry_out(&connection, admission, follow_up);
                     match within_trips(options, "renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
                         Ok(Some((follow_up, info))) => {
                             self.health.lock().info = Some(info);
-                            if let Some(times) = self.follow_ups.note(options.clock.now()) {
+                            note_refusal(options, &self.health, &admission.meaning());
+                            if was_recorded && let Some(times) = self.follow_ups.note(options.clock.now()) {
                                 contain(|| tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed"));
                             }
                         }
                         Err(reason) => {
-                            let cause = reason.cause();
-                            note_conflict(options, Some(&cause));
-                            return cause;
+                            return reason.cause();
                         }
                     }
                     self.announced.announce(|_| true); // whoever waits for the record looks again
@@ -222,6 +239,13 @@ impl Supervisor {
         let ahead = peers.own_clock_ahead();
         connection.admission().into_iter().for_each(|admission| admission.remember_for_next_connection(ahead));
     }
+}
+
+/// Has the record written once the client wants locks.
+async fn request_record(connection: &InstanceConnection, options: &ConnectOptions) {
+    options.records.wanted().await;
+    connection.admission().into_iter().for_each(SharedAdmission::request_record);
+    std::future::pending().await
 }
 
 async fn follow_up_requested(connection: &InstanceConnection) -> &SharedAdmission {
@@ -259,7 +283,7 @@ mod tests {
     use crate::instance::redis::admission::peers::PeerConnections;
     use crate::instance::redis::timer_wakeups::TimerWakeups;
     use crate::instance::{Claim, Request};
-    use crate::protocol::Reply;
+    use crate::protocol::{AdmissionTerms, Reply};
 
     /// Panics once when it has been broken.
     #[derive(Clone, Debug, Default)]
@@ -278,7 +302,8 @@ mod tests {
             tokio::spawn(async move {
                 let mut buffer = [0; 65536];
                 while let Ok(size @ 1..) = stream.read(&mut buffer).await {
-                    let commands = buffer[..size].iter().filter(|byte| **byte == b'*').count();
+                    let others = buffer[..size].windows(3).filter(|bytes| bytes == b"\r\n*").count();
+                    let commands = usize::from(buffer[0] == b'*') + others;
                     stream.write_all("%0\r\n".repeat(commands).as_bytes()).await.unwrap();
                 }
             });
@@ -296,7 +321,7 @@ mod tests {
             address,
             instance_timeout,
             max_ttl: instance_timeout,
-            quarantine: instance_timeout,
+            records: Arc::new(Records::new(AdmissionTerms::of_max_ttl(5_000), 5_000, false)),
             cluster: None,
             drift_ppm: 0,
             fence_retention: instance_timeout,

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::log_limit::LogLimit;
 use crate::foreign::contain;
 use crate::instance::Trouble;
+use crate::log_limit::LogLimit;
 use crate::protocol::{Cause, Instant, Reply};
 
 /// Why an instance refuses to vote at present, if it does.
@@ -82,6 +82,7 @@ const fn is_its_own(cause: &Cause) -> bool {
         | Cause::Silent
         | Cause::Overloaded
         | Cause::ScriptMissing
+        | Cause::Unrecorded
         | Cause::TimedOut
         | Cause::Disconnected(_) => false,
         Cause::Loading

@@ -45,7 +45,7 @@ impl InstanceConnection {
     }
 
     /// How much longer its requests may take.
-    pub(super) fn left(&self, answered: &Answered) -> Duration {
+    fn left(&self, answered: &Answered) -> Duration {
         answered.ends.saturating_since(self.now())
     }
 
@@ -56,7 +56,6 @@ impl InstanceConnection {
         command: SentCommand,
     ) -> Option<(Observed, Answered)> {
         let (result, answered) = self.answer(command).await?;
-        let result = self.or_by_script(request, result, &answered).await?;
         let raw = match answered.attached.as_ref().filter(|_| answered.form == Form::Plain) {
             Some(attached) => {
                 let wall_us = self.admission().map_or(0, |admission| admission.about_us(answered.received));

@@ -88,6 +88,23 @@ pub fn decide_record(
     Ok(if covering == record { RecordAction::Keep(record) } else { RecordAction::Raise(covering) })
 }
 
+/// Decides what a record means for a client that only looks, whatever the times and the cluster of those that lock (P15): where a
+/// record stands it is kept as it is, and where one would have to be written there is none to go by.
+///
+/// # Errors
+/// As [`decide_record`], without what its own settings lead to.
+pub fn decide_as_recorded(
+    facts: &ProcessFacts,
+    found: Option<&[u8]>,
+    ours: AdmissionTerms,
+    seen: &SeenRecords,
+) -> Result<RecordAction, NotUsable> {
+    let record = found.and_then(AdmissionRecord::from_wire);
+    let (terms, cluster) = record.map_or((ours, None), |record| (record.terms, record.cluster));
+    // Under its own times and for its own cluster any record fits.
+    decide_record(facts, found, terms, cluster.as_ref(), seen)
+}
+
 /// P29: every client waits for as long as any other may ask for.
 fn check_terms(recorded: AdmissionTerms, ours: AdmissionTerms) -> Result<(), NotUsable> {
     if ours.quarantine_ms < recorded.max_ttl_ms {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::admission::clock_watch::{ClockWatch, Observation};
-use crate::protocol::admission::record::AdmissionRecord;
+use crate::protocol::admission::known_record::{AttachedRecord, RecordMeaning};
+use crate::protocol::admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin};
 use crate::protocol::round::reply::Reply;
 use crate::protocol::time::Instant;
 
@@ -17,31 +18,6 @@ pub struct RawReply {
     pub instance_us: Option<u64>,
     /// To how many whole microseconds that was cut off.
     pub unit_us: u64,
-}
-
-/// The record as a request names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttachedRecord {
-    /// The record.
-    pub record: Arc<AdmissionRecord>,
-    wire: Arc<str>,
-    /// Whether the instance's clock shows the record's instant by now, as far as this connection knows.
-    pub quarantine_over: bool,
-}
-
-impl AttachedRecord {
-    /// A record that is named for the first time.
-    #[must_use]
-    pub fn new(record: AdmissionRecord, quarantine_over: bool) -> Self {
-        let wire = record.to_wire().into();
-        Self { record: Arc::new(record), wire, quarantine_over }
-    }
-
-    /// The record as it is stored.
-    #[must_use]
-    pub fn wire(&self) -> &str {
-        &self.wire
-    }
 }
 
 /// What must be done about an instance after a reply.
@@ -57,6 +33,7 @@ pub enum AdmissionFollowUp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionState {
     attached: AttachedRecord,
+    meaning: RecordMeaning,
     watch: ClockWatch,
     /// Whether the data is in doubt; the watch knows whether the clock is.
     suspended: bool,
@@ -68,7 +45,40 @@ impl AdmissionState {
     /// Begins with the record that names this process, and the first sample of its clock.
     #[must_use]
     pub fn new(record: AdmissionRecord, watch: ClockWatch) -> Self {
-        Self { attached: AttachedRecord::new(record, false), watch, suspended: false, withheld_until: Instant::ZERO }
+        Self {
+            attached: AttachedRecord::new(record, false),
+            meaning: RecordMeaning::Recorded,
+            watch,
+            suspended: false,
+            withheld_until: Instant::ZERO,
+        }
+    }
+
+    /// Begins with the record of this process that must be raised before anything is asked for under it.
+    #[must_use]
+    pub fn to_be_raised(record: AdmissionRecord, watch: ClockWatch) -> Self {
+        Self { meaning: RecordMeaning::ToBeRaised, ..Self::new(record, watch) }
+    }
+
+    /// Begins without a record to go by. What is sent all the same names one that no instance ever has.
+    #[must_use]
+    pub fn without_record(identity: ProcessIdentity, meaning: RecordMeaning, watch: ClockWatch) -> Self {
+        let terms = AdmissionTerms::of_max_ttl(0);
+        let none = AdmissionRecord {
+            identity,
+            vote_from_ms: u64::MAX,
+            terms,
+            origin: RecordOrigin::Waits,
+            order: 0,
+            cluster: None,
+        };
+        Self { meaning, ..Self::new(none, watch) }
+    }
+
+    /// What the record means for this client.
+    #[must_use]
+    pub const fn meaning(&self) -> &RecordMeaning {
+        &self.meaning
     }
 
     /// The record that requests name.
@@ -83,7 +93,7 @@ impl AdmissionState {
     pub fn known_at(&self, now: Instant) -> (AttachedRecord, u64) {
         let wall_us = self.wall_us(now);
         let quarantine_over = wall_us / 1_000 >= self.attached.record.vote_from_ms;
-        (AttachedRecord { quarantine_over, ..self.attached.clone() }, wall_us)
+        (self.attached.at(quarantine_over), wall_us)
     }
 
     /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
@@ -111,7 +121,14 @@ impl AdmissionState {
     /// follow-up began: the record may be older than that.
     pub fn replace_record(&mut self, record: AdmissionRecord) {
         self.attached = AttachedRecord::new(record, false);
+        self.meaning = RecordMeaning::Recorded;
         self.suspended = false;
+    }
+
+    /// As [`replace_record`](Self::replace_record), by what `found` was read to be.
+    pub fn replace_meaning(&mut self, found: &Self) {
+        self.replace_record((*found.attached.record).clone());
+        self.meaning = found.meaning.clone();
     }
 
     /// Goes on from how a previous connection left the same process; whether its clock has jumped

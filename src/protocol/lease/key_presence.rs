@@ -84,6 +84,11 @@ impl KeyPresence {
         }
     }
 
+    /// Whether the instance is known to have had the key, and not only since a request that was sent later than `sent`.
+    pub(super) fn had_by(&self, id: InstanceId, sent: Instant) -> bool {
+        self.had_at.get(id.index()).is_some_and(|had_at| Instant::ZERO < *had_at && *had_at <= sent)
+    }
+
     fn note_back(&mut self, id: InstanceId, sent: Instant, is_over: impl Fn(&Absence) -> bool) {
         if let Some(had_at) = self.had_at.get_mut(id.index()) {
             *had_at = sent.max(*had_at);

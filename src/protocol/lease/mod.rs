@@ -166,6 +166,12 @@ impl Lease {
         self.presence.note_missing(id, sent);
     }
 
+    /// Whether an instance that was asked at `sent` is known to have had its key before.
+    #[must_use]
+    pub fn had_key(&self, id: InstanceId, sent: Instant) -> bool {
+        self.presence.had_by(id, sent)
+    }
+
     /// Whether the replies show that no quorum can have kept the lease (P20): at one moment so many
     /// may have been without its key that another client may have held the lock.
     ///

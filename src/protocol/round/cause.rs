@@ -61,7 +61,9 @@ pub enum Cause {
     ClusterMode(String),
     /// Any other error of the instance.
     Server(String),
-    /// The instance must not be used at all. Nothing was sent.
+    /// The instance has no admission record for its process: no client that wants locks has written one yet. Nothing was sent.
+    Unrecorded,
+    /// The instance must not be used at all, or not by a client with these settings. Nothing was sent.
     NotUsable(NotUsable),
     /// An answer that no script of this library returns.
     OddReply(String),
@@ -136,6 +138,12 @@ impl fmt::Display for Cause {
             }
             Self::ClusterMode(error) => write!(f, "in cluster mode ({error}); locks need standalone masters"),
             Self::Server(error) => write!(f, "error: {error}"),
+            Self::Unrecorded => {
+                write!(
+                    f,
+                    "it has no admission record yet; the first client that wants a lock writes one, and then it waits"
+                )
+            }
             Self::NotUsable(reason) => write!(f, "not usable: {reason}"),
             Self::OddReply(reply) => write!(f, "an answer that does not fit: {reply}"),
             Self::ClockBehind { clock_s, token_s } => write!(
@@ -155,6 +163,8 @@ pub enum NotUsable {
     Replica,
     /// It is a Sentinel, which keeps no data.
     Sentinel,
+    /// It is compatible with this version of Redis only, which is too old.
+    TooOld(String),
     /// Its `INFO` lacks this field: what it is, or whether it is the same process, is not known.
     Untold(&'static str),
     /// Other clients ask for ttls that are longer than this client's quarantine, both in milliseconds.
@@ -184,11 +194,22 @@ pub enum NotUsable {
     SameProcess(String),
 }
 
+impl NotUsable {
+    /// Whether it is a matter of this client's settings beside those of others: the instance is well, and may be looked at.
+    #[must_use]
+    pub const fn is_of_settings(&self) -> bool {
+        matches!(self, Self::OtherMaxTtl { .. } | Self::ShortQuarantine { .. } | Self::OtherCluster { .. })
+    }
+}
+
 impl fmt::Display for NotUsable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Replica => write!(f, "it is a replica; locks need an independent master at this address"),
             Self::Sentinel => write!(f, "it is a Sentinel; locks need the address of a master itself"),
+            Self::TooOld(version) => {
+                write!(f, "it is compatible with Redis {version} only; locks need Redis 7.0 or later, or Valkey")
+            }
             Self::Untold(field) => {
                 write!(
                     f,
@@ -197,13 +218,14 @@ impl fmt::Display for NotUsable {
             }
             Self::OtherMaxTtl { recorded_ms, ours_ms } => write!(
                 f,
-                "its clients ask for up to {recorded_ms} ms (max_ttl), this one waits for {ours_ms} ms only; set the same \
-                 everywhere (see 'changing max_ttl' in redquorum::guide::operations)"
+                "its clients ask for up to {recorded_ms} ms (max_ttl), this one waits for {ours_ms} ms only; give this one \
+                 their max_ttl (see 'changing max_ttl' in redquorum::guide::operations)"
             ),
             Self::ShortQuarantine { recorded_ms, ours_ms } => write!(
                 f,
-                "its clients wait for {recorded_ms} ms only, this one may ask for {ours_ms} ms (max_ttl); set the same \
-                 everywhere, or a longer quarantine first (see 'changing max_ttl' in redquorum::guide::operations)"
+                "its clients wait for {recorded_ms} ms only, this one may ask for {ours_ms} ms (max_ttl); give this one \
+                 their max_ttl, or all clients a new one, in two steps \
+                 (see 'changing max_ttl' in redquorum::guide::operations)"
             ),
             Self::OtherCluster { recorded, ours } => write!(
                 f,

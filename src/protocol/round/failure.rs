@@ -9,9 +9,9 @@ use crate::protocol::round::{Round, TimedReply};
 /// The kind of a defeat. "Somebody holds it" and "the instances are down" are never the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoundFailure {
-    /// Somebody else holds a resource.
+    /// Somebody else holds a resource (P31).
     Contended(Contention),
-    /// Several clients hold minorities and nobody has a quorum.
+    /// Others stand in the way and nobody is known to hold it: several ask at the same moment, and nobody has a quorum yet.
     SplitVote(Contention),
     /// Too few instances answered.
     NoQuorum,
@@ -54,45 +54,28 @@ impl RoundFailure {
         if may_vote.len() < votes {
             return Self::InQuarantine(quarantine(round, votes.saturating_sub(may_vote.len())));
         }
-        let refusals: Vec<&Refusal> = round.replies().iter().flatten().filter_map(refusal).collect();
-        let Some(contention) = contention(round, &refusals) else {
-            return Self::StaleToken;
-        };
-        // Those that did not say what stands in the way may have the same holder's key.
-        let silent = |reply: Option<&Reply>| {
-            reply.is_none_or(|reply| matches!(reply, Reply::NotSent(_) | Reply::Unknown(_) | Reply::NotAdmitted { .. }))
-        };
-        let open = round.which(silent).len();
-        let named = refusals.iter().filter(|refusal| same_obstacle(refusal, &contention.most_named)).count();
-        if named + open >= votes { Self::Contended(contention) } else { split_or_contended(contention, round, named) }
+        match contention(round) {
+            None => Self::StaleToken,
+            Some((contention, true)) => Self::Contended(contention),
+            Some((contention, false)) => Self::SplitVote(contention),
+        }
     }
 }
 
-/// A split needs at least two parties: two values that refuse, or a value and our own grants.
-fn split_or_contended(contention: Contention, round: &Round, named: usize) -> RoundFailure {
-    let other_parties = contention.refused_by.len() > named || !round.granted().is_empty();
-    if other_parties { RoundFailure::SplitVote(contention) } else { RoundFailure::Contended(contention) }
-}
-
-const fn refusal(answer: &TimedReply) -> Option<&Refusal> {
-    match &answer.reply {
-        Reply::Refused(refusal) => Some(refusal),
-        _ => None,
-    }
-}
-
-fn same_obstacle(a: &Refusal, b: &Refusal) -> bool {
-    a.resource == b.resource && a.value == b.value
-}
-
-fn contention(round: &Round, refusals: &[&Refusal]) -> Option<Contention> {
-    let agreeing = |named: &Refusal| refusals.iter().filter(|other| same_obstacle(other, named)).count();
-    let most_named = refusals.iter().max_by_key(|named| agreeing(named))?;
-    Some(Contention {
+/// What refused a round, and whether that shows that somebody holds the lock (P31): a quorum names one value, or what
+/// stood in the way of the rounds before has not let go since.
+fn contention(round: &Round) -> Option<(Contention, bool)> {
+    let (most_named, times) = round.most_named()?;
+    // A plain acquire that finds no value cannot tell a key of another type from one that has just gone.
+    let tells = most_named.value.is_some() || round.is_repeat();
+    let by_quorum = tells && times >= round.quorum().votes();
+    let again = round.refusals().find(|refusal| round.has_stayed(refusal)).filter(|_| !by_quorum);
+    let contention = Contention {
         refused_by: round.which(|reply| matches!(reply, Some(Reply::Refused(_)))),
-        most_named: (*most_named).clone(),
-        earliest_expiry: refusals.iter().filter_map(|refusal| refusal.expires_in).min(),
-    })
+        most_named: again.unwrap_or(most_named).clone(),
+        earliest_expiry: round.refusals().filter_map(|refusal| refusal.expires_in).min(),
+    };
+    Some((contention, by_quorum || again.is_some()))
 }
 
 /// When the `missing`-th instance in quarantine may vote again; `None` if that is not known.

@@ -1,18 +1,23 @@
 //! One try on all instances, decided at the quorum-th reply (P2, P4, P5, P9).
 
 pub(super) mod cause;
+pub(super) mod contest;
 pub(super) mod failure;
 pub(super) mod reply;
 
 use std::time::Duration;
 
-use crate::protocol::fencing::FencingToken;
+use crate::protocol::fencing::{FencingToken, ProposingClock};
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::quorum::{Quorum, Verdict};
 use crate::protocol::round::cause::Cause;
-use crate::protocol::round::reply::Reply;
+use crate::protocol::round::reply::{Refusal, Reply};
 use crate::protocol::terms::LeaseTerms;
 use crate::protocol::time::Instant;
+use crate::protocol::value::Value;
+
+/// Timers count whole milliseconds.
+const LEAST_SILENCE: Duration = Duration::from_millis(1);
 
 /// What a round asks of the instances, with the instant after which its victory is worthless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +37,18 @@ pub struct TimedReply {
     pub after: Duration,
 }
 
+/// What an acquire proposes, and what it believes of stored tokens (P12).
+#[derive(Clone, Copy, Debug)]
+struct Proposal {
+    token: FencingToken,
+    /// The clock by which it is proposed, in microseconds since the Unix epoch.
+    wall_us: u64,
+    /// The largest token that it believes one instance alone to have; none where the instances' clocks are not known.
+    most_alone: Option<FencingToken>,
+    /// The largest that it believes at all.
+    most: FencingToken,
+}
+
 /// The state of a round: feed it replies as they come and ask for the verdict.
 ///
 /// A verdict, once given, does not change. Replies that come later are still recorded, because
@@ -44,8 +61,30 @@ pub struct Round {
     replies: Vec<Option<TimedReply>>,
     verdict: Verdict,
     too_slow: bool,
-    /// The token that an acquire proposes, and the largest that it believes to be stored anywhere.
-    tokens: Option<(FencingToken, FencingToken)>,
+    tokens: Option<Proposal>,
+    /// The token of an instance alone that was not followed (P12).
+    refused_token: Option<FencingToken>,
+    /// What stood in the way of the round before, if this one repeats it under a new value (P31).
+    rivals: Option<Rivals>,
+}
+
+/// What stood in the way of the round before.
+#[derive(Clone, Debug)]
+struct Rivals {
+    seen: Vec<Rival>,
+    /// Whoever has not let go after this holds the lock.
+    patience: Duration,
+}
+
+/// A value that refused a round.
+#[derive(Clone, Debug)]
+struct Rival {
+    /// Which of the round's resources has it.
+    resource: usize,
+    /// `None` if that is no string, or gone by now.
+    value: Option<Vec<u8>>,
+    /// When the first round was begun that it refused.
+    since: Instant,
 }
 
 impl Round {
@@ -69,15 +108,127 @@ impl Round {
 
     fn new(kind: RequestKind, quorum: Quorum, started_at: Instant) -> Self {
         let replies = vec![None; quorum.instances()];
-        Self { kind, quorum, started_at, replies, verdict: Verdict::Pending, too_slow: false, tokens: None }
+        Self {
+            kind,
+            quorum,
+            started_at,
+            replies,
+            verdict: Verdict::Pending,
+            too_slow: false,
+            tokens: None,
+            refused_token: None,
+            rivals: None,
+        }
     }
 
-    /// P12: what is proposed. An instance that reports a larger token than `most_believed` is not
-    /// believed, and its vote is lost.
+    /// P12: what is proposed, and by which clock. That bounds which tokens of instances are believed.
     #[must_use]
-    pub fn proposing(mut self, token: FencingToken, most_believed: FencingToken) -> Self {
-        self.tokens = Some((token, most_believed));
+    pub fn proposing(mut self, token: FencingToken, clock: ProposingClock) -> Self {
+        let wall_us = clock.us;
+        let most_alone = clock.is_of_instances.then(|| FencingToken::most_believed_alone(wall_us));
+        self.tokens = Some(Proposal { token, wall_us, most_alone, most: FencingToken::most_believed(wall_us) });
         self
+    }
+
+    /// P31: this round asks again for what `former` did not get. A rival that stands in the way for longer than `patience`
+    /// has not lost. `own` are the values of earlier rounds of the same try.
+    #[must_use]
+    pub fn repeating(mut self, former: &Self, own: &[Value], patience: Duration) -> Self {
+        let is_own = |refusal: &Refusal| own.iter().any(|own| refusal.value.as_deref() == Some(own.as_bytes()));
+        let rival = |refusal: &Refusal| {
+            let since = former.seen_since(refusal).unwrap_or(former.started_at);
+            Rival { resource: refusal.resource, value: refusal.value.clone(), since }
+        };
+        let seen = former.refusals().filter(|refusal| !is_own(refusal)).map(rival).collect();
+        self.rivals = Some(Rivals { seen, patience });
+        self
+    }
+
+    /// Since when what this refusal names has stood in the way of each round.
+    fn seen_since(&self, refusal: &Refusal) -> Option<Instant> {
+        let mut seen = self.rivals.iter().flat_map(|rivals| &rivals.seen);
+        let same = seen.find(|rival| rival.resource == refusal.resource && rival.value == refusal.value);
+        same.map(|rival| rival.since)
+    }
+
+    /// P31: whether what this refusal names has not let go in the time that a rival takes for that which has lost.
+    pub(super) fn has_stayed(&self, refusal: &Refusal) -> bool {
+        let since = self.seen_since(refusal).filter(|_| self.rivals.is_some());
+        since.is_some_and(|since| self.started_at >= since.saturating_add(self.patience()))
+    }
+
+    /// P31: how long until it shows whether a rival that stood in the way of this round and of the one before stays.
+    pub(super) fn shows_in(&self, now: Instant) -> Option<Duration> {
+        let since = self.refusals().filter_map(|refusal| self.seen_since(refusal)).min()?;
+        Some(since.saturating_add(self.patience()).saturating_since(now))
+    }
+
+    fn patience(&self) -> Duration {
+        self.rivals.as_ref().map_or(Duration::MAX, |rivals| rivals.patience)
+    }
+
+    /// Whether it repeats another round under a new value (P31).
+    pub(super) const fn is_repeat(&self) -> bool {
+        self.rivals.is_some()
+    }
+
+    /// P31: from when on instances that are silent are not waited for any more, neither for a quorum with a minority of votes
+    /// in hand, nor to learn whether a quorum names one rival. `None` if nothing stands in the way, or if fewer than a
+    /// quorum have answered (then no other round is won either). `usual` tells how long an instance takes as a rule.
+    #[must_use]
+    pub fn hopeless_at(&self, usual: impl Fn(InstanceId) -> Option<Duration>) -> Option<Instant> {
+        if !matches!(self.kind, RequestKind::Acquire(_)) || self.refusals().next().is_none() {
+            return None;
+        }
+        let answered = self.definite().count();
+        if self.verdict == Verdict::Pending && answered < self.quorum.votes() {
+            return None;
+        }
+        let outstanding = self.which(|reply| reply.is_none());
+        let usual = outstanding.iter().filter_map(usual).max().unwrap_or_default();
+        let slowest = self.definite().map(|answer| answer.after).max().unwrap_or_default();
+        // Two round trips of silence after the last answer; an instance that is farther away gets as many of its own.
+        let patience = slowest.max(usual).saturating_mul(2).max(LEAST_SILENCE);
+        Some(self.started_at.saturating_add(slowest).saturating_add(patience))
+    }
+
+    /// P31: whether a lost round is worth waiting for answers that are outstanding: they may show that somebody holds it.
+    #[must_use]
+    pub fn may_show_a_holder(&self) -> bool {
+        if self.verdict != Verdict::Lost || self.too_slow || !matches!(self.kind, RequestKind::Acquire(_)) {
+            return false;
+        }
+        let outstanding = self.replies.iter().filter(|answer| answer.is_none()).count();
+        let named = self.most_named().map_or(0, |(_, times)| times);
+        (1..self.quorum.votes()).contains(&named) && named + outstanding >= self.quorum.votes()
+    }
+
+    /// P31: lost, as rivals are in the way and the rest is silent.
+    pub fn give_up(&mut self) {
+        if self.verdict == Verdict::Pending {
+            self.verdict = Verdict::Lost;
+        }
+    }
+
+    /// The answers that say what the instance did.
+    fn definite(&self) -> impl Iterator<Item = &TimedReply> {
+        let is_definite = |answer: &&TimedReply| !matches!(answer.reply, Reply::NotSent(_) | Reply::Unknown(_));
+        self.replies.iter().flatten().filter(is_definite)
+    }
+
+    /// The refusal that most instances agree on, and how many they are.
+    pub(super) fn most_named(&self) -> Option<(&Refusal, usize)> {
+        let same = |a: &Refusal, b: &Refusal| a.resource == b.resource && a.value == b.value;
+        let agreeing = |named: &Refusal| self.refusals().filter(|other| same(other, named)).count();
+        self.refusals().map(|refusal| (refusal, agreeing(refusal))).max_by_key(|(_, times)| *times)
+    }
+
+    /// What refused it.
+    fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+        self.replies.iter().flatten().filter_map(|answer| match &answer.reply {
+            Reply::Refused(refusal) => Some(refusal),
+            _ => None,
+        })
     }
 
     /// Records a reply and returns the verdict as of `now`.
@@ -103,7 +254,7 @@ impl Round {
     }
 
     fn believed(&self, reply: Reply) -> Reply {
-        let is_odd = |token: &FencingToken| self.tokens.is_some_and(|(_, most)| *token > most);
+        let is_odd = |token: &FencingToken| self.tokens.is_some_and(|proposal| *token > proposal.most);
         match reply {
             Reply::Stale { stored } if is_odd(&stored) => {
                 let told =
@@ -131,9 +282,65 @@ impl Round {
                 self.too_slow = true;
                 Verdict::Lost
             }
+            // P12: those that are still to answer may have a token like it, and then it is followed.
+            Verdict::Lost if outstanding > 0 && self.alone_ahead().is_some() && self.may_be_repeated() => {
+                Verdict::Pending
+            }
             verdict => verdict,
         };
+        if self.verdict == Verdict::Lost {
+            self.refuse_token_ahead();
+        }
         self.verdict
+    }
+
+    /// Whether a quorum might grant a larger token, as far as replies show.
+    fn may_be_repeated(&self) -> bool {
+        let could_grant = |reply: Option<&Reply>| {
+            matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. }))
+        };
+        self.which(could_grant).len() >= self.quorum.votes()
+    }
+
+    /// The stored tokens that instances have reported.
+    fn reported(&self) -> impl Iterator<Item = FencingToken> {
+        let reported = self.replies.iter().flatten().filter_map(|answer| match &answer.reply {
+            Reply::Stale { stored } => Some(*stored),
+            Reply::Refused(refusal) => refusal.token,
+            _ => None,
+        });
+        reported.chain(self.refused_token)
+    }
+
+    /// P12: the token of an instance that is ahead of the clock, of the proposal and of what every other instance
+    /// reports. A token that was granted is on a quorum, so mostly another instance has one like it; where none shows one, nothing
+    /// is granted without this instance's vote, but nobody follows it.
+    ///
+    /// One or two instances cannot be outvoted: each is believed. Without admission a client knows its own clock alone.
+    fn alone_ahead(&self) -> Option<FencingToken> {
+        let proposal = self.tokens.filter(|_| self.quorum.instances() > 2)?;
+        let largest = self.reported().max()?;
+        let is_like_it = |token: &FencingToken| token.proposed_us() >= largest.proposed_us();
+        let others = self.reported().filter(is_like_it).count().saturating_sub(1);
+        let may_be = [proposal.token, proposal.most_alone?];
+        (others == 0 && !may_be.iter().any(is_like_it)).then_some(largest)
+    }
+
+    /// The vote of such an instance is lost, and the round says why.
+    fn refuse_token_ahead(&mut self) {
+        let (Some(ahead), Some(proposal)) = (self.alone_ahead(), self.tokens) else { return };
+        let next = self.reported().filter(|token| *token != ahead).chain([proposal.token]).max();
+        let ahead_s = |token: FencingToken| token.clock_us().saturating_sub(proposal.wall_us) / 1_000_000;
+        let told = format!(
+            "a fencing token {} s ahead of the clock, where the next largest is {} s ahead: one instance alone is not followed",
+            ahead_s(ahead),
+            next.map_or(0, ahead_s),
+        );
+        let is_it = |answer: &&mut TimedReply| matches!(answer.reply, Reply::Stale { stored } if stored == ahead);
+        if let Some(answer) = self.replies.iter_mut().flatten().find(is_it) {
+            answer.reply = Reply::Unknown(Cause::OddReply(told));
+            self.refused_token = Some(ahead);
+        }
     }
 
     fn is_late(&self, now: Instant) -> bool {
@@ -223,17 +430,16 @@ impl Round {
     /// round is then worth repeating with a larger token.
     #[must_use]
     pub fn stale_token(&self) -> Option<FencingToken> {
+        let alone_ahead = self.alone_ahead();
         let stored = |answer: &Option<TimedReply>| match answer.as_ref().map(|answer| &answer.reply) {
-            Some(Reply::Stale { stored }) => Some(*stored),
+            Some(Reply::Stale { stored }) => Some(*stored).filter(|stored| Some(*stored) != alone_ahead),
             _ => None,
         };
         let highest = self.replies.iter().filter_map(stored).max()?;
-        let could_grant =
-            self.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. })));
-        (self.verdict == Verdict::Lost && !self.too_slow && could_grant.len() >= self.quorum.votes()).then_some(highest)
+        (self.verdict == Verdict::Lost && !self.too_slow && self.may_be_repeated()).then_some(highest)
     }
 
-    /// The largest token that any instance has stored, as far as replies show, or will have as the tombstone
+    /// The largest token that instances have stored, as far as replies show and are followed, or will have as the tombstone
     /// of this round's own release; the next proposal goes above it. None if a quorum refused this proposal as ahead of
     /// its clocks: whatever led there is not followed again (P12).
     #[must_use]
@@ -242,12 +448,8 @@ impl Round {
         if self.quorum.is_out_of_reach(behind.len()) {
             return None;
         }
-        let seen = |answer: &TimedReply| match &answer.reply {
-            Reply::Stale { stored } => Some(*stored),
-            Reply::Refused(refusal) => refusal.token,
-            _ => None,
-        };
-        let proposed = self.tokens.map(|(proposed, _)| proposed);
-        self.replies.iter().flatten().filter_map(seen).chain(proposed).max()
+        let alone_ahead = self.alone_ahead();
+        let followed = self.reported().filter(|token| Some(*token) != alone_ahead);
+        followed.chain(self.tokens.map(|proposal| proposal.token)).max()
     }
 }

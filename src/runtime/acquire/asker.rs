@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tokio::time::sleep;
 
 use super::ask_limit::AskPermit;
-use super::attempt::Attempt;
+use super::attempt::{Attempt, Outcome};
 use super::failure::AcquireFailure;
 use super::line::{Aftermath, AskerId, AskerStart, Line, NextStep, Parked};
 use super::params::AcquireParams;
@@ -135,10 +135,32 @@ impl Asker {
     /// The lease that an ask has won, and the replies to it that are outstanding.
     async fn ask(&mut self, begun: Begun) -> Result<(Box<Attempt>, UncollectedLease), AcquireFailure> {
         let mut attempt = begun.attempt?;
-        let outcome = attempt.outcome().await;
+        let outcome = self.outcome(&mut attempt).await;
         drop(begun.permit);
         self.rounds = self.rounds.saturating_add(attempt.rounds());
         Ok((attempt, outcome?)) // its releases are queued, outstanding replies are awaited in the background
+    }
+
+    /// P31: asks again as long as nobody is known to have the lock. Who waits in the line knows of each round, so that a wait
+    /// that is over ends.
+    async fn outcome(&self, attempt: &mut Attempt) -> Result<UncollectedLease, AcquireFailure> {
+        loop {
+            match attempt.next_outcome().await {
+                Outcome::Won(lease) => return Ok(lease),
+                Outcome::Lost(failure) => return Err(failure),
+                Outcome::Undecided(failure, pause) => {
+                    if !self.line.note_failure(self.id, failure.clone(), &*self.shared.clock) {
+                        return Err(failure); // somebody of this client has it
+                    }
+                    tokio::select! {
+                        biased; // a run that is repeated under a seed takes the same branches
+                        () = self.shared.attempts.closed() => return Err(failure),
+                        () = sleep(pause) => {}
+                    }
+                    attempt.ask_again()?;
+                }
+            }
+        }
     }
 
     /// Begins the next ask as soon as one is needed; `None` if nobody needs the asker any more.

@@ -1,15 +1,22 @@
-//! The rounds of one try: one, repeated only where the repeat is known to help.
+//! The rounds of one try: one, repeated only where that is known to help, or where nobody has a quorum (P31).
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
 
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::uncollected::UncollectedLease;
 use crate::instance::{Claim, Request};
-use crate::protocol::{FencingToken, Lease, Round, Value, Verdict};
+use crate::protocol::{Contest, FencingToken, Instant, Lease, ProposingClock, Round, RoundFailure, Value, Verdict};
+use crate::random;
 use crate::runtime::held_lease::{Acquired, HeldLease};
 use crate::runtime::in_flight::{OnDrop, RoundInFlight};
 use crate::runtime::shared::Shared;
+
+/// The part of an instance timeout after which a rival that still stands in the way has not lost (P31).
+const PATIENCE_DIVISOR: u32 = 8;
 
 /// A try whose round is in flight. Dropped at any time it leaves nothing behind (P5).
 pub(super) struct Attempt {
@@ -17,10 +24,26 @@ pub(super) struct Attempt {
     params: Arc<AcquireParams>,
     value: Value,
     /// The clock by which tokens are proposed, and the largest that was seen (P12).
-    wall_us: u64,
+    by: ProposingClock,
     seen: Option<FencingToken>,
+    /// How often the round was sent again under the same value.
     repeats: usize,
+    rounds: usize,
+    /// When it asks again where nobody has a quorum, the last round of that kind, and the values of all of them (P31).
+    contest: Contest,
+    undecided: Option<Round>,
+    let_go: Vec<Value>,
     in_flight: RoundInFlight,
+}
+
+/// What came of the rounds under one value.
+pub(super) enum Outcome {
+    /// The lease, not renewed yet.
+    Won(UncollectedLease),
+    /// Nobody is known to have it: it was let go, and [`Attempt::ask_again`] is worth trying after this pause (P31).
+    Undecided(AcquireFailure, Duration),
+    /// There is none, and its releases are queued.
+    Lost(AcquireFailure),
 }
 
 impl Attempt {
@@ -30,34 +53,84 @@ impl Attempt {
         params: &Arc<AcquireParams>,
         seen: Option<FencingToken>,
     ) -> Result<Box<Self>, AcquireFailure> {
-        let no_randomness = |error| AcquireFailure::NoRandomness(Arc::new(error));
-        let value = shared.tokens.draw_value(&params.holder).map_err(no_randomness)?; // P1
-        let wall_us = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
-        let in_flight = send(shared, params, &value, (wall_us, seen), false);
+        let value = draw_value(shared, params)?;
+        let by = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
+        let in_flight = send(shared, params, &value, (by, seen), false, |round| round);
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
-        Ok(Box::new(Self { seen, shared, params, value, wall_us, repeats: 0, in_flight }))
+        let (contest, let_go) = (Contest::default(), Vec::new());
+        let (repeats, rounds, undecided) = (0, 1, None);
+        Ok(Box::new(Self { shared, params, value, by, seen, repeats, rounds, contest, undecided, let_go, in_flight }))
     }
 
-    /// The lease, not renewed yet, or why there is none; then the releases of the try are queued.
-    pub(super) async fn outcome(&mut self) -> Result<UncollectedLease, AcquireFailure> {
+    /// The lease, not renewed yet, or why there is none; then the releases of the try are queued. Asks again where nobody
+    /// has a quorum, but not after `until`.
+    pub(super) async fn outcome(&mut self, until: Option<Instant>) -> Result<UncollectedLease, AcquireFailure> {
+        loop {
+            match self.next_outcome().await {
+                Outcome::Won(lease) => return Ok(lease),
+                Outcome::Lost(failure) => return Err(failure),
+                Outcome::Undecided(failure, pause) => {
+                    if until.is_some_and(|until| self.shared.clock.now().saturating_add(pause) >= until) {
+                        return Err(failure);
+                    }
+                    tokio::select! {
+                        biased; // a run that is repeated under a seed takes the same branches
+                        () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
+                        () = sleep(pause) => {}
+                    }
+                    self.ask_again()?;
+                }
+            }
+        }
+    }
+
+    /// What comes of the rounds under the present value.
+    pub(super) async fn next_outcome(&mut self) -> Outcome {
         loop {
             let verdict = self.in_flight.verdict().await;
             let round = &self.in_flight.round;
-            tracing::debug!(?verdict, granted = ?round.granted(), repeats = self.repeats, "acquire round");
+            tracing::debug!(?verdict, granted = ?round.granted(), rounds = self.rounds, "acquire round");
             self.seen = self.seen.max(round.highest_seen());
             if verdict == Verdict::Won
                 && let Some(lease) = self.won()
             {
-                return Ok(lease);
+                return Outcome::Won(lease);
             }
             let worth_repeating = self.in_flight.round.stale_token().is_some() || self.in_flight.lacks_only_scripts();
             // Each repeat goes above a larger token of another instance, so that there are never more.
             if self.repeats >= self.shared.instances.len() || !worth_repeating {
-                self.in_flight.release();
-                return Err(AcquireFailure::RoundLost(Box::new(self.in_flight.round.clone())));
+                return self.lost();
             }
             self.repeat();
         }
+    }
+
+    /// Lets go of a round that was lost.
+    fn lost(&mut self) -> Outcome {
+        let round = self.in_flight.round.clone();
+        // Others that ask at this moment take votes, or raise tokens.
+        let is_undecided = matches!(RoundFailure::of(&round), RoundFailure::SplitVote(_) | RoundFailure::StaleToken);
+        let pause = if is_undecided {
+            self.contest.pause(&round, self.shared.clock.now(), self.shared.instance_timeout, random::spread())
+        } else {
+            None
+        };
+        let Some(pause) = pause else {
+            self.in_flight.release();
+            return Outcome::Lost(AcquireFailure::RoundLost(Box::new(round)));
+        };
+        self.in_flight.release_before_repeat();
+        self.undecided = Some(round.clone());
+        Outcome::Undecided(AcquireFailure::RoundLost(Box::new(round)), pause)
+    }
+
+    /// P31: another round, under a new value (P1) and a larger token.
+    pub(super) fn ask_again(&mut self) -> Result<(), AcquireFailure> {
+        let value = draw_value(&self.shared, &self.params)?;
+        self.let_go.push(std::mem::replace(&mut self.value, value));
+        self.repeats = 0;
+        self.send(false);
+        Ok(())
     }
 
     fn won(&mut self) -> Option<UncollectedLease> {
@@ -74,16 +147,27 @@ impl Attempt {
 
     /// How many rounds it took so far.
     pub(super) const fn rounds(&self) -> usize {
-        self.repeats + 1
+        self.rounds
     }
 
     /// P12: the same value again; the round's own keys count as free.
     fn repeat(&mut self) {
         self.repeats += 1;
-        let mut next = send(&self.shared, &self.params, &self.value, (self.wall_us, self.seen), true);
-        next.sent_before = self.in_flight.sent_before.union(self.in_flight.round.must_release());
+        let sent_before = self.in_flight.sent_before.union(self.in_flight.round.must_release());
         self.in_flight.on_drop = OnDrop::LeaveKeys;
-        self.in_flight = next;
+        self.send(true);
+        self.in_flight.sent_before = sent_before;
+    }
+
+    fn send(&mut self, resent: bool) {
+        self.rounds += 1;
+        let patience = self.shared.instance_timeout / PATIENCE_DIVISOR;
+        let after_undecided = |round: Round| match &self.undecided {
+            Some(undecided) => round.repeating(undecided, &self.let_go, patience),
+            None => round,
+        };
+        let tokens = (self.by, self.seen);
+        self.in_flight = send(&self.shared, &self.params, &self.value, tokens, resent, after_undecided);
     }
 
     /// Takes in the replies that are still outstanding (P6). They count for `held`, the lease that was won
@@ -102,11 +186,12 @@ fn send(
     shared: &Arc<Shared>,
     params: &AcquireParams,
     value: &Value,
-    (wall_us, seen): (u64, Option<FencingToken>),
+    (by, seen): (ProposingClock, Option<FencingToken>),
     resent: bool,
+    prepare: impl FnOnce(Round) -> Round,
 ) -> RoundInFlight {
     shared.counters.round_sent();
-    let token = shared.tokens.propose(wall_us, seen); // P12
+    let token = shared.tokens.propose(by, seen); // P12
     let claim = Arc::new(Claim {
         resources: params.resources.clone(),
         value: value.clone(),
@@ -117,6 +202,10 @@ fn send(
     });
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);
-    let round = round.proposing(token, FencingToken::most_believed(wall_us));
-    RoundInFlight::send(shared, round, Request::Acquire(claim), shared.all_instances())
+    let round = round.proposing(token, by);
+    RoundInFlight::send(shared, prepare(round), Request::Acquire(claim), shared.all_instances())
+}
+
+fn draw_value(shared: &Shared, params: &AcquireParams) -> Result<Value, AcquireFailure> {
+    shared.tokens.draw_value(&params.holder).map_err(|error| AcquireFailure::NoRandomness(Arc::new(error))) // P1
 }

@@ -54,6 +54,6 @@ impl Pauses {
 }
 
 fn begin_wait(shared: &Shared, resources: &Resources) -> Option<Wait> {
-    let wall_us = shared.proposing_clock().ok()?;
+    let wall_us = shared.proposing_clock().ok()?.us;
     shared.succession.as_ref()?.wait(resources, shared.quorum, wall_us)
 }

@@ -6,7 +6,7 @@ use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::uncollected::UncollectedLease;
 use crate::instance::Request;
-use crate::protocol::FencingToken;
+use crate::protocol::{FencingToken, ProposingClock};
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::in_flight::RoundInFlight;
 use crate::runtime::shared::Shared;
@@ -30,15 +30,14 @@ pub(super) async fn reenter(
     // Counted before anything is sent: the last of the other guards may be dropped meanwhile, and what is set
     // after its release would belong to nobody.
     let Some(lease) = UncollectedLease::add_guard(shared, held) else { return Ok(Reentry::LeaseEnded) };
-    let wall_us = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
+    let by = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
     let mut seen = seen.max(Some(held.token()));
     let mut repeats = 0;
     loop {
-        let Some(mut in_flight) = send(shared, params, held, (wall_us, seen)) else { return Ok(Reentry::LeaseEnded) };
-        let verdict = in_flight.verdict().await;
+        let Some(mut in_flight) = send(shared, params, held, (by, seen)) else { return Ok(Reentry::LeaseEnded) };
+        let verdict = in_flight.verdict_of(|round| held.note_replies(round)).await; // P20
         tracing::debug!(?verdict, granted = ?in_flight.round.granted(), repeats, "re-entry round");
         seen = seen.max(in_flight.round.highest_seen());
-        held.note_replies(&in_flight.round);
         if held.ended(&*shared.clock).is_some() {
             shared.keep_alive.reschedule(held);
             return Ok(Reentry::LeaseEnded); // P20: somebody else was let in, perhaps this holder elsewhere
@@ -62,9 +61,9 @@ fn send(
     shared: &Arc<Shared>,
     params: &AcquireParams,
     held: &HeldLease,
-    (wall_us, seen): (u64, Option<FencingToken>),
+    (by, seen): (ProposingClock, Option<FencingToken>),
 ) -> Option<RoundInFlight> {
-    let token = shared.tokens.propose(wall_us, seen); // P12
+    let token = shared.tokens.propose(by, seen); // P12
     let mut state = held.state();
     let now = shared.clock.now(); // P2: before anything is sent
     if state.has_ended() {
@@ -72,7 +71,7 @@ fn send(
     }
     let terms = state.lease.terms().longer(params.terms); // an extend cannot shorten
     let round = state.lease.begin_reentry(shared.quorum, terms, params.terms.min_remaining(), now).ok()?;
-    let round = round.proposing(token, FencingToken::most_believed(wall_us));
+    let round = round.proposing(token, by);
     let claim = state.claim_to_reenter(terms.ttl(), token);
     drop(state);
     Some(RoundInFlight::send(shared, round, Request::Reenter(claim), shared.all_instances()))

@@ -26,12 +26,13 @@ type Outcome = Result<UncollectedLease, AcquireFailure>;
 /// A try that may be sent. Both permits are given back with its outcome.
 type Permits = (AttemptPermit, AskPermit);
 
-/// One try. It waits for its permit for `queue_limit` at most.
+/// One try. It waits for its permit for `queue_limit` at most, and does not ask again after `until` (P31).
 pub(crate) async fn try_acquire(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,
     seen: Option<FencingToken>,
     queue_limit: Option<Duration>,
+    until: Option<Instant>,
 ) -> Result<Tenure, AcquireFailure> {
     if shared.is_forked() {
         return Err(AcquireFailure::Forked);
@@ -41,7 +42,7 @@ pub(crate) async fn try_acquire(
     let begun = shared.clock.now();
     let task = |tracked| {
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
-        TryTask { tracked, shared, params, seen, begun, queue_limit }
+        TryTask { tracked, shared, params, seen, begun, queue_limit, until }
     };
     let outcome = if params.holder.is_empty() {
         if let Err(refusal) = stand_back(shared, params) {
@@ -51,7 +52,7 @@ pub(crate) async fn try_acquire(
         match (shared.limiter.request(&params.resources), shared.ask_limit.take_now()) {
             (PermitRequest::Granted(permit), Some(ask)) => {
                 let attempt = Attempt::begin(shared, params, seen)?; // sent at once, a task goes on from there
-                run_abort_on_drop(runtime, |result| run(tracked, (permit, ask), attempt, result)).await
+                run_abort_on_drop(runtime, |result| run((tracked, until), (permit, ask), attempt, result)).await
             }
             (request, ask) => {
                 drop(ask);
@@ -73,12 +74,13 @@ struct TryTask {
     begun: Instant,
     /// How long it waits before anything is sent, in all.
     queue_limit: Option<Duration>,
+    until: Option<Instant>,
 }
 
 impl TryTask {
     async fn run_when_permitted(self, request: PermitRequest, result: oneshot::Sender<Outcome>) {
         match self.begin_when_permitted(request).await {
-            Ok((permits, attempt)) => run(self.tracked, permits, attempt, result).await,
+            Ok((permits, attempt)) => run((self.tracked, self.until), permits, attempt, result).await,
             Err(failure) => drop(result.send(Err(failure))),
         }
     }
@@ -108,7 +110,7 @@ impl TryTask {
             Ok(begun) => begun,
             Err(failure) => return drop(result.send(Err(failure))),
         };
-        let outcome = attempt.outcome().await;
+        let outcome = attempt.outcome(self.until).await;
         drop(permits);
         if let Ok(lease) = &outcome {
             slot.put(lease.held());
@@ -155,8 +157,13 @@ fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFail
     if params.holder.is_empty() { refusal().map_or(Ok(()), Err) } else { Ok(()) }
 }
 
-async fn run(tracked: TrackedAttempt, permits: Permits, mut attempt: Box<Attempt>, result: oneshot::Sender<Outcome>) {
-    let outcome = attempt.outcome().await;
+async fn run(
+    (tracked, until): (TrackedAttempt, Option<Instant>),
+    permits: Permits,
+    mut attempt: Box<Attempt>,
+    result: oneshot::Sender<Outcome>,
+) {
+    let outcome = attempt.outcome(until).await;
     drop(permits);
     deliver(tracked, attempt, outcome, result).await;
 }

@@ -43,7 +43,8 @@ async fn try_until(
     };
     tell(AskReason::First);
     // The first round is never cut off, so that a short wait still learns who is in the way.
-    let mut result = try_acquire(shared, params, None, limit).await;
+    let until = limit.map(|limit| begun.saturating_add(limit));
+    let mut result = try_acquire(shared, params, None, limit, until).await;
     let mut pauses = Pauses::default();
     loop {
         let last = match result {
@@ -71,10 +72,10 @@ async fn try_until(
             }
             tell(why);
             match left() {
-                None => break try_acquire(shared, params, seen, None).await,
+                None => break try_acquire(shared, params, seen, None, until).await,
                 // A round that is cut off here is released like any that is cancelled.
                 Some(left) => {
-                    if let Ok(result) = timeout(left, try_acquire(shared, params, seen, None)).await {
+                    if let Ok(result) = timeout(left, try_acquire(shared, params, seen, None, until)).await {
                         break result;
                     }
                 }

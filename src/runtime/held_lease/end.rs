@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::renewal_policy::RenewalPolicy;
 use crate::instance::Claim;
-use crate::protocol::{InstanceId, InstanceSet, Instant, Reply, Round};
+use crate::protocol::{CurrentHolder, InstanceId, InstanceSet, Instant, Reply, Round};
 use crate::runtime::counters::LossKind;
 
 /// How a lease ended. It never comes back.
@@ -18,7 +18,16 @@ pub(crate) enum LeaseEnd {
     /// Its validity has passed; the last round that did not extend it, if there was one.
     Expired(Option<Arc<Round>>),
     /// No quorum can have kept it (P20).
-    Gone(Arc<[ObservedKey]>),
+    Gone(Arc<GoneKeys>),
+}
+
+/// Where a lease that no quorum can have kept was missing, and who has it instead.
+#[derive(Debug)]
+pub(crate) struct GoneKeys {
+    /// The instances that were found without it.
+    pub(crate) on: InstanceSet,
+    /// The value that took its place; `None` if its keys are just gone.
+    pub(crate) taken_over_by: Option<Vec<u8>>,
 }
 
 /// What the log says of a lease that was lost.
@@ -27,69 +36,88 @@ pub(super) struct LossLog {
     pub(super) cause: LossCause,
     /// For how long its guards had had it, until what showed the loss.
     pub(super) held_for: Duration,
+    /// When the loss was noticed.
+    pub(super) at: Instant,
 }
 
 /// Why a lease was lost.
 #[derive(Debug)]
 pub(super) enum LossCause {
     TakenOver,
-    Gone { on: InstanceSet, is_taken_over: bool },
+    Gone(Arc<GoneKeys>),
     Expired { cause: String },
 }
 
 impl LossCause {
-    pub(super) const fn kind(&self) -> LossKind {
+    pub(super) fn kind(&self) -> LossKind {
         match self {
-            Self::TakenOver | Self::Gone { is_taken_over: true, .. } => LossKind::TakenOver,
-            Self::Gone { .. } => LossKind::Gone,
+            Self::TakenOver => LossKind::TakenOver,
+            Self::Gone(keys) if keys.taken_over_by.is_some() => LossKind::TakenOver,
+            Self::Gone(_) => LossKind::Gone,
             Self::Expired { .. } => LossKind::Expired,
         }
     }
 }
 
 impl LossLog {
-    pub(super) fn write(self, claim: &Claim) {
+    /// A warning, if there are not too many; `times` is how many losses it stands for.
+    pub(super) fn write(self, claim: &Claim, times: Option<u64>) {
         let (resources, token, ttl, held_for) =
             (claim.resources.display_all(), claim.token.get(), claim.ttl, self.held_for);
+        let Some(times) = times else {
+            return tracing::debug!(resources, token, ?held_for, ?ttl, why = self.cause.kind().name(), "lease lost");
+        };
         match self.cause {
             LossCause::TakenOver => {
-                tracing::warn!(resources, token, ?held_for, ?ttl, "lease lost: its holder has taken a part of it over");
+                tracing::warn!(
+                    resources,
+                    token,
+                    ?held_for,
+                    ?ttl,
+                    times,
+                    "lease lost: its holder has taken a part of it over"
+                );
             }
-            LossCause::Gone { on, .. } => {
-                tracing::warn!(resources, token, ?held_for, ?ttl, ?on, "lease lost: no quorum can have kept it");
+            LossCause::Gone(keys) => {
+                let on = keys.on;
+                tracing::warn!(resources, token, ?held_for, ?ttl, ?on, times, "lease lost: no quorum can have kept it");
             }
             LossCause::Expired { cause } => {
-                tracing::warn!(resources, token, ?held_for, ?ttl, cause, "lease lost: its validity has passed");
+                tracing::warn!(resources, token, ?held_for, ?ttl, cause, times, "lease lost: its validity has passed");
             }
         }
     }
 }
 
-/// What an instance was found to have in the place of a lease.
-#[derive(Clone, Debug)]
-pub(crate) struct ObservedKey {
-    pub(crate) instance: InstanceId,
-    /// The value under the key; `None` if it was missing, or the instance did not tell.
-    pub(crate) value: Option<Vec<u8>>,
-}
-
-/// What was last observed on each instance that was found without the lease.
+/// What was last observed on each instance that had the lease and was found without it.
 #[derive(Debug, Default)]
-pub(super) struct ObservedKeys(Vec<ObservedKey>);
+pub(super) struct ObservedKeys(Vec<(InstanceId, Option<Vec<u8>>)>);
 
 impl ObservedKeys {
-    pub(super) fn record(&mut self, instance: InstanceId, value: Option<Vec<u8>>) {
-        self.0.retain(|known| known.instance != instance);
-        self.0.push(ObservedKey { instance, value });
+    /// The key is gone there, or `replaced_by` has taken its place.
+    pub(super) fn record(&mut self, instance: InstanceId, replaced_by: Option<Vec<u8>>) {
+        self.0.retain(|(known, _)| *known != instance);
+        self.0.push((instance, replaced_by));
     }
 
     /// Forgets what was observed on instances that are not among `absent`.
     pub(super) fn keep_only(&mut self, absent: InstanceSet) {
-        self.0.retain(|known| absent.contains(known.instance));
+        self.0.retain(|(instance, _)| absent.contains(*instance));
     }
 
-    pub(super) fn take(&mut self) -> Arc<[ObservedKey]> {
-        std::mem::take(&mut self.0).into()
+    /// With the instances that are without the key, some of which never had it. It was taken over if one value took its
+    /// place on at least as many instances as it is just gone from.
+    pub(super) fn take(&mut self, absent: InstanceSet) -> Arc<GoneKeys> {
+        let observed = std::mem::take(&mut self.0);
+        let on = observed.iter().map(|(instance, _)| *instance).chain(absent.iter()).collect();
+        // Kept for a waiter after a release: nobody has it.
+        let is_held = |value: &&Vec<u8>| !CurrentHolder::from_value(value).is_reserved;
+        let values: Vec<&Vec<u8>> = observed.iter().filter_map(|(_, value)| value.as_ref()).filter(is_held).collect();
+        let count = |value: &Vec<u8>| values.iter().filter(|other| **other == value).count();
+        let most_named = values.iter().copied().max_by_key(|value| count(value));
+        let gone = observed.len() - values.len();
+        let taken_over_by = most_named.filter(|value| count(value) >= gone).cloned();
+        Arc::new(GoneKeys { on, taken_over_by })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::end::{LeaseEnd, LossCause, LossLog, ObservedKey, why_expired};
+use super::end::{GoneKeys, LeaseEnd, LossCause, LossLog, why_expired};
 use super::state::{Acquired, HeldLeaseState};
 use crate::clock::Clock;
 use crate::foreign::contain;
@@ -140,7 +140,7 @@ impl HeldLease {
     }
 
     /// Tells the log that it is held for long.
-    pub(crate) fn tell_long_held(&self, now: Instant) {
+    pub(crate) fn tell_long_held(&self, now: Instant, times: u64) {
         let (claim, held_for) = (self.claim(), self.state().held_for(now));
         let (resources, token) = (claim.resources.display_all(), claim.token.get());
         contain(|| {
@@ -148,6 +148,7 @@ impl HeldLease {
                 resources,
                 token,
                 ?held_for,
+                times,
                 "held for long, and renewed without a bound: if its task is stuck nobody else gets it; see max_hold"
             );
         });
@@ -209,8 +210,7 @@ impl HeldLease {
     /// Records that an instance that was asked at `sent` had something else in its place (P20).
     pub(crate) fn note_missing(&self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
         let mut state = self.state();
-        state.observed.record(id, value);
-        state.lease.note_missing(id, sent);
+        state.note_missing(id, value, sent);
         self.end_if_gone(state, sent).tell();
     }
 
@@ -221,22 +221,21 @@ impl HeldLease {
             let later = later.state();
             (later.claim.value.as_bytes().to_vec(), later.lease.rests_on(), later.since)
         };
-        let observed: Vec<ObservedKey> =
-            instances.iter().map(|instance| ObservedKey { instance, value: Some(value.clone()) }).collect();
+        let keys = GoneKeys { on: instances, taken_over_by: Some(value) };
         let state = self.state();
-        let log = LossLog { cause: LossCause::TakenOver, held_for: state.held_for(since) };
-        self.end(state, LeaseEnd::Gone(observed.into()), Some(log)).tell();
+        let log = LossLog { cause: LossCause::TakenOver, held_for: state.held_for(since), at: since };
+        self.end(state, LeaseEnd::Gone(Arc::new(keys)), Some(log)).tell();
     }
 
     fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>, asked_at: Instant) -> EndNotice<'_> {
         if state.has_ended() || !state.lease.no_quorum_has_key() {
             return EndNotice::default();
         }
-        let observed = state.observed.take();
-        let is_taken_over = observed.iter().any(|key| key.value.is_some());
-        let cause = LossCause::Gone { on: state.lease.absent(), is_taken_over };
-        let log = LossLog { cause, held_for: state.held_for(asked_at) };
-        self.end(state, LeaseEnd::Gone(observed), Some(log))
+        let absent = state.lease.absent();
+        let keys = state.observed.take(absent);
+        let cause = LossCause::Gone(Arc::clone(&keys));
+        let log = LossLog { cause, held_for: state.held_for(asked_at), at: asked_at };
+        self.end(state, LeaseEnd::Gone(keys), Some(log))
     }
 
     /// Ends it, unless it has ended already.
@@ -259,7 +258,8 @@ impl HeldLease {
         contain(|| self.tenure_ended.notify_waiters());
         if let Some(log) = log {
             self.counters.lost(log.cause.kind());
-            contain(|| log.write(&self.claim()));
+            let times = self.counters.loss_warnings.note(log.at);
+            contain(|| log.write(&self.claim(), times));
         }
     }
 
@@ -284,7 +284,7 @@ impl HeldLease {
         let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
         let last = late.map(Arc::from).or_else(|| state.failed.take());
         let cause = LossCause::Expired { cause: why_expired(state.policy, last.as_deref(), now) };
-        let log = LossLog { cause, held_for: state.held_for(now) };
+        let log = LossLog { cause, held_for: state.held_for(now), at: now };
         let end = LeaseEnd::Expired(last);
         self.end(state, end.clone(), Some(log)).tell();
         Some(end)

@@ -124,11 +124,24 @@ impl HeldLeaseState {
     /// Records what one instance answered to a request for the lease that was sent at `sent` (P20).
     pub(super) fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
         match reply {
-            Reply::Repaired => self.observed.record(id, None),
-            Reply::Refused(refusal) => self.observed.record(id, refusal.value.clone()),
+            Reply::Repaired => self.observe(id, None, sent),
+            Reply::Refused(refusal) => self.observe(id, refusal.value.clone(), sent),
             _ => {}
         }
         self.lease.note_reply(id, reply, sent);
+    }
+
+    /// Records that an instance that was asked at `sent` had something else in its place (P20).
+    pub(super) fn note_missing(&mut self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
+        self.observe(id, value, sent);
+        self.lease.note_missing(id, sent);
+    }
+
+    /// What an instance has that had not granted the lease was there before it, and tells nothing of its end.
+    fn observe(&mut self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
+        if self.lease.had_key(id, sent) {
+            self.observed.record(id, value);
+        }
     }
 
     /// Takes in the end of a round at `now`, read after this was locked: the validity that is left, if

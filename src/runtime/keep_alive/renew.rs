@@ -1,7 +1,7 @@
 //! Renews leases before they end (P19): those that are due together go to each instance in one command.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -82,27 +82,7 @@ pub(super) struct Renewer {
     in_flight: FuturesUnordered<BoxFuture<'static, BatchReplies>>,
     /// After how long a lease is long held; `None` for a number of its ttls.
     long_hold: Option<Duration>,
-    warnings: WarningLimit,
     counters: Arc<Counters>,
-}
-
-/// Bounds the warnings of a kind: thousands of leases fail together.
-#[derive(Debug, Default)]
-struct WarningLimit(Mutex<(Instant, u32)>);
-
-impl WarningLimit {
-    /// How many there are at most within a second.
-    const MOST: u32 = 16;
-
-    /// Whether one more is written.
-    fn take(&self, now: Instant) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.1 == 0 || now.saturating_since(state.0) >= Duration::from_secs(1) {
-            *state = (now, 0);
-        }
-        state.1 += 1;
-        state.1 <= Self::MOST
-    }
 }
 
 impl Renewer {
@@ -113,8 +93,7 @@ impl Renewer {
         table: Arc<SharedLeaseTable>,
         (long_hold, counters): (Option<Duration>, Arc<Counters>),
     ) -> Self {
-        let (in_flight, warnings) = (FuturesUnordered::new(), WarningLimit::default());
-        Self { instances, quorum, clock, table, in_flight, long_hold, warnings, counters }
+        Self { instances, quorum, clock, table, in_flight: FuturesUnordered::new(), long_hold, counters }
     }
 
     /// The next replies; `None` if nothing is in flight.
@@ -167,7 +146,11 @@ impl Renewer {
         let next = table.mark_asleep();
         drop(table); // those who wait are told without it
         over.iter().for_each(|held| drop(held.ended(&*self.clock)));
-        long_held.iter().filter(|_| self.warnings.take(now)).for_each(|held| held.tell_long_held(now));
+        for held in &long_held {
+            if let Some(times) = self.counters.renewal_warnings.note(now) {
+                held.tell_long_held(now, times);
+            }
+        }
         next
     }
 
@@ -267,8 +250,9 @@ impl Renewer {
     fn tell_failure(&self, held: &HeldLease, failed: &FailedRenewal) {
         let resources = held.claim().resources.display_all();
         let FailedRenewal { is_first, cause, remaining } = failed;
-        if *is_first && self.warnings.take(self.clock.now()) {
-            tracing::warn!(resources, cause, ?remaining, "not renewed, will be tried again");
+        let times = is_first.then(|| self.counters.renewal_warnings.note(self.clock.now())).flatten();
+        if let Some(times) = times {
+            tracing::warn!(resources, cause, ?remaining, times, "not renewed, will be tried again");
         } else {
             tracing::debug!(resources, cause, ?remaining, "not renewed, will be tried again");
         }

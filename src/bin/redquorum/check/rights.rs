@@ -2,22 +2,22 @@
 
 use redquorum::Guard;
 
-use super::{Finding, Verdict};
+use super::{Attempt, Finding, Verdict};
 use crate::settings::Settings;
 
-/// Acquires, extends and releases a lock on this instance, which must have been admitted by a client of all.
-pub(super) async fn of_instance(index: usize, address: &str, resource: &str, settings: &Settings) -> Finding {
-    match try_all(index, resource, settings).await {
+/// Acquires, extends and releases a lock on this instance, which must have a record.
+pub(super) async fn of_instance(index: usize, address: &str, attempt: &Attempt<'_>, settings: &Settings) -> Finding {
+    match try_all(index, attempt, settings).await {
         Ok(()) => Finding::new(Verdict::Good, address, "acquired, extended and released a lock of its own"),
         Err((verdict, problem)) => Finding::new(verdict, address, problem),
     }
 }
 
-async fn try_all(index: usize, resource: &str, settings: &Settings) -> Result<(), (Verdict, String)> {
+async fn try_all(index: usize, attempt: &Attempt<'_>, settings: &Settings) -> Result<(), (Verdict, String)> {
     let bad = |step: &str, error: &dyn std::fmt::Display| (Verdict::Bad, format!("{step}: {error}"));
     let alone = settings.client_of_one(index).map_err(|failure| (Verdict::Bad, failure.message))?;
     alone.wait_connected(settings.connect_timeout).await.map_err(|error| bad("connect", &error))?;
-    let guard: Guard = alone.lock(resource).try_acquire().await.map_err(|error| {
+    let guard: Guard = attempt.lock(&alone).try_acquire().await.map_err(|error| {
         let verdict = if error.is_contended() { Verdict::Doubtful } else { Verdict::Bad };
         (verdict, format!("acquire: {error}"))
     })?;

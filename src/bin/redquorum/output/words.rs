@@ -11,7 +11,10 @@ const WORDS: &[(&str, &str)] = &[
     ),
     ("or give them with Instance::credentials", "or give the password by REDQUORUM_PASSWORD or --password-file"),
     ("Builder::cluster (see 'a name for the cluster' in redquorum::guide::operations)", "--cluster"),
-    (" (see 'changing max_ttl' in redquorum::guide::operations)", " (--max-ttl, --quarantine)"),
+    (
+        "(see 'changing max_ttl' in redquorum::guide::operations)",
+        "(--max-ttl; docs/operations.md, under 'Changing max_ttl')",
+    ),
     (
         "trust who signed it with Tls::ca, or name whom it is for with Tls::server_name",
         "trust who signed it with --tls-ca",

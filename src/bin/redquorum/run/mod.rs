@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
-use redquorum::{AcquireError, ConnectError, Guard, Holder, Lock, Redlock};
+use redquorum::{ConnectError, Guard, Holder, Lock, Redlock};
 
 use crate::cli::RunArgs;
 use crate::clock::since_boot;
@@ -34,11 +34,8 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 /// Connections may take this long also where the lock is to be waited for less: who waits for nothing tries once.
 const LEAST_CONNECT: Duration = Duration::from_secs(1);
 
-/// How often one try is repeated where nobody got a quorum.
-const MAX_SPLIT_VOTES: u32 = 5;
-
 pub(crate) async fn run(args: &RunArgs, settings: &Settings) -> Result<ExitCode, Failure> {
-    let ttl = args.ttl.unwrap_or(settings.ttl);
+    let ttl = settings.ttl;
     let limits = Limits::new(ttl)?;
     args.keep.map_or(Ok(()), check_keep)?;
     let signals_failed = |error| Failure::new(Code::OsError, format!("no signals can be caught: {error}"));
@@ -78,7 +75,7 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
     lock = args.holder.iter().fold(lock, |lock, holder| lock.holder(Holder::from(holder.as_str())));
     lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
     let acquired = match args.once {
-        true => acquire_once(&lock).await,
+        true => lock.try_acquire().await,
         false => waiting::acquire(redlock, wait.into_iter().fold(lock, Lock::wait_at_most), &args.resources).await,
     };
     acquired.map_err(|error| {
@@ -103,22 +100,6 @@ async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Resu
                 error.waited = since_boot().saturating_sub(begun);
                 error
             })
-        }
-    }
-}
-
-/// Where several try at the same moment and none gets a quorum, one of them is to get the lock.
-async fn acquire_once(lock: &Lock) -> Result<Guard, AcquireError> {
-    let mut split_votes = 0;
-    loop {
-        match lock.try_acquire().await {
-            Err(AcquireError::SplitVote(_)) if split_votes < MAX_SPLIT_VOTES => {
-                split_votes += 1;
-                // Processes that began together have different ids.
-                let pause = (std::process::id() % 17 + 3) * split_votes;
-                tokio::time::sleep(Duration::from_millis(pause.into())).await;
-            }
-            result => return result,
         }
     }
 }

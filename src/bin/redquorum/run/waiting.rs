@@ -1,4 +1,4 @@
-//! Waiting for a lock, and telling people at a terminal for whom.
+//! Waiting for a lock, and telling people for whom: at a terminal on one line, elsewhere now and then.
 
 use std::time::Duration;
 
@@ -6,20 +6,18 @@ use redquorum::{AcquireError, Guard, Lock, Redlock};
 use tokio::time::sleep;
 
 use crate::inspect::shown;
-use crate::output::ProgressLine;
+use crate::output::{self, ProgressLine};
 
 /// Before this, waiting is nothing to speak of.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often people are told.
+/// How often people are told, at a terminal and in a log.
 const INTERVAL: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Waits for the lock as long as it is set to.
 pub(super) async fn acquire(redlock: &Redlock, lock: Lock, names: &[String]) -> Result<Guard, AcquireError> {
     let line = ProgressLine::new();
-    if !line.is_terminal() {
-        return lock.acquire().await;
-    }
     tokio::select! {
         acquired = lock.acquire() => acquired,
         never = tell(redlock, names, line) => match never {},
@@ -30,9 +28,9 @@ async fn tell(redlock: &Redlock, names: &[String], mut line: ProgressLine) -> st
     sleep(PATIENCE).await;
     loop {
         if let Some(text) = what_is_in_the_way(redlock, names).await {
-            line.show(&text);
+            if line.is_terminal() { line.show(&text) } else { output::say(&text) }
         }
-        sleep(INTERVAL).await;
+        sleep(if line.is_terminal() { INTERVAL } else { LOG_INTERVAL }).await;
     }
 }
 

@@ -25,7 +25,7 @@ const POLL: Duration = Duration::from_millis(10);
 const HOME: &str = "\x1b[H\x1b[J";
 
 pub(crate) async fn status(args: &StatusArgs, settings: &Settings) -> Result<ExitCode, Failure> {
-    let redlock = settings.client()?;
+    let redlock = settings.judging_client()?;
     settle(&redlock, settings).await;
     loop {
         let status = Status::gather(&redlock, settings).await;

@@ -18,6 +18,25 @@ pub(crate) struct Problem {
     pub(crate) text: String,
 }
 
+/// Why it does not vote for a client with these settings, though it is connected, and whether that is severe.
+fn about_votes(seen: &InstanceStatus) -> Option<(bool, String)> {
+    Some(match (seen.admission, &seen.refusal) {
+        (AdmissionStatus::Quarantine(left), _) => {
+            let left = time(left);
+            (false, format!("it may have forgotten locks and votes in {left}; wait before another is restarted"))
+        }
+        (AdmissionStatus::Refused, Some(reason)) => (true, format!("refused with these settings: {reason}")),
+        (AdmissionStatus::Unused, _) => {
+            (false, "it was never used; it votes with the first lock, if the others were not used either".to_owned())
+        }
+        (AdmissionStatus::Unrecorded, _) => {
+            let waits = "it waits for max_ttl from when a client wants a lock";
+            (false, format!("it has no admission record, as after a restart or a flush; {waits}"))
+        }
+        _ => return None,
+    })
+}
+
 /// What is wrong with an instance, as far as a client and the instance itself can tell. Its twin is an address that
 /// leads to the same process.
 pub(crate) fn problems(
@@ -32,11 +51,8 @@ pub(crate) fn problems(
         add(true, seen.last_error.clone().unwrap_or_else(|| "not connected".to_owned()));
         return found;
     }
-    if let AdmissionStatus::Quarantine(left) = seen.admission {
-        add(
-            false,
-            format!("it may have forgotten locks and votes in {}; wait before another is restarted", time(left)),
-        );
+    if let Some((is_severe, text)) = about_votes(seen) {
+        add(is_severe, text);
     }
     if let Some(trouble) = &seen.trouble {
         add(true, format!("{} ({} ago)", trouble.cause, time(trouble.age)));

@@ -6,6 +6,7 @@ use redquorum::{AdmissionStatus, Redlock, ServerDetails};
 use serde_json::{Value, json};
 
 use super::observed::{Observed, observe};
+use super::problems::Problem;
 use crate::output::{Look, Table, painted, time};
 use crate::settings::Settings;
 
@@ -26,9 +27,14 @@ impl Status {
         self.instances.iter().filter(|instance| instance.may_vote()).count()
     }
 
-    /// Whether a quorum could vote now.
+    /// Whether a quorum could vote now, if need be with the first lock of all.
     pub(super) fn can_lock(&self) -> bool {
-        self.may_vote() >= self.quorum
+        let all_are_unused = self.instances.iter().all(|instance| instance.seen.admission == AdmissionStatus::Unused);
+        self.may_vote() >= self.quorum || all_are_unused
+    }
+
+    fn is_refused(&self) -> bool {
+        self.instances.iter().any(|instance| instance.seen.admission == AdmissionStatus::Refused)
     }
 
     pub(super) fn in_words(&self, colours: bool) -> String {
@@ -37,20 +43,34 @@ impl Status {
         let mut table = Table::new(&heading);
         self.instances.iter().for_each(|instance| table.row(instance.cells()));
         let mut text = table.render(colours);
-        for instance in &self.instances {
-            for problem in &instance.problems {
-                let look = if problem.is_severe { Look::Bad } else { Look::Doubtful };
-                text.push_str(&painted(&format!("{}: {}", instance.seen.address, problem.text), look, colours));
-                text.push('\n');
-            }
+        for (addresses, problem) in self.problems() {
+            let look = if problem.is_severe { Look::Bad } else { Look::Doubtful };
+            text.push_str(&painted(&format!("{}: {}", addresses.join(", "), problem.text), look, colours));
+            text.push('\n');
         }
         let (may, all, quorum) = (self.may_vote(), self.instances.len(), self.quorum);
         let (verdict, look) = match self.can_lock() {
             true => ("locks can be acquired", Look::Good),
+            false if self.is_refused() => ("no lock can be acquired with these settings", Look::Bad),
             false => ("no lock can be acquired", Look::Bad),
         };
         text.push_str(&format!("{may} of {all} may vote, {quorum} needed: {}\n", painted(verdict, look, colours)));
         text
+    }
+
+    /// What is the matter with several instances, once, with all of their addresses.
+    fn problems(&self) -> Vec<(Vec<&str>, &Problem)> {
+        let mut found: Vec<(Vec<&str>, &Problem)> = Vec::new();
+        for instance in &self.instances {
+            for problem in &instance.problems {
+                let address = instance.seen.address.as_str();
+                match found.iter_mut().find(|(_, other)| *other == problem) {
+                    Some((addresses, _)) => addresses.push(address),
+                    None => found.push((vec![address], problem)),
+                }
+            }
+        }
+        found
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -69,16 +89,26 @@ impl Observed {
         Some(self.seen.version.as_str()).filter(|version| !version.is_empty()).or(asked)
     }
 
+    /// Whether it can be reached, and gives a client with these settings votes.
+    fn state(&self) -> &'static str {
+        match self.seen.admission {
+            _ if !self.seen.connected => "down",
+            AdmissionStatus::Refused => "refused",
+            _ => "up",
+        }
+    }
+
     fn votes(&self) -> (String, Look) {
         match self.seen.admission {
             AdmissionStatus::Quarantine(left) => (format!("in {}", time(left)), Look::Doubtful),
+            AdmissionStatus::Unused => ("when used".to_owned(), Look::Doubtful),
+            AdmissionStatus::Unrecorded => ("no record".to_owned(), Look::Doubtful),
             _ if self.may_vote() => ("yes".to_owned(), Look::Good),
             _ => ("no".to_owned(), Look::Bad),
         }
     }
 
     fn cells(&self) -> Vec<(String, Look)> {
-        let state = if self.seen.connected { ("up", Look::Good) } else { ("down", Look::Bad) };
         let role = match self.is_master() {
             Some(true) => "master",
             Some(false) => "replica",
@@ -88,7 +118,7 @@ impl Observed {
         let plain = |text: Option<String>| (text.unwrap_or_else(|| "-".to_owned()), Look::Plain);
         vec![
             plain(Some(self.seen.address.clone())),
-            (state.0.to_owned(), state.1),
+            (self.state().to_owned(), if self.state() == "up" { Look::Good } else { Look::Bad }),
             plain(Some(role.to_owned())),
             plain(self.version().map(str::to_owned)),
             self.votes(),
@@ -109,6 +139,9 @@ impl Observed {
         json!({
             "address": self.seen.address,
             "connected": self.seen.connected,
+            "state": self.state(),
+            "has_record": self.seen.max_ttl.is_some(),
+            "max_ttl_ms": self.seen.max_ttl.map(|it| whole(it, 1000)),
             "is_master": self.is_master(),
             "version": self.version(),
             "may_vote": self.may_vote(),

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const LOOK_ROUND_TRIPS: u32 = 4;
 
 /// Waits until all instances are connected with records that show that they were never used, and
-/// opens them. Ends when the client is gone.
+/// opens them, if the client wants locks. Ends when the client is gone.
 pub(crate) async fn watch_first_use(mut instances: Vec<watch::Receiver<ConnectionState>>) {
     loop {
         if let Some(connections) = connections(&instances) {
@@ -38,7 +38,8 @@ pub(crate) async fn watch_first_use(mut instances: Vec<watch::Receiver<Connectio
 fn connections(instances: &[watch::Receiver<ConnectionState>]) -> Option<Vec<Arc<InstanceConnection>>> {
     let connection = |instance: &watch::Receiver<ConnectionState>| match &*instance.borrow() {
         ConnectionState::Up(connection) => {
-            let state = connection.admission()?.snapshot();
+            let admission = connection.admission().filter(|it| it.config.records.are_to_be_written())?;
+            let state = admission.snapshot();
             (state.record().origin == RecordOrigin::Blank).then(|| Arc::clone(connection))
         }
         ConnectionState::Down(_) => None,

@@ -2,21 +2,23 @@
 //! the rule asks for it (P15).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult, Value};
 
+use super::records::Records;
 use super::server_info::{ServerInfo, ServerReport};
 use crate::clock::Clock;
 use crate::foreign::contain;
-use crate::instance::redis::classify::failed;
+use crate::instance::redis::classify::{beginning, failed};
 use crate::instance::redis::flushes::FlushCount;
 use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::protocol::{
-    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, FirstLook, Instant, ProcessFacts,
-    ProcessIdentity, RecordAction, RecordOrigin, decide_record,
+    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, FirstLook, Instant, NotUsable,
+    ProcessFacts, ProcessIdentity, RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
 };
 use crate::resource::{ADMISSION_KEY, NO_LOCK, TOKENS_KEY};
 
@@ -26,10 +28,12 @@ const MAX_RACES: usize = 10;
 /// What admission goes by.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionConfig {
-    pub(crate) terms: AdmissionTerms,
+    pub(crate) records: Arc<Records>,
     /// What its clients agree on, if their cluster has a name.
     pub(crate) cluster: Option<ClusterTerms>,
     pub(crate) drift_ppm: u32,
+    /// How long an acquire waits for the record, or until instances that were never used vote.
+    pub(crate) instance_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     /// What previous connections left behind.
     pub(crate) health: Arc<InstanceHealth>,
@@ -73,7 +77,7 @@ pub(crate) struct AdmissionHandshake<'a> {
 }
 
 impl AdmissionHandshake<'_> {
-    /// Finds or writes the record for the process behind the connection.
+    /// Finds the record for the process behind the connection, or writes it if this client wants locks.
     pub(crate) async fn run(&mut self, report: ServerReport) -> Result<HandshakeOutcome, Cause> {
         let ServerReport { facts, info } = report;
         for _ in 0..MAX_RACES {
@@ -81,12 +85,15 @@ impl AdmissionHandshake<'_> {
             // Those reported until now may have been before the watch.
             let watched_since = reading.watched.then(|| self.flushes.count());
             let facts = facts.at(reading.instance_us / 1_000);
-            let write = match self.decide(&facts, &reading)? {
-                RecordAction::Keep(record) => {
-                    return Ok(HandshakeOutcome { state: self.state(record, &reading), info, watched_since });
+            let write = match self.decide(&facts, &reading) {
+                Ok(RecordAction::Raise(record)) if self.config.records.are_to_be_written() => Self::raising(record),
+                Ok(RecordAction::Write { origin }) if self.config.records.are_to_be_written() => {
+                    self.quarantine(&facts.identity, origin)
                 }
-                RecordAction::Raise(record) => Self::raising(record),
-                RecordAction::Write { origin } => self.quarantine(&facts.identity, origin),
+                action => {
+                    let state = self.state(action, &facts.identity, &reading)?;
+                    return Ok(HandshakeOutcome { state, info, watched_since });
+                }
             };
             self.write(&facts.identity, reading.record.as_deref(), write).await.map_err(|error| failed(&error))?;
         }
@@ -94,22 +101,42 @@ impl AdmissionHandshake<'_> {
     }
 
     /// Applies the rule to the record that was found, and remembers it.
-    fn decide(&self, facts: &ProcessFacts, reading: &RecordReading) -> Result<RecordAction, Cause> {
-        let found = reading.record.as_deref();
+    fn decide(&self, facts: &ProcessFacts, reading: &RecordReading) -> Result<RecordAction, NotUsable> {
+        let (found, records) = (reading.record.as_deref(), &self.config.records);
+        let record = found.and_then(AdmissionRecord::from_wire);
+        record.iter().for_each(|record| records.note_seen(record.terms));
+        // Where nothing is recorded a process is as old as it must be to have forgotten nothing of anybody.
+        let terms = if found.is_none() { records.terms_to_write() } else { records.terms() };
         let mut last = self.config.health.lock();
-        let action = decide_record(facts, found, self.config.terms, self.config.cluster.as_ref(), &last.seen);
-        let action = action.map_err(Cause::NotUsable)?;
-        if let Some(record) =
-            found.and_then(AdmissionRecord::from_wire).filter(|record| record.identity == facts.identity)
-        {
+        let action = match records.are_as_recorded() {
+            true => decide_as_recorded(facts, found, terms, &last.seen),
+            false => decide_record(facts, found, terms, self.config.cluster.as_ref(), &last.seen),
+        };
+        if let Some(record) = record.filter(|record| record.identity == facts.identity) {
             last.seen.note(&record);
         }
-        Ok(action)
+        action
     }
 
-    fn state(&self, record: AdmissionRecord, reading: &RecordReading) -> AdmissionState {
+    /// What this client makes of the record as it stands, if it writes none.
+    fn state(
+        &self,
+        action: Result<RecordAction, NotUsable>,
+        identity: &ProcessIdentity,
+        reading: &RecordReading,
+    ) -> Result<AdmissionState, Cause> {
         let watch = ClockWatch::begin(self.config.drift_ppm, reading.sent, reading.received, reading.instance_us);
-        AdmissionState::new(record, watch)
+        let without_record = |meaning| AdmissionState::without_record(identity.clone(), meaning, watch);
+        Ok(match action {
+            Ok(RecordAction::Keep(record)) => AdmissionState::new(record, watch),
+            Ok(RecordAction::Raise(raised)) => {
+                let found = reading.record.as_deref().and_then(AdmissionRecord::from_wire);
+                AdmissionState::to_be_raised(found.unwrap_or(raised), watch)
+            }
+            Ok(RecordAction::Write { origin }) => without_record(RecordMeaning::Unrecorded(origin)),
+            Err(reason) if reason.is_of_settings() => without_record(RecordMeaning::Refused(reason)),
+            Err(reason) => return Err(Cause::NotUsable(reason)),
+        })
     }
 
     /// Reads the record, and asks for a push when it changes.
@@ -133,7 +160,7 @@ impl AdmissionHandshake<'_> {
         let record = match needed.next().unwrap_or(Value::Nil) {
             Value::Nil => None,
             Value::BulkString(bytes) => Some(bytes),
-            other => Some(format!("{other:?}").into_bytes()),
+            other => Some(beginning(&other).into_bytes()),
         };
         let instance_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
         Ok(RecordReading { record, instance_us, sent, received, watched })
@@ -160,7 +187,7 @@ impl AdmissionHandshake<'_> {
         let order = self.config.health.lock().seen.next_order(identity);
         RecordWrite {
             vote_from_ms: None,
-            terms: self.config.terms,
+            terms: self.config.records.terms_to_write(),
             origin,
             order,
             cluster: self.config.cluster.clone(),

@@ -60,6 +60,11 @@ impl PeerConnections {
         connected.by_index.insert(index, Arc::downgrade(connection));
     }
 
+    /// The connection to the instance at `index`, while it serves.
+    pub(crate) fn connection(&self, index: usize) -> Option<Arc<InstanceConnection>> {
+        self.connected().by_index.get(&index).and_then(Weak::upgrade)
+    }
+
     pub(crate) fn remove(&self, index: usize) {
         self.connected().by_index.remove(&index);
     }

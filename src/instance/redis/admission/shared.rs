@@ -1,19 +1,38 @@
 //! An instance's right to vote over one connection, shared between requests and the connection's supervisor.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::handshake::{AdmissionConfig, HandshakeOutcome};
+use crate::instance::Request;
 use crate::instance::redis::flushes::FlushWatch;
 use crate::instance::redis::health::PreviousAdmission;
-use crate::protocol::{AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Instant, RawReply, Reply};
+use crate::protocol::{
+    AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Cause, Instant, NotUsable, RawReply,
+    RecordMeaning, RecordOrigin, Reply,
+};
+
+/// Why a request is not sent that asks for a vote.
+pub(crate) enum VoteObstacle {
+    /// The client gets none, for its settings.
+    Refused(NotUsable),
+    /// There is no record to go by, and this client writes none.
+    Unrecorded,
+    /// There will be in a moment.
+    NotYet,
+}
 
 /// Admission of one connection.
 pub(crate) struct SharedAdmission {
     pub(crate) config: AdmissionConfig,
     state: Mutex<AdmissionState>,
+    /// Whether votes are asked for without another look: there is a record to go by, and it is not about to be opened.
+    asks_at_once: AtomicBool,
+    /// Until when an acquire waits for instances that look as if they were never used to be opened.
+    opened_by: Mutex<Instant>,
     pub(crate) flushes: FlushWatch,
     follow_up: Mutex<Option<AdmissionFollowUp>>,
     requested: Notify,
@@ -22,8 +41,87 @@ pub(crate) struct SharedAdmission {
 impl SharedAdmission {
     pub(crate) fn new(config: AdmissionConfig, outcome: HandshakeOutcome, flushes: FlushWatch) -> Self {
         flushes.watch_since(outcome.watched_since);
+        let opened_by = Mutex::new(config.clock.now().saturating_add(config.instance_timeout));
         let (state, follow_up, requested) = (Mutex::new(outcome.state), Mutex::new(None), Notify::new());
-        Self { config, state, flushes, follow_up, requested }
+        Self { config, state, asks_at_once: AtomicBool::new(false), opened_by, flushes, follow_up, requested }
+    }
+
+    /// Why a request is not sent that asks for a vote.
+    pub(crate) fn vote_obstacle(&self, request: &Request) -> Option<VoteObstacle> {
+        if !request.asks_for_a_vote() {
+            return None;
+        }
+        let is_acquire = matches!(request, Request::Acquire(_));
+        if self.config.records.are_as_recorded()
+            && let Some(refusal) = self.too_long(request.claim().ttl)
+        {
+            return Some(VoteObstacle::Refused(refusal));
+        }
+        if self.asks_at_once.load(Ordering::Acquire) {
+            return None;
+        }
+        let state = self.state();
+        match state.meaning() {
+            RecordMeaning::Refused(reason) => Some(VoteObstacle::Refused(reason.clone())),
+            RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised
+                if is_acquire && self.config.records.are_to_be_written() =>
+            {
+                Some(VoteObstacle::NotYet)
+            }
+            RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised => Some(VoteObstacle::Unrecorded),
+            RecordMeaning::Recorded if self.may_be_opened(&state) => is_acquire.then_some(VoteObstacle::NotYet),
+            RecordMeaning::Recorded => {
+                self.asks_at_once.store(true, Ordering::Release); // under the lock of the state
+                None
+            }
+        }
+    }
+
+    /// P29: a client that goes by whatever is recorded asks for no more than that.
+    fn too_long(&self, ttl: Duration) -> Option<NotUsable> {
+        let ours_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let state = self.state();
+        let recorded_ms = state.record().terms.max_ttl_ms;
+        let is_recorded = *state.meaning() == RecordMeaning::Recorded;
+        (is_recorded && recorded_ms < ours_ms).then_some(NotUsable::ShortQuarantine { recorded_ms, ours_ms })
+    }
+
+    /// Whether all instances may turn out never to have been used in a moment, and vote at once.
+    fn may_be_opened(&self, state: &AdmissionState) -> bool {
+        let now = self.config.clock.now();
+        let is_blank = state.record().origin == RecordOrigin::Blank && !state.quarantine_left(now).is_zero();
+        is_blank && now < *self.opened_by.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an acquire waits until there is a record to go by.
+    pub(crate) fn is_being_settled(&self) -> bool {
+        let state = self.state();
+        match state.meaning() {
+            RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised => true,
+            RecordMeaning::Recorded => self.may_be_opened(&state),
+            RecordMeaning::Refused(_) => false,
+        }
+    }
+
+    /// Has the record written, or raised, if that is to be done and this client wants locks.
+    pub(crate) fn request_record(&self) {
+        let is_missing = matches!(self.state().meaning(), RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised);
+        if is_missing && self.config.records.are_to_be_written() {
+            self.request_follow_up(AdmissionFollowUp::RereadRecord);
+        }
+    }
+
+    /// What the record means for this client.
+    pub(crate) fn meaning(&self) -> RecordMeaning {
+        self.state().meaning().clone()
+    }
+
+    /// Why this client gets no vote, if that is for its settings.
+    pub(crate) fn refusal(&self) -> Option<Cause> {
+        match self.state().meaning() {
+            RecordMeaning::Refused(reason) => Some(Cause::NotUsable(reason.clone())),
+            _ => None,
+        }
     }
 
     /// The record for a request that is sent at this instant of the own clock, and what the instance's clock shows at
@@ -165,7 +263,13 @@ impl SharedAdmission {
     /// Goes by this record from now on.
     pub(crate) fn replace_record(&self, outcome: &HandshakeOutcome) {
         self.flushes.watch_since(outcome.watched_since);
-        self.state().replace_record((**outcome.state.record()).clone());
+        let opened_by = self.config.clock.now().saturating_add(self.config.instance_timeout);
+        let mut state = self.state();
+        self.asks_at_once.store(false, Ordering::Release);
+        if state.record() != outcome.state.record() {
+            *self.opened_by.lock().unwrap_or_else(PoisonError::into_inner) = opened_by;
+        }
+        state.replace_meaning(&outcome.state);
     }
 
     fn state(&self) -> MutexGuard<'_, AdmissionState> {

@@ -15,6 +15,7 @@ mod read;
 pub(crate) use cause::{clip, failed, server_cause};
 pub(crate) use key_check::classify_key_check;
 pub(crate) use plain::{classify_plain, classify_refusals, classify_shared_plain};
+pub(crate) use read::beginning;
 use read::{LEAST_EXPIRY_MS, bytes, kept, odd, redis_error, server_error};
 
 /// In a second.
@@ -39,11 +40,11 @@ pub(crate) fn classify_batch(requests: &[&Request], result: Result<Value, RedisE
         Ok(Value::Array(values)) if values.len() == requests.len() => {
             requests.iter().zip(values).map(|(request, value)| classify(request, Ok(value))).collect()
         }
-        // Not the reply of a batch: it stands for every request in it.
-        Ok(value @ Value::Array(_)) => {
-            vec![odd_answer(&value); requests.len()]
+        failed @ (Ok(Value::ServerError(_)) | Err(_)) => {
+            requests.iter().map(|request| classify(request, failed.clone())).collect()
         }
-        other => requests.iter().map(|request| classify(request, other.clone())).collect(),
+        // Not the reply of a batch: it stands for every request in it.
+        Ok(value) => vec![odd_answer(&value); requests.len()],
     }
 }
 

@@ -106,10 +106,9 @@ pub(crate) struct SharedPlain {
 /// tokens were larger, and the record is the one that is known (P28).
 pub(crate) fn classify_shared_plain(claims: &[&Claim], attached: &AttachedRecord, answers: &[Value]) -> SharedPlain {
     let all = |reply: Reply| SharedPlain { replies: vec![not_granted(reply); claims.len()], ended_us: None };
-    let whole = || Value::Array(answers.to_vec());
-    let [began, keys @ .., added, ended, record] = answers else { return all(odd(&whole())) };
+    let [began, keys @ .., added, ended, record] = answers else { return all(odd(answers)) };
     if keys.len() != claims.len() {
-        return all(odd(&whole()));
+        return all(odd(answers));
     }
     if let Some(unknown) = error_of([began, added, ended, record].into_iter()) {
         return all(unknown);
@@ -120,7 +119,7 @@ pub(crate) fn classify_shared_plain(claims: &[&Claim], attached: &AttachedRecord
         _ => None,
     };
     let (Some(began_us), Some(ended_us), Some(larger)) = (began_us, ended_us, larger) else {
-        return all(odd(&whole()));
+        return all(odd(answers));
     };
     // If one is not larger any of them may be it: which one is not told.
     let token = if larger == claims.len() { TokenAnswer::Raised } else { TokenAnswer::NotRaised(None) };

@@ -277,7 +277,7 @@ const fn name(reply: &Reply) -> &'static str {
     }
 }
 
-/// Errors as Redis 6.2 to 8 and Valkey send them.
+/// Errors as Redis 7 to 8 and Valkey send them.
 #[test]
 fn the_errors_of_real_servers_are_told_apart() {
     let table = [

@@ -142,7 +142,7 @@ mod tests {
         let with_ttl = |round: u128, seconds: u64| {
             Arc::new(Claim { ttl: Duration::from_secs(seconds), ..Claim::sample(round, &["a".to_owned()]) })
         };
-        let command = Scripts::for_version(7).extend_many(&[with_ttl(1, 2), with_ttl(2, 3), with_ttl(3, 1)], None);
+        let command = Scripts::shipped().extend_many(&[with_ttl(1, 2), with_ttl(2, 3), with_ttl(3, 1)], None);
         let parts: Vec<_> = command.args_iter().collect();
         // The name, the script, how many keys, these; the record and its instant; then the ttl.
         assert!(matches!(parts.get(3 + 3 + 2), Some(redis::Arg::Simple(b"3000"))));

@@ -20,9 +20,7 @@ const ADMISSION: &str = include_str!("admission.lua");
 const WRITE_RECORD: &str = include_str!("write_record.lua");
 const CLOCK: &str = include_str!("clock.lua");
 const SET_IF_FREE: &str = include_str!("set_if_free.lua");
-const SET_IF_FREE_6_2: &str = include_str!("set_if_free_6_2.lua");
 const EXTEND_TTL: &str = include_str!("extend_ttl.lua");
-const EXTEND_TTL_6_2: &str = include_str!("extend_ttl_6_2.lua");
 const FAILURE: &str = include_str!("failure.lua");
 const REFUSAL: &str = include_str!("refusal.lua");
 const FORMER_VALUES: &str = include_str!("former_values.lua");
@@ -57,7 +55,7 @@ const CALL_RELEASE_HOLDER: &str = "return release(1, #KEYS, ARGV[1], ARGV[2], AR
 const CALL_PASS_ON: &str = "return pass_on(1, ARGV[1], ARGV[2], ARGV[6], ARGV[3], ARGV[4], ARGV[5])";
 const CALL_KEEP: &str = "return give_up(KEYS[1], ARGV[1] ~= '' and ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
 
-/// The scripts for one generation of servers.
+/// All scripts.
 pub(crate) struct Scripts {
     acquire: Text,
     extend: Text,
@@ -93,7 +91,7 @@ impl Text {
 
 impl Scripts {
     /// `alone` are the short ways of an acquire and of a release that are alone in their command.
-    fn with([set_if_free, extend_ttl]: [&str; 2], alone: [&[&str]; 2]) -> Self {
+    fn with(alone: [&[&str]; 2]) -> Self {
         let [acquire_alone, release_alone] = alone.map(<[&str]>::concat);
         let mut scripts = Self {
             loading: Pipeline::new(),
@@ -101,10 +99,10 @@ impl Scripts {
                 ADMISSION,
                 TOKEN_LIMIT,
                 TOKENS,
-                set_if_free,
+                SET_IF_FREE,
                 &acquire_alone,
                 CLOCK,
-                extend_ttl,
+                EXTEND_TTL,
                 TO_ACQUIRE,
                 LARGER_TOKEN,
                 ACQUIRE,
@@ -115,7 +113,7 @@ impl Scripts {
                 CLOCK,
                 TOKEN_LIMIT,
                 TOKENS,
-                extend_ttl,
+                EXTEND_TTL,
                 FAILURE,
                 REFUSAL,
                 EXTEND,
@@ -127,7 +125,7 @@ impl Scripts {
                 TOKEN_LIMIT,
                 TOKENS,
                 LARGER_TOKEN,
-                extend_ttl,
+                EXTEND_TTL,
                 FAILURE,
                 REFUSAL,
                 EXTEND,
@@ -146,8 +144,8 @@ impl Scripts {
             ]),
             pass_on: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, PASS_ON, CALL_PASS_ON]),
             keep: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, PASS_ON, CALL_KEEP]),
-            batch: Self::of_several(set_if_free, extend_ttl),
-            extend_many: Text::of(&[ADMISSION, CLOCK, extend_ttl, EXTEND_MANY]),
+            batch: Self::of_several(),
+            extend_many: Text::of(&[ADMISSION, CLOCK, EXTEND_TTL, EXTEND_MANY]),
             write_record: Text::of(&[WRITE_RECORD]),
             forget_tokens: Text::of(&[TOKENS, FORGET_TOKENS]),
         };
@@ -155,16 +153,16 @@ impl Scripts {
         scripts
     }
 
-    fn of_several(set_if_free: &str, extend_ttl: &str) -> Text {
+    fn of_several() -> Text {
         Text::of(&[
             ADMISSION,
             CLOCK,
             TOKEN_LIMIT,
             TOKENS,
             LARGER_TOKEN,
-            set_if_free,
+            SET_IF_FREE,
             ACQUIRE_ONE,
-            extend_ttl,
+            EXTEND_TTL,
             TO_ACQUIRE,
             ACQUIRE,
             EXTEND,
@@ -176,20 +174,17 @@ impl Scripts {
         ])
     }
 
-    /// The scripts for a server, given the version of Redis that it is compatible with.
-    pub(crate) fn for_version(major: u32) -> &'static Self {
-        static SINCE_7: LazyLock<Scripts> = LazyLock::new(|| {
-            Scripts::with([SET_IF_FREE, EXTEND_TTL], [&[ACQUIRE_ONE, ACQUIRE_ALONE], &[RELEASE_ALONE]])
-        });
-        static SINCE_6_2: LazyLock<Scripts> =
-            LazyLock::new(|| Scripts::with([SET_IF_FREE_6_2, EXTEND_TTL_6_2], [&[], &[RELEASE_ALONE]]));
-        if major >= 7 { &SINCE_7 } else { &SINCE_6_2 }
+    /// Those that are sent.
+    pub(crate) fn shipped() -> &'static Self {
+        static SHIPPED: LazyLock<Scripts> =
+            LazyLock::new(|| Scripts::with([&[ACQUIRE_ONE, ACQUIRE_ALONE], &[RELEASE_ALONE]]));
+        &SHIPPED
     }
 
     /// The scripts without their shortcuts, to be compared with those that have them.
     #[cfg(feature = "testing")]
     pub(crate) fn without_shortcuts() -> &'static Self {
-        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([SET_IF_FREE, EXTEND_TTL], [&[], &[]]));
+        static PLAIN: LazyLock<Scripts> = LazyLock::new(|| Scripts::with([&[], &[]]));
         &PLAIN
     }
 

@@ -1,29 +1,26 @@
 //! Servers with a clock that a test can step.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use redquorum::Admission;
-use redquorum_testkit::{Kind, Program, ServerBuilder};
+use redquorum_testkit::{Program, ServerBuilder};
 
 use crate::support::{Outcome, Stage, THIRD};
 
-/// The servers that follow a clock of their own on this machine: Valkey, if libfaketime is there.
-/// Redis is built with jemalloc, which libfaketime does not get on with.
+/// The servers whose clock can be stepped here: all, if `make servers` has built the library that they are started with.
 pub(crate) fn programs() -> Outcome<Vec<Program>> {
-    let mut programs = Program::all_required()?;
-    programs.retain(|program| program.kind() == Kind::Valkey && library().is_some());
-    if programs.is_empty() {
-        eprintln!("skipped: steps of a clock need a valkey-server and libfaketime (Debian: libfaketime)");
+    if library().is_none() {
+        eprintln!("skipped: steps of a clock need Linux, and target/clockstep.so, which make servers builds");
+        return Ok(Vec::new());
     }
-    Ok(programs)
+    Ok(Program::all_required()?)
 }
 
 fn library() -> Option<PathBuf> {
-    let dirs = fs::read_dir("/usr/lib").ok()?.flatten().map(|dir| dir.path());
-    let candidates = dirs.map(|dir| dir.join("faketime/libfaketime.so.1"));
-    candidates.into_iter().find(|path| path.exists())
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/clockstep.so");
+    (cfg!(target_os = "linux") && built.exists()).then_some(built)
 }
 
 /// A stage whose third server goes by the clock.
@@ -44,7 +41,7 @@ impl Clock {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let file = std::env::temp_dir().join(format!("redquorum-clock-{}-{number}", std::process::id()));
-        let clock = Self { library: library().ok_or("no libfaketime")?, file };
+        let clock = Self { library: library().ok_or("no target/clockstep.so")?, file };
         clock.step("+0")?;
         Ok(clock)
     }
@@ -53,8 +50,7 @@ impl Clock {
         if index != THIRD {
             return builder;
         }
-        let builder = builder.env("LD_PRELOAD", &self.library).env("FAKETIME_NO_CACHE", "1");
-        builder.env("FAKETIME_TIMESTAMP_FILE", &self.file).env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+        builder.env("LD_PRELOAD", &self.library).env("CLOCK_OFFSET_FILE", &self.file)
     }
 
     /// Steps the clock to this many seconds off the machine's.

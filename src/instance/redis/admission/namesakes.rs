@@ -1,0 +1,117 @@
+//! Whether two addresses whose servers say that they are the same process lead to one or to two (P16).
+//!
+//! An instance may copy another's name, as a machine that was copied with its memory does. So the client loads a script with
+//! a secret of its own through one address and calls it through the other: scripts belong to the process, whatever database
+//! an address names. Only one that knows the secret is the same process, or passes everything on to it.
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Script, Value};
+use tokio::time::timeout;
+
+use super::processes::{Claim, Namesake};
+use crate::foreign::contain;
+use crate::instance::redis::connection::InstanceConnection;
+use crate::instance::redis::options::ConnectOptions;
+use crate::protocol::{Cause, Instant, NotUsable};
+
+/// What two addresses of the same name are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    OneProcess,
+    TwoProcesses,
+    /// The other one did not answer.
+    Silent,
+    /// It could not be asked.
+    Unknown,
+}
+
+/// Notes the process behind a new connection, and gives the instant from which its votes count.
+///
+/// # Errors
+/// If it is the process behind another address, as far as can be told.
+pub(crate) async fn claim_name(
+    options: &ConnectOptions,
+    connection: &MultiplexedConnection,
+    run_id: &str,
+) -> Result<Instant, Cause> {
+    let (registry, quarantine) = (&options.processes, options.wait_of_namesake());
+    let mut others = Vec::new();
+    loop {
+        let (index, address, now) = (options.index, options.address.shown(), options.clock.now());
+        let namesake = match registry.claim(Claim { index, address, run_id, now, quarantine }, &others) {
+            Ok(counts_from) => {
+                if counts_from > now {
+                    let wait = counts_from.saturating_since(now);
+                    contain(|| {
+                        tracing::warn!(
+                            instance = address,
+                            ?wait,
+                            "another process has the same name: it votes after that"
+                        )
+                    });
+                }
+                return Ok(counts_from);
+            }
+            Err(namesake) => namesake,
+        };
+        let refused = Cause::NotUsable(NotUsable::SameProcess(namesake.address.clone()));
+        let Some(other) = options.peers.connection(namesake.index).filter(|_| namesake.is_connected) else {
+            return Err(refused);
+        };
+        match ask(options, connection.clone(), &other).await {
+            Verdict::TwoProcesses => {
+                registry.has_answered(namesake.index);
+                other.note_error(&two_processes(address, &namesake));
+                others.push(namesake.index);
+            }
+            Verdict::OneProcess if namesake.is_first => {
+                registry.has_answered(namesake.index);
+                other.note_error(&format!("{address} says that it is the same server process"));
+                return Err(refused);
+            }
+            Verdict::OneProcess => give_way(options, &namesake, &other),
+            Verdict::Silent if registry.was_silent(namesake.index) => {
+                give_way(options, &namesake, &other);
+                return Err(refused);
+            }
+            Verdict::Silent | Verdict::Unknown => return Err(refused),
+        }
+    }
+}
+
+fn two_processes(address: &str, namesake: &Namesake) -> String {
+    format!(
+        "{address} and {} say that they are the same server process, and are two: a machine was copied, or one lies; which came \
+         later votes after a quarantine",
+        namesake.address
+    )
+}
+
+/// The other one loses its connection and its name; it comes back as the later one.
+fn give_way(options: &ConnectOptions, namesake: &Namesake, other: &InstanceConnection) {
+    options.processes.forget(namesake.index);
+    other.give_up();
+}
+
+async fn ask(options: &ConnectOptions, own: MultiplexedConnection, other: &InstanceConnection) -> Verdict {
+    let Some(secret) = options.processes.secret(options.index) else { return Verdict::Unknown };
+    let text = format!("return '{secret}'");
+    let hash = Script::new(&text).get_hash().to_owned();
+    let within = async |mut connection: MultiplexedConnection, command: Cmd| {
+        timeout(options.instance_timeout, connection.send_packed_command(&command)).await
+    };
+    let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).to_owned();
+    let call = redis::cmd("EVALSHA").arg(hash).arg(0).to_owned();
+    let knows = |answer: &Value| matches!(answer, Value::BulkString(told) if told == secret.as_bytes());
+    if !matches!(within(own.clone(), load).await, Ok(Ok(Value::BulkString(_)))) {
+        return Verdict::Unknown;
+    }
+    match within(other.multiplexed(), call.clone()).await {
+        Ok(Ok(answer)) if knows(&answer) => Verdict::OneProcess,
+        Ok(Ok(Value::ServerError(error))) if error.code() != "NOSCRIPT" => Verdict::Silent, // it may be busy
+        // Nobody has flushed the scripts meanwhile.
+        Ok(Ok(_)) if matches!(within(own, call).await, Ok(Ok(answer)) if knows(&answer)) => Verdict::TwoProcesses,
+        Ok(_) => Verdict::Unknown,
+        Err(_) => Verdict::Silent,
+    }
+}

@@ -1,0 +1,51 @@
+//! An instance's record as a client knows it: how requests name it, and what it means for that client (P14, P16).
+
+use std::sync::Arc;
+
+use crate::protocol::admission::record::{AdmissionRecord, RecordOrigin};
+use crate::protocol::round::cause::NotUsable;
+
+/// The record as a request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachedRecord {
+    /// The record.
+    pub record: Arc<AdmissionRecord>,
+    wire: Arc<str>,
+    /// Whether the instance's clock shows the record's instant by now, as far as this connection knows.
+    pub quarantine_over: bool,
+}
+
+impl AttachedRecord {
+    /// A record that is named for the first time.
+    #[must_use]
+    pub fn new(record: AdmissionRecord, quarantine_over: bool) -> Self {
+        let wire = record.to_wire().into();
+        Self { record: Arc::new(record), wire, quarantine_over }
+    }
+
+    /// The same at another time.
+    #[must_use]
+    pub fn at(&self, quarantine_over: bool) -> Self {
+        Self { quarantine_over, ..self.clone() }
+    }
+
+    /// The record as it is stored.
+    #[must_use]
+    pub fn wire(&self) -> &str {
+        &self.wire
+    }
+}
+
+/// What the instance's record means for this client. Nothing is asked for that it may have to vote on unless it is
+/// [`Recorded`](Self::Recorded).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordMeaning {
+    /// The client goes by it.
+    Recorded,
+    /// It stands, and says less than this client needs: it must be raised first, by a client that wants locks (P29, P30).
+    ToBeRaised,
+    /// There is none to go by. A client that wants locks writes one, which would come to be like this (P15).
+    Unrecorded(RecordOrigin),
+    /// It gives no vote to a client with these settings (P16, P29).
+    Refused(NotUsable),
+}

@@ -1,0 +1,44 @@
+//! When a try asks again that nobody has won (P31).
+
+use std::time::Duration;
+
+use crate::protocol::round::Round;
+use crate::protocol::time::Instant;
+
+/// How often a try asks again. Two that began together are apart after one or two, hundreds after five or six.
+const MOST_REPEATS: u32 = 8;
+
+/// The least that pauses are spread over: timers count whole milliseconds, and those who wake together collide again.
+const LEAST_SPREAD: Duration = Duration::from_millis(1);
+
+/// A try of several clients at the same moment, as one of them sees it: each has some votes and none a quorum, so all let
+/// go, and ask again after pauses that bring them apart.
+#[derive(Clone, Debug, Default)]
+pub struct Contest {
+    repeats: u32,
+    /// How long the longest round took until it was let go.
+    longest_round: Duration,
+}
+
+impl Contest {
+    /// How long to wait before the next round under a new value, after `round` was lost and let go, at `now`. `None` if it
+    /// was the last.
+    ///
+    /// Twice what the longest round so far took: within that a rival that has lost lets go, also one that has waited for
+    /// silent instances. To that comes a random part that doubles each time, up to `longest`; `random` is drawn evenly
+    /// from all of `u32`. Where a rival is in the way for the second time it is waited for until that tells something.
+    #[must_use]
+    pub fn pause(&mut self, round: &Round, now: Instant, longest: Duration, random: u32) -> Option<Duration> {
+        if self.repeats >= MOST_REPEATS {
+            return None;
+        }
+        let took = now.saturating_since(round.started_at());
+        self.longest_round = self.longest_round.max(took);
+        let least = self.longest_round.saturating_mul(2);
+        let spread = least.max(LEAST_SPREAD).saturating_mul(1 << self.repeats).min(longest.max(LEAST_SPREAD));
+        self.repeats += 1;
+        let part = spread.as_nanos().saturating_mul(u128::from(random)) / u128::from(u32::MAX);
+        let pause = least.saturating_add(Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX)));
+        Some(round.shows_in(now).map_or(pause, |shows_in| pause.max(shows_in)))
+    }
+}
