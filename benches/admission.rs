@@ -247,6 +247,7 @@ fn may_vote(status: &InstanceStatus) -> bool {
 }
 
 async fn until_all_vote(redlock: &Redlock) {
+    redlock.want_locks();
     while !redlock.instances().iter().all(may_vote) {
         sleep(TICK).await;
     }

@@ -26,6 +26,7 @@ async fn main() -> Outcome {
     place.introduce();
     let alice = place.client("alice").connect().await?;
     let bob = place.client("bob").connect().await?;
+    alice.want_locks();
     let votes = |status: &InstanceStatus| matches!(status.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
     wait_until(|| [&alice, &bob].iter().flat_map(|client| client.instances()).all(|status| votes(&status))).await;
     println!("All five vote after {:.1?}.\n", start.elapsed());

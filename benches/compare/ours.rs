@@ -14,6 +14,7 @@ impl Ours {
     pub(crate) async fn connect(addresses: Vec<String>, ttl: Duration, admission: Admission) -> Outcome<Self> {
         let redlock =
             Redlock::builder().instances(addresses).ttl(ttl).max_ttl(ttl).admission(admission).connect().await?;
+        redlock.want_locks();
         let votes = |status: AdmissionStatus| matches!(status, AdmissionStatus::Admitted | AdmissionStatus::Off);
         while !redlock.instances().iter().all(|status| votes(status.admission)) {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -60,6 +60,7 @@ impl Client {
             Kind::Ours => {
                 let builder = Redlock::builder().instances(addresses).ttl(TTL).max_ttl(TTL);
                 let redlock = builder.connect().await?;
+                redlock.want_locks();
                 while redlock.instances().iter().any(|status| status.admission != AdmissionStatus::Admitted) {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }

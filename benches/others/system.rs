@@ -85,6 +85,7 @@ impl System {
             Self::Ours(fleet) => {
                 let builder = Redlock::builder().instances(fleet.addresses()).ttl(TTL).max_ttl(TTL);
                 let redlock = builder.admission(Admission::On).connect().await?;
+                redlock.want_locks();
                 let begun = now();
                 while redlock.instances().iter().any(|status| status.admission != AdmissionStatus::Admitted) {
                     if begun.elapsed() > 5 * TTL {

@@ -69,6 +69,7 @@ impl Stage {
     /// When a quorum cannot be reached.
     pub async fn redlock(&self) -> Outcome<Redlock> {
         let redlock = self.builder().connect().await?;
+        redlock.want_locks();
         while redlock.instances().iter().any(|instance| instance.admission != AdmissionStatus::Admitted) {
             sleep(ms(5)).await;
         }

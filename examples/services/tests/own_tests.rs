@@ -21,7 +21,7 @@ impl Invoices {
     async fn send_once(&self) -> Result<(), RunError> {
         if self.with_lock {
             let lock = self.redlock.lock("invoice:7").wait_at_most(Duration::from_secs(1));
-            return lock.run(async |_lease| self.send_unless_sent().await).await.map(|run| run.output);
+            return lock.run(async |_lease| self.send_unless_sent().await).await;
         }
         self.send_unless_sent().await;
         Ok(())

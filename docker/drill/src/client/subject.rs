@@ -45,6 +45,7 @@ impl Subject {
             Some(votes) => builder.quorum(votes).build()?,
             None => builder.build()?,
         };
+        redlock.want_locks();
         Ok(match job.peer {
             LockLibrary::LastFirst => Self::LastFirst(redlock, LastFirst::default()),
             _ => Self::Ours(redlock),
@@ -104,7 +105,7 @@ impl Subject {
 
 const fn answer(error: &AcquireError) -> DenialReason {
     match error {
-        AcquireError::Contended(_) | AcquireError::SplitVote(_) | AcquireError::StaleToken => DenialReason::Held,
+        AcquireError::Contended(_) | AcquireError::SplitVote { .. } | AcquireError::StaleToken => DenialReason::Held,
         _ => DenialReason::Failed,
     }
 }

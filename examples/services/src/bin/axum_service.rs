@@ -183,6 +183,7 @@ async fn main() -> Outcome {
     let mut arguments = std::env::args().skip(1);
     if let Some(address) = arguments.next() {
         let redlock = Redlock::builder().instances(arguments.collect::<Vec<_>>()).connect().await?;
+        redlock.want_locks(); // it is ready once instances vote, and locks nothing before
         let listener = TcpListener::bind(address).await?;
         let service = Service { redlock, metrics, with_lock: true, charges: Charges::default(), asked: Arc::default() };
         return serve(listener, Arc::new(service), async { drop(tokio::signal::ctrl_c().await) }).await;

@@ -24,7 +24,7 @@ fn count(file: &Path) -> Outcome {
 fn count_often(client: &blocking::Redlock, file: &Path, with_lock: bool) -> Outcome {
     for _ in 0..TIMES {
         if with_lock {
-            client.lock("counter").run(|_lease| count(file))?.output?;
+            client.lock("counter").run(|_lease| count(file))??;
         } else {
             count(file)?;
         }
@@ -52,6 +52,7 @@ fn main() -> Outcome {
         let builder = Redlock::builder().instances(fleet.addresses()).ttl(TTL).max_ttl(TTL);
         clients.push(blocking::Redlock::connect(builder)?);
     }
+    clients[0].want_locks();
     while clients[0].instances().iter().any(|instance| instance.admission != AdmissionStatus::Admitted) {
         thread::sleep(ms(10)); // new servers vote after max_ttl
     }

@@ -39,9 +39,9 @@ async fn handle(mode: Mode, redlock: &Redlock, database: &Connection, person: i6
     let lock = redlock.lock(format!("sign-in:{person}"));
     match mode {
         Mode::WithoutLock => sign_in(database, person).await?,
-        Mode::Waits => lock.run(async |_lease| sign_in(database, person).await).await?.output?,
+        Mode::Waits => lock.run(async |_lease| sign_in(database, person).await).await??,
         Mode::Drops => match lock.try_run(async |_lease| sign_in(database, person).await).await? {
-            Some(run) => run.output?,
+            Some(signed_in) => signed_in?,
             None => return Ok(true),
         },
     }

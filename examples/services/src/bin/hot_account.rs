@@ -76,7 +76,7 @@ async fn task(stage: &Stage, mode: &str, name: String, has_long_work: bool) -> O
         let work = if has_long_work && number == 2 { LONG_WORK } else { ms(3) };
         if let Some(redlock) = &redlock {
             let lock = redlock.lock("account").ttl(LOCK_TTL);
-            lock.run(async |_lease| add(&database, work).await).await?.output?;
+            lock.run(async |_lease| add(&database, work).await).await??;
         } else if mode == "none" {
             add(&database, work).await?;
         } else {

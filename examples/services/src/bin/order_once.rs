@@ -34,7 +34,7 @@ async fn handle(redlock: &Redlock, database: &Connection, order: i64, delivery: 
     if dies {
         let _left = lock.acquire().await?.keep_until_expiry();
     }
-    lock.run(async |_lease| store(database, order).await).await?.output
+    lock.run(async |_lease| store(database, order).await).await?
 }
 
 async fn deliver(process: i64, with_lock: bool) -> Outcome {

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Redlock};
+use redquorum::Redlock;
 use redquorum_examples::database::Connection;
 use redquorum_examples::stage::{Stage, role};
 use redquorum_examples::worker::Worker;
@@ -29,17 +29,13 @@ async fn job(database: &Connection, time: i64, process: i64) -> Outcome {
 /// mark, and a process whose clock is behind finds it. Should it die in the middle of the job, the job is not done that
 /// time: where that must not be, wait with `acquire`, and look whether it is done.
 async fn once(redlock: &Redlock, database: &Connection, time: i64, process: i64) -> Outcome {
-    loop {
-        match redlock.lock(format!("report:{time}")).try_acquire().await {
-            Ok(guard) => {
-                job(database, time, process).await?;
-                return Ok(guard.keep_for(MARK).await?);
-            }
-            // All asked in the same moment and nobody got it: not again in the same moment.
-            Err(AcquireError::SplitVote(_)) => sleep(ms(5) * (1 + u32::try_from(process)?)).await,
-            Err(error) if error.is_contended() => return Ok(()), // somebody else does it, or has done it
-            Err(error) => return Err(error.into()),
+    match redlock.lock(format!("report:{time}")).try_acquire().await {
+        Ok(guard) => {
+            job(database, time, process).await?;
+            Ok(guard.keep_for(MARK).await?)
         }
+        Err(error) if error.is_contended() => Ok(()), // another process does it, or has done it
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -43,7 +43,7 @@ async fn show(servers: &[Arc<(Redlock, Connection)>], with_lock: bool) -> Outcom
             let (redlock, database) = &*server;
             if with_lock {
                 let lock = redlock.lock([format!("account:{from}"), format!("account:{to}")]);
-                lock.run(async |_lease| transfer(database, from, to, amount).await).await?.output
+                lock.run(async |_lease| transfer(database, from, to, amount).await).await?
             } else {
                 transfer(database, from, to, amount).await
             }
