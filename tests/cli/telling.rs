@@ -54,6 +54,17 @@ fn a_wait_without_a_terminal_says_what_is_waited_for_once_and_then_each_ten_seco
     assert_eq!(status_of(&mut waiter), 0);
 }
 
+/// It said no more than what it waited for, for as long as the quarantine took.
+#[test]
+fn a_wait_for_a_quarantine_says_how_many_may_vote_and_when_enough_will() {
+    let fleet = fleet_of(3);
+    let run = ["run", "-r", "a", "--max-ttl", "2s", "--ttl", "2s", "--", "true"];
+    let told = output(bare(run).env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    assert_eq!(told.status.code(), Some(0), "{}", stderr(&told));
+    let expected = "waiting for a: 0 of 3 instances may vote, 2 needed, in quarantine for another 1.";
+    assert!(stderr(&told).contains(expected), "{}", stderr(&told));
+}
+
 #[test]
 fn a_negative_time_and_missing_dashes_get_a_hint() {
     let negative = output(&mut bare(["-i", "h", "run", "-r", "a", "--ttl", "-5s", "--", "true"]));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, Guard, Lock, Redlock};
+use redquorum::{AcquireError, AdmissionStatus, Guard, InstanceStatus, Lock, Redlock};
 use tokio::time::sleep;
 
 use crate::inspect::shown;
@@ -50,7 +50,30 @@ async fn what_is_in_the_way(redlock: &Redlock, names: &[String]) -> Option<Strin
             let left = holder.expires_in.map(|left| format!(", {:.1} s left", left.as_secs_f64())).unwrap_or_default();
             return Some(format!("waiting for {name}, held by {} on {}/{instances}{left}", holder.by, holder.on.len()));
         }
-        free.get_or_insert_with(|| format!("waiting for {name}"));
+        let votes = || too_few_votes(&redlock.instances(), inspection.quorum).map(|why| format!(": {why}"));
+        free.get_or_insert_with(|| format!("waiting for {name}{}", votes().unwrap_or_default()));
     }
     free
+}
+
+/// Why nobody gets a lock that is free: how many instances may vote, and when enough of the others may.
+fn too_few_votes(instances: &[InstanceStatus], quorum: usize) -> Option<String> {
+    let votes =
+        |it: &&InstanceStatus| it.connected && matches!(it.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
+    let may_vote = instances.iter().filter(votes).count();
+    let missing = quorum.saturating_sub(may_vote);
+    let last_needed = missing.checked_sub(1)?;
+    let mut quarantines: Vec<Duration> = instances.iter().filter_map(quarantine).collect();
+    quarantines.sort_unstable();
+    let left =
+        quarantines.get(last_needed).map(|left| format!(", in quarantine for another {:.1} s", left.as_secs_f64()));
+    let of = instances.len();
+    Some(format!("{may_vote} of {of} instances may vote, {quorum} needed{}", left.unwrap_or_default()))
+}
+
+fn quarantine(instance: &InstanceStatus) -> Option<Duration> {
+    match instance.admission {
+        AdmissionStatus::Quarantine(left) if instance.connected => Some(left),
+        _ => None,
+    }
 }
