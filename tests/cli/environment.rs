@@ -60,9 +60,10 @@ fn what_is_not_known_in_the_environment_is_an_error() {
         let told = output(bare(["-i", "127.0.0.1:1", "status"]).env(variable, value));
         assert_eq!((told.status.code(), stderr(&told).contains(variable)), (Some(78), true), "{}", stderr(&told));
     }
-    // What `run` tells its command, and Kubernetes tells its pods.
+    // What `run` tells its command, Kubernetes tells its pods, and the README exports.
     let mut command = bare(["-i", "127.0.0.1:1", "--connect-timeout", "100ms", "status"]);
     command.env("REDQUORUM_FENCING_TOKEN", "1").env("REDQUORUM_SERVICE_HOST", "10.0.0.1");
+    command.env("REDQUORUM_IMAGE", "redquorum-local").env("REDQUORUM_SERVER", "/usr/bin/redis-server");
     assert_eq!(output(&mut command).status.code(), Some(69));
 }
 

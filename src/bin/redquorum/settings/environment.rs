@@ -48,6 +48,9 @@ const SETTINGS: &[&str] = &[
 /// What `run` tells its command, which may be this program again.
 const TOLD: &[&str] = &["REDQUORUM_RESOURCE", "REDQUORUM_FENCING_TOKEN", "REDQUORUM_VALID_UNTIL"];
 
+/// What the scripts and tests of this project take from the environment.
+const OF_SCRIPTS: &[&str] = &["REDQUORUM_IMAGE", "REDQUORUM_SERVER", "REDQUORUM_SERVER_COMMAND"];
+
 /// Refuses a variable that looks like a setting and is none: it was misspelt, and something else would count.
 pub(super) fn check() -> Result<(), Failure> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -62,7 +65,7 @@ pub(super) fn check() -> Result<(), Failure> {
 fn is_known(name: &str) -> bool {
     // Kubernetes gives each pod such variables for each service, and one may be called `redquorum`.
     let is_of_a_service = ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|part| name.contains(part));
-    SETTINGS.contains(&name) || TOLD.contains(&name) || is_of_a_service
+    [SETTINGS, TOLD, OF_SCRIPTS].iter().any(|names| names.contains(&name)) || is_of_a_service
 }
 
 /// What a variable says; `None` if it is not set, or empty.
@@ -91,9 +94,13 @@ mod tests {
 
     #[test]
     fn only_settings_and_what_others_put_there_are_known() {
-        for name in
-            ["REDQUORUM_MAX_TTL", "REDQUORUM_FENCING_TOKEN", "REDQUORUM_SERVICE_HOST", "REDQUORUM_PORT_6379_TCP"]
-        {
+        for name in [
+            "REDQUORUM_MAX_TTL",
+            "REDQUORUM_FENCING_TOKEN",
+            "REDQUORUM_IMAGE",
+            "REDQUORUM_SERVICE_HOST",
+            "REDQUORUM_PORT_6379_TCP",
+        ] {
             assert!(is_known(name), "{name}");
         }
         for name in ["REDQUORUM_MAXTTL", "REDQUORUM_", "REDQUORUM_INSTANCE", "REDQUORUM_RETRIES"] {
