@@ -63,8 +63,9 @@ fn admissions(redlock: &Redlock) -> Vec<AdmissionStatus> {
 fn a_status_of_new_servers_does_not_keep_a_service_out_whose_max_ttl_is_longer() {
     on_two_threads(async {
         let fleet = fleet_of(3);
-        for args in [&["status"][..], &["check"], &["inspect", LOCK], &["list"], &["release", LOCK, "--force", "--yes"]]
-        {
+        let release = ["release", LOCK, "--force", "--yes"];
+        let bench = ["bench", "--dry", "--time", "1s"];
+        for args in [&["status"][..], &["check"], &["inspect", LOCK], &["list"], &release, &bench] {
             let output = output(&mut plain(&fleet, args));
             assert!(fleet.iter().all(|server| record_of(server).is_none()), "{args:?} has written a record");
             assert_eq!(fleet.iter().map(|server| server.keys().unwrap().len()).sum::<usize>(), 0, "{args:?}");

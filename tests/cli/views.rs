@@ -392,3 +392,21 @@ fn a_bench_measures_the_instances_together_alone_and_against_each_other() {
     assert!(shown.starts_with("WHAT COUNT P# P# MOST\nacquire # #.# ms "), "{shown}");
     assert!(shown.contains("\nacquire on C # - - -\n") && shown.contains("C could not be used"), "{shown}");
 }
+
+#[test]
+fn a_dry_bench_measures_answers_beside_a_longer_max_ttl_and_writes_nothing() {
+    let fleet = fleet_of(3);
+    let mut long = redquorum(&fleet, ["--admission", "run", "-r", "a", "--max-ttl", "12s", "--try", "--", "true"]);
+    assert_eq!(output(&mut long).status.code(), Some(69), "it has written records, and waits for 12 s");
+    let record = |at: usize| fleet[at].command(&["GET", "redquorum:admission"]).unwrap().text();
+    let records = [record(0), record(1)];
+    fleet[2].kill().unwrap();
+    let bench = json_of(redquorum(&fleet, ["--admission", "bench", "--dry", "--time", "2s"]).arg("--json"));
+    let measured = bench["measured"].as_array().unwrap();
+    assert_eq!(measured.len(), 3, "{bench}");
+    let counts: Vec<u64> = measured.iter().map(|row| row["count"].as_u64().unwrap()).collect();
+    assert!(counts[0] > 5 && counts[1] > 5 && counts[2] == 0, "{bench}");
+    assert!(bench["advice"][0].as_str().unwrap().contains("could not be used"), "{bench}");
+    assert!(bench["advice"][1].as_str().unwrap().starts_with("instance timeout: "), "{bench}");
+    assert!(records[0].is_some() && [record(0), record(1)] == records);
+}

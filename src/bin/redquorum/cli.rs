@@ -155,6 +155,9 @@ pub(crate) struct BenchArgs {
     /// For how long to measure
     #[arg(long, value_name = "TIME", value_parser = duration::parse_second, allow_hyphen_values = true, default_value = "60s")]
     pub(crate) time: Duration,
+    /// Take no lock and write nothing: measure how long each instance takes to answer a question
+    #[arg(long)]
+    pub(crate) dry: bool,
     /// How the names of the locks begin that it takes
     #[arg(short, long, default_value = "redquorum-bench", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,

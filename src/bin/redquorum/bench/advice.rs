@@ -14,9 +14,8 @@ const TIMEOUTS_IN_TTL: u32 = 5;
 
 pub(super) fn advice(measured: &Measured, settings: &Settings) -> Vec<String> {
     let mut advice = Vec::new();
-    let slowest =
-        measured.each.iter().filter_map(|(address, pair)| Some((pair.acquire.percentile(99)?, address))).max();
-    for (address, _) in measured.each.iter().filter(|(_, pair)| pair.acquire.count() == 0) {
+    let slowest = measured.slowest.iter().filter_map(|(address, took)| Some(((*took)?, address))).max();
+    for (address, _) in measured.slowest.iter().filter(|(_, took)| took.is_none()) {
         advice.push(format!("{address} could not be used; `redquorum check` says why"));
     }
     let Some((slowest, address)) = slowest else { return advice };
