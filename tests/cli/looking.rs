@@ -206,6 +206,8 @@ fn a_client_writes_nothing_before_its_first_lock_and_goes_on_to_write_after_it()
         let max_ttl = Duration::from_millis(500);
         let redlock = service(&fleet.addresses(), max_ttl).ttl(max_ttl).connect().await.unwrap();
         std::thread::sleep(max_ttl + Duration::from_millis(1_600)); // they look as if they had run for long without a client
+        let status = stdout(&output(plain(&fleet, &["status"]).env("REDQUORUM_MAX_TTL", "500ms")));
+        assert!(status.ends_with("3 of 3 vote with the first lock, 2 needed: locks can be acquired\n"), "{status}");
         redlock.inspect(LOCK).await.unwrap();
         assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty() && record_of(server).is_none()));
         let guard = redlock.lock(LOCK).try_acquire().await;

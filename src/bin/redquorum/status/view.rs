@@ -29,8 +29,11 @@ impl Status {
 
     /// Whether a quorum could vote now, if need be with the first lock of all.
     pub(super) fn can_lock(&self) -> bool {
-        let all_are_unused = self.instances.iter().all(|instance| instance.seen.admission == AdmissionStatus::Unused);
-        self.may_vote() >= self.quorum || all_are_unused
+        self.may_vote() >= self.quorum || self.all_are_unused()
+    }
+
+    fn all_are_unused(&self) -> bool {
+        self.instances.iter().all(|instance| instance.seen.admission == AdmissionStatus::Unused)
     }
 
     fn is_refused(&self) -> bool {
@@ -54,7 +57,11 @@ impl Status {
             false if self.is_refused() => ("no lock can be acquired with these settings", Look::Bad),
             false => ("no lock can be acquired", Look::Bad),
         };
-        text.push_str(&format!("{may} of {all} may vote, {quorum} needed: {}\n", painted(verdict, look, colours)));
+        let votes = match self.all_are_unused() {
+            true => format!("{all} of {all} vote with the first lock"),
+            false => format!("{may} of {all} may vote"),
+        };
+        text.push_str(&format!("{votes}, {quorum} needed: {}\n", painted(verdict, look, colours)));
         text
     }
 
