@@ -59,6 +59,8 @@ fn what_the_program_itself_ends_with() {
         (&["check", "-r", ""], 64, "--resource"),
         (&["status", "--watch", "0s"], 64, "more than nothing"),
         (&["bench", "--time", "999ms"], 64, "1s at least"),
+        (&["run", "-r", "a", "-E", "-1", "--", "true"], 64, "'-1' for '--conflict-exit-code"),
+        (&["run", "-r", "a", "--quorum", "-1", "--", "true"], 64, "'-1' for '--quorum"),
         (&["run", "-r", "a", "--try", "--wait", "1s", "--", "true"], 64, "cannot be used with"),
         (&["run", "-r", "a", "-i", "redis://:secret@127.0.0.1", "--", "true"], 64, "seen by everybody"),
         (&["run", "-r", "a", "-i", "http://127.0.0.1", "--", "true"], 64, "cannot be used"),

@@ -69,7 +69,7 @@ fn a_wait_for_a_quarantine_says_how_many_may_vote_and_when_enough_will() {
 fn a_negative_time_and_missing_dashes_get_a_hint() {
     let negative = output(&mut bare(["-i", "h", "run", "-r", "a", "--ttl", "-5s", "--", "true"]));
     assert_eq!(negative.status.code(), Some(64));
-    assert!(stderr(&negative).contains("none is less than nothing; write 500ms"), "{}", stderr(&negative));
+    assert!(stderr(&negative).contains("a time cannot be negative; write 500ms"), "{}", stderr(&negative));
     let without = output(&mut bare(["-i", "h", "run", "-r", "a", "echo", "hi"]));
     assert_eq!(without.status.code(), Some(64));
     assert!(stderr(&without).contains("the command of run stands behind --"), "{}", stderr(&without));

@@ -86,12 +86,12 @@ pub(crate) struct Common {
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) tls_key: Option<PathBuf>,
     /// The votes needed, if more than a majority
-    #[arg(long, value_name = "VOTES", global = true)]
+    #[arg(long, value_name = "VOTES", allow_negative_numbers = true, global = true)]
     pub(crate) quorum: Option<usize>,
     /// Let instances vote that may have forgotten locks; must be the same for all clients
     #[arg(long, global = true)]
     pub(crate) no_admission: bool,
-    /// Do not, also where the environment or the file says so
+    /// Keep them from voting, also where the environment or the file says otherwise [the default]
     #[arg(long, global = true, overrides_with = "no_admission")]
     pub(crate) admission: bool,
 }
@@ -234,7 +234,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
     /// The status to end with where somebody else has the lock
-    #[arg(short = 'E', long, value_name = "STATUS", default_value_t = 75)]
+    #[arg(short = 'E', long, value_name = "STATUS", allow_negative_numbers = true, default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
     /// Leave the command REDQUORUM_PASSWORD and REDQUORUM_INSTANCES, for one that runs this program itself
     #[arg(long)]

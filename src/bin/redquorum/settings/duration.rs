@@ -37,7 +37,7 @@ pub(crate) fn parse_second(text: &str) -> Result<Duration, String> {
 }
 
 fn problem(text: &str) -> String {
-    let why = if text.trim_start().starts_with('-') { ": none is less than nothing" } else { "" };
+    let why = if text.trim_start().starts_with('-') { ": a time cannot be negative" } else { "" };
     format!("{text:?} is no time{why}; write 500ms, 10s, 5m, 1h or 1m30s")
 }
 
