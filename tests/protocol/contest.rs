@@ -18,6 +18,8 @@ const MS: u64 = 1_000 * US;
 /// In an unoptimised build.
 const FEW: u64 = 20;
 const TIMEOUT: Duration = Duration::from_millis(200);
+/// The value of a client that is gone.
+const LEFTOVER: u32 = u32::MAX;
 
 /// What is wrong with a minority of the instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,12 @@ enum Minority {
     Dead,
     Hung,
     InQuarantine,
+    /// Up, with the key of a client that has crashed and had no quorum.
+    HasLeftover,
+}
+
+impl Minority {
+    const ALL: [Self; 5] = [Self::Up, Self::Dead, Self::Hung, Self::InQuarantine, Self::HasLeftover];
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +106,11 @@ impl World {
         };
         let clients = (0..setup.clients).map(|_| client(if setup.in_step { 0 } else { rng.below(MS) })).collect();
         let quorum = Quorum::majority(setup.instances).unwrap();
-        let (keys, last) = (vec![0; setup.instances], vec![[0; 2]; setup.clients * setup.instances]);
+        let minority = setup.instances - quorum.votes();
+        let leftover =
+            |instance| if setup.minority == Minority::HasLeftover && instance < minority { LEFTOVER } else { 0 };
+        let keys = (0..setup.instances).map(leftover).collect();
+        let last = vec![[0; 2]; setup.clients * setup.instances];
         let events = BinaryHeap::new();
         Self { setup, rng, quorum, now: 0, numbered: 0, events, clients, keys, last, values: 0, won_at: 0 }
     }
@@ -135,7 +147,9 @@ impl World {
         for instance in 0..self.setup.instances {
             let id = InstanceId::new(instance);
             match self.fault(instance) {
-                Minority::Up => self.message(client, instance, false, Event::Set { value: number, instance }),
+                Minority::Up | Minority::HasLeftover => {
+                    self.message(client, instance, false, Event::Set { value: number, instance })
+                }
                 Minority::Dead => drop(round.on_reply(id, Reply::NotSent(Cause::Silent), now)),
                 Minority::Hung => {}
                 Minority::InQuarantine => drop(round.on_reply(id, Reply::NotAdmitted { remaining: None }, now)),
@@ -267,7 +281,7 @@ fn of_all(setup: Setup, seeds: u64) -> (u64, Duration, Duration) {
 fn of_several_that_try_a_free_lock_one_gets_it() {
     // CONTEST_SEEDS=500 also prints how long the winner took.
     let seeds = std::env::var("CONTEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(FEW);
-    for minority in [Minority::Up, Minority::Dead, Minority::Hung, Minority::InQuarantine] {
+    for minority in Minority::ALL {
         for one_way in [(30 * US, 60 * US), (20 * US, 400 * US), (9 * MS, 11 * MS), (MS, 12 * MS)] {
             for instances in [3, 5] {
                 for clients in [2, 3, 5, 8, 32] {

@@ -84,6 +84,37 @@ fn every_kind_of_defeat_has_its_name() {
     }
 }
 
+/// What three instances reply to a round whose rival stood in the way of the round before for long enough.
+fn defeat_again(replies: [Reply; 3]) -> RoundFailure {
+    let quorum = Quorum::majority(3).unwrap();
+    let mut before = Round::acquire(quorum, terms(), START);
+    for index in 0..3 {
+        before.on_reply(InstanceId::new(index), if index == 0 { refused_by("x", 500) } else { unknown() }, at(1));
+    }
+    let mut round = Round::acquire(quorum, terms(), at(30)).repeating(&before, &[], Duration::from_millis(25));
+    for (index, reply) in replies.into_iter().enumerate() {
+        round.on_reply(InstanceId::new(index), reply, at(31));
+    }
+    RoundFailure::of(&round)
+}
+
+/// Counter-example: each of several that tried a free lock was told that it is held, by the value of a client that had crashed.
+#[test]
+fn a_key_that_stays_on_too_few_instances_to_keep_a_quorum_from_others_is_no_holders() {
+    let (held, other) = (|| refused_by("x", 500), || refused_by("y", 500));
+    for (expected, replies) in [
+        ("contended", [held(), granted(), unknown()]),
+        ("contended", [held(), granted(), not_sent()]),
+        ("contended", [held(), granted(), not_admitted(None)]),
+        ("contended", [other(), held(), not_sent()]),
+        ("split", [held(), granted(), other()]),
+        ("split", [held(), other(), refused_by("z", 1)]),
+    ] {
+        let found = defeat_again(replies.clone());
+        assert_eq!(name(&found), expected, "{replies:?}: {found:?}");
+    }
+}
+
 #[test]
 fn contention_names_the_most_agreed_holder_and_the_earliest_expiry() {
     let replies = vec![refused_by("x", 900), refused_by("y", 70), refused_by("x", 800), granted(), granted()];

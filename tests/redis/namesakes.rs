@@ -13,6 +13,9 @@ use crate::support::{
     MAX_TTL, PATIENCE, all_vote, eventually, fleet_of, held, ms, on_each_kind, pair, votes, with_admission,
 };
 
+/// How a client asks whether two are the same: by a script without keys.
+const QUESTION: &[u8] = b"*3\r\n$7\r\nEVALSHA";
+
 /// Stands before a server, takes connections or not, and may have it called by the name of another.
 #[derive(Clone)]
 struct Front {
@@ -20,14 +23,28 @@ struct Front {
     is_open: watch::Sender<bool>,
     cut: Arc<Notify>,
     lies: Arc<AtomicBool>,
+    evasion: Evasion,
+}
+
+/// What it does when it is asked whether it is the other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Evasion {
+    None,
+    Hangs,
+    Breaks,
 }
 
 impl Front {
     async fn before(server: &Server, name_of: &Server, lies: bool) -> Self {
+        Self::evading(server, name_of, lies, Evasion::None).await
+    }
+
+    async fn evading(server: &Server, name_of: &Server, lies: bool, evasion: Evasion) -> Self {
         let names = [server, name_of].map(|server| run_id(server).into_bytes());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("redis://{}", listener.local_addr().unwrap());
-        let front = Self { address, is_open: watch::channel(true).0, cut: Arc::default(), lies: Arc::new(lies.into()) };
+        let (is_open, lies) = (watch::channel(true).0, Arc::new(lies.into()));
+        let front = Self { address, is_open, cut: Arc::default(), lies, evasion };
         let (of_listener, port) = (front.clone(), server.port());
         tokio::spawn(async move {
             let mut open = of_listener.is_open.subscribe();
@@ -38,7 +55,7 @@ impl Front {
                 tokio::spawn(async move {
                     tokio::select! {
                         () = front.cut.notified() => {}
-                        () = relay(client, server, &front.lies, &names) => {}
+                        () = relay(client, server, &front, &names) => {}
                     }
                 });
             }
@@ -47,15 +64,28 @@ impl Front {
     }
 }
 
-async fn relay(client: TcpStream, server: TcpStream, lies: &AtomicBool, [own, other]: &[Vec<u8>; 2]) {
+async fn relay(client: TcpStream, server: TcpStream, front: &Front, [own, other]: &[Vec<u8>; 2]) {
     let (mut requests, mut replies) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let there = async { tokio::io::copy(&mut requests, &mut to_server).await.map(drop) };
+    let there = async {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(size @ 1..) = requests.read(&mut buffer).await {
+            if buffer[..size].windows(QUESTION.len()).any(|asked| asked == QUESTION) {
+                match front.evasion {
+                    Evasion::None => {}
+                    Evasion::Hangs => std::future::pending().await,
+                    Evasion::Breaks => return Err(std::io::ErrorKind::ConnectionAborted.into()),
+                }
+            }
+            to_server.write_all(&buffer[..size]).await?;
+        }
+        Ok::<(), std::io::Error>(())
+    };
     let back = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(size @ 1..) = from_server.read(&mut buffer).await {
             let said = &mut buffer[..size];
-            if lies.load(Ordering::Relaxed)
+            if front.lies.load(Ordering::Relaxed)
                 && let Some(at) = said.windows(own.len()).position(|name| name == own)
             {
                 said[at..at + own.len()].copy_from_slice(other);
@@ -64,7 +94,7 @@ async fn relay(client: TcpStream, server: TcpStream, lies: &AtomicBool, [own, ot
         }
         Ok::<(), std::io::Error>(())
     };
-    let _ = tokio::join!(there, back);
+    let _ = tokio::try_join!(there, back);
 }
 
 fn run_id(server: &Server) -> String {
@@ -106,6 +136,28 @@ fn instances_that_took_the_names_of_others_first_shut_nobody_out() {
         all_vote(&redlock).await;
         let guard = held(&redlock, "a").await;
         assert!(eventually(PATIENCE, || guard.redundancy().held_on == 5).await);
+    });
+}
+
+/// Each time it was asked it broke the connection, came back before the other one did, and was the first again.
+#[test]
+fn who_took_the_name_of_another_and_evades_the_question_shuts_it_out_for_a_quarantine_at_most() {
+    on_each_kind(async |program| {
+        for evasion in [Evasion::Breaks, Evasion::Hangs] {
+            let fleet = fleet_of(&program, 3);
+            tokio::time::sleep(MAX_TTL).await;
+            let honest = Front::before(&fleet[0], &fleet[0], false).await;
+            let liar = Front::evading(&fleet[2], &fleet[0], true, evasion).await;
+            honest.is_open.send_replace(false);
+            let addresses = [honest.address.clone(), fleet[1].address(), liar.address.clone()];
+            let redlock = with_admission(&fleet).instances(addresses).build().unwrap();
+            redlock.want_locks();
+            assert!(eventually(PATIENCE, || are_admitted(&redlock, 1..3)).await, "{:?}", redlock.instances());
+            honest.is_open.send_replace(true);
+            let votes = || are_admitted(&redlock, 0..2);
+            assert!(eventually(MAX_TTL + PATIENCE, votes).await, "{evasion:?}: {:?}", redlock.instances());
+            pair(&redlock, "a").await;
+        }
     });
 }
 

@@ -153,13 +153,27 @@ impl Round {
 
     /// P31: whether what this refusal names has not let go in the time that a rival takes for that which has lost.
     pub(super) fn has_stayed(&self, refusal: &Refusal) -> bool {
-        let since = self.seen_since(refusal).filter(|_| self.rivals.is_some());
+        let since = self.seen_since(refusal).filter(|_| self.may_be_held_by(refusal));
         since.is_some_and(|since| self.started_at >= since.saturating_add(self.patience()))
+    }
+
+    /// P31: whether what this refusal names can be on so many instances that they leave no quorum to anybody else. The key of a
+    /// client that has crashed stays on a few, and keeps nobody out.
+    fn may_be_held_by(&self, refusal: &Refusal) -> bool {
+        let is_without = |reply: &Reply| match reply {
+            Reply::Granted | Reply::Repaired | Reply::Stale { .. } => true,
+            // Of several resources only the first that is taken is named.
+            Reply::Refused(other) => other.resource == refusal.resource && other.value != refusal.value,
+            Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => false,
+        };
+        let may_have_it = self.which(|reply| !reply.is_some_and(is_without));
+        self.quorum.is_out_of_reach(may_have_it.len())
     }
 
     /// P31: how long until it shows whether a rival that stood in the way of this round and of the one before stays.
     pub(super) fn shows_in(&self, now: Instant) -> Option<Duration> {
-        let since = self.refusals().filter_map(|refusal| self.seen_since(refusal)).min()?;
+        let rivals = self.refusals().filter(|refusal| self.may_be_held_by(refusal));
+        let since = rivals.filter_map(|refusal| self.seen_since(refusal)).min()?;
         Some(since.saturating_add(self.patience()).saturating_since(now))
     }
 

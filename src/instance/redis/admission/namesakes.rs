@@ -70,10 +70,8 @@ pub(crate) async fn claim_name(
                 return Err(refused);
             }
             Verdict::OneProcess => give_way(options, &namesake, &other),
-            Verdict::Silent if registry.was_silent(namesake.index) => {
-                give_way(options, &namesake, &other);
-                return Err(refused);
-            }
+            // Now, or it would be back before this one.
+            Verdict::Silent if registry.was_silent(namesake.index) => give_way(options, &namesake, &other),
             Verdict::Silent | Verdict::Unknown => return Err(refused),
         }
     }
@@ -111,7 +109,7 @@ async fn ask(options: &ConnectOptions, own: MultiplexedConnection, other: &Insta
         Ok(Ok(Value::ServerError(error))) if error.code() != "NOSCRIPT" => Verdict::Silent, // it may be busy
         // Nobody has flushed the scripts meanwhile.
         Ok(Ok(_)) if matches!(within(own, call).await, Ok(Ok(answer)) if knows(&answer)) => Verdict::TwoProcesses,
-        Ok(_) => Verdict::Unknown,
-        Err(_) => Verdict::Silent,
+        Ok(Ok(_)) => Verdict::Unknown,
+        Ok(Err(_)) | Err(_) => Verdict::Silent, // it may have broken the connection so as not to answer
     }
 }

@@ -31,9 +31,21 @@ struct Process {
     order: u64,
     /// From when on its votes count, by the own clock.
     counts_from: Instant,
-    /// When its connection ended; `None` while it is connected.
-    lost: Option<Instant>,
+    /// When it was connected last, and for how long the name of one that is not connected stays its own.
+    since: Instant,
+    quarantine: Duration,
+    is_connected: bool,
+    /// Since when it has been away, but for a moment now and then.
+    away: Option<Instant>,
+    /// How many questions in a row it has left without an answer.
     silent: u32,
+}
+
+impl Process {
+    /// Whether it has the name still.
+    fn is_recent(&self, now: Instant) -> bool {
+        self.is_connected || self.away.is_none_or(|away| now.saturating_since(away) < self.quarantine)
+    }
 }
 
 /// The name of a process as one connection has just been told it.
@@ -67,33 +79,36 @@ impl ProcessRegistry {
         let Claim { index, address, run_id, now, quarantine } = claim;
         let mut processes = self.processes();
         let own = processes.by_index.get(&index).filter(|own| own.run_id == run_id);
-        let own = own.map(|own| (own.order, own.counts_from));
-        let is_recent = |process: &Process| process.lost.is_none_or(|lost| now.saturating_since(lost) < quarantine);
+        let own = own.map(|own| (own.order, own.counts_from, own.away, own.silent));
         let mut namesakes = processes.by_index.iter().filter(|(other, process)| {
-            **other != index && process.run_id == run_id && is_recent(process) && !others.contains(other)
+            **other != index && process.run_id == run_id && process.is_recent(now) && !others.contains(other)
         });
         if let Some((other, process)) = namesakes.next() {
-            let is_first = own.is_none_or(|(order, _)| process.order < order);
+            let is_first = own.is_none_or(|(order, ..)| process.order < order);
             // What is not connected cannot be asked, and does not come before what had the name first.
-            if process.lost.is_none() || is_first {
-                let (address, is_connected) = (process.address.clone(), process.lost.is_none());
+            if process.is_connected || is_first {
+                let (address, is_connected) = (process.address.clone(), process.is_connected);
                 return Err(Namesake { index: *other, address, is_connected, is_first });
             }
         }
         let later = if others.is_empty() { Instant::ZERO } else { now.saturating_add(quarantine) };
-        let (order, counts_from) = own.unwrap_or((processes.claims, later));
+        // Who comes back has answered nothing by that.
+        let (order, counts_from, away, silent) = own.unwrap_or((processes.claims, later, None, 0));
         processes.claims += 1;
-        let (address, run_id) = (address.to_owned(), run_id.to_owned());
-        let process = Process { address, run_id, order, counts_from, lost: None, silent: 0 };
+        let (address, run_id, since, is_connected) = (address.to_owned(), run_id.to_owned(), now, true);
+        let process = Process { address, run_id, order, counts_from, since, quarantine, is_connected, away, silent };
         processes.by_index.insert(index, process);
         Ok(counts_from)
     }
 
-    /// Notes that the instance at `index` is not connected any more. Its name stays its own for a quarantine.
+    /// Notes that the instance at `index` is not connected any more. Its name stays its own for a quarantine, which does not
+    /// begin anew if it comes back for less than that.
     pub(crate) fn disconnected(&self, index: usize, now: Instant) {
-        if let Some(process) = self.processes().by_index.get_mut(&index) {
-            process.lost.get_or_insert(now);
-        }
+        let mut processes = self.processes();
+        let Some(process) = processes.by_index.get_mut(&index).filter(|process| process.is_connected) else { return };
+        process.is_connected = false;
+        let was_steady = now.saturating_since(process.since) >= process.quarantine;
+        process.away = process.away.filter(|_| !was_steady).or(Some(now));
     }
 
     /// Its name is free.
@@ -174,6 +189,22 @@ mod tests {
         assert_eq!(claim(&processes, (0, 12_001), "one", &[]), Ok(Instant::ZERO));
     }
 
+    /// Whoever came back again and again kept the name of another for ever, and was never asked for long enough to answer.
+    #[test]
+    fn a_name_is_not_kept_by_coming_back_for_a_moment() {
+        let processes = ProcessRegistry::default();
+        for at in [1, 4_000, 8_000] {
+            assert_eq!(claim(&processes, (0, at), "one", &[]), Ok(Instant::ZERO));
+            processes.disconnected(0, MS(at + 1_000));
+        }
+        assert_eq!(claim(&processes, (1, 10_999), "one", &[]), namesake(0, false, true));
+        assert_eq!(claim(&processes, (1, 11_001), "one", &[]), Ok(Instant::ZERO));
+        processes.forget(1);
+        assert_eq!(claim(&processes, (0, 12_000), "one", &[]), Ok(Instant::ZERO));
+        processes.disconnected(0, MS(22_000));
+        assert_eq!(claim(&processes, (1, 31_999), "one", &[]), namesake(0, false, true), "it was there for long");
+    }
+
     #[test]
     fn another_process_of_the_same_name_counts_after_a_quarantine_that_does_not_begin_anew() {
         let processes = ProcessRegistry::default();
@@ -192,7 +223,10 @@ mod tests {
         assert_eq!(claim(&processes, (0, 1), "one", &[]), Ok(Instant::ZERO));
         assert_eq!([processes.was_silent(0), processes.was_silent(0)], [false, false]);
         processes.has_answered(0);
-        assert_eq!([0; 3].map(|index| processes.was_silent(index)), [false, false, true]);
+        assert_eq!([processes.was_silent(0), processes.was_silent(0)], [false, false]);
+        processes.disconnected(0, MS(1));
+        assert_eq!(claim(&processes, (0, 1), "one", &[]), Ok(Instant::ZERO));
+        assert!(processes.was_silent(0), "also if it has come back meanwhile");
         processes.forget(0);
         assert_eq!(claim(&processes, (1, 1), "one", &[]), Ok(Instant::ZERO));
     }
