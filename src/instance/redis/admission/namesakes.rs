@@ -40,12 +40,15 @@ pub(crate) async fn claim_name(
         let (index, address, now) = (options.index, options.address.shown(), options.clock.now());
         let namesake = match registry.claim(Claim { index, address, run_id, now, quarantine }, &others) {
             Ok(counts_from) => {
-                if counts_from > now {
+                if counts_from > now
+                    && let Some(times) = registry.warnings.note(now)
+                {
                     let wait = counts_from.saturating_since(now);
                     contain(|| {
                         tracing::warn!(
                             instance = address,
                             ?wait,
+                            times,
                             "another process has the same name: it votes after that"
                         )
                     });

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::log_limit::LogLimit;
 use crate::protocol::Instant;
 use crate::random;
 
@@ -15,6 +16,8 @@ const SILENT_AFTER: u32 = 3;
 pub(crate) struct ProcessRegistry {
     processes: Mutex<Processes>,
     nonce: OnceLock<Option<String>>,
+    /// An instance that lies may come back many times a second.
+    pub(super) warnings: LogLimit,
 }
 
 #[derive(Debug, Default)]
