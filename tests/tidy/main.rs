@@ -1,5 +1,4 @@
-//! Rules that the compiler does not know, checked on every file of the tree. A check makes a list of problems
-//! from the text of a file; beside each stands a test that hands it a small bad example.
+//! Rules that the compiler does not know, checked on every file. Beside each check stands a test with a bad example.
 
 mod arrows;
 mod code;
@@ -10,8 +9,8 @@ use source::tree;
 
 #[track_caller]
 fn none(problems: impl IntoIterator<Item = String>) {
-    let problems: Vec<_> = problems.into_iter().collect();
-    assert!(problems.is_empty(), "\n{}\n", problems.join("\n"));
+    let problems: String = problems.into_iter().map(|problem| problem + "\n").collect();
+    assert!(problems.is_empty(), "\n{problems}");
 }
 
 #[test]

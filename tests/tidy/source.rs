@@ -1,7 +1,6 @@
 //! The files of the tree, and Rust as tokens: comments and strings are out of the way.
 
-use std::path::Path;
-use std::{fs, io};
+use std::{fs, io, path::Path};
 
 use proc_macro2::{TokenStream, TokenTree};
 
