@@ -56,6 +56,11 @@ pub(crate) fn replay_pinned(jobs: usize) -> bool {
         println!("planted bugs: {replayed} replayed in their seeds, {searched} searched for again");
         elsewhere.iter().for_each(|bug| println!("  {bug}: pin it anew with make sim PLANTED=name"));
         missed.iter().for_each(|bug| println!("  NOT CAUGHT: {bug}"));
+        for bug in bugs.iter().filter(|bug| bug.tests.is_empty()) {
+            if !matches!(pinned.get(&bug.name), Some(Finding::Caught { .. })) {
+                println!("  {} is caught by nothing; {}", bug.name, bug.unseen);
+            }
+        }
         Ok(missed.is_empty() & run_tests(&copy, &bugs.iter().collect::<Vec<_>>())?)
     }))
 }
