@@ -3,7 +3,7 @@
 use redquorum::AcquireError;
 use redquorum::testing::{Hang, TestInstance};
 
-use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, secs, timed, until_voting};
+use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, secs, settle, timed, until_voting};
 
 #[tokio::test(start_paused = true)]
 async fn grants_that_arrive_after_a_loss_are_released_at_once() {
@@ -94,6 +94,20 @@ async fn a_debt_is_paid_when_the_instance_comes_back_before_the_key_expires() {
         tokio::time::sleep(ms(110)).await; // one pause between two tries, which may just have begun
         assert!(cluster.keys().is_empty(), "{how:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_by_hand_is_sent_again_where_it_could_not_be_sent() {
+    let (cluster, redlock) = cluster_of(3).await;
+    let guard = held(&redlock, "a").await;
+    cluster.instance(0).cut_off();
+    settle().await; // so that nothing is sent there
+    assert!(guard.release().await.unwrap().was_still_held);
+    cluster.instance(0).resume();
+    assert_eq!(cluster.instance(0).keys(), ["a"], "it has it still");
+    until_voting(&redlock, 3).await;
+    tokio::time::sleep(ms(110)).await;
+    assert!(cluster.keys().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,5 +215,30 @@ async fn a_repeat_that_arrives_behind_the_release_of_its_first_copy_sets_nothing
     for _ in 0..70 {
         tokio::time::sleep(ms(10)).await;
         assert!(cluster.keys().is_empty());
+    }
+}
+
+/// P28: the second breaks at each step of its login, so also when what it asks to end the first with is lost.
+#[tokio::test(start_paused = true)]
+async fn nothing_comes_late_over_any_of_several_connections_that_broke() {
+    for second_hears_until in (20..500).step_by(20) {
+        let (cluster, redlock) = cluster_of(3).await;
+        cluster.instances().for_each(|instance| instance.slow_down(secs(3), ms(0)));
+        let breaking = cluster.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(ms(10)).await;
+            breaking.instances().for_each(|instance| instance.break_connections(ms(0)));
+            breaking.instances().for_each(|instance| instance.slow_down(ms(50), ms(0)));
+            tokio::time::sleep(ms(second_hears_until)).await;
+            breaking.instances().for_each(|instance| instance.hang(Hang::RequestsLost));
+            tokio::time::sleep(ms(60)).await;
+            breaking.instances().for_each(|instance| instance.break_connections(ms(0)));
+            breaking.instances().for_each(TestInstance::resume);
+        });
+        assert!(redlock.lock("a").try_acquire().await.is_err());
+        for _ in 0..100 {
+            tokio::time::sleep(ms(50)).await;
+            assert!(cluster.keys().is_empty(), "the second heard for {second_hears_until} ms");
+        }
     }
 }

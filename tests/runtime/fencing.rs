@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redquorum::testing::{Cluster, Data, TestInstance};
-use redquorum::{AcquireError, FencingToken};
+use redquorum::{AcquireError, Admission, FencingToken};
 
 use crate::support::{cluster_of, held, ms, secs, timed};
 
@@ -238,4 +238,25 @@ async fn whoever_waits_beside_an_instance_that_lies_gets_the_lock_when_it_is_fre
         let token = waiting.await.unwrap();
         assert!(token.is_ok(), "{ahead:?} ahead: {}", token.unwrap_err());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_resources_the_largest_token_is_told_so_that_one_repeat_is_enough() {
+    let (cluster, redlock) = cluster_of(3).await;
+    set_token(&cluster, "a", token_ahead_by(&cluster, HOUR).to_score());
+    set_token(&cluster, "b", token_ahead_by(&cluster, 2 * HOUR).to_score());
+    let guard = redlock.lock(["a", "b"]).try_acquire().await.unwrap();
+    assert!(guard.fencing_token() > token_ahead_by(&cluster, 2 * HOUR));
+    assert_eq!(cluster.requests().acquire, 2 * 3);
+}
+
+/// Without admission a client knows no clock but its own.
+#[tokio::test(start_paused = true)]
+async fn instances_grant_no_token_that_no_clock_can_have_made() {
+    let (cluster, right) = cluster_of(3).await;
+    let ahead = cluster.builder_with_wall_clock_ahead(25 * HOUR).admission(Admission::Off).connect().await.unwrap();
+    let error = ahead.lock("a").try_acquire().await.unwrap_err();
+    assert!(cluster.requests().acquire > 0, "{error}");
+    assert!(cluster.instances().all(|instance| instance.fencing_token("a").is_none()), "{error}");
+    assert!(held(&right, "a").await.fencing_token() < token_ahead_by(&cluster, secs(2)));
 }

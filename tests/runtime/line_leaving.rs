@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use redquorum::testing::Hang;
 use redquorum::{AcquireError, Guard, Redlock};
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::support::{cluster_of, hang_first, held, ms, renewing, secs, settle, timed};
 
@@ -85,8 +85,8 @@ async fn what_was_offered_to_one_who_leaves_goes_to_the_next_at_once() {
     settle().await;
     assert!(!second.is_finished());
     drop(first);
-    let (second, took) = timed(second).await;
-    assert!(second.unwrap().unwrap().is_valid() && took.is_zero(), "{took:?}");
+    let (second, took) = timed(timeout(secs(1), second)).await;
+    assert!(second.unwrap().unwrap().unwrap().is_valid() && took.is_zero(), "{took:?}");
     assert_eq!(cluster.requests().acquire, sent.acquire);
 }
 
@@ -101,7 +101,7 @@ async fn one_who_is_not_polled_is_passed_over_and_keeps_the_place() {
     let third = tokio::spawn(async move { third.lock("a").acquire().await.unwrap() });
     settle().await;
     drop(guard);
-    let (second, took) = timed(second).await;
+    let (second, took) = timed(timeout(secs(1), second)).await;
     assert!(took >= ms(200) && took <= ms(401), "{took:?}");
     assert!(poll(&mut first).is_none());
     drop(second);

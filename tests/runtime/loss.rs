@@ -39,6 +39,18 @@ async fn a_lock_that_was_deleted_on_a_quorum_is_known_to_be_gone_at_once_and_unw
     }
 }
 
+/// What an extend writes ends the watch of the keys.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_deleted_after_an_extend_is_known_to_be_gone_at_once() {
+    let (cluster, _redlock, guard) = five().await;
+    sleep(secs(1)).await;
+    guard.extend().await.unwrap();
+    sleep(secs(1)).await;
+    cluster.instances().take(3).for_each(|instance| assert!(instance.remove("a")));
+    let (loss, took) = timed(guard.lost()).await;
+    assert!(matches!(loss, Loss::Gone { .. }) && took < ms(50), "{loss:?} {took:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_deleted_on_a_minority_is_repaired_and_goes_on() {
     let (cluster, _redlock, guard) = five().await;

@@ -376,3 +376,17 @@ async fn a_waiter_that_is_heard_asks_seldom_and_all_ask_when_what_is_in_the_way_
         assert!(next.is_ok() && took >= secs(30) && took < secs(30) + AT_ONCE, "{took:?}");
     }
 }
+
+/// P27: those who hold forget within seconds who waits, and are told again before that.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_woken_however_long_it_has_waited() {
+    for seed in 0..4 {
+        seed_this_thread(seed);
+        let fleet = Fleet::new();
+        let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
+        let next = waits(&fleet.client().await).await;
+        sleep(secs(15)).await;
+        guard.release().await.unwrap();
+        in_at_once(next).await.release().await.unwrap();
+    }
+}

@@ -51,3 +51,23 @@ pub(super) fn poll_once<T: Send + 'static>(send: impl Future<Output = T> + Send 
         Poll::Pending => send,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// P6: what is sent later must not overtake what was sent before, whoever awaits its answer first.
+    #[test]
+    fn a_command_is_sent_when_it_is_made_and_not_when_its_answer_is_awaited() {
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let send = |name: &'static str| {
+            let sent = Arc::clone(&sent);
+            poll_once(async move { sent.lock().unwrap().push(name) })
+        };
+        let (acquire, release) = (send("acquire"), send("release"));
+        assert_eq!(*sent.lock().unwrap(), ["acquire", "release"]);
+        drop((release, acquire));
+    }
+}

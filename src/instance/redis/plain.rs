@@ -136,6 +136,18 @@ mod tests {
         assert_eq!(last.commands(&one).get_packed_pipeline(), of_one.get_packed_pipeline());
     }
 
+    /// P28: read before the key is set, the record would vouch for what was forgotten in between.
+    #[test]
+    fn the_record_is_read_behind_everything_else() {
+        let claim = Claim::sample(1, &["a".to_owned()]);
+        let mut shared = Pipeline::new();
+        add_shared(&mut shared, &[&claim]);
+        let last = redis::cmd("GET").arg(ADMISSION_KEY).get_packed_command();
+        for pipeline in [commands(&claim), shared] {
+            assert!(pipeline.get_packed_pipeline().ends_with(&last));
+        }
+    }
+
     #[test]
     fn only_the_first_request_for_one_resource_without_a_holder_of_an_instance_that_is_known_is_plain() {
         let usual = Claim { is_first: true, ..Claim::sample(1, &["a".to_owned()]) };

@@ -275,6 +275,18 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_a_connection_that_is_given_up_is_answered_as_not_sent_at_once() {
+        let queue = busy();
+        let waiting: Vec<_> = (0..3).map(|_| submit(&queue, 3)).collect();
+        queue.close();
+        for decision in waiting {
+            let SendDecision::Queued(mut reply) = decision else { panic!("enough are on their way") };
+            assert_eq!(reply.try_recv(), Ok(Reply::NotSent(closed())));
+        }
+        assert!(matches!(submit(&queue, 3), SendDecision::Refused(_)), "nor does anything enter later");
+    }
+
+    #[test]
     fn a_request_that_nobody_waits_for_is_not_sent() {
         let queue = busy();
         drop(submit(&queue, 1));

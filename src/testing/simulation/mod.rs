@@ -83,8 +83,11 @@ mod tests {
         }
 
         fn client(&self) -> Redlock {
+            self.client_on(Arc::new(MachineClock::new(Instant::now(), WALL_US, 0)))
+        }
+
+        fn client_on(&self, clock: Arc<MachineClock>) -> Redlock {
             let servers = self.0.clone();
-            let clock = Arc::new(MachineClock::new(Instant::now(), WALL_US, 0));
             let dial = move |index: usize| {
                 let server = servers[index].clone();
                 async move {
@@ -193,5 +196,22 @@ mod tests {
         fleet.0[1].clock().step_us(3_600_000_000);
         sleep(Duration::from_secs(3)).await;
         assert_eq!(steps(), [0, 1, 0]);
+    }
+
+    /// P17: by its own clock it has as much left as when that stood still.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_ends_in_time_although_the_clock_of_its_client_stood_still() {
+        let fleet = Fleet::new();
+        let clock = Arc::new(MachineClock::new(Instant::now(), WALL_US, 0));
+        let client = fleet.client_on(Arc::clone(&clock));
+        client.wait_connected(Duration::from_secs(1)).await.unwrap();
+        sleep(Duration::from_secs(3)).await;
+        let guard = client.lock("a").renew(Renewal::Off).acquire().await.unwrap();
+        clock.stop();
+        sleep(Duration::from_millis(400)).await;
+        clock.go_on();
+        assert!(guard.remaining() > Duration::from_millis(900), "{:?}", guard.remaining());
+        sleep(Duration::from_millis(590)).await;
+        assert!(!guard.is_valid(), "{:?}", guard.remaining());
     }
 }

@@ -8,10 +8,17 @@
 //! if !PLANTED { self.end(state, end) }
 //! ```
 //!
-//! First the rule and what is wrong, and in a second line, where no simulated world can catch it, what does;
-//! then, once or more often, a file, a piece of it that is there exactly once, and what takes its place. `PLANTED`
-//! is true where this bug is to be seen.
+//! First the rule and what is wrong; then, once or more often, a file, a piece of it that is there exactly once, and
+//! what takes its place. `PLANTED` is true where this bug is to be seen.
+//!
+//! Where the simulated world cannot catch it, a second line says why, and which tests do. `lib` are those beside the
+//! code, any other target is a room in `tests/`:
+//!
+//! ```text
+//! not seen: the next renewal tells the same; caught by runtime::loss::a_push_is_followed, lib::stats::it_is_counted
+//! ```
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,9 +29,24 @@ pub(super) struct Bug {
     pub(super) name: String,
     pub(super) rule: String,
     pub(super) what: String,
-    /// What catches it if the world does not.
-    pub(super) otherwise: String,
+    /// Why the world does not catch it.
+    pub(super) unseen: String,
+    /// The tests that do.
+    pub(super) tests: Vec<Test>,
     pub(super) edits: Vec<Edit>,
+}
+
+/// A test, as `target::its::own::name`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Test {
+    pub(super) target: String,
+    pub(super) name: String,
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}::{}", self.target, self.name)
+    }
 }
 
 /// One piece of a file, and what takes its place.
@@ -62,16 +84,26 @@ impl Bug {
     fn parse(name: &str, text: &str) -> Option<Self> {
         let mut parts = text.split("\n-- ");
         let (rule, told) = parts.next()?.split_once(": ")?;
-        let (what, otherwise) = told.split_once('\n').unwrap_or((told, ""));
+        let (what, second) = told.split_once('\n').unwrap_or((told, ""));
+        let (unseen, tests) = second.split_once("; caught by ").unwrap_or((second, ""));
+        let tests = tests.split(", ").filter(|test| !test.is_empty()).map(Test::parse).collect::<Option<Vec<_>>>()?;
         let edits = parts.map(|part| Edit::parse(name, part)).collect::<Option<Vec<_>>>()?;
         let is_switched = edits.iter().any(|edit| edit.planted.contains("planted::is"));
         is_switched.then(|| Self {
             name: name.to_owned(),
             rule: rule.to_owned(),
             what: what.to_owned(),
-            otherwise: otherwise.trim().to_owned(),
+            unseen: unseen.trim().to_owned(),
+            tests,
             edits,
         })
+    }
+}
+
+impl Test {
+    fn parse(text: &str) -> Option<Self> {
+        let (target, name) = text.trim().split_once("::")?;
+        Some(Self { target: target.to_owned(), name: name.to_owned() })
     }
 }
 

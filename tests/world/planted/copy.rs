@@ -1,6 +1,6 @@
 //! A copy of the package with all bugs planted, each behind its switch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Error};
@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::bug::{Bug, Edit, root};
+use super::bug::{Bug, Edit, Test, root};
 use crate::scenario::{seed_name, seed_of};
 
 /// Names the bug that is to be seen.
@@ -78,13 +78,15 @@ fn with_other_version(manifest: &str) -> io::Result<String> {
     Ok(text.lines().map(line).collect())
 }
 
-/// The world of a copy that was built.
+/// The world of a copy that was built, and the tests that bugs name.
 pub(super) struct Copy {
-    world: PathBuf,
+    dir: PathBuf,
+    /// By target.
+    programs: BTreeMap<String, PathBuf>,
 }
 
 impl Copy {
-    /// Makes the copy, or what has changed of it since, and builds its world.
+    /// Makes the copy, or what has changed of it since, and builds its world and its tests.
     pub(super) fn build(bugs: &[Bug]) -> io::Result<Self> {
         let mut planted = with_bugs(bugs)?;
         let lib = planted.remove("src/lib.rs").map_or_else(|| fs::read_to_string(root().join("src/lib.rs")), Ok)?;
@@ -93,17 +95,52 @@ impl Copy {
             planted.insert((*manifest).to_owned(), with_other_version(manifest)?);
         }
         let target = target_dir()?;
-        let copy = target.join("planted");
-        copy_dir(root(), &copy, &target, &|path| planted.get(&*path.to_string_lossy()).map(String::as_bytes))?;
-        Ok(Self { world: build_world(&copy, &target)? })
+        let dir = target.join("planted");
+        copy_dir(root(), &dir, &target, &|path| planted.get(&*path.to_string_lossy()).map(String::as_bytes))?;
+        let tests = bugs.iter().flat_map(|bug| &bug.tests);
+        let targets = tests.map(|test| test.target.as_str()).chain(["world"]).collect();
+        Ok(Self { programs: build_programs(&dir, &target, &targets)?, dir })
+    }
+
+    fn program(&self, target: &str) -> io::Result<Command> {
+        let program = self.programs.get(target).ok_or_else(|| Error::other(format!("{target} was not built")))?;
+        let mut command = Command::new(program);
+        command.current_dir(&self.dir).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+
+    /// Those of the tests that do not pass without any bug; none that is not there does.
+    pub(super) fn failing<'a>(&self, tests: impl IntoIterator<Item = &'a Test>) -> io::Result<Vec<&'a Test>> {
+        let mut by_target: BTreeMap<&str, Vec<&Test>> = BTreeMap::new();
+        tests.into_iter().for_each(|test| by_target.entry(&test.target).or_default().push(test));
+        let mut failing = Vec::new();
+        for (target, tests) in by_target {
+            let mut run = self.program(target)?;
+            run.arg("--exact").args(tests.iter().map(|test| &test.name));
+            let output = output_in_time(run)?;
+            let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+            failing.extend(tests.into_iter().filter(|test| !text.contains(&format!("test {} ... ok\n", test.name))));
+        }
+        Ok(failing)
+    }
+
+    /// Whether a test fails with the bug. One that does not end does not tell what is wrong.
+    pub(super) fn fails(&self, test: &Test, bug: &Bug) -> io::Result<bool> {
+        let mut run = self.program(&test.target)?;
+        run.args(["--exact", &test.name]).env(SWITCH, &bug.name);
+        let output = output_in_time(run)?;
+        Ok(output.is_some_and(|output| {
+            !output.status.success()
+                && String::from_utf8_lossy(&output.stdout).contains("test result: FAILED. 0 passed; 1 failed")
+        }))
     }
 
     /// The first seed from `start` on that catches the bug, and the invariant that does.
     pub(super) fn first(&self, bug: &Bug, start: u64, count: u64, jobs: usize) -> io::Result<Option<(u64, String)>> {
         let numbers = [("--first", count.to_string()), ("--start", seed_name(start)), ("--jobs", jobs.to_string())];
         let args = numbers.into_iter().flat_map(|(name, number)| [name.to_owned(), number]);
-        let mut batch = Command::new(&self.world);
-        batch.args(args).env(SWITCH, &bug.name).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut batch = self.program("world")?;
+        batch.args(args).env(SWITCH, &bug.name);
         let Some(output) = output_in_time(batch)? else {
             println!(
                 "{}: a run from {} on does not end; what comes behind it is not looked at",
@@ -128,7 +165,9 @@ impl Copy {
 
     /// Tells one run line by line; whether it broke nothing.
     pub(super) fn replay(&self, bug: &Bug, run: &str) -> io::Result<bool> {
-        Ok(Command::new(&self.world).args(["--replay", run]).env(SWITCH, &bug.name).status()?.success())
+        let mut replay = self.program("world")?;
+        replay.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+        Ok(replay.args(["--replay", run]).env(SWITCH, &bug.name).status()?.success())
     }
 }
 
@@ -189,28 +228,33 @@ fn remove_others(dir: &Path, names: &[impl AsRef<OsStr>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Builds the world of a copy; gives the program.
-fn build_world(copy: &Path, target: &Path) -> io::Result<PathBuf> {
+/// Builds test targets of a copy; gives their programs.
+fn build_programs(copy: &Path, target: &Path, wanted: &BTreeSet<&str>) -> io::Result<BTreeMap<String, PathBuf>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args([
-        "test",
-        "--release",
-        "--test",
-        "world",
-        "--no-run",
-        "--quiet",
-        "--message-format=json-render-diagnostics",
-    ]);
+    build.args(["test", "--release", "--no-run", "--quiet", "--message-format=json-render-diagnostics"]);
+    for name in wanted {
+        if *name == "lib" {
+            build.arg("--lib")
+        } else {
+            build.args(["--test", name])
+        };
+    }
     build.current_dir(copy).env("CARGO_TARGET_DIR", target).stderr(Stdio::inherit());
     let output = build.output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         return Err(Error::other(format!("the copy in {} is not built", copy.display())));
     }
-    let program = text.lines().filter(|line| line.contains("\"name\":\"world\"")).find_map(|line| {
-        let (_, rest) = line.split_once("\"executable\":\"")?;
-        Some(PathBuf::from(rest.split_once('"')?.0))
-    });
-    program.ok_or_else(|| Error::other("cargo does not say where the world is"))
+    let text = String::from_utf8_lossy(&output.stdout);
+    let between = |line: &str, start: &str| {
+        let (_, rest) = line.split_once(start)?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let program = |line: &str| {
+        let path = between(line, "\"executable\":\"")?;
+        let is_lib = line.contains("\"kind\":[\"lib\"]");
+        let name = if is_lib { "lib".to_owned() } else { between(line, "\"name\":\"")? };
+        Some((name, PathBuf::from(path)))
+    };
+    Ok(text.lines().filter_map(program).collect())
 }

@@ -3,7 +3,7 @@
 //! A bug is a text in `bugs/`: what it breaks, and a piece of `src/` with what takes its place. All of them
 //! go into one copy of the package below `target/`, each behind a switch, so that the copy is built once and
 //! what ships has no trace of a switch. The copy's own simulated world then runs with one bug after the
-//! other.
+//! other. What no world can see is caught by a test that the text names, which is run with the bug as well.
 
 mod bug;
 mod copy;
@@ -56,8 +56,31 @@ pub(crate) fn replay_pinned(jobs: usize) -> bool {
         println!("planted bugs: {replayed} replayed in their seeds, {searched} searched for again");
         elsewhere.iter().for_each(|bug| println!("  {bug}: pin it anew with make sim PLANTED=name"));
         missed.iter().for_each(|bug| println!("  NOT CAUGHT: {bug}"));
-        Ok(missed.is_empty())
+        for bug in bugs.iter().filter(|bug| bug.tests.is_empty()) {
+            if !matches!(pinned.get(&bug.name), Some(Finding::Caught { .. })) {
+                println!("  {} is caught by nothing; {}", bug.name, bug.unseen);
+            }
+        }
+        Ok(missed.is_empty() & run_tests(&copy, &bugs.iter().collect::<Vec<_>>())?)
     }))
+}
+
+/// Whether each test that a text names fails with the bug, and passes without.
+fn run_tests(copy: &Copy, bugs: &[&Bug]) -> io::Result<bool> {
+    let mut wrong: Vec<String> = Vec::new();
+    let failing = copy.failing(bugs.iter().flat_map(|bug| &bug.tests))?;
+    wrong.extend(failing.iter().map(|test| format!("{test} does not pass without a bug")));
+    let named: Vec<_> = bugs.iter().filter(|bug| !bug.tests.is_empty()).collect();
+    for bug in &named {
+        for test in &bug.tests {
+            if !copy.fails(test, bug)? {
+                wrong.push(format!("{test} passes with {}", bug.name));
+            }
+        }
+    }
+    println!("planted bugs: {} are caught by tests that they name", named.len());
+    wrong.iter().for_each(|wrong| println!("  NOT CAUGHT: {wrong}"));
+    Ok(wrong.is_empty())
 }
 
 /// The first seed found that catches a bug, among so many of the narrow mode and some of the rich one.
@@ -101,6 +124,7 @@ pub(crate) fn search(most: Option<u64>, sought: Sought<'_>, jobs: usize) -> bool
     done(bug::all().and_then(|bugs| {
         let (mut pinned, copy) = (Pinned::read()?, Copy::build(&bugs)?);
         pinned.keep_only(&bugs);
+        let mut searched = Vec::new();
         for bug in &bugs {
             let most = most.unwrap_or(MOST_SEEDS);
             let is_sought = match (sought, pinned.get(&bug.name)) {
@@ -112,6 +136,7 @@ pub(crate) fn search(most: Option<u64>, sought: Sought<'_>, jobs: usize) -> bool
             if !is_sought {
                 continue;
             }
+            searched.push(bug);
             let found = seek(&copy, bug, most, jobs)?;
             let finding = found.map_or(Finding::Missed { seeds: most }, |(seed, by)| Finding::Caught { seed, by });
             println!("{}: {finding}", bug.name);
@@ -120,8 +145,9 @@ pub(crate) fn search(most: Option<u64>, sought: Sought<'_>, jobs: usize) -> bool
         }
         // What is known not to be caught says so itself.
         let unexplained =
-            |bug: &&Bug| bug.otherwise.is_empty() && matches!(pinned.get(&bug.name), Some(Finding::Missed { .. }));
-        Ok(!bugs.iter().any(|bug| unexplained(&bug)))
+            |bug: &&Bug| bug.unseen.is_empty() && matches!(pinned.get(&bug.name), Some(Finding::Missed { .. }));
+        let is_explained = !bugs.iter().any(|bug| unexplained(&bug));
+        Ok(is_explained & run_tests(&copy, &searched)?)
     }))
 }
 

@@ -13,8 +13,8 @@ const HEAD: &str = "\
 # Planted bugs
 
 Written by `make sim PAGE=yes`; do not edit. Each bug is a text in `tests/world/planted/bugs/` that breaks one rule of `docs/protocol.md` in the
-code that ships, and is searched for in seeds of the simulated world, from the first on: `n` stands for the narrow mode. Where none was found, it says what
-else is about the same rule.
+code that ships, and is searched for in seeds of the simulated world, from the first on: `n` stands for the narrow mode. Where none was found, it says why, and
+which test fails with the bug; `make sim` runs that test with it.
 ";
 
 /// The page, without what the world draws.
@@ -25,7 +25,9 @@ pub(super) fn tables(bugs: &[Bug], pinned: &Pinned) -> String {
         rules.entry(bug.rule.trim_start_matches('P').parse().unwrap_or(0)).or_default().push(bug);
     }
     let caught = bugs.iter().collect::<Vec<_>>().iter().filter(is_caught).count();
-    let mut page = format!("{HEAD}\n{caught} of {} are caught.\n\n## Rules\n\n", bugs.len());
+    let by_tests = bugs.iter().filter(|bug| !is_caught(&bug) && !bug.tests.is_empty()).count();
+    let mut page =
+        format!("{HEAD}\n{caught} of {} are caught by the world, {by_tests} by a test.\n\n## Rules\n\n", bugs.len());
     page += "| rule | bugs | caught | by the invariants |\n|---|---|---|---|\n";
     for (rule, bugs) in &rules {
         let by: BTreeSet<&str> = bugs
@@ -41,10 +43,12 @@ pub(super) fn tables(bugs: &[Bug], pinned: &Pinned) -> String {
     page += "\n## Bugs\n\n| rule | planted bug | seed | by | name |\n|---|---|---|---|---|\n";
     for (rule, bugs) in &rules {
         for bug in bugs {
+            let tests = bug.tests.iter().map(|test| format!("`{test}`")).collect::<Vec<_>>().join(", ");
+            let otherwise = if tests.is_empty() { bug.unseen.clone() } else { format!("{}; {tests}", bug.unseen) };
             let (seed, by) = match pinned.get(&bug.name) {
-                Some(Finding::Caught { seed, by }) => (seed_name(*seed), by.as_str()),
-                Some(Finding::Missed { seeds }) => (format!("none in {seeds}"), bug.otherwise.as_str()),
-                None => ("not searched".to_owned(), bug.otherwise.as_str()),
+                Some(Finding::Caught { seed, by }) => (seed_name(*seed), by.clone()),
+                Some(Finding::Missed { seeds }) => (format!("none in {seeds}"), otherwise),
+                None => ("not searched".to_owned(), otherwise),
             };
             page += &format!("| P{rule} | {} | {seed} | {by} | `{}` |\n", bug.what, bug.name);
         }
