@@ -210,7 +210,6 @@ mod tests {
         clock.stop();
         sleep(Duration::from_millis(400)).await;
         clock.go_on();
-        assert!(guard.remaining() > Duration::from_millis(900), "{:?}", guard.remaining());
         sleep(Duration::from_millis(590)).await;
         assert!(!guard.is_valid(), "{:?}", guard.remaining());
     }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Error};
+use std::io::{self, Error, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread::sleep;
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use super::bug::{Bug, Edit, Test, root};
@@ -171,19 +171,33 @@ impl Copy {
     }
 }
 
-/// What a program that says little has said; `None` if it had to be ended.
+/// What a program has said; `None` if it had to be ended.
 #[expect(clippy::disallowed_methods, reason = "for how long a program runs, in real time")]
 fn output_in_time(mut program: Command) -> io::Result<Option<Output>> {
     let (mut child, begun) = (program.spawn()?, Instant::now());
-    while child.try_wait()?.is_none() {
+    let (stdout, stderr) = (child.stdout.take().map(read), child.stderr.take().map(read));
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
         if begun.elapsed() > LONGEST_BATCH {
             child.kill()?;
             child.wait()?;
             return Ok(None);
         }
         sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().map(Some)
+    };
+    let [stdout, stderr] = [stdout, stderr].map(|read| read.and_then(|read| read.join().ok()).unwrap_or_default());
+    Ok(Some(Output { status, stdout, stderr }))
+}
+
+/// Reads meanwhile: a program that says more than a pipe holds waits for its reader.
+fn read(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    spawn(move || {
+        let mut all = Vec::new();
+        let _ = from.read_to_end(&mut all); // what there is of it
+        all
+    })
 }
 
 /// Where cargo has built this program, which is in `release/deps/`: what the copy is built from is there too.
