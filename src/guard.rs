@@ -12,7 +12,7 @@ use crate::lease::{LeaseView, Redundancy};
 use crate::names::ResourceNames;
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
-use crate::runtime::extend::extend;
+use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::keep::keep_for;
 use crate::runtime::release::{ReleaseOutcome, release};
@@ -252,7 +252,13 @@ impl Guard {
         let terms = self.lease.settings.terms(ttl)?;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let span = span::operation!("extend", tenure.claim().resources.display_all());
-        let result = extend(shared, tenure.held(), terms).instrument(span.clone()).await;
+        let extended = async {
+            if !self.is_valid() {
+                return Err(ExtendFailure::LeaseLost(None)); // others of its holder may have the lease still
+            }
+            extend(shared, tenure.held(), Some(tenure.guard()), terms).await
+        };
+        let result = extended.instrument(span.clone()).await;
         let result = result.map_err(|failure| extend_error(shared, failure));
         match &result {
             Ok(_) => span::ended(&span, "extended"),
@@ -280,7 +286,7 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), tenure.held().is_gone());
-        let Some(due) = shared.begin_to_let_go(tenure.held()) else {
+        let Some(due) = shared.begin_to_let_go(tenure.held(), Some(tenure.guard())) else {
             return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
         };
         let released = release(shared, due); // sent before anybody listens, who may panic
@@ -309,7 +315,7 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
         tenure.held().keep_keys();
-        shared.let_go(tenure.held()); // nothing is to be released
+        shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
         remaining
     }
 
@@ -338,8 +344,7 @@ impl Guard {
     /// # Guarantees
     /// Once it has succeeded, nobody gets the lock within `time` as long as no more instances forget the mark than
     /// may: one that was restarted empty, flushed or failed over votes again after `max_ttl`, and not after `time`. So somebody may
-    /// get the lock early, but not before `max_ttl` has passed, where so many have forgotten it that no quorum has it. A
-    /// [holder](crate::Lock::holder) with an identity takes its own mark over.
+    /// get the lock early, but not before `max_ttl` has passed, where so many have forgotten it that no quorum has it.
     ///
     /// # Cancel safety
     /// Safe: the lock is given up and not released. What was sent goes on, and is not sent again.
@@ -364,7 +369,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.has_left {
-            self.lease.shared.let_go(self.lease.tenure.held()); // P22
+            let tenure = &self.lease.tenure;
+            self.lease.shared.let_go(tenure.held(), Some(tenure.guard())); // P22
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod inspect;
 pub(crate) mod keep;
 pub(crate) mod keep_alive;
 mod lasting_task;
+mod pending_releases;
 pub(crate) mod release;
 mod shared;
 pub(crate) mod succession;

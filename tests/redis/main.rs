@@ -34,7 +34,6 @@ mod sentinel;
 mod sets;
 mod succession;
 mod support;
-mod takeover;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod tokens;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::failure::AcquireFailure;
+use super::params::AcquireParams;
 use crate::runtime::held_lease::{HeldLease, Tenure};
 use crate::runtime::shared::Shared;
 
@@ -19,18 +21,24 @@ impl UncollectedLease {
         Self { shared, held, is_collected: false }
     }
 
-    /// One more guard of a lease that is held; `None` if it has ended.
-    pub(super) fn add_guard(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<Self> {
-        held.add_guard().then(|| Self::new(Arc::clone(shared), Arc::clone(held)))
-    }
-
     pub(super) const fn held(&self) -> &Arc<HeldLease> {
         &self.held
     }
 
-    /// The lease, for a caller that drops the guard itself from now on.
-    pub(super) fn collect(self) -> Tenure {
-        self.into_held().join_tenure()
+    /// The lease, for a caller that drops the guard itself from now on, if it has polled in time.
+    pub(super) fn collect(self, params: &AcquireParams) -> Result<Tenure, AcquireFailure> {
+        if self.shared.attempts.is_closed() {
+            return Err(AcquireFailure::ShutDown);
+        }
+        let clock = &*self.shared.clock;
+        // P2, by the time at which it is relied on.
+        let tenure = self.held.begin_tenure(params.wish(clock.now()), params.terms.min_remaining(), clock);
+        let tenure = tenure.ok_or(AcquireFailure::NotPolled)?;
+        if !self.shared.keep_alive.adopt(&self.held) {
+            return Err(AcquireFailure::ShutDown);
+        }
+        drop(self.into_held());
+        Ok(tenure)
     }
 
     /// The lease, for whoever sees to it that its guard is dropped or collected.
@@ -43,8 +51,7 @@ impl UncollectedLease {
 impl Drop for UncollectedLease {
     fn drop(&mut self) {
         if !self.is_collected {
-            self.held.forget_uncollected();
-            self.shared.let_go(&self.held);
+            self.shared.let_go(&self.held, None);
         }
     }
 }

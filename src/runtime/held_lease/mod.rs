@@ -12,4 +12,5 @@ pub(super) use held::EndNotice;
 pub(crate) use held::{HeldLease, LeaseRelease};
 pub(crate) use renewal_policy::RenewalPolicy;
 pub(super) use state::{Acquired, HeldLeaseState, ScheduleKey};
+pub(crate) use state::{GuardNumber, Wish};
 pub(crate) use tenure::{Tenure, Validity};

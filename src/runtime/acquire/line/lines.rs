@@ -52,6 +52,15 @@ impl Lines {
         while !self.line(&claim.resources).put_held(held) {}
     }
 
+    /// One more guard, which no caller has collected yet, of the lease that the same holder has for the same resources;
+    /// `None` if it has none.
+    pub(crate) fn share(&self, params: &AcquireParams) -> Option<Arc<HeldLease>> {
+        if params.holder.is_empty() {
+            return None;
+        }
+        self.find(&params.resources)?.share(&params.holder)
+    }
+
     /// Why a single try is not sent: somebody of this client has the lock or waits for it.
     pub(crate) fn refusal(
         &self,
