@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::config::Settings;
+use crate::detached::DetachedLease;
 use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
 use crate::lease::{LeaseView, Redundancy};
 use crate::names::ResourceNames;
@@ -317,6 +318,39 @@ impl Guard {
         tenure.held().keep_keys();
         shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
         remaining
+    }
+
+    /// Gives the guard up without releasing the lock, so that it goes on elsewhere: in another client or process, or after a
+    /// restart. Nothing is sent.
+    ///
+    /// Nobody renews the lock until it is [attached](crate::Redlock::attach), which must be within what remains of it. If it
+    /// is not, it expires. Other guards of a [holder](crate::Lock::holder) go on, and release it no more.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let (redlock, restarted) = (cluster.builder().connect().await?, cluster.builder().connect().await?);
+    /// let guard = redlock.lock("job:nightly").acquire().await?;
+    /// let token = guard.fencing_token();
+    /// let lease = guard.detach(); // store it like a password, for the process that comes next
+    /// redlock.shutdown(std::time::Duration::from_secs(1)).await?;
+    /// // ..
+    /// let guard = restarted.attach(&lease).await?;
+    /// assert_eq!(guard.fencing_token(), token);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn detach(mut self) -> DetachedLease {
+        self.has_left = true;
+        let LeaseView { shared, tenure, .. } = &self.lease;
+        let claim = tenure.claim();
+        let keys = claim.resources.lock_keys().map(<[u8]>::to_vec).collect();
+        let lease = DetachedLease { keys, value: claim.value.clone(), token: tenure.token(), ttl: claim.ttl };
+        tenure.held().keep_keys();
+        shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
+        lease
     }
 
     /// Gives the guard up without releasing the lock: nobody else gets it for `time` from now, which may be far longer than

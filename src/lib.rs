@@ -126,6 +126,7 @@ pub mod blocking;
 mod client;
 mod clock;
 mod config;
+mod detached;
 mod error;
 mod foreign;
 mod guard;
@@ -156,6 +157,7 @@ mod token;
 
 pub use client::Redlock;
 pub use config::{Admission, Builder, Instance, Renewal, StartError};
+pub use detached::DetachedLease;
 pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, HeldBy, InstanceAnswer, InstanceReport, Loss,
     ReleaseError, RunError, ShutdownError,

@@ -109,6 +109,11 @@ impl Resources {
         self.0.iter().map(|key| &**key)
     }
 
+    /// Each of them alone.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+        self.0.iter().map(|key| Self([key.clone()].into()))
+    }
+
     /// The key at `index` for people.
     pub(crate) fn display(&self, index: usize) -> String {
         self.0.get(index).map(|key| display_name(key)).unwrap_or_default()

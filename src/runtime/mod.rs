@@ -2,6 +2,7 @@
 //! keys in the background. It knows instances only by the trait, and leaves every decision to `protocol`.
 
 pub(crate) mod acquire;
+pub(crate) mod attach;
 pub(crate) mod background_release;
 mod client_task;
 pub(crate) mod counters;

@@ -4,6 +4,7 @@
 //! with each other and with the timeouts that they set, and never with the speed of some machine.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod attach;
 mod background_release;
 mod cancel;
 mod counts;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod acquire;
+mod attach;
 mod background_release;
 mod cancel;
 mod cluster;

@@ -19,4 +19,5 @@ mod waiting;
 pub(crate) use failure::AcquireFailure;
 pub(crate) use params::AcquireParams;
 pub(crate) use try_acquire::try_acquire;
+pub(in crate::runtime) use uncollected::UncollectedLease;
 pub(crate) use waiting::acquire_until;

@@ -9,16 +9,23 @@ use crate::runtime::shared::Shared;
 
 /// A lease that its caller has not collected yet; it counts as one guard. Dropped, that guard is (P22).
 #[derive(Debug)]
-pub(super) struct UncollectedLease {
+pub(in crate::runtime) struct UncollectedLease {
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
     is_collected: bool,
+    /// Whether its keys are left to expire if it is not collected: others may have the lease (P32).
+    leaves_keys: bool,
 }
 
 impl UncollectedLease {
     /// For a lease that has counted its guard already.
-    pub(super) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
-        Self { shared, held, is_collected: false }
+    pub(in crate::runtime) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
+        Self { shared, held, is_collected: false, leaves_keys: false }
+    }
+
+    /// For a lease that was detached, and stays that if nobody collects it.
+    pub(in crate::runtime) const fn of_detached(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
+        Self { shared, held, is_collected: false, leaves_keys: true }
     }
 
     pub(super) const fn held(&self) -> &Arc<HeldLease> {
@@ -26,7 +33,7 @@ impl UncollectedLease {
     }
 
     /// The lease, for a caller that drops the guard itself from now on, if it has polled in time.
-    pub(super) fn collect(self, params: &AcquireParams) -> Result<Tenure, AcquireFailure> {
+    pub(in crate::runtime) fn collect(self, params: &AcquireParams) -> Result<Tenure, AcquireFailure> {
         if self.shared.attempts.is_closed() {
             return Err(AcquireFailure::ShutDown);
         }
@@ -51,6 +58,9 @@ impl UncollectedLease {
 impl Drop for UncollectedLease {
     fn drop(&mut self) {
         if !self.is_collected {
+            if self.leaves_keys {
+                self.held.keep_keys();
+            }
             self.shared.let_go(&self.held, None);
         }
     }

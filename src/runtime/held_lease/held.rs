@@ -13,7 +13,7 @@ use super::state::{Acquired, GuardNumber, HeldLeaseState};
 use crate::clock::Clock;
 use crate::foreign::contain;
 use crate::instance::{Claim, Request};
-use crate::protocol::{InstanceId, InstanceSet, Instant, LeaseTerms, Reply, Round, Verdict};
+use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, LeaseTerms, Reply, Round, Verdict};
 use crate::runtime::counters::Counters;
 
 /// A lease that is held or was.
@@ -63,6 +63,13 @@ impl HeldLease {
             ended: Notify::new(),
             tenure_ended: Notify::new(),
         }
+    }
+
+    /// A lease that was detached, which had this token.
+    pub(crate) fn attached(acquired: Acquired, token: FencingToken) -> Self {
+        let held = Self::new(acquired);
+        held.state().token = token;
+        held
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, HeldLeaseState> {
@@ -171,6 +178,11 @@ impl HeldLease {
     /// Whether anybody has a guard of it.
     pub(crate) fn has_guards(&self) -> bool {
         self.state().guards > 0
+    }
+
+    /// From now on the last guard releases the keys, whatever an earlier one wanted.
+    pub(crate) fn release_keys(&self) {
+        self.state().keeps_keys = false;
     }
 
     /// From now on the last guard leaves the keys alone.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::state::{Line, LineState, Offer};
 use crate::clock::Clock;
 use crate::foreign::wake;
+use crate::protocol::Value;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events::handed_over;
@@ -29,6 +30,12 @@ impl Line {
     pub(super) fn share(&self, holder: &Arc<str>) -> Option<Arc<HeldLease>> {
         let state = self.lock();
         state.held_by(holder).filter(|held| held.add_guard()).cloned()
+    }
+
+    /// One more guard of the lease with this value; `None` if nobody of this client has it.
+    pub(super) fn share_value(&self, value: &Value) -> Option<Arc<HeldLease>> {
+        let state = self.lock();
+        state.held.as_ref().filter(|held| held.claim().value == *value && held.add_guard()).cloned()
     }
 
     /// Offers a lease that is let go to the next; `false` if it is to be released. At most `most` times in a row: then the

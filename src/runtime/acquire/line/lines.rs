@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::places::Joined;
 use super::state::Line;
 use crate::clock::Clock;
+use crate::protocol::Value;
 use crate::resource::Resources;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::acquire::params::AcquireParams;
@@ -59,6 +60,12 @@ impl Lines {
             return None;
         }
         self.find(&params.resources)?.share(&params.holder)
+    }
+
+    /// One more guard, which no caller has collected yet, of the lease with this value; `None` if nobody of this client has
+    /// it.
+    pub(crate) fn share_value(&self, resources: &Resources, value: &Value) -> Option<Arc<HeldLease>> {
+        self.find(resources)?.share_value(value)
     }
 
     /// Why a single try is not sent: somebody of this client has the lock or waits for it.
