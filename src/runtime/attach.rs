@@ -141,7 +141,8 @@ fn won(shared: &Arc<Shared>, params: &AcquireParams, detached: &Detached, round:
         is_first: false,
     });
     let (holder, counters) = (Arc::clone(&params.holder), Arc::clone(&shared.counters));
-    let acquired = Acquired { lease: lease.add_release_targets(shared.all_instances()), claim, holder, counters };
+    let (lease, client) = (lease.add_release_targets(shared.all_instances()), Arc::downgrade(shared));
+    let acquired = Acquired { lease, claim, holder, client, counters };
     let held = Arc::new(HeldLease::attached(acquired, detached.token));
     shared.note_held(&params.resources, &held);
     shared.lines.put_held(&held);

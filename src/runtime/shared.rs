@@ -12,7 +12,7 @@ use super::acquire::line::lines::{LeftLine, Lines};
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
-use super::held_lease::{GuardNumber, HeldLease, LeaseRelease};
+use super::held_lease::{AfterLoss, GuardNumber, HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
 use super::succession::Succession;
 use super::wait_events::KnownWaiters;
@@ -254,6 +254,17 @@ impl Shared {
             } else if now.saturating_since(since) >= self.instance_timeout {
                 return pending;
             }
+        }
+    }
+}
+
+/// P20: the keys of a lease that is lost are released though its guards have not been dropped yet.
+impl AfterLoss for Shared {
+    fn release_after_loss(&self, held: &HeldLease) {
+        if !self.is_forked() {
+            self.keep_alive.release_after_loss(held, |release| {
+                self.release_in_background(&release.request, release.targets);
+            });
         }
     }
 }

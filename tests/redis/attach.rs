@@ -1,6 +1,7 @@
 //! P32: a lease is moved by its value, on real servers.
 
 use redquorum::{DetachedLease, ExtendError, Renewal};
+use tokio::time::timeout;
 
 use crate::support::{PATIENCE, builder_of, eventually, fleet_of, free_within, held, on_each_kind, ready};
 
@@ -29,7 +30,7 @@ fn a_lease_outlives_its_client_and_goes_on_under_its_token() {
         let second = other.attach(&lease).await.unwrap();
         assert_eq!(second.fencing_token(), token);
         assert!(guard.is_valid() && guard.release().await.unwrap().was_still_held);
-        assert!(eventually(PATIENCE, || !second.is_valid()).await);
+        assert!(timeout(PATIENCE, second.lost()).await.is_ok(), "it is watched from now on, or was told by then");
         drop(second);
         free_within(PATIENCE, &fleet).await;
         assert!(matches!(restarted.attach(&lease).await, Err(ExtendError::Lost { .. })));

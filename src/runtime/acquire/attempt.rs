@@ -140,7 +140,8 @@ impl Attempt {
         self.in_flight.on_drop = OnDrop::LeaveKeys;
         let lease = lease.add_release_targets(self.in_flight.sent_before);
         let (holder, counters) = (Arc::clone(&self.params.holder), Arc::clone(&self.shared.counters));
-        let acquired = Acquired { lease, claim, holder, counters };
+        let client = Arc::downgrade(&self.shared);
+        let acquired = Acquired { lease, claim, holder, client, counters };
         let held = Arc::new(HeldLease::new(acquired));
         self.shared.note_held(&self.params.resources, &held);
         Some(UncollectedLease::new(Arc::clone(&self.shared), held))

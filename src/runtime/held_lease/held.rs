@@ -1,7 +1,7 @@
 //! The lease and its guards, and how it ends.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -22,10 +22,18 @@ pub(crate) struct HeldLease {
     state: Mutex<HeldLeaseState>,
     /// Whose it is; empty if nobody else may share it (P23).
     holder: Arc<str>,
+    /// Releases what is left of it when it is lost.
+    client: Weak<dyn AfterLoss>,
     counters: Arc<Counters>,
     ended: Notify,
     /// Notified when the lease ends, when it is handed over (P24), and when one of several guards is dropped.
     tenure_ended: Notify,
+}
+
+/// What sees to a lease that was lost: the client that has it.
+pub(crate) trait AfterLoss: std::fmt::Debug + Send + Sync {
+    /// Releases what is left of the lease, behind whatever is in flight for it.
+    fn release_after_loss(&self, held: &HeldLease);
 }
 
 /// What is to be sent once the last guard of a lease is dropped.
@@ -59,6 +67,7 @@ impl HeldLease {
         Self {
             counters: Arc::clone(&acquired.counters),
             holder: Arc::clone(&acquired.holder),
+            client: Weak::clone(&acquired.client),
             state: Mutex::new(HeldLeaseState::new(acquired)),
             ended: Notify::new(),
             tenure_ended: Notify::new(),
@@ -269,8 +278,26 @@ impl HeldLease {
         EndNotice::of(self, None)
     }
 
+    fn is_lost(&self) -> bool {
+        matches!(self.state().end, Some(LeaseEnd::Gone(_) | LeaseEnd::Expired(_)))
+    }
+
+    /// What is left of it once it is lost: its keys on some instances, perhaps put there by an extend that was in flight when
+    /// the others were deleted. Nobody got in for a whole ttl beside them. `None` if that was asked for before.
+    pub(crate) fn release_after_loss(&self) -> Option<LeaseRelease> {
+        let is_lost = self.is_lost();
+        let mut state = self.state();
+        if !is_lost || state.keeps_keys || std::mem::replace(&mut state.is_swept, true) {
+            return None;
+        }
+        let request = Request::Release(Arc::clone(&state.claim));
+        Some(LeaseRelease { request, targets: state.lease.release_targets() })
+    }
+
     /// Tells those who wait for its end, and the log, that it has ended.
     fn tell_end(&self, log: Option<LossLog>) {
+        let client = if self.is_lost() { self.client.upgrade() } else { None };
+        client.iter().for_each(|client| client.release_after_loss(self)); // before anybody asks again
         contain(|| self.ended.notify_waiters());
         contain(|| self.tenure_ended.notify_waiters());
         if let Some(log) = log {

@@ -1,9 +1,10 @@
 //! What changes while a lease is held.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::end::{LeaseEnd, LossLog, ObservedKeys};
+use super::held::AfterLoss;
 use super::renewal_policy::RenewalPolicy;
 use crate::clock::Clock;
 use crate::instance::Claim;
@@ -20,6 +21,8 @@ pub(crate) struct Acquired {
     pub(crate) claim: Arc<Claim>,
     /// Whose it is; empty if nobody else may share it (P23).
     pub(crate) holder: Arc<str>,
+    /// What releases it if it is lost.
+    pub(crate) client: Weak<dyn AfterLoss>,
     /// Where its loss is counted.
     pub(crate) counters: Arc<Counters>,
 }
@@ -78,6 +81,8 @@ pub(crate) struct HeldLeaseState {
     pub(super) needs_token: bool,
     /// Whether the keys are left to expire.
     pub(super) keeps_keys: bool,
+    /// Whether it was lost, and what was left of it was released.
+    pub(super) is_swept: bool,
     pub(super) end: Option<LeaseEnd>,
     /// Its loss, which is none until a caller has it.
     pub(super) untold: Option<Box<LossLog>>,
@@ -114,6 +119,7 @@ impl HeldLeaseState {
             is_collected: false,
             needs_token: false,
             keeps_keys: false,
+            is_swept: false,
             end: None,
             untold: None,
             renewal: None,

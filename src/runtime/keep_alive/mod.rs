@@ -97,6 +97,15 @@ impl KeepAlive {
         release
     }
 
+    /// What is left of a lease that is lost, and `send`s its release. No extend of it is sent behind that.
+    pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(LeaseRelease)) {
+        let mut table = self.table.lock_send_order();
+        table.remove(held);
+        if let Some(release) = held.release_after_loss() {
+            send(release);
+        }
+    }
+
     /// Schedules the next renewal anew: after an extend by hand, or when a guard needs the
     /// lease for longer. Not of a lease that no caller has collected yet.
     pub(super) fn reschedule(&self, held: &Arc<HeldLease>) {
@@ -151,9 +160,16 @@ mod tests {
     use crate::names::ResourceNames;
     use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Reply, Round, Value};
     use crate::resource::Resources;
-    use crate::runtime::held_lease::{Acquired, RenewalPolicy, Wish};
+    use crate::runtime::held_lease::{Acquired, AfterLoss, RenewalPolicy, Wish};
 
     const TTL: Duration = Duration::from_secs(10);
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl AfterLoss for Nobody {
+        fn release_after_loss(&self, _held: &HeldLease) {}
+    }
 
     fn won(quorum: Quorum, counters: &Arc<Counters>) -> Arc<HeldLease> {
         let (terms, now, token) = (LeaseTerms::new(TTL, 0).unwrap(), SystemClock.now(), FencingToken::propose(1, None));
@@ -170,7 +186,13 @@ mod tests {
             is_first: true,
         });
         let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
-        Arc::new(HeldLease::new(Acquired { lease, claim, holder: "me".into(), counters: Arc::clone(counters) }))
+        Arc::new(HeldLease::new(Acquired {
+            lease,
+            claim,
+            holder: "me".into(),
+            client: std::sync::Weak::<Nobody>::new(),
+            counters: Arc::clone(counters),
+        }))
     }
 
     fn keep_alive(quorum: Quorum, counters: &Arc<Counters>) -> KeepAlive {
