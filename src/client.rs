@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
+use tracing::Instrument;
 
-use crate::config::{Builder, Settings};
-use crate::error::{BadRequest, ConnectError, ShutdownError, connect_error, shutdown_error};
+use crate::config::{Builder, Renewal, Settings};
+use crate::detached::DetachedLease;
+use crate::error::{BadRequest, ConnectError, ExtendError, ShutdownError, connect_error, extend_error, shutdown_error};
+use crate::guard::Guard;
 use crate::inspection::{ForcedRelease, Inspection, force_release, inspect};
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
@@ -16,6 +19,9 @@ use crate::names::{ResourceNames, display_name};
 use crate::protocol::CurrentHolder;
 use crate::resource::Resources;
 use crate::runtime::Shared;
+use crate::runtime::acquire::AcquireParams;
+use crate::runtime::attach::{Detached, attach};
+use crate::span;
 use crate::stats::{ClientStats, stats};
 
 /// A client of N independent instances. Cheap to clone; clones share connections.
@@ -93,6 +99,43 @@ impl Redlock {
     /// A lock on one or several resources, all or nothing. Nothing is sent until it is acquired.
     pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock {
         Lock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
+    }
+
+    /// Goes on with a lease that was [detached](Guard::detach), by a client that is gone or by this one.
+    ///
+    /// One round, which extends what is there and sets no key. The fencing token is the one that the lease had, and so is the
+    /// holder. It is renewed as this client does by default, and released when its guard is.
+    ///
+    /// A copy that is attached while another guard of the lease lives shares it with that one. In one client the last of them releases
+    /// it. In two clients the first does, and the other loses it. Whoever needs to know which of them writes must not make copies.
+    ///
+    /// # Guarantees
+    /// On success a quorum has had the lock for this lease all along, and nobody else was granted it since. If it fails nothing
+    /// is deleted.
+    ///
+    /// # Cancel safety
+    /// Safe: the lease stays detached. It may be extended by what was sent.
+    ///
+    /// # Errors
+    /// [`ExtendError::Lost`] if no quorum has it any more; [`ExtendError::Unconfirmed`] if too few instances answered, or this client
+    /// was shut down: try again, here or elsewhere; [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
+    pub async fn attach(&self, lease: &DetachedLease) -> Result<Guard, ExtendError> {
+        let names: ResourceNames = lease.keys.iter().map(Vec::as_slice).collect();
+        let resources = Resources::new(b"", names).map_err(BadRequest::from)?;
+        let terms = self.settings.terms(Some(lease.ttl))?;
+        let span = span::operation!("attach", resources.display_all());
+        let holder = CurrentHolder::from_value(lease.value.as_bytes()).holder.unwrap_or_default().into();
+        let (renews, max_hold) = (self.settings.renewal == Renewal::Auto, self.settings.max_hold);
+        let params = Arc::new(AcquireParams { resources, terms, holder, renews, max_hold });
+        let detached = Detached { value: lease.value.clone(), token: lease.token };
+        let result = attach(&self.shared, &params, detached).instrument(span.clone()).await;
+        let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);
+        let result = result.map(guard).map_err(|failure| extend_error(&self.shared, failure));
+        match &result {
+            Ok(_) => span::ended(&span, "attached"),
+            Err(error) => span::failed(&span, error.kind(), error),
+        }
+        result
     }
 
     /// Says that this client will want locks, as its first acquire does: from now on it writes the admission records of its

@@ -7,12 +7,13 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::config::Settings;
+use crate::detached::DetachedLease;
 use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
 use crate::lease::{LeaseView, Redundancy};
 use crate::names::ResourceNames;
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
-use crate::runtime::extend::extend;
+use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::keep::keep_for;
 use crate::runtime::release::{ReleaseOutcome, release};
@@ -252,7 +253,13 @@ impl Guard {
         let terms = self.lease.settings.terms(ttl)?;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let span = span::operation!("extend", tenure.claim().resources.display_all());
-        let result = extend(shared, tenure.held(), terms).instrument(span.clone()).await;
+        let extended = async {
+            if !self.is_valid() {
+                return Err(ExtendFailure::LeaseLost(None)); // others of its holder may have the lease still
+            }
+            extend(shared, tenure.held(), Some(tenure.guard()), terms).await
+        };
+        let result = extended.instrument(span.clone()).await;
         let result = result.map_err(|failure| extend_error(shared, failure));
         match &result {
             Ok(_) => span::ended(&span, "extended"),
@@ -280,7 +287,7 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), tenure.held().is_gone());
-        let Some(due) = shared.begin_to_let_go(tenure.held()) else {
+        let Some(due) = shared.begin_to_let_go(tenure.held(), Some(tenure.guard())) else {
             return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
         };
         let released = release(shared, due); // sent before anybody listens, who may panic
@@ -309,8 +316,41 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
         tenure.held().keep_keys();
-        shared.let_go(tenure.held()); // nothing is to be released
+        shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
         remaining
+    }
+
+    /// Gives the guard up without releasing the lock, so that it goes on elsewhere: in another client or process, or after a
+    /// restart. Nothing is sent.
+    ///
+    /// Nobody renews the lock until it is [attached](crate::Redlock::attach), which must be within what remains of it. If it
+    /// is not, it expires. Other guards of a [holder](crate::Lock::holder) go on, and release it no more.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let (redlock, restarted) = (cluster.builder().connect().await?, cluster.builder().connect().await?);
+    /// let guard = redlock.lock("job:nightly").acquire().await?;
+    /// let token = guard.fencing_token();
+    /// let lease = guard.detach(); // store it like a password, for the process that comes next
+    /// redlock.shutdown(std::time::Duration::from_secs(1)).await?;
+    /// // ..
+    /// let guard = restarted.attach(&lease).await?;
+    /// assert_eq!(guard.fencing_token(), token);
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn detach(mut self) -> DetachedLease {
+        self.has_left = true;
+        let LeaseView { shared, tenure, .. } = &self.lease;
+        let claim = tenure.claim();
+        let keys = claim.resources.lock_keys().map(<[u8]>::to_vec).collect();
+        let lease = DetachedLease { keys, value: claim.value.clone(), token: tenure.token(), ttl: claim.ttl };
+        tenure.held().keep_keys();
+        shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
+        lease
     }
 
     /// Gives the guard up without releasing the lock: nobody else gets it for `time` from now, which may be far longer than
@@ -338,8 +378,7 @@ impl Guard {
     /// # Guarantees
     /// Once it has succeeded, nobody gets the lock within `time` as long as no more instances forget the mark than
     /// may: one that was restarted empty, flushed or failed over votes again after `max_ttl`, and not after `time`. So somebody may
-    /// get the lock early, but not before `max_ttl` has passed, where so many have forgotten it that no quorum has it. A
-    /// [holder](crate::Lock::holder) with an identity takes its own mark over.
+    /// get the lock early, but not before `max_ttl` has passed, where so many have forgotten it that no quorum has it.
     ///
     /// # Cancel safety
     /// Safe: the lock is given up and not released. What was sent goes on, and is not sent again.
@@ -364,7 +403,8 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.has_left {
-            self.lease.shared.let_go(self.lease.tenure.held()); // P22
+            let tenure = &self.lease.tenure;
+            self.lease.shared.let_go(tenure.held(), Some(tenure.guard())); // P22
         }
     }
 }

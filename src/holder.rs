@@ -1,4 +1,4 @@
-//! Who holds a lock, beyond one guard and one process (P23).
+//! Who holds a lock, beyond one guard (P23).
 
 use std::sync::Arc;
 
@@ -10,34 +10,26 @@ const MAX_HOLDER: usize = 200;
 
 /// The identity of whoever wants a lock. Give it with [`Lock::holder`](crate::Lock::holder).
 ///
-/// The same holder may re-enter its lock while it holds it:
+/// While the holder has a lock in a client, whoever asks that client for it in the same name gets another guard of it:
 ///
-/// - In the same client the new guard shares the lease, after one round that confirms it and gives it
-///   a larger fencing token.
-/// - From another process, or after a timeout whose request did arrive, it takes over its own lock
-///   instead of being refused. An earlier guard in another process then ends as
-///   [`Loss::ResumedElsewhere`](crate::Loss::ResumedElsewhere).
+/// - at once, past everybody who waits, and without a request. Where less than a fifth of the ttl is left the lock is
+///   extended first.
+/// - with the same fencing token. The guards share one lease: a loss is a loss for all.
+/// - It is released when the last guard is. It is renewed while one of them wants that, with the longest of their ttls;
+///   `max_hold` ends its own guard alone.
+/// - Those of the holder that wait get their guards as soon as one of them has the lock.
 ///
-/// Only locks on exactly the same resources share a lease, and it is renewed as the guard that needs it
-/// longest has asked, until the last of them is dropped: one without a `max_hold` takes that of the others away. A
-/// lock on a part of the resources, or on more, is another lease: it takes over the common ones, and the former
-/// lease ends at once.
+/// Only locks on exactly the same resources are shared. In another client, and in another process, a holder is refused like
+/// anybody: a process that crashed waits for the ttl when it comes back. An operator who knows better takes its lock away
+/// with `redquorum release --holder`.
 ///
-/// An acquire that fails, in this process or another, leaves the holder's lock as it was or lets it
-/// expire; nobody else gets the lock because of it.
-///
-/// At most 200 bytes: it is stored with every lock. A longer one is refused when a lock is acquired.
-///
-/// Each acquire compares the resources with those of all locks that the same holder has in the client. So give tens of thousands
-/// of locks identities of their own, or none.
-///
-/// Whoever knows a holder's identity can take over its locks: choose one that no two parties that
-/// must exclude each other share, such as the id of a request that may be retried.
+/// At most 200 bytes: it is stored with every lock, and shown to those who are refused. A longer one is refused when a lock
+/// is acquired.
 ///
 /// ```no_run
 /// use redquorum::Holder;
 /// # async fn f(redlock: redquorum::Redlock) -> Result<(), redquorum::AcquireError> {
-/// // A retry of the same request, here or elsewhere, goes on instead of waiting for itself.
+/// // A part of the work that locks the order as well goes on instead of waiting for itself.
 /// let guard = redlock.lock("order:42").holder(Holder::from("request-8f3c")).acquire().await?;
 /// # drop(guard); Ok(()) }
 /// ```

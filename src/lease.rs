@@ -79,14 +79,14 @@ impl LeaseView {
         Redundancy { held_on: self.tenure.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
     }
 
-    /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its last guard is gone.
+    /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its guard is gone.
     ///
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
         self.shared.keep_alive.watch(self.tenure.held());
         let end = self.tenure.wait_for_end(&*self.shared.clock).await;
-        loss(&self.shared, &self.tenure.claim(), end)
+        loss(&self.shared, end)
     }
 
     /// As [`Guard::on_lost`](crate::Guard::on_lost).

@@ -52,7 +52,7 @@
 //! ```
 //!
 //! [`Guard::lost`] waits for the loss without dropping anything. [`Lock::renew`] and
-//! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry.
+//! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry in one client.
 //!
 //! Instances that were just started do not vote for `max_ttl`, 10 s by default; the first acquire
 //! on new servers waits for that. The feature `testing` adds `redquorum::testing`: instances inside the
@@ -98,7 +98,7 @@
 //! - [`Guard::lost`] resolves when validity ends on the local clock, or when so many instances report
 //!   the key missing that no quorum can still hold it. The latter takes a few round trips where
 //!   instances push changes, and until the next renewal elsewhere ([`Loss`]).
-//! - A holder with an identity may re-enter its own lock, and no other ([`Holder`]).
+//! - A holder with an identity may re-enter its own lock, in one client, and no other ([`Holder`]).
 //! - Every later holder gets a larger token ([`FencingToken`]).
 //!
 //! # What it does not guarantee
@@ -126,6 +126,7 @@ pub mod blocking;
 mod client;
 mod clock;
 mod config;
+mod detached;
 mod error;
 mod foreign;
 mod guard;
@@ -156,6 +157,7 @@ mod token;
 
 pub use client::Redlock;
 pub use config::{Admission, Builder, Instance, Renewal, StartError};
+pub use detached::DetachedLease;
 pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, HeldBy, InstanceAnswer, InstanceReport, Loss,
     ReleaseError, RunError, ShutdownError,

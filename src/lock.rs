@@ -104,7 +104,7 @@ impl Lock {
         self
     }
 
-    /// Who wants the lock: the same [`Holder`] may re-enter. Default: nobody in particular, and
+    /// Who wants the lock: the same [`Holder`] may re-enter it in this client. Default: nobody in particular, and
     /// every guard excludes every other.
     pub fn holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
@@ -132,8 +132,8 @@ impl Lock {
     ///
     /// Those of one client who wait for the same resources stand in line, first come first served, and a lock that
     /// one of them lets go passes to the next without a request, under a larger fencing token; see
-    /// [`local_hand_overs`](crate::Builder::local_hand_overs). Who waits as a [`holder`](Self::holder) does not stand in
-    /// line. Between clients see [`order_between_clients`](crate::Builder::order_between_clients).
+    /// [`local_hand_overs`](crate::Builder::local_hand_overs). A
+    /// [`holder`](Self::holder) that has the lock already gets another guard of it at once. Between clients see [`order_between_clients`](crate::Builder::order_between_clients).
     ///
     /// # Guarantees
     /// When it returns a guard, a quorum of instances has granted every resource, and until the

@@ -1,6 +1,5 @@
 //! What is locked: names, and the keys that they have on the instances (P11).
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,10 +20,6 @@ pub(crate) const TOKENS_KEY: &str = "redquorum:fence";
 /// A member of that set that is no lock's. Of a sorted set with few members, all of 64 bytes or less, a server keeps a list that
 /// it searches from the beginning: that takes three times as long as where one was ever longer, as this is.
 pub(crate) const NO_LOCK: &str = "redquorum:fence: no lock, but longer than a name in a set that is kept as a list";
-
-/// Before a value and a lock's key, gives the key that stores what the value took over (P23).
-#[cfg(feature = "testing")]
-const FORMER_PREFIX: &[u8] = b"redquorum:former:";
 
 /// The longest key of a lock, namespace included.
 pub(crate) const MAX_KEY_LENGTH: usize = 64 * 1024;
@@ -114,17 +109,9 @@ impl Resources {
         self.0.iter().map(|key| &**key)
     }
 
-    /// Whether some resource is among both. Both are sorted.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let (mut ours, mut theirs) = (self.lock_keys().peekable(), other.lock_keys().peekable());
-        while let (Some(our), Some(their)) = (ours.peek(), theirs.peek()) {
-            match our.cmp(their) {
-                Ordering::Less => drop(ours.next()),
-                Ordering::Greater => drop(theirs.next()),
-                Ordering::Equal => return true,
-            }
-        }
-        false
+    /// Each of them alone.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+        self.0.iter().map(|key| Self([key.clone()].into()))
     }
 
     /// The key at `index` for people.
@@ -154,12 +141,6 @@ fn key_of(namespace: &[u8], name: &[u8]) -> Result<Box<[u8]>, ResourceError> {
     Ok(key.into())
 }
 
-/// The key that stores what `value` took over under a lock's key: as in `former_values.lua`.
-#[cfg(feature = "testing")]
-pub(crate) fn former_key(lock_key: &[u8], value: &[u8]) -> Vec<u8> {
-    [FORMER_PREFIX, value, b":", lock_key].concat()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,18 +153,6 @@ mod tests {
     fn names_are_sorted_and_take_the_namespace() {
         assert_eq!(checked(["b", "a"]).unwrap(), [b"ns:a".to_vec(), b"ns:b".to_vec()]);
         assert_eq!(checked([[0xff_u8, 0]]).unwrap(), [b"ns:\xff\0".to_vec()]);
-    }
-
-    #[test]
-    fn lists_that_share_a_name_overlap() {
-        let list = |names: &[&str]| Resources::new(b"", names.to_vec().into()).unwrap();
-        let middle = list(&["b", "d"]);
-        for others in [&["d"][..], &["b"], &["a", "b"], &["c", "d", "e"], &["b", "d"]] {
-            assert!(middle.overlaps(&list(others)) && list(others).overlaps(&middle), "{others:?}");
-        }
-        for others in [&["a"][..], &["c"], &["e"], &["a", "c", "e"]] {
-            assert!(!middle.overlaps(&list(others)) && !list(others).overlaps(&middle), "{others:?}");
-        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct ClientStats {
     pub lost_by_takeover: u64,
     /// Locks that guards of this client have now.
     pub held: usize,
-    /// How many acquires stand in line now. Those with a [holder](crate::Lock::holder) do not.
+    /// How many acquires stand in line now.
     pub waiting: usize,
     /// Releases that an instance has not confirmed yet, over all instances.
     pub pending_releases: usize,

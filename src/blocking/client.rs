@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::guard::Guard;
 use super::lock::Lock;
 use super::thread::RuntimeThread;
 use crate::client::Redlock as AsyncRedlock;
 use crate::config::{Builder, StartError};
-use crate::error::{BuildError, ConnectError, ShutdownError};
+use crate::detached::DetachedLease;
+use crate::error::{BuildError, ConnectError, ExtendError, ShutdownError};
 use crate::instance::InstanceStatus;
 use crate::names::ResourceNames;
 use crate::stats::ClientStats;
@@ -78,6 +80,15 @@ impl Redlock {
     /// A lock on one or several resources. Nothing is sent until it is acquired.
     pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock {
         Lock::new(self.client.lock(names), Arc::clone(&self.running))
+    }
+
+    /// Goes on with a lease that was detached: see [`Redlock::attach`](crate::Redlock::attach).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn attach(&self, lease: &DetachedLease) -> Result<Guard, ExtendError> {
+        let guard = self.running.wait(self.client.attach(lease))?;
+        Ok(Guard::new(guard, Arc::clone(&self.running)))
     }
 
     /// Who this client is, as others see it: see [`Redlock::client_id`](crate::Redlock::client_id).

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::client::Running;
+use crate::detached::DetachedLease;
 use crate::error::{ExtendError, Loss, ReleaseError};
 use crate::guard::{Guard as AsyncGuard, Released};
 use crate::lease::{LeaseView, Redundancy};
@@ -93,6 +94,12 @@ impl Guard {
     /// As there.
     pub fn extend_to(&self, ttl: Duration) -> Result<Duration, ExtendError> {
         self.running.wait(self.guard.extend_to(ttl))
+    }
+
+    /// Gives the guard up without releasing the lock, so that it goes on elsewhere: see
+    /// [`Guard::detach`](crate::Guard::detach).
+    pub fn detach(self) -> DetachedLease {
+        self.guard.detach()
     }
 
     /// Releases the lock and waits until a quorum of instances has answered: see [`Guard::release`](crate::Guard::release).

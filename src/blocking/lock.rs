@@ -48,7 +48,7 @@ impl Lock {
         self.with(|lock| lock.wait_at_most(limit))
     }
 
-    /// Who wants the lock: the same [`Holder`] may re-enter. Default: nobody in particular.
+    /// Who wants the lock: the same [`Holder`] may re-enter it in this client. Default: nobody in particular.
     pub fn holder(self, holder: Holder) -> Self {
         self.with(|lock| lock.holder(holder))
     }

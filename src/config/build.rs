@@ -17,7 +17,6 @@ use crate::protocol::{ClusterTerms, Quorum, RetryDelay};
 use crate::runtime::Shared;
 use crate::runtime::acquire::ask_limit::AskLimit;
 use crate::runtime::acquire::line::lines::Lines;
-use crate::runtime::acquire::reentry_table::ReentryTable;
 use crate::runtime::background_release::BackgroundReleaser;
 use crate::runtime::counters::Counters;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
@@ -75,7 +74,6 @@ impl Builder {
         let shared = Shared {
             keep_alive,
             counters,
-            reentry_table: ReentryTable::default(),
             releaser: BackgroundReleaser::start(Arc::clone(&instances), Arc::clone(&clock)),
             instances,
             quorum,

@@ -3,7 +3,6 @@
 use thiserror::Error;
 
 use super::report::{InstanceReport, Reports, address, of_round};
-use crate::instance::Claim;
 use crate::protocol::CurrentHolder;
 use crate::runtime::Shared;
 use crate::runtime::held_lease::LeaseEnd;
@@ -34,14 +33,6 @@ pub enum Loss {
         /// The addresses of the instances that do not have it any more.
         instances: Vec<String>,
     },
-    /// The same holder acquired it again elsewhere, and goes on there.
-    #[error("its holder resumed the lease elsewhere: {by}")]
-    ResumedElsewhere {
-        /// Where, as far as the stored value tells.
-        by: CurrentHolder,
-        /// The addresses of the instances that have it for the other one.
-        instances: Vec<String>,
-    },
     /// The runtime in which the client was built has ended: nobody renews the lease any more. Told to callbacks only
     /// ([`Guard::on_lost`](crate::Guard::on_lost)).
     #[error("the runtime in which the client was built has ended, and nobody renews the lease any more")]
@@ -64,7 +55,7 @@ impl std::fmt::Display for LastTry<'_> {
 }
 
 /// The end of a lease, as the API reports it.
-pub(crate) fn loss(shared: &Shared, claim: &Claim, end: LeaseEnd) -> Loss {
+pub(crate) fn loss(shared: &Shared, end: LeaseEnd) -> Loss {
     let keys = match end {
         LeaseEnd::GivenUp => return Loss::GivenUp,
         LeaseEnd::ShutDown => return Loss::ShutDown,
@@ -77,11 +68,5 @@ pub(crate) fn loss(shared: &Shared, claim: &Claim, end: LeaseEnd) -> Loss {
     let Some(value) = keys.taken_over_by.as_deref() else {
         return Loss::Gone { instances };
     };
-    let by = CurrentHolder::from_value(value);
-    let holder = CurrentHolder::from_value(claim.value.as_bytes()).holder;
-    if holder.is_some() && by.holder == holder {
-        Loss::ResumedElsewhere { by, instances }
-    } else {
-        Loss::TakenOver { by, instances }
-    }
+    Loss::TakenOver { by: CurrentHolder::from_value(value), instances }
 }

@@ -118,9 +118,9 @@ pub enum ExtendError {
         reports: Vec<InstanceReport>,
     },
     /// No quorum confirmed it. The lease stays valid as long as it was; try again until then.
-    #[error("not extended, no quorum confirmed it; still valid for {remaining:.1?}: {}", Reports(.reports))]
+    #[error("not extended, no quorum confirmed it{}: {}", StillValid(*.remaining), Reports(.reports))]
     Unconfirmed {
-        /// How long the lease is still valid.
+        /// How long the lease is still valid; zero for one that was to be attached.
         remaining: Duration,
         /// What each instance answered.
         reports: Vec<InstanceReport>,
@@ -299,6 +299,15 @@ struct Told<'a>(&'a [InstanceReport]);
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", Reports(self.0)) }
+    }
+}
+
+/// Nothing of a lease that is held elsewhere.
+struct StillValid(Duration);
+
+impl fmt::Display for StillValid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_zero() { Ok(()) } else { write!(f, "; still valid for {:.1?}", self.0) }
     }
 }
 

@@ -47,13 +47,9 @@ pub(crate) enum Request {
     Acquire(Arc<Claim>),
     /// Keep all keys for another ttl; set those that are missing.
     Extend(Arc<Claim>),
-    /// Keep all keys as `Extend` does, under a larger token (P23).
-    Reenter(Arc<Claim>),
     /// Delete the keys that still hold the value.
     Release(Arc<Claim>),
-    /// As `Release`, but for a try of a holder that was not won: what it took over comes back (P23).
-    GiveBack(Arc<Claim>),
-    /// As `Release`, but the key is kept for a successor (P26). Only of one resource, without a holder.
+    /// As `Release`, but the key is kept for a successor (P26). Only of one resource.
     PassOn(Arc<Claim>, Arc<Successors>),
 }
 
@@ -72,18 +68,8 @@ impl Request {
     /// What is asked for, whatever is asked.
     pub(crate) const fn claim(&self) -> &Arc<Claim> {
         match self {
-            Self::Acquire(claim)
-            | Self::Extend(claim)
-            | Self::Reenter(claim)
-            | Self::Release(claim)
-            | Self::GiveBack(claim)
-            | Self::PassOn(claim, _) => claim,
+            Self::Acquire(claim) | Self::Extend(claim) | Self::Release(claim) | Self::PassOn(claim, _) => claim,
         }
-    }
-
-    /// Ends a try that was not won. Only a holder's can have taken anything over.
-    pub(crate) fn give_back(claim: Arc<Claim>) -> Self {
-        if claim.value.holder_prefix().is_empty() { Self::Release(claim) } else { Self::GiveBack(claim) }
     }
 
     /// Whether it ends a try or a lease.
@@ -112,7 +98,7 @@ impl Request {
 
     /// Whether it asks for a vote, and does not end a try or a lease.
     pub(crate) const fn asks_for_a_vote(&self) -> bool {
-        matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Reenter(_))
+        matches!(self, Self::Acquire(_) | Self::Extend(_))
     }
 }
 

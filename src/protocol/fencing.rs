@@ -110,6 +110,12 @@ impl FencingToken {
         Self(if next > Self::MAX { Self::MAX } else { next })
     }
 
+    /// That of the grant by which a lease was won that has this token, perhaps after hand-overs (P24).
+    #[must_use]
+    pub const fn of_grant(self) -> Self {
+        Self(self.0 / STEP * STEP)
+    }
+
     /// The token for a hand-over inside the process, if there is one left below the tombstone.
     #[must_use]
     pub const fn next_in_lease(self) -> Option<Self> {

@@ -26,9 +26,10 @@
 //! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalSchedule`], `crate::runtime::keep_alive` |
 //! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_replies`], [`Lease::no_quorum_has_key`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
-//! | P23 | re-entry: the same holder enters its lease again | [`Value::holder_prefix`], `acquire.lua`, `crate::runtime::acquire::reentry_table` |
+//! | P23 | re-entry: the same holder enters its lease again | `crate::runtime::acquire::share` |
 //! | P24 | who waits in one client stands in line, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::line`, `crate::runtime::held_lease` |
 //! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `pass_on.lua`, `reservation.lua`, `crate::runtime::succession` |
+//! | P32 | a lease can be moved by its value | `crate::runtime::attach` |
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
 //! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::plain` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua`, `token_limit.lua` |

@@ -17,36 +17,14 @@ use crate::protocol::client_id::ClientId;
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Value(Box<[u8]>);
 
-/// How many digits an id has.
-const ID_DIGITS: usize = 32;
-
 impl Value {
     /// Puts a value together. `holder` and `label` are escaped so that they hold no `:`.
     #[must_use]
     pub fn new(holder: &str, id: Uuid, label: &str) -> Self {
         let (holder, label) = (escape(holder), escape(label));
-        let mut digits = [0; ID_DIGITS];
+        let mut digits = [0; 32];
         let id: &str = id.simple().encode_lower(&mut digits);
         Self([&*holder, ":", id, ":", &*label].concat().into_bytes().into())
-    }
-
-    /// What the values of this holder have in common, and nobody else's: `holder:`. Empty if no holder
-    /// was given, for then nobody may take over (P23).
-    #[must_use]
-    pub fn holder_prefix(&self) -> &[u8] {
-        let end = self.0.iter().position(|byte| *byte == b':').filter(|end| *end > 0).map_or(0, |end| end + 1);
-        self.0.get(..end).unwrap_or_default()
-    }
-
-    /// Whether what is stored under a key was put there by the holder of this value, in this try or in another one (P23).
-    ///
-    /// The whole form is looked at: a short holder may by chance be how the random value of another library begins.
-    #[must_use]
-    pub fn is_of_same_holder(&self, stored: &[u8]) -> bool {
-        let prefix = self.holder_prefix();
-        let Some(rest) = stored.strip_prefix(prefix).filter(|_| !prefix.is_empty()) else { return false };
-        let id = rest.split(|byte| *byte == b':').next().unwrap_or_default();
-        id.len() == ID_DIGITS && id.len() < rest.len() && id.iter().all(u8::is_ascii_hexdigit)
     }
 
     /// A value as it is stored.
@@ -156,26 +134,6 @@ mod tests {
         fn any_bytes_are_an_incumbent(bytes: Vec<u8>) {
             let _ = CurrentHolder::from_value(&bytes).to_string();
         }
-    }
-
-    #[test]
-    fn only_the_whole_form_of_a_value_is_of_the_same_holder() {
-        let value = |holder: &str, id| Value::new(holder, Uuid::from_u128(id), "host/1");
-        let (own, digits) = (value("7", 1), "0".repeat(32));
-        for (stored, expected) in [
-            (value("7", 2).as_bytes(), true),
-            (own.as_bytes(), true),
-            (value("77", 1).as_bytes(), false),
-            (value("", 1).as_bytes(), false),
-            (b"7:\x00\xfe and what else was drawn".as_slice(), false),
-            (format!("7:{digits}").as_bytes(), false),
-            (format!("7:{digits}0:").as_bytes(), false),
-            (format!("7:{}g:", &digits[1..]).as_bytes(), false),
-            (format!("7:{digits}:").as_bytes(), true),
-        ] {
-            assert_eq!(own.is_of_same_holder(stored), expected, "{}", stored.escape_ascii());
-        }
-        assert!(!value("", 1).is_of_same_holder(value("", 2).as_bytes()), "who gives no identity takes nothing over");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Releases that outlive their callers (P6): outstanding calls are awaited, and a release that an instance has not
 //! confirmed is sent again until it is, or until the keys have expired.
 
-use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,49 +14,22 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock;
 use crate::instance::{Instance, ReplyFuture, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply};
+use crate::resource::Resources;
 use crate::runtime::lasting_task::ran_to_its_end;
+use crate::runtime::pending_releases::{PendingRelease, PendingReleases, ReleaseNumber};
 
 /// The pause before a release that was not confirmed is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a give-back waits for the reply that makes it needless; then it is sent behind the try.
+/// How long the release of a lost try waits for the reply that makes it needless; then it is sent behind the try.
 const TRY_PATIENCE: Duration = Duration::from_millis(5);
 
 /// How long a retry waits for a connection before it drops the releases whose keys have expired.
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 
-/// For how long a key may live that a holder has taken over, whatever ttl it asks for itself: a process that is gone may
-/// have asked for more.
-const LONGEST_TAKEN_OVER: Duration = Duration::from_secs(10 * 60);
-
 /// The most releases that are sent again to one instance at once, and the most that are kept for it.
 const MAX_BURST: usize = 1024;
 const MAX_PENDING: usize = 64 * 1024;
-
-/// A release that one instance has not confirmed yet.
-#[derive(Debug)]
-pub(super) struct PendingRelease {
-    request: Request,
-    /// From then on the keys have expired by themselves.
-    expires_at: Instant,
-}
-
-impl PendingRelease {
-    /// The release of a claim that was sent before `now`.
-    pub(super) fn new(request: Request, now: Instant) -> Self {
-        let claim = request.claim();
-        // What a holder takes over keeps its end, which may be that of a longer ttl (P23).
-        let lives = if claim.value.holder_prefix().is_empty() { claim.ttl } else { claim.ttl.max(LONGEST_TAKEN_OVER) };
-        // Twice that: no clock is off by that much.
-        let expires_at = now.saturating_add(lives.saturating_mul(2));
-        Self { request: request.without_successor(), expires_at }
-    }
-
-    /// The same for another time.
-    fn resent(self) -> Self {
-        Self { request: self.request.resent(), ..self }
-    }
-}
 
 /// A call whose round was decided without it.
 pub(super) struct OutstandingCall {
@@ -72,19 +44,29 @@ pub(super) enum Then {
     /// The call is this release: it is sent again unless the reply confirms it.
     ReleaseAgain(PendingRelease),
     /// The call is a try that was lost: this release is sent unless the reply shows that it set no key (P5).
-    GiveBack(PendingRelease),
+    AfterTry(ReleaseNumber),
 }
 
 impl Then {
     const fn releases(&self) -> bool {
-        !matches!(self, Self::Nothing)
+        matches!(self, Self::ReleaseAgain(_))
     }
+}
+
+/// The releases that wait.
+#[derive(Debug)]
+struct Waiting {
+    /// For the reply to their try, which may show that there is nothing to release.
+    for_try: PendingReleases,
+    /// To be sent again.
+    for_retry: PendingReleases,
 }
 
 /// Hands calls and releases to the client's release task. Never blocks and needs no runtime.
 #[derive(Debug)]
 pub(crate) struct BackgroundReleaser {
     calls: mpsc::UnboundedSender<Vec<OutstandingCall>>,
+    waiting: Arc<Waiting>,
     /// How many releases are pending on each instance.
     pending: Arc<watch::Sender<Vec<usize>>>,
 }
@@ -94,11 +76,13 @@ impl BackgroundReleaser {
     pub(crate) fn start(instances: Arc<[Arc<dyn Instance>]>, clock: Arc<dyn Clock>) -> Self {
         let (calls, receiver) = mpsc::unbounded_channel();
         let pending = Arc::new(watch::Sender::new(vec![0; instances.len()]));
-        let unconfirmed = instances.iter().map(|_| VecDeque::new()).collect();
+        let (for_try, for_retry) = (PendingReleases::new(instances.len()), PendingReleases::new(instances.len()));
+        let waiting = Arc::new(Waiting { for_try, for_retry });
         let retrying = InstanceSet::default();
-        let task = ReleaseTask { instances, clock, unconfirmed, pending: Arc::clone(&pending), retrying };
+        let (of_task, counts) = (Arc::clone(&waiting), Arc::clone(&pending));
+        let task = ReleaseTask { instances, clock, waiting: of_task, pending: counts, retrying };
         tokio::spawn(task.run(receiver));
-        Self { calls, pending }
+        Self { calls, waiting, pending }
     }
 
     /// Queues a release on `targets` at once, and sends it again until it is confirmed.
@@ -116,16 +100,48 @@ impl BackgroundReleaser {
         self.finish(targets.iter().filter_map(call).collect());
     }
 
-    /// Awaits calls to their end.
-    pub(super) fn finish(&self, calls: Vec<OutstandingCall>) {
+    /// P6: what earlier tries for any of these resources may have left on `targets` is released now, ahead of what is asked
+    /// next.
+    pub(super) fn release_ahead(&self, instances: &[Arc<dyn Instance>], resources: &Resources, targets: InstanceSet) {
+        for id in targets.iter() {
+            let Some(instance) = instances.get(id.index()) else { continue };
+            let mut releases = self.waiting.for_try.take_for(id, resources);
+            if instance.obstacle().is_none() {
+                releases.extend(self.waiting.for_retry.take_for(id, resources).into_iter().map(PendingRelease::resent));
+            }
+            let calls: Vec<OutstandingCall> = releases
+                .into_iter()
+                .map(|release| {
+                    let call = instance.call(release.request.clone());
+                    OutstandingCall { id, call, then: Then::ReleaseAgain(release) }
+                })
+                .collect();
+            if !calls.is_empty() {
+                let _ = self.calls.send(calls); // they are counted as pending already
+            }
+        }
+    }
+
+    /// The release of a try that is lost and not answered yet: what follows its reply.
+    pub(super) fn after_reply(&self, id: InstanceId, release: PendingRelease) -> Then {
+        self.count_up(std::iter::once(id));
+        Then::AfterTry(self.waiting.for_try.put(id, release))
+    }
+
+    fn count_up(&self, ids: impl Iterator<Item = InstanceId>) {
         self.pending.send_if_modified(|pending| {
-            for call in calls.iter().filter(|call| call.then.releases()) {
-                if let Some(count) = pending.get_mut(call.id.index()) {
+            for id in ids {
+                if let Some(count) = pending.get_mut(id.index()) {
                     *count += 1;
                 }
             }
             false // only a count that falls wakes those who wait for zero
         });
+    }
+
+    /// Awaits calls to their end.
+    pub(super) fn finish(&self, calls: Vec<OutstandingCall>) {
+        self.count_up(calls.iter().filter(|call| call.then.releases()).map(|call| call.id));
         // An error means that the runtime is gone, and the connections with it.
         let _ = self.calls.send(calls);
     }
@@ -159,7 +175,7 @@ enum Event {
         then: Then,
     },
     /// A try that was lost is not answered yet.
-    GiveBackDue(OutstandingCall),
+    TryIsSilent(OutstandingCall),
     RetryDue(InstanceId),
 }
 
@@ -168,8 +184,7 @@ type Events = FuturesUnordered<BoxFuture<'static, Event>>;
 struct ReleaseTask {
     instances: Arc<[Arc<dyn Instance>]>,
     clock: Arc<dyn Clock>,
-    /// By instance, oldest first: releases to be sent again.
-    unconfirmed: Vec<VecDeque<PendingRelease>>,
+    waiting: Arc<Waiting>,
     pending: Arc<watch::Sender<Vec<usize>>>,
     /// Instances for which a retry is scheduled.
     retrying: InstanceSet,
@@ -187,7 +202,7 @@ impl ReleaseTask {
     fn recover(&mut self, events: &Events) {
         self.retrying = InstanceSet::default();
         for id in InstanceId::all(self.instances.len()) {
-            if self.unconfirmed.get(id.index()).is_some_and(|unconfirmed| !unconfirmed.is_empty()) {
+            if self.waiting.for_retry.len(id) > 0 {
                 self.retry_later(id, events);
             }
         }
@@ -202,9 +217,9 @@ impl ReleaseTask {
                     Event::Reply { id, reply, then } => match then {
                         Then::Nothing => {}
                         Then::ReleaseAgain(release) => self.on_reply(id, &reply, release, events),
-                        Then::GiveBack(release) => self.after_try(id, &reply, release, events),
+                        Then::AfterTry(number) => self.after_try(id, &reply, number, events),
                     },
-                    Event::GiveBackDue(call) => self.give_back_unheard(call, events),
+                    Event::TryIsSilent(call) => self.release_unheard(call, events),
                     Event::RetryDue(id) => self.retry(id, events),
                 },
                 calls = calls.recv(), if open => match calls {
@@ -215,7 +230,8 @@ impl ReleaseTask {
         }
     }
 
-    fn after_try(&mut self, id: InstanceId, reply: &Reply, release: PendingRelease, events: &Events) {
+    fn after_try(&self, id: InstanceId, reply: &Reply, number: ReleaseNumber, events: &Events) {
+        let Some(release) = self.take_after_try(id, number) else { return };
         if matches!(reply, Reply::Refused(_) | Reply::NotSent(_)) {
             self.count_down(id, 1);
         } else {
@@ -224,12 +240,19 @@ impl ReleaseTask {
     }
 
     /// The try is awaited to its end (P6), and the release is sent behind it.
-    fn give_back_unheard(&mut self, unheard: OutstandingCall, events: &Events) {
+    fn release_unheard(&self, unheard: OutstandingCall, events: &Events) {
         let OutstandingCall { id, call, then } = unheard;
         events.push(reply_of(OutstandingCall { id, call, then: Then::Nothing }));
-        if let Then::GiveBack(release) = then {
+        if let Then::AfterTry(number) = then
+            && let Some(release) = self.take_after_try(id, number)
+        {
             self.send(id, release, events);
         }
+    }
+
+    /// The release of a try, unless it was sent ahead of another one.
+    fn take_after_try(&self, id: InstanceId, number: ReleaseNumber) -> Option<PendingRelease> {
+        self.waiting.for_try.take(id, number)
     }
 
     fn send(&self, id: InstanceId, release: PendingRelease, events: &Events) {
@@ -241,15 +264,14 @@ impl ReleaseTask {
 
     fn on_reply(&mut self, id: InstanceId, reply: &Reply, release: PendingRelease, events: &Events) {
         let is_confirmed = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
-        let Some(unconfirmed) = self.unconfirmed.get_mut(id.index()).filter(|_| !is_confirmed) else {
+        if is_confirmed {
             self.count_down(id, 1);
             return;
-        };
-        unconfirmed.push_back(release);
-        let surplus = unconfirmed.len().saturating_sub(MAX_PENDING);
-        if surplus > 0 {
-            unconfirmed.drain(..surplus); // the oldest expire first
-            self.count_down(id, surplus);
+        }
+        self.waiting.for_retry.put(id, release);
+        if self.waiting.for_retry.len(id) > MAX_PENDING {
+            let dropped = self.waiting.for_retry.drop_surplus(id, MAX_PENDING, self.clock.now()); // the oldest expire first
+            self.count_down(id, dropped);
         }
         self.retry_later(id, events);
     }
@@ -267,23 +289,17 @@ impl ReleaseTask {
 
     fn retry(&mut self, id: InstanceId, events: &Events) {
         self.retrying.remove(id);
-        let now = self.clock.now();
-        let (Some(instance), Some(unconfirmed)) =
-            (self.instances.get(id.index()), self.unconfirmed.get_mut(id.index()))
-        else {
-            return;
-        };
-        let before = unconfirmed.len();
-        unconfirmed.retain(|release| now < release.expires_at);
-        let expired = before - unconfirmed.len();
+        let Some(instance) = self.instances.get(id.index()) else { return };
+        let for_retry = &self.waiting.for_retry;
+        let expired = for_retry.drop_surplus(id, MAX_PENDING, self.clock.now());
         if instance.obstacle().is_none() {
-            for release in unconfirmed.drain(..unconfirmed.len().min(MAX_BURST)) {
+            for release in for_retry.take_oldest(id, MAX_BURST) {
                 let release = release.resent();
                 let call = instance.call(release.request.clone());
                 events.push(reply_of(OutstandingCall { id, call, then: Then::ReleaseAgain(release) }));
             }
         }
-        let more = !unconfirmed.is_empty();
+        let more = for_retry.len(id) > 0;
         self.count_down(id, expired);
         if more {
             self.retry_later(id, events);
@@ -308,13 +324,13 @@ fn reply_of(call: OutstandingCall) -> BoxFuture<'static, Event> {
         // A release is not forgotten because an instance panics.
         let answered = AssertUnwindSafe(async {
             match &then {
-                Then::GiveBack(_) => timeout(TRY_PATIENCE, &mut call).await.ok(),
+                Then::AfterTry(_) => timeout(TRY_PATIENCE, &mut call).await.ok(),
                 Then::Nothing | Then::ReleaseAgain(_) => Some((&mut call).await),
             }
         });
         match answered.catch_unwind().await {
             Ok(Some(reply)) => Event::Reply { id, reply, then },
-            Ok(None) => Event::GiveBackDue(OutstandingCall { id, call, then }),
+            Ok(None) => Event::TryIsSilent(OutstandingCall { id, call, then }),
             Err(_) => {
                 Event::Reply { id, reply: Reply::Unknown(Cause::Server("its request panicked".to_owned())), then }
             }

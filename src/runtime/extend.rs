@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::client_task::{RuntimeEnded, run_detached};
-use super::held_lease::HeldLease;
+use super::held_lease::{GuardNumber, HeldLease};
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
 use crate::instance::Request;
@@ -31,11 +31,17 @@ pub(crate) enum ExtendFailure {
 type Outcome = Result<Duration, ExtendFailure>;
 
 /// One extend round for a held lease, repeated once if only the scripts were missing. It goes on in a
-/// task of the client, also if the caller is dropped (P22).
-pub(crate) async fn extend(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: LeaseTerms) -> Outcome {
+/// task of the client, also if the caller is dropped (P22). The guard that asks has the lease for as long.
+pub(crate) async fn extend(
+    shared: &Arc<Shared>,
+    held: &Arc<HeldLease>,
+    asked_by: Option<GuardNumber>,
+    terms: LeaseTerms,
+) -> Outcome {
     let in_flight = send(shared, held, terms)?;
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
-    let outcome = run_detached(&shared.runtime, |result| carry_out(client, lease, terms, in_flight, result)).await;
+    let outcome =
+        run_detached(&shared.runtime, |result| carry_out(client, lease, (asked_by, terms), in_flight, result)).await;
     outcome.unwrap_or_else(|RuntimeEnded| {
         let round = Round::extend(shared.quorum, terms, shared.clock.now(), shared.clock.now());
         Err(not_extended(shared, held, shared.not_sent(round)))
@@ -45,7 +51,7 @@ pub(crate) async fn extend(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: L
 async fn carry_out(
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
-    terms: LeaseTerms,
+    (asked_by, terms): (Option<GuardNumber>, LeaseTerms),
     mut in_flight: RoundInFlight,
     result: oneshot::Sender<Outcome>,
 ) {
@@ -54,7 +60,7 @@ async fn carry_out(
         // What an instance answers counts at once, whenever the others do (P20).
         let verdict = in_flight.verdict_of(|round| held.note_replies(round)).await;
         tracing::debug!(?verdict, granted = ?in_flight.round.granted(), repeated, "extend round");
-        let extended = held.settle(&mut in_flight.round, &*shared.clock);
+        let extended = held.settle(&mut in_flight.round, asked_by, &*shared.clock);
         let has_ended = held.ended(&*shared.clock).is_some();
         if has_ended || extended.is_some() {
             shared.keep_alive.reschedule(&held); // one that failed leaves the next renewal where it is

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::background_release::{OutstandingCall, PendingRelease, Then};
+use super::background_release::{OutstandingCall, Then};
+use super::pending_releases::PendingRelease;
 use super::shared::Shared;
 use crate::instance::{Claim, ReplyFuture, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Refusal, Reply, Round, Verdict};
@@ -20,8 +21,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(1);
 pub(super) enum OnDrop {
     /// They stay: the round was won, will be repeated, was an extend (P8), or has been dealt with.
     LeaveKeys,
-    /// The round was not won: they are released on every instance that may have them (P5), and what it
-    /// took over is put back (P23).
+    /// The round was not won: they are released on every instance that may have them (P5).
     ReleaseKeys,
     /// The round was a release: it goes on wherever the keys are not known to be gone (P6, P7).
     FinishRelease,
@@ -46,6 +46,9 @@ impl RoundInFlight {
     /// no runtime: whoever calls this sends, and a task goes on from there.
     pub(super) fn send(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
         let now = shared.clock.now();
+        if let Request::Acquire(claim) = &request {
+            shared.releaser.release_ahead(&shared.instances, &claim.resources, targets);
+        }
         let mut calls = Vec::with_capacity(shared.instances.len());
         for (id, instance) in InstanceId::all(shared.instances.len()).zip(shared.instances.iter()) {
             if targets.contains(id) {
@@ -57,8 +60,8 @@ impl RoundInFlight {
         }
         let on_drop = match request {
             Request::Acquire(_) => OnDrop::ReleaseKeys,
-            Request::Extend(_) | Request::Reenter(_) => OnDrop::LeaveKeys,
-            Request::Release(_) | Request::GiveBack(_) | Request::PassOn(..) => OnDrop::FinishRelease,
+            Request::Extend(_) => OnDrop::LeaveKeys,
+            Request::Release(_) | Request::PassOn(..) => OnDrop::FinishRelease,
         };
         Self { shared: Arc::clone(shared), round, request, calls, sent_before: InstanceSet::default(), on_drop }
     }
@@ -186,12 +189,9 @@ impl RoundInFlight {
             OnDrop::ReleaseKeys => self.on_drop = OnDrop::LeaveKeys,
             OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
         }
-        let release = Request::give_back(Arc::clone(self.request.claim()));
-        // What a holder's try took over is put back by a release alone (P23).
-        let has_holder = !self.request.claim().value.holder_prefix().is_empty();
-        let to_release = if has_holder { self.round.must_release() } else { self.round.must_release_one_copy() };
-        let mut targets = to_release.union(self.sent_before);
-        if awaits_replies && !has_holder && self.is_refused() {
+        let release = Request::Release(Arc::clone(self.request.claim()));
+        let mut targets = self.round.must_release_one_copy().union(self.sent_before);
+        if awaits_replies && self.is_refused() {
             targets = targets.without(self.release_after_reply(&release));
         }
         if !targets.is_empty() {
@@ -213,11 +213,8 @@ impl RoundInFlight {
         for (id, call) in InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()) {
             if let Some(call) = call.take_if(|_| !self.sent_before.contains(id)) {
                 left.insert(id);
-                calls.push(OutstandingCall {
-                    id,
-                    call,
-                    then: Then::GiveBack(PendingRelease::new(release.clone(), now)),
-                });
+                let then = self.shared.releaser.after_reply(id, PendingRelease::new(release.clone(), now));
+                calls.push(OutstandingCall { id, call, then });
             }
         }
         if !calls.is_empty() {

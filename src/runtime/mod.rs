@@ -2,6 +2,7 @@
 //! keys in the background. It knows instances only by the trait, and leaves every decision to `protocol`.
 
 pub(crate) mod acquire;
+pub(crate) mod attach;
 pub(crate) mod background_release;
 mod client_task;
 pub(crate) mod counters;
@@ -13,6 +14,7 @@ pub(crate) mod inspect;
 pub(crate) mod keep;
 pub(crate) mod keep_alive;
 mod lasting_task;
+mod pending_releases;
 pub(crate) mod release;
 mod shared;
 pub(crate) mod succession;

@@ -9,11 +9,10 @@ use tokio::time::{sleep, timeout};
 use super::acquire::ask_limit::AskLimit;
 use super::acquire::limiter::AttemptLimiter;
 use super::acquire::line::lines::{LeftLine, Lines};
-use super::acquire::reentry_table::ReentryTable;
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
-use super::held_lease::{HeldLease, LeaseRelease};
+use super::held_lease::{AfterLoss, GuardNumber, HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
 use super::succession::Succession;
 use super::wait_events::KnownWaiters;
@@ -48,7 +47,6 @@ pub(crate) struct Shared {
     pub(crate) releaser: BackgroundReleaser,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) reentry_table: ReentryTable,
     pub(crate) instance_timeout: Duration,
     pub(crate) retry: RetryDelay,
     /// The id of the process in which the client was built.
@@ -151,19 +149,19 @@ impl Shared {
         self.releaser.has_ended()
     }
 
-    /// Drops one guard of a lease. After the last one it is handed over to whoever of this client is next in line
+    /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is handed over to whoever of this client is next in line
     /// (P24), or to be released (P22).
-    pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>) -> Option<DueRelease> {
+    pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<DueRelease> {
         let left = self.lines.leave(held);
         if self.is_forked() {
-            let _ = self.keep_alive.drop_guard(held);
+            let _ = self.keep_alive.drop_guard(held, guard);
             return None;
         }
         if !self.attempts.is_closed() && self.lines.hand_over(&left, || self.others_waiting(held), &*self.clock) {
             left.stay();
             return None;
         }
-        let release = self.keep_alive.drop_guard(held);
+        let release = self.keep_alive.drop_guard(held, guard);
         if held.has_guards() {
             left.stay();
             return None;
@@ -172,8 +170,8 @@ impl Shared {
     }
 
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
-    pub(crate) fn let_go(&self, held: &Arc<HeldLease>) {
-        if let Some(due) = self.begin_to_let_go(held) {
+    pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
+        if let Some(due) = self.begin_to_let_go(held, guard) {
             let release = self.name_successor(due.release.request);
             self.release_in_background(&release, due.release.targets);
             self.keep_for_successors(&release);
@@ -256,6 +254,17 @@ impl Shared {
             } else if now.saturating_since(since) >= self.instance_timeout {
                 return pending;
             }
+        }
+    }
+}
+
+/// P20: the keys of a lease that is lost are released though its guards have not been dropped yet.
+impl AfterLoss for Shared {
+    fn release_after_loss(&self, held: &HeldLease) {
+        if !self.is_forked() {
+            self.keep_alive.release_after_loss(held, |release| {
+                self.release_in_background(&release.request, release.targets);
+            });
         }
     }
 }

@@ -24,7 +24,6 @@ impl Shared {
             ("tries under way", self.attempts.under_way()),
             ("locks with tries under way", self.limiter.locks()),
             ("locks that somebody has or waits for", self.lines.count()),
-            ("holders with a lease or a try", self.reentry_table.in_use()),
             ("keys that are waited for", waited_for),
             ("requests that one connection has yet to answer", longest_queue.unwrap_or(0)),
             ("pending releases", self.releaser.pending().iter().sum()),

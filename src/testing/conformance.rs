@@ -17,7 +17,7 @@ use crate::protocol::{
     AdmissionRecord, AdmissionTerms, AttachedRecord, ClientId, ClusterTerms, FencingToken, ProcessIdentity, RawReply,
     RecordOrigin, Value,
 };
-use crate::resource::{Resources, TOKENS_KEY, former_key};
+use crate::resource::{Resources, TOKENS_KEY};
 
 mod mirror;
 
@@ -30,13 +30,9 @@ pub enum Kind {
     Acquire,
     /// To keep them, and to set those that are missing.
     Extend,
-    /// To keep them under a larger token.
-    Reenter,
     /// To delete them.
     Release,
-    /// To undo a try: to delete them, or to put back what it took over.
-    GiveBack,
-    /// To keep them for one of the next two clients, where it can be asked so: for one resource without a holder.
+    /// To keep them for one of the next two clients, where it can be asked so: for one resource.
     PassOn,
 }
 
@@ -120,12 +116,8 @@ impl Ask {
         Some(match self.kind {
             Kind::Acquire => Request::Acquire(claim),
             Kind::Extend => Request::Extend(claim),
-            Kind::Reenter => Request::Reenter(claim),
             Kind::Release => Request::Release(claim),
-            Kind::GiveBack => Request::give_back(claim),
-            Kind::PassOn if self.holder.is_empty() && self.names.len() == 1 => {
-                Request::PassOn(claim, self.successors()?)
-            }
+            Kind::PassOn if self.names.len() == 1 => Request::PassOn(claim, self.successors()?),
             Kind::PassOn => Request::Release(claim),
         })
     }
@@ -305,9 +297,3 @@ pub fn renewal(count: usize, answer: Result<Wire, RedisError>) -> (RawReply, Vec
 
 /// Where servers keep the tokens of all locks.
 pub const TOKENS: &str = TOKENS_KEY;
-
-/// Where what the same holder had under the lock's key stands while `value` is in its place.
-#[must_use]
-pub fn former_of(key: &str, value: &Value) -> String {
-    String::from_utf8_lossy(&former_key(key.as_bytes(), value.as_bytes())).into_owned()
-}

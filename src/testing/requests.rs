@@ -24,8 +24,8 @@ impl Requests {
     pub(super) const fn count(&mut self, request: &Request) {
         match request {
             Request::Acquire(_) => self.acquire += 1,
-            Request::Extend(_) | Request::Reenter(_) => self.extend += 1,
-            Request::Release(_) | Request::GiveBack(_) | Request::PassOn(..) => self.release += 1,
+            Request::Extend(_) => self.extend += 1,
+            Request::Release(_) | Request::PassOn(..) => self.release += 1,
         }
     }
 }

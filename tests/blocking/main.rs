@@ -155,3 +155,18 @@ fn settings_that_cannot_work_are_refused_and_no_thread_stays() {
         .connect_timeout(Duration::from_millis(50));
     assert!(Redlock::connect(unreachable).is_err());
 }
+
+#[test]
+fn a_lock_that_was_detached_goes_on_in_another_client() {
+    let cluster = Cluster::new(3);
+    let (one, two) = (connected(&cluster, |builder| builder), connected(&cluster, |builder| builder));
+    let guard = one.lock("a").acquire().unwrap();
+    let token = guard.fencing_token();
+    let lease = guard.detach();
+    drop(one);
+    assert!(two.lock("a").try_acquire().unwrap_err().is_contended());
+    let guard = two.attach(&lease).unwrap();
+    assert_eq!(guard.fencing_token(), token);
+    assert!(guard.release().unwrap().was_still_held);
+    assert!(free(&cluster, "a"));
+}

@@ -50,8 +50,6 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a\nb", "--", "true"], 64, "one line"),
         (&["run", "-r", "a", "--ttl", "0s", "--", "true"], 64, "a ttl of 0 ms"),
         (&["run", "-r", "a", "-i", "bob@127.0.0.1", "--", "true"], 78, "a user and no password"),
-        // The holder would get its own mark again, and delete it.
-        (&["run", "-r", "a", "--holder", "me", "--keep", "10m", "--", "true"], 64, "cannot be used with"),
         (&["run", "-r", "a", "--holder", "", "--", "true"], 64, "--holder"),
         (&["release", "a", "--holder", ""], 64, "--holder"),
         (&["run", "-r", "a", "--keep", "0s", "--", "true"], 64, "more than nothing"),

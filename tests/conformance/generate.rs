@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
 use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ClusterTerms, ProcessIdentity, RecordOrigin, Value};
-use redquorum::testing::conformance::{Ask, Kind, former_of, id_of, in_batch_order, reservation_of};
+use redquorum::testing::conformance::{Ask, Kind, id_of, in_batch_order, reservation_of};
 
 use crate::model::wall_us;
 
@@ -27,27 +27,17 @@ pub(crate) enum Key {
     Lock(&'static str),
     /// The token of the lock with this name, which has no key of its own.
     Fence(&'static str),
-    /// What the value of this holder and nonce took over.
-    Former(&'static str, &'static str, u128),
 }
 
 impl Key {
-    /// All that a sequence uses; first those that steps name.
+    /// All that a sequence uses.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let formers = |name| {
-            let nonces = (0..HOLDERS.len()).map(|nonce| nonce as u128);
-            nonces.flat_map(move |nonce| ["me", "a", "a:b%"].map(|holder| Self::Former(name, holder, nonce)))
-        };
-        let usual = NAMES.into_iter().flat_map(|name| [Self::Lock(name), Self::Fence(name)]);
-        usual.chain(NAMES.into_iter().flat_map(formers))
+        NAMES.into_iter().flat_map(|name| [Self::Lock(name), Self::Fence(name)])
     }
 
     pub(crate) fn within(self, namespace: &str) -> String {
         match self {
             Self::Lock(name) | Self::Fence(name) => format!("{namespace}{name}"),
-            Self::Former(name, holder, nonce) => {
-                former_of(&format!("{namespace}{name}"), &Value::new(holder, id_of(nonce), ""))
-            }
         }
     }
 }
@@ -140,7 +130,6 @@ impl Generator<'_> {
             5 => Step::Expire(self.key(), self.ttl()),
             6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
             8..=10 => Step::Renew(self.leases(), self.named()),
-            11..=13 => Step::Asks(in_batch_order(self.tries()).unwrap(), None),
             _ => {
                 let count = self.rng.random_range(1..5);
                 let mut asks: Vec<Ask> = (0..count).map(|_| self.ask()).collect();
@@ -214,28 +203,11 @@ impl Generator<'_> {
             12.. => Kind::PassOn,
             0..6 => Kind::Acquire,
             6..8 => Kind::Extend,
-            8 => Kind::Reenter,
-            9 => Kind::Release,
-            _ => Kind::GiveBack,
+            _ => Kind::Release,
         };
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
         Ask { kind, names, holder, nonce, token, ttl: self.ttl(), resent, quarantine_over: false }
-    }
-
-    /// Tries of one holder, which take each other over, and what becomes of them.
-    fn tries(&mut self) -> Vec<Ask> {
-        let ends = [Kind::GiveBack, Kind::GiveBack, Kind::GiveBack, Kind::Release, Kind::Reenter, Kind::Acquire];
-        let then = self.rng.random_range(1..4);
-        let ends: Vec<(Kind, u128)> = (0..then).map(|_| (self.one_of(&ends), self.rng.random_range(1..5))).collect();
-        let first = self.rng.random_range(100..110);
-        let tries = [2, 3, 4].map(|nonce| (Kind::Acquire, nonce)).into_iter().chain(ends).zip(first..);
-        let ask = |((kind, nonce), number)| Ask { kind, nonce, ..self.try_of_holder(number) };
-        tries.map(ask).collect()
-    }
-
-    fn try_of_holder(&mut self, number: u64) -> Ask {
-        Ask { holder: "a".to_owned(), token: token(number * 4096), ..self.ask() }
     }
 
     /// A holder and a nonce that mostly belong together.

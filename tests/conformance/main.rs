@@ -10,7 +10,6 @@ mod admit;
 mod client;
 mod compare;
 mod generate;
-mod holders;
 mod known;
 mod model;
 mod plain;

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value as Wire;
 use redquorum::protocol::{self, AdmissionRecord, Cause, FencingToken, Reply};
-use redquorum::testing::conformance::{Ask, Content, Mirror, former_of};
+use redquorum::testing::conformance::{Ask, Content, Mirror};
 
 use crate::generate::{Key, Step};
 use crate::seen::Seen;
@@ -114,13 +114,9 @@ impl Model {
                 let run = |ask: &Ask| {
                     let names = ask.sorted_names();
                     let before = names.iter().map(|name| mirror.content(name, now)).collect::<Vec<_>>();
-                    let behind = |mirror: &mut Mirror| {
-                        names.iter().map(|name| mirror.content(&former_of(name, &ask.value()), now)).collect::<Vec<_>>()
-                    };
-                    let had = behind(mirror);
                     let odd = names.iter().any(|name| is_odd(&mirror.token(name)));
                     let reply = mirror.run(ask, record.as_ref(), now, wall_us()).unwrap();
-                    self.seen.note(ask, &before, [&had, &behind(mirror)], &reply);
+                    self.seen.note(ask, &before, &reply);
                     self.seen.note_token(ask, odd, &reply);
                     reply
                 };

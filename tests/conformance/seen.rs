@@ -8,18 +8,6 @@ use redquorum::testing::conformance::{Ask, Content, Kind, reservation_of};
 /// How often.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// A holder got the key that it had under another value.
-    resumed: usize,
-    /// It would have, but another resource was taken: what it had was put back.
-    put_back: usize,
-    /// The same for a token that was too small.
-    stale_resumes: usize,
-    /// A try gave back what it had taken over.
-    given_back: usize,
-    /// The same for what another try of the holder had taken over in turn.
-    left_the_line: usize,
-    /// A holder entered the lease that it had.
-    entered: usize,
     /// An extend came to a key that lives for longer.
     not_shortened: usize,
     /// An extend came to a key without an end.
@@ -44,16 +32,9 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// Takes in a reply; `before` is what was under the lock keys.
-    ///
-    /// `behind` is what the same holder had under the lock keys when the value took its place, before
-    /// and after the request.
-    pub(crate) fn note(&mut self, ask: &Ask, before: &[Content], behind: [&[Content]; 2], reply: &Reply) {
+    pub(crate) fn note(&mut self, ask: &Ask, before: &[Content], reply: &Reply) {
         let value = ask.value();
-        let (own, prefix) = (value.as_bytes(), value.holder_prefix());
-        let is_former = |content: &Content| match content {
-            Content::Text(text, _) => value.is_of_same_holder(text) && text != own,
-            _ => false,
-        };
+        let own = value.as_bytes();
         let is_own = |content: &Content, fits: &dyn Fn(Option<std::time::Duration>) -> bool| match content {
             Content::Text(text, ttl) => text == own && fits(*ttl),
             _ => false,
@@ -61,33 +42,20 @@ impl Seen {
         let add = |count: &mut usize, happened: bool| *count += usize::from(happened);
         match (ask.kind, reply) {
             (Kind::Acquire, Reply::Granted) => {
-                add(&mut self.resumed, before.iter().any(is_former));
                 let reservation = reservation_of(ask.nonce);
                 let is_reserved =
                     |content: &Content| matches!(content, Content::Text(text, _) if text == reservation.as_bytes());
                 add(&mut self.taken_up, before.iter().any(is_reserved));
             }
-            (Kind::PassOn, Reply::Granted) if ask.names.len() == 1 && prefix.is_empty() => {
+            (Kind::PassOn, Reply::Granted) if ask.names.len() == 1 => {
                 add(&mut self.passed_on, [0, 1, 5].contains(&ask.nonce));
             }
-            (Kind::Acquire, Reply::Refused(refusal)) => {
-                add(&mut self.put_back, before[..refusal.resource].iter().any(is_former));
-            }
-            (Kind::Acquire, Reply::Stale { .. }) => add(&mut self.stale_resumes, before.iter().any(is_former)),
             (Kind::Extend, Reply::Granted) => {
                 let lives_longer = |ttl: Option<_>| ttl.is_some_and(|ttl| ttl > ask.ttl);
                 add(&mut self.not_shortened, before.iter().any(|content| is_own(content, &lives_longer)));
                 add(&mut self.ended, before.iter().any(|content| is_own(content, &|ttl| ttl.is_none())));
             }
             (Kind::Extend, Reply::Repaired) => self.repaired += 1,
-            (Kind::Reenter, Reply::Granted) => self.entered += 1,
-            (Kind::GiveBack, _) => {
-                let [had, has] = behind;
-                let gave = |at: usize| had[at] != Content::Nothing && has[at] == Content::Nothing;
-                let stands = |at: usize| is_own(&before[at], &|_| true);
-                add(&mut self.given_back, (0..had.len()).any(|at| gave(at) && stands(at)));
-                add(&mut self.left_the_line, (0..had.len()).any(|at| gave(at) && !stands(at)));
-            }
             _ => {}
         }
     }
@@ -109,24 +77,15 @@ impl Seen {
 
     /// The rarest.
     pub(crate) fn least(&self) -> usize {
-        let Self { resumed, put_back, stale_resumes, given_back, left_the_line, entered, .. } = *self;
         let Self { not_shortened, ended, repaired, renewed, not_renewed, renewals_refused, ahead, healed, .. } = *self;
         let Self { passed_on, taken_up, .. } = *self;
-        let holders = [resumed, put_back, stale_resumes, given_back, left_the_line, entered];
         let others = [not_shortened, ended, repaired, renewed, not_renewed, renewals_refused, ahead, healed];
-        let others = others.into_iter().chain([passed_on, taken_up]);
-        holders.into_iter().chain(others).fold(usize::MAX, usize::min)
+        others.into_iter().chain([passed_on, taken_up]).fold(usize::MAX, usize::min)
     }
 }
 
 impl AddAssign for Seen {
     fn add_assign(&mut self, other: Self) {
-        self.resumed += other.resumed;
-        self.put_back += other.put_back;
-        self.stale_resumes += other.stale_resumes;
-        self.given_back += other.given_back;
-        self.left_the_line += other.left_the_line;
-        self.entered += other.entered;
         self.not_shortened += other.not_shortened;
         self.ended += other.ended;
         self.repaired += other.repaired;

@@ -256,3 +256,24 @@ fn keys_that_expire_by_themselves_are_noticed() {
         assert!(took <= secs(2), "{took:?}"); // to the millisecond in paused time, here the machine may be busy
     });
 }
+
+/// A renewal that was on its way when the keys were deleted put them back, and nobody got in for a whole ttl: 8 times of 30.
+#[test]
+fn what_a_lost_lease_has_left_keeps_nobody_out() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 5);
+        let (ours, other) = (ready(renewing(&fleet).ttl(secs(4))).await, ready(renewing(&fleet).ttl(secs(4))).await);
+        for round in 0..30 {
+            let (guard, waiting) = watched(&ours, &fleet).await;
+            sleep(ms(round * 7 % 60)).await;
+            let seen = other.inspect("a").await.unwrap();
+            other.force_release("a", &seen.holder().unwrap().by).await.unwrap();
+            let (next, took) = timed(other.lock("a").wait_at_most(secs(3)).acquire()).await;
+            assert!(next.is_ok(), "round {round}: {next:?} after {took:?}, beside a guard that is not dropped yet");
+            assert!(timeout(secs(2), waiting).await.is_ok() && !guard.is_valid());
+            next.unwrap().release().await.unwrap();
+            drop(guard);
+            assert!(eventually(PATIENCE, || none_has(&fleet)).await);
+        }
+    });
+}

@@ -4,6 +4,7 @@
 //! with each other and with the timeouts that they set, and never with the speed of some machine.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod attach;
 mod background_release;
 mod cancel;
 mod counts;
@@ -34,7 +35,6 @@ mod sentinel;
 mod sets;
 mod succession;
 mod support;
-mod takeover;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 mod tls;
 mod tokens;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use redquorum::{AcquireError, Holder, Loss, Renewal};
+use redquorum::Renewal;
 use redquorum_testkit::Fleet;
 use tokio::time::{sleep, timeout};
 
@@ -90,35 +90,6 @@ fn leases_that_are_renewed_together_share_commands() {
         }
         assert!(guards.iter().all(redquorum::Guard::is_valid));
         drop(guards);
-        free_within(PATIENCE, &fleet).await;
-    });
-}
-
-#[test]
-fn a_holder_resumes_from_another_client_and_the_former_is_told_at_once() {
-    on_each_kind(async |program| {
-        let fleet = fleet_of(&program, 5);
-        let one = ready(builder_of(&fleet).renew(Renewal::Auto)).await;
-        let two = ready(builder_of(&fleet).renew(Renewal::Auto).label("elsewhere")).await;
-        let lock = |redlock: &redquorum::Redlock| {
-            let redlock = redlock.clone();
-            async move { redlock.lock(["a", "b"]).holder(Holder::from("order:7%")).try_acquire().await }
-        };
-        let former = lock(&one).await.unwrap();
-        let view = former.lease();
-        let waiting = tokio::spawn(async move { view.lost().await });
-        sleep(ms(100)).await;
-        let resumed = lock(&two).await.unwrap();
-        assert!(resumed.fencing_token() > former.fencing_token());
-        let loss = timeout(secs(1), waiting).await;
-        let Ok(Ok(Loss::ResumedElsewhere { by, .. })) = loss else { panic!("{loss:?}") };
-        assert_eq!((by.holder.as_deref(), by.label.as_deref()), (Some("order:7%"), Some("elsewhere")));
-        assert!(!former.release().await.unwrap().was_still_held);
-        let other = Holder::from("order:7");
-        let error = one.lock("a").holder(other).try_acquire().await.unwrap_err();
-        let AcquireError::Contended(held_by) = error else { panic!("{error:?}") };
-        assert_eq!(held_by.by.holder.as_deref(), Some("order:7%"));
-        assert!(resumed.release().await.unwrap().was_still_held);
         free_within(PATIENCE, &fleet).await;
     });
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod acquire;
+mod attach;
 mod background_release;
 mod cancel;
 mod cluster;
@@ -21,7 +22,6 @@ mod line;
 mod line_leaving;
 mod lock;
 mod loss;
-mod reentry;
 mod release;
 mod renew;
 mod run;
@@ -31,7 +31,6 @@ mod stats;
 mod succession;
 mod support;
 mod suspended;
-mod takeover;
 mod told;
 mod told_of_loss;
 mod unpolled;

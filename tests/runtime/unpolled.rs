@@ -5,11 +5,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use redquorum::testing::Hang;
 use redquorum::{AcquireError, Guard, Holder};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use crate::support::{cluster_of, held, how_many_have, ms, renewing, secs, settle, timed};
+use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, renewing, secs, settle, timed};
 
 type Acquire<'a> = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>> + 'a>>;
 
@@ -41,33 +42,29 @@ async fn a_try_that_nobody_polls_does_not_stand_in_the_way_of_its_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_waits_for_its_turn_as_long_as_it_waits_for_the_lock() {
+async fn a_try_waits_for_one_of_its_holder_that_is_under_way_and_shares_what_that_wins() {
     let (cluster, redlock) = cluster_of(3).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(75), ms(75)));
-    let holder = Holder::from("h");
-    let acquire = |limit| redlock.lock("a").holder(holder.clone()).wait_at_most(limit).acquire();
-    let _first = begin(acquire(secs(1)));
+    let lock = redlock.lock("a").holder(Holder::from("h"));
+    let _first = begin(lock.try_acquire());
     settle().await;
-    let (second, took) = timed(acquire(ms(50))).await;
-    let Err(AcquireError::DeadlinePassed { last, .. }) = second else { panic!("{second:?}") };
-    assert!(matches!(*last, AcquireError::QueueTimeout), "{last:?}");
-    assert_eq!(took, ms(50));
-    assert!(acquire(ms(120)).await.is_ok(), "the first has won by then");
+    let (second, took) = timed(lock.try_acquire()).await;
+    assert!(second.is_ok() && took == ms(150), "{took:?}");
+    assert_eq!(cluster.requests().acquire, 3);
 }
 
-/// It waits for its turn among the tries of its holder, and then among all tries.
 #[tokio::test(start_paused = true)]
-async fn the_waits_before_a_try_have_one_limit_together() {
+async fn a_try_waits_for_others_for_an_instance_timeout_at_most() {
     let (cluster, redlock) = cluster_of(3).await;
-    cluster.instances().for_each(|instance| instance.slow_down(ms(20), ms(20)));
-    let acquire = |holder: &str, limit| redlock.lock("a").holder(Holder::from(holder)).wait_at_most(limit).acquire();
-    let _others = [begin(acquire("x", secs(1))), begin(acquire("y", secs(1)))]; // two at most are on their way
-    settle().await;
-    let _first = begin(acquire("h", ms(20))); // until then the second waits for it, and then for the others
-    settle().await;
-    let (second, took) = timed(acquire("h", ms(30))).await;
-    assert!(matches!(second, Err(AcquireError::DeadlinePassed { .. })), "{second:?}");
-    assert_eq!(took, ms(30));
+    hang_first(&cluster, 3, Hang::Stopped);
+    let begun = || begin(redlock.lock("a").try_acquire());
+    let _under_way = [begun(), begun()];
+    sleep(ms(10)).await;
+    let _next = [begun(), begun()];
+    sleep(ms(10)).await;
+    let (last, took) = timed(redlock.lock("a").try_acquire()).await;
+    assert!(matches!(last, Err(AcquireError::QueueTimeout)), "{last:?}");
+    assert_eq!(took, TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,18 +85,13 @@ async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_e
 
 /// The lease has two guards, and who does not poll keeps neither the lock nor the other's wish to be rid of it.
 #[tokio::test(start_paused = true)]
-async fn a_reentry_that_nobody_polls_does_not_keep_the_lock_of_whoever_released_it() {
-    for unpolled_is_first in [false, true] {
+async fn a_shared_lease_that_nobody_polls_does_not_keep_the_lock_of_whoever_released_it() {
+    for waits in [false, true] {
         let (cluster, redlock) = renewing(3).await;
         let lock = redlock.lock("a").holder(Holder::from("h"));
-        let (guard, unpolled) = if unpolled_is_first {
-            let unpolled = begin(lock.acquire());
-            settle().await;
-            (lock.acquire().await.unwrap(), unpolled)
-        } else {
-            let guard = lock.acquire().await.unwrap();
-            (guard, begin(lock.acquire()))
-        };
+        let unpolled = if waits { begin(lock.acquire()) } else { begin(lock.try_acquire()) };
+        settle().await;
+        let guard = lock.acquire().await.unwrap();
         sleep(secs(60)).await;
         assert!(guard.is_valid(), "renewed for the one who polls");
         guard.release().await.unwrap();
@@ -107,22 +99,26 @@ async fn a_reentry_that_nobody_polls_does_not_keep_the_lock_of_whoever_released_
         assert!(cluster.keys().is_empty());
         assert_eq!(redlock.stats().lost_by_expiry, 0, "nobody had it");
         assert!(redlock.lock("a").try_acquire().await.is_ok());
-        let again = unpolled.await.unwrap();
+        let late = unpolled.await;
+        if !waits {
+            assert!(matches!(late, Err(AcquireError::NotPolled)), "{late:?}");
+            continue;
+        }
+        let again = late.unwrap();
         sleep(secs(60)).await;
         assert!(again.is_valid());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reentry_that_is_polled_at_last_is_renewed_from_then_on() {
+async fn a_shared_lease_that_is_polled_at_last_is_renewed_from_then_on() {
     let (_cluster, redlock) = renewing(3).await;
     let lock = redlock.lock("a").holder(Holder::from("h"));
-    let guard = lock.acquire().await.unwrap();
-    let mut again = begin(lock.acquire());
+    let mut first = begin(lock.acquire());
     settle().await;
-    drop(guard);
+    drop(lock.acquire().await.unwrap());
     sleep(secs(5)).await; // a renewal would have been due
-    let again = come(&mut again).unwrap().unwrap();
+    let again = come(&mut first).unwrap().unwrap();
     sleep(secs(60)).await;
     assert!(again.is_valid());
 }
@@ -187,21 +183,18 @@ async fn whoever_joins_callers_who_do_not_poll_need_not_wait_for_a_free_lock() {
 #[tokio::test(start_paused = true)]
 async fn the_wish_of_a_caller_who_never_had_a_lock_does_not_keep_that_of_another() {
     for goes_away in [false, true] {
-        for unpolled_is_first in [false, true] {
-            let (_cluster, redlock) = renewing(3).await;
-            let lock = || redlock.lock("a").holder(Holder::from("h"));
-            let first = unpolled_is_first.then(|| begin(lock().acquire()));
-            settle().await;
-            let guard = lock().max_hold(secs(20)).acquire().await.unwrap();
-            let unpolled = first.unwrap_or_else(|| begin(lock().acquire()));
-            settle().await;
-            let unpolled = (!goes_away).then_some(unpolled);
-            sleep(secs(15)).await;
-            assert!(guard.is_valid());
-            sleep(secs(25)).await;
-            assert!(!guard.is_valid(), "{goes_away} {unpolled_is_first}");
-            drop(unpolled);
-        }
+        let (_cluster, redlock) = renewing(3).await;
+        let lock = || redlock.lock("a").holder(Holder::from("h"));
+        let unpolled = begin(lock().acquire());
+        settle().await;
+        let guard = lock().max_hold(secs(20)).acquire().await.unwrap();
+        settle().await;
+        let unpolled = (!goes_away).then_some(unpolled);
+        sleep(secs(15)).await;
+        assert!(guard.is_valid());
+        sleep(secs(25)).await;
+        assert!(!guard.is_valid(), "{goes_away}");
+        drop(unpolled);
     }
 }
 
@@ -209,9 +202,9 @@ async fn the_wish_of_a_caller_who_never_had_a_lock_does_not_keep_that_of_another
 async fn a_shutdown_does_not_wait_for_what_nobody_has() {
     let (_cluster, redlock) = renewing(3).await;
     let lock = redlock.lock("a").holder(Holder::from("h"));
-    let guard = lock.acquire().await.unwrap();
     let _unpolled = begin(lock.acquire());
     settle().await;
+    let guard = lock.acquire().await.unwrap();
     assert_eq!(redlock.stats().held, 1);
     drop(guard);
     assert_eq!(redlock.stats().held, 0);

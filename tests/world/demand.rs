@@ -33,20 +33,6 @@ pub(crate) enum Way {
 
 type Acquired = Result<Guard, AcquireError>;
 
-/// The shared holder asks: however that ends, also with its runtime, it may have got something (P23).
-struct AskedByHolder<'a>(&'a World, (usize, u64), u8);
-
-impl Drop for AskedByHolder<'_> {
-    fn drop(&mut self) {
-        self.0.may_have_succeeded(self.1, self.2);
-    }
-}
-
-/// Errors after which nothing can have been taken over.
-const fn is_clean(error: &AcquireError) -> bool {
-    matches!(error, AcquireError::Contended(_) | AcquireError::SplitVote { .. } | AcquireError::QueueTimeout)
-}
-
 /// Asks a client on behalf of a user on some machine, mostly the same.
 pub(crate) async fn ask_at(
     world: &Arc<World>,
@@ -59,17 +45,12 @@ pub(crate) async fn ask_at(
     note_demand(world, demand, schedule);
     world.note("asks", [index as u64, number], || format!("client {index}: {demand:?}, {schedule:?}"));
     let watch = Watch::begin_for(world, index, user);
-    let by_holder = demand.has_holder.then(|| AskedByHolder(world, (index, life), demand.resources));
     let place = Place::join(world, (index, life), demand, schedule);
     let result = schedule.carry_out(acquire(client, demand.clone())).await;
     if let (Some(place), Some(Ok(_))) = (&place, &result) {
         place.check();
     }
     drop(place);
-    match by_holder {
-        Some(asked) if matches!(&result, Some(Err(error)) if is_clean(error)) => std::mem::forget(asked),
-        asked => drop(asked),
-    }
     match (schedule, demand.way) {
         (Schedule::Steadily, Way::Try) => watch.try_acquire(),
         (Schedule::Steadily, Way::WaitAtMost(limit)) => watch.acquire(limit),

@@ -41,7 +41,7 @@ impl World {
         history.stats.given += 1;
         let what = || format!("lock {number} on {resources:03b} to client {client}, token {}", lease.fencing_token());
         history.note(at, "given", [client as u64, lease.fencing_token().get()], what);
-        let hold = Hold {
+        let mut hold = Hold {
             client,
             life,
             resources,
@@ -51,9 +51,12 @@ impl World {
             won_by: at.saturating_sub(since_won),
             value,
             lease: Some(lease.clone()),
-            is_succeeded: false,
+            shares: false,
             was_over: false,
         };
+        if let Some(first) = history.holds.iter().find(|other| other.shares_with(&hold)) {
+            (hold.shares, hold.won_by) = (true, hold.won_by.min(first.won_by));
+        }
         history.holds.push(hold);
         drop(history);
         self.check_given(number);
@@ -96,15 +99,5 @@ impl World {
     pub(crate) fn drop_held(&self, number: usize, guard: Guard) {
         self.let_go(number);
         drop(guard);
-    }
-
-    /// Another user has asked in the name of the shared holder, and may have got it: every earlier lease
-    /// of the holder elsewhere may be over without knowing (P23).
-    pub(crate) fn may_have_succeeded(&self, by: (usize, u64), resources: u8) {
-        for hold in &mut self.history().holds {
-            if hold.has_holder && hold.resources & resources != 0 && (hold.client, hold.life) != by {
-                hold.is_succeeded = true;
-            }
-        }
     }
 }

@@ -28,8 +28,8 @@ pub(crate) struct Hold {
     pub(crate) value: Vec<u8>,
     /// Until it is let go: a view of a lease keeps its client.
     pub(crate) lease: Option<LeaseView>,
-    /// The same holder may have been let in elsewhere: this is an earlier lease of it (P23).
-    pub(crate) is_succeeded: bool,
+    /// It shares the lease of an earlier lock of the same holder in its client (P23).
+    pub(crate) shares: bool,
     /// It was seen to be over.
     pub(crate) was_over: bool,
 }
@@ -45,6 +45,12 @@ pub(crate) struct Mark {
 }
 
 impl Hold {
+    /// Whether both are guards of one lease of a holder in its client (P23).
+    pub(crate) fn shares_with(&self, other: &Self) -> bool {
+        let is_in_its_client = (self.client, self.life) == (other.client, other.life);
+        self.has_holder && other.has_holder && is_in_its_client && self.value == other.value
+    }
+
     pub(crate) fn is_valid(&self) -> bool {
         self.lease.as_ref().is_some_and(LeaseView::is_valid)
     }
@@ -67,9 +73,8 @@ pub(crate) struct History {
     /// Who stands in the line of a client, and how many have.
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) places: u64,
-    /// The largest token that was given for each resource, and to the shared holder.
+    /// The largest token that was given for each resource.
     pub(crate) highest: [Option<FencingToken>; 3],
-    pub(crate) highest_of_holder: [Option<FencingToken>; 3],
     /// Since when no fault begins any more.
     pub(crate) calm_since: Option<Duration>,
 }

@@ -291,7 +291,7 @@ fn is_larger(before: &KeyState, step: &Step) -> bool {
     let is_made_by_a_clock = |token: &FencingToken| Duration::from_micros(token.clock_us()) <= step.wall + day;
     let stored = before.token.filter(is_made_by_a_clock);
     match step.kind {
-        StepKind::Acquire | StepKind::Reenter => stored.is_none_or(|stored| step.token > Some(stored)),
+        StepKind::Acquire => stored.is_none_or(|stored| step.token > Some(stored)),
         _ => true,
     }
 }

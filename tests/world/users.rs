@@ -153,7 +153,7 @@ impl User {
                 self.world.history().stats.did(Deed::Keep);
                 let _ = guard.keep_until_expiry();
             }
-            0 => self.keep_for(number, guard, demand).await,
+            0 => self.keep_for(number, guard, demand.resources).await,
             1..4 => {
                 self.world.history().stats.did(Deed::DropGuard);
                 drop(guard);
@@ -175,28 +175,23 @@ impl User {
                 self.world.note("released", [number as u64, 0], || format!("lock {number}: {released:?}"));
             }
         }
-        if !demand.has_holder {
-            self.world.check_not_relied_on(number, &view);
-        }
+        self.world.check_not_relied_on(number, &view);
     }
 
     /// Leaves a mark that lives for longer than a lease may.
-    async fn keep_for(&self, number: usize, guard: Guard, demand: &Demand) {
+    async fn keep_for(&self, number: usize, guard: Guard, resources: u8) {
         self.world.history().stats.did(Deed::KeepFor);
         let (since, time) = (now(), self.world.scenario.max_ttl * 3 / 2);
         let kept = guard.keep_for(time).await;
         self.world.note("kept", [number as u64, 0], || format!("lock {number} for {time:?}: {kept:?}"));
         if kept.is_ok() {
             self.world.check_mark(number, time);
-        }
-        // The shared holder takes its own mark over.
-        if kept.is_ok() && !demand.has_holder {
-            self.world.kept(Kept { resources: demand.resources, since, time });
+            self.world.kept(Kept { resources, since, time });
         }
     }
 
-    /// The shared holder tries again: before its first try has ended, while it has the lock, or afterwards; from
-    /// the same client or from another.
+    /// The holder whose name several users share tries again: before its first try has ended, while it has the lock, or
+    /// afterwards; from the same client, where it shares its lease, or from another, where it is refused like anybody.
     async fn retry(&mut self) {
         let demand =
             Demand { has_holder: true, max_hold: None, way: Way::WaitAtMost(self.some_time(2)), ..self.demand() };

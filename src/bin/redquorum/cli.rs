@@ -224,11 +224,11 @@ pub(crate) struct RunArgs {
     /// Do not wait for the lock
     #[arg(long = "try", id = "once")]
     pub(crate) once: bool,
-    /// Who wants the lock: the same holder gets its own lock again, even while another process has it
+    /// Who wants the lock: shown to others, and what `release --holder` goes by
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
-    /// After a command that succeeded, let nobody have the lock for so long; not with --holder, who would get it again
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true, conflicts_with = "holder")]
+    /// After a command that succeeded, let nobody have the lock for so long
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true)]
     pub(crate) keep: Option<Duration>,
     /// End the command if it has had the lock for so long
     #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true)]

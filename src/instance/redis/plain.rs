@@ -38,13 +38,10 @@ impl LastAcquire {
 }
 
 /// Whether it may go so to an instance with this record, whose clock shows at least `wall_us`: the first request of an
-/// acquire, for one resource and without a holder.
+/// acquire, for one resource.
 pub(super) fn may_be_plain(request: &Request, attached: Option<&AttachedRecord>, wall_us: u64) -> bool {
     let Request::Acquire(claim) = request else { return false };
-    claim.is_first
-        && claim.resources.len() == 1
-        && claim.value.holder_prefix().is_empty()
-        && may_propose_plainly(claim.token, attached, wall_us)
+    claim.is_first && claim.resources.len() == 1 && may_propose_plainly(claim.token, attached, wall_us)
 }
 
 /// The commands of one that is alone in its write. They are not one script, so their order matters: the record is read
@@ -110,10 +107,8 @@ fn key_of(claim: &Claim) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
-    use crate::protocol::{AdmissionRecord, AdmissionTerms, FencingToken, ProcessIdentity, RecordOrigin, Value};
+    use crate::protocol::{AdmissionRecord, AdmissionTerms, FencingToken, ProcessIdentity, RecordOrigin};
 
     const NOW_US: u64 = 1_800_000_000_000_000;
 
@@ -149,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_request_for_one_resource_without_a_holder_of_an_instance_that_is_known_is_plain() {
+    fn only_the_first_request_for_one_resource_of_an_instance_that_is_known_is_plain() {
         let usual = Claim { is_first: true, ..Claim::sample(1, &["a".to_owned()]) };
         let is_plain = |claim: &Claim, attached: Option<&AttachedRecord>| {
             may_be_plain(&Request::Acquire(Arc::new(claim.clone())), attached, NOW_US)
@@ -159,12 +154,11 @@ mod tests {
         assert!(!is_plain(&usual, None), "admission is off, and the clock unknown");
         assert!(!is_plain(&usual, Some(&attached(false))));
         let two = Claim { is_first: true, ..Claim::sample(1, &["a".to_owned(), "b".to_owned()]) };
-        let of_holder = Claim { value: Value::new("me", Uuid::from_u128(1), ""), ..usual.clone() };
         let ahead = Claim { token: FencingToken::propose(2 * NOW_US, None), ..usual.clone() };
-        for other in [Claim { is_first: false, ..usual.clone() }, two, of_holder, ahead] {
+        for other in [Claim { is_first: false, ..usual.clone() }, two, ahead] {
             assert!(!is_plain(&other, Some(&known)));
         }
-        for request in [Request::Extend, Request::Reenter, Request::Release, Request::GiveBack] {
+        for request in [Request::Extend, Request::Release] {
             assert!(!may_be_plain(&request(Arc::new(usual.clone())), Some(&known), NOW_US));
         }
     }

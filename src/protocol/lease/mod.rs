@@ -118,24 +118,6 @@ impl Lease {
         Ok(Round::extend(quorum, terms, self.valid_until, now))
     }
 
-    /// Begins a round that also takes a larger token, for a guard that needs at least
-    /// `min_remaining` of validity (P23).
-    ///
-    /// # Errors
-    /// As for [`begin_extend`](Self::begin_extend).
-    pub fn begin_reentry(
-        &mut self,
-        quorum: Quorum,
-        terms: LeaseTerms,
-        min_remaining: Duration,
-        now: Instant,
-    ) -> Result<Round, ExtendRejected> {
-        self.begin_extend(quorum, terms, now)?;
-        // P2: won later than that, it would be too slow for the guard.
-        let win_deadline = terms.valid_until(now).saturating_sub(min_remaining);
-        Ok(Round::extend(quorum, terms, self.valid_until.min(win_deadline), now))
-    }
-
     /// Takes in the answers of a round for the lease so far, its acquire or an extend, whether it was
     /// won or not and also past its verdict. May be called after every answer.
     pub fn note_replies(&mut self, round: &Round) {

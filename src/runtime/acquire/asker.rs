@@ -73,7 +73,7 @@ pub(super) fn carry_out(shared: &Arc<Shared>, line: &Arc<Line>, after: Aftermath
     wakers.into_iter().for_each(wake);
     drop(asker); // what it has sent is released before anybody else asks
     if let Some(held) = give_back {
-        shared.let_go(&held);
+        shared.let_go(&held, None);
     }
     if let Some(start) = start {
         start_asker(shared, line, start);
@@ -242,7 +242,7 @@ impl Asker {
                 None
             }
             Parked::Unwanted => {
-                self.shared.let_go(held);
+                self.shared.let_go(held, None);
                 None
             }
         }

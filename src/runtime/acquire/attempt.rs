@@ -139,7 +139,9 @@ impl Attempt {
         let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, claim.token, now)?;
         self.in_flight.on_drop = OnDrop::LeaveKeys;
         let lease = lease.add_release_targets(self.in_flight.sent_before);
-        let acquired = Acquired { lease, claim, counters: Arc::clone(&self.shared.counters) };
+        let (holder, counters) = (Arc::clone(&self.params.holder), Arc::clone(&self.shared.counters));
+        let client = Arc::downgrade(&self.shared);
+        let acquired = Acquired { lease, claim, holder, client, counters };
         let held = Arc::new(HeldLease::new(acquired));
         self.shared.note_held(&self.params.resources, &held);
         Some(UncollectedLease::new(Arc::clone(&self.shared), held))

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::resource::Resources;
+use super::params::AcquireParams;
 
 /// One whose round is in flight, and one that is ready when it has failed.
 const MAX_PER_LOCK: usize = 2;
@@ -25,16 +25,26 @@ pub(crate) struct AttemptLimiter {
 
 #[derive(Debug, Default)]
 struct LockQueue {
-    under_way: usize,
+    /// For whom: the next of the same holder shares what this one wins (P23).
+    under_way: Vec<Arc<str>>,
     /// In the order in which they asked.
-    waiting: VecDeque<oneshot::Sender<AttemptPermit>>,
+    waiting: VecDeque<(Arc<str>, oneshot::Sender<AttemptPermit>)>,
 }
 
-/// The right to try for a lock now. Dropped, it goes to the next that waits.
+impl LockQueue {
+    fn may_begin(&self, holder: &Arc<str>) -> bool {
+        self.under_way.len() < MAX_PER_LOCK && (holder.is_empty() || !self.under_way.contains(holder))
+    }
+}
+
+/// The right to try for a lock now. Dropped, it goes to the next that waits and may begin.
 #[derive(Debug)]
 pub(super) struct AttemptPermit {
-    limiter: Option<Arc<AttemptLimiter>>,
+    limiter: Arc<AttemptLimiter>,
     lock: u64,
+    holder: Arc<str>,
+    /// Whether it is given back already.
+    is_over: bool,
 }
 
 /// A permit, now or later.
@@ -50,34 +60,46 @@ impl AttemptLimiter {
         self.queues().len()
     }
 
-    /// Asks for a permit to try for these resources.
-    pub(super) fn request(self: &Arc<Self>, resources: &Resources) -> PermitRequest {
-        let lock = self.hasher.hash_one(resources);
+    /// Asks for a permit to try.
+    pub(super) fn request(self: &Arc<Self>, params: &AcquireParams) -> PermitRequest {
+        let lock = self.hasher.hash_one(&params.resources);
+        let holder = Arc::clone(&params.holder);
         let mut queues = self.queues();
         let queue = queues.entry(lock).or_default();
-        if queue.under_way < MAX_PER_LOCK {
-            queue.under_way += 1;
-            return PermitRequest::Granted(AttemptPermit { limiter: Some(Arc::clone(self)), lock });
+        if queue.may_begin(&holder) {
+            queue.under_way.push(Arc::clone(&holder));
+            return PermitRequest::Granted(self.permit(lock, holder));
         }
         let (sender, permit) = oneshot::channel();
-        queue.waiting.push_back(sender);
+        queue.waiting.push_back((holder, sender));
         PermitRequest::Queued(permit)
     }
 
-    /// The next that still waits for a permit; if none does, the permit is taken back.
-    fn next(&self, lock: u64) -> Option<oneshot::Sender<AttemptPermit>> {
+    fn permit(self: &Arc<Self>, lock: u64, holder: Arc<str>) -> AttemptPermit {
+        AttemptPermit { limiter: Arc::clone(self), lock, holder, is_over: false }
+    }
+
+    /// A try has ended.
+    fn end(&self, lock: u64, holder: &Arc<str>) {
         let mut queues = self.queues();
-        let queue = queues.get_mut(&lock)?;
-        while let Some(next) = queue.waiting.pop_front() {
-            if !next.is_closed() {
-                return Some(next);
-            }
+        let Some(queue) = queues.get_mut(&lock) else { return };
+        if let Some(at) = queue.under_way.iter().position(|under_way| under_way == holder) {
+            queue.under_way.swap_remove(at);
         }
-        queue.under_way = queue.under_way.saturating_sub(1);
-        if queue.under_way == 0 {
+        queue.waiting.retain(|(_, next)| !next.is_closed());
+        if queue.under_way.is_empty() && queue.waiting.is_empty() {
             queues.remove(&lock);
         }
-        None
+    }
+
+    /// The next that may begin now, and counts as under way from now on.
+    fn next(&self, lock: u64) -> Option<(Arc<str>, oneshot::Sender<AttemptPermit>)> {
+        let mut queues = self.queues();
+        let queue = queues.get_mut(&lock)?;
+        let at = queue.waiting.iter().position(|(holder, _)| queue.may_begin(holder))?;
+        let next = queue.waiting.remove(at)?;
+        queue.under_way.push(Arc::clone(&next.0));
+        Some(next)
     }
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<u64, LockQueue>> {
@@ -87,15 +109,15 @@ impl AttemptLimiter {
 
 impl Drop for AttemptPermit {
     fn drop(&mut self) {
-        let Some(mut limiter) = self.limiter.take() else { return };
-        while let Some(next) = limiter.next(self.lock) {
-            match next.send(Self { limiter: Some(limiter), lock: self.lock }) {
-                Ok(()) => return,
-                // Dropped since. The permit comes back, and goes to the one after.
-                Err(mut permit) => match permit.limiter.take() {
-                    Some(back) => limiter = back,
-                    None => return,
-                },
+        if self.is_over {
+            return;
+        }
+        let Self { limiter, lock, holder, .. } = self;
+        limiter.end(*lock, holder);
+        while let Some((holder, next)) = limiter.next(*lock) {
+            if let Err(mut unused) = next.send(limiter.permit(*lock, holder)) {
+                unused.is_over = true; // its caller is gone since; not in a drop within a drop
+                limiter.end(*lock, &unused.holder);
             }
         }
     }

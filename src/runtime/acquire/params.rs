@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::protocol::{Instant, LeaseTerms};
 use crate::resource::Resources;
-use crate::runtime::held_lease::RenewalPolicy;
+use crate::runtime::held_lease::{RenewalPolicy, Wish};
 
 /// What to acquire, for whom and for how long.
 #[derive(Clone, Debug)]
@@ -19,9 +19,9 @@ pub(crate) struct AcquireParams {
 }
 
 impl AcquireParams {
-    /// For how long a lease that is won at `now` is renewed.
-    pub(super) fn renewal_policy(&self, now: Instant) -> RenewalPolicy {
+    /// What a guard wants that is there at `now`.
+    pub(super) fn wish(&self, now: Instant) -> Wish {
         let not_after = self.max_hold.map(|longest| now.saturating_add(longest));
-        RenewalPolicy { renews: self.renews, not_after }
+        Wish { terms: self.terms, renewal: RenewalPolicy { renews: self.renews, not_after } }
     }
 }

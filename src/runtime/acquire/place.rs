@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::asker::{carry_out, start_asker};
 use super::failure::AcquireFailure;
 use super::line::{Line, PlaceNumber, Turn};
 use super::params::AcquireParams;
+use super::share::share_now;
+use crate::random;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
@@ -32,7 +34,7 @@ pub(super) async fn wait_in_line(
     let waited = || shared.clock.now().saturating_since(begun);
     let deadline_passed = |last| AcquireFailure::DeadlinePassed { waited: waited(), last: Box::new(last) };
     let mut place = Place::join(shared, params)?;
-    let mut is_over = false;
+    let (mut is_over, mut failures) = (false, 0);
     loop {
         let turn = match limit.map(|limit| limit.saturating_sub(waited())) {
             _ if is_over => match timeout(shared.instance_timeout, place.turn(true)).await {
@@ -52,6 +54,20 @@ pub(super) async fn wait_in_line(
         };
         return match turn {
             Turn::Lease(tenure) => Ok(tenure),
+            Turn::Shared => match share_now(shared, params).await {
+                Ok(Some(tenure)) => Ok(tenure),
+                Ok(None) => continue, // it was let go in this moment
+                Err(failure) if failure.may_pass() && !is_over => {
+                    // Its holder has it, and it cannot be extended now.
+                    let pause = shared.retry.after(failures, random::spread());
+                    sleep(limit.map_or(pause, |limit| pause.min(limit.saturating_sub(waited())))).await;
+                    failures = failures.saturating_add(1);
+                    is_over = limit.is_some_and(|limit| waited() >= limit);
+                    continue;
+                }
+                Err(failure) if failure.may_pass() => Err(deadline_passed(failure)),
+                Err(failure) => Err(failure),
+            },
             Turn::Failed(failure) => Err(failure),
             // An ask is waited for, so that a short wait still learns who is in the way; not for long if its turn does not
             // come, where very many ask.
@@ -87,8 +103,8 @@ impl Place {
         carry_out(&self.shared, &self.line, after);
         if let Poll::Ready(Turn::Lease(tenure)) = &turn {
             self.has_left = true;
-            if self.shared.attempts.is_closed() || !self.shared.keep_alive.adopt(tenure.held(), None) {
-                self.shared.let_go(tenure.held());
+            if self.shared.attempts.is_closed() || !self.shared.keep_alive.adopt(tenure.held()) {
+                self.shared.let_go(tenure.held(), Some(tenure.guard()));
                 turn = Poll::Ready(Turn::Failed(AcquireFailure::ShutDown));
             }
         }

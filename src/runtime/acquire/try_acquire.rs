@@ -12,12 +12,11 @@ use super::attempt::Attempt;
 use super::failure::AcquireFailure;
 use super::limiter::{AttemptPermit, PermitRequest};
 use super::params::AcquireParams;
-use super::reentry::{Reentry, reenter};
+use super::share::{share, share_now};
 use super::tracker::TrackedAttempt;
 use super::uncollected::UncollectedLease;
 use crate::protocol::{FencingToken, Instant};
 use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
-use crate::runtime::extend;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
@@ -38,31 +37,37 @@ pub(crate) async fn try_acquire(
         return Err(AcquireFailure::Forked);
     }
     let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
+    if let Some(tenure) = share_now(shared, params).await? {
+        return Ok(tenure);
+    }
     let runtime = &shared.runtime;
     let begun = shared.clock.now();
     let task = |tracked| {
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
         TryTask { tracked, shared, params, seen, begun, queue_limit, until }
     };
-    let outcome = if params.holder.is_empty() {
-        if let Err(refusal) = stand_back(shared, params) {
-            yield_now().await; // whoever tries again and again must let others run
-            return Err(refusal);
+    if let Err(refusal) = stand_back(shared, params) {
+        yield_now().await; // whoever tries again and again must let others run
+        return Err(refusal);
+    }
+    let outcome = match (shared.limiter.request(params), shared.ask_limit.take_now()) {
+        (PermitRequest::Granted(permit), Some(ask)) => {
+            let attempt = Attempt::begin(shared, params, seen)?; // sent at once, a task goes on from there
+            run_abort_on_drop(runtime, |result| run((tracked, until), (permit, ask), attempt, result)).await
         }
-        match (shared.limiter.request(&params.resources), shared.ask_limit.take_now()) {
-            (PermitRequest::Granted(permit), Some(ask)) => {
-                let attempt = Attempt::begin(shared, params, seen)?; // sent at once, a task goes on from there
-                run_abort_on_drop(runtime, |result| run((tracked, until), (permit, ask), attempt, result)).await
-            }
-            (request, ask) => {
-                drop(ask);
-                run_abort_on_drop(runtime, |result| task(tracked).run_when_permitted(request, result)).await
-            }
+        (request, ask) => {
+            drop(ask);
+            run_abort_on_drop(runtime, |result| task(tracked).run_when_permitted(request, result)).await
         }
-    } else {
-        run_abort_on_drop(runtime, |result| task(tracked).run_for_holder(result)).await
     };
-    collect(shared, params, outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??)
+    outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??.collect(params)
+}
+
+/// What a try that had to wait begins with.
+enum Begun {
+    Attempt(Permits, Box<Attempt>),
+    /// Another of the same holder has won meanwhile (P23).
+    Shared(UncollectedLease),
 }
 
 /// A try that may have to wait before anything is sent for it.
@@ -80,51 +85,21 @@ struct TryTask {
 impl TryTask {
     async fn run_when_permitted(self, request: PermitRequest, result: oneshot::Sender<Outcome>) {
         match self.begin_when_permitted(request).await {
-            Ok((permits, attempt)) => run((self.tracked, self.until), permits, attempt, result).await,
+            Ok(Begun::Attempt(permits, attempt)) => run((self.tracked, self.until), permits, attempt, result).await,
+            Ok(Begun::Shared(lease)) => drop(result.send(Ok(lease))),
             Err(failure) => drop(result.send(Err(failure))),
         }
     }
 
-    /// A holder that has the lock already enters its lease again (P23).
-    async fn run_for_holder(self, result: oneshot::Sender<Outcome>) {
-        let slot = self.shared.reentry_table.slot(&self.params.holder, &self.params.resources);
-        // One try of a holder at a time: the second finds what the first has won.
-        let only_try = match self.within_limit(slot.one_try.lock()).await {
-            Ok(only_try) => only_try,
-            Err(failure) => return drop(result.send(Err(failure))),
-        };
-        if let Some(held) = slot.lease() {
-            match reenter(&self.shared, &self.params, &held, self.seen).await {
-                Ok(Reentry::Entered(lease, in_flight)) => {
-                    drop(only_try); // the next does not wait for this one's caller
-                    let _ = result.send(unless_shut_down(&self.tracked, Ok(lease)));
-                    drop(self.tracked);
-                    return extend::finish(&self.shared, &held, *in_flight).await;
-                }
-                Ok(Reentry::LeaseEnded) => {}
-                Err(failure) => return drop(result.send(Err(failure))),
-            }
-        }
-        let request = self.shared.limiter.request(&self.params.resources);
-        let (permits, mut attempt) = match self.begin_when_permitted(request).await {
-            Ok(begun) => begun,
-            Err(failure) => return drop(result.send(Err(failure))),
-        };
-        let outcome = attempt.outcome(self.until).await;
-        drop(permits);
-        if let Ok(lease) = &outcome {
-            slot.put(lease.held());
-        }
-        drop(only_try);
-        deliver(self.tracked, attempt, outcome, result).await;
-    }
-
-    async fn begin_when_permitted(&self, request: PermitRequest) -> Result<(Permits, Box<Attempt>), AcquireFailure> {
+    async fn begin_when_permitted(&self, request: PermitRequest) -> Result<Begun, AcquireFailure> {
         let permit = match request {
             PermitRequest::Granted(permit) => permit,
             // The queue ends with the client only.
             PermitRequest::Queued(permit) => {
                 let permit = self.within_limit(permit).await?.map_err(|_| AcquireFailure::ShutDown)?;
+                if let Some(lease) = share(&self.shared, &self.params).await? {
+                    return Ok(Begun::Shared(lease));
+                }
                 stand_back(&self.shared, &self.params)?;
                 permit
             }
@@ -133,7 +108,7 @@ impl TryTask {
             Some(ask) => ask,
             None => self.within_limit(self.shared.ask_limit.take()).await?.ok_or(AcquireFailure::ShutDown)?,
         };
-        Ok(((permit, ask), Attempt::begin(&self.shared, &self.params, self.seen)?))
+        Ok(Begun::Attempt((permit, ask), Attempt::begin(&self.shared, &self.params, self.seen)?))
     }
 
     /// Waits for what is left of `queue_limit` at most; also in vain if the client is shut down meanwhile.
@@ -150,11 +125,10 @@ impl TryTask {
     }
 }
 
-/// P24: a try does not overtake those of this client who wait, and does not ask for what one of them has. A holder's may
-/// be for a lease that the same holder has (P23).
+/// P24: a try does not overtake those of this client who wait, and does not ask for what one of them has.
 fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
-    let refusal = || shared.lines.refusal(&params.resources, shared.instance_timeout, &*shared.clock);
-    if params.holder.is_empty() { refusal().map_or(Ok(()), Err) } else { Ok(()) }
+    let refusal = shared.lines.refusal(&params.resources, shared.instance_timeout, &*shared.clock);
+    refusal.map_or(Ok(()), Err)
 }
 
 async fn run(
@@ -164,6 +138,9 @@ async fn run(
     result: oneshot::Sender<Outcome>,
 ) {
     let outcome = attempt.outcome(until).await;
+    if let Ok(lease) = &outcome {
+        attempt.shared.lines.put_held(lease.held()); // who waits in this client need not ask, and its holder shares it
+    }
     drop(permits);
     deliver(tracked, attempt, outcome, result).await;
 }
@@ -176,9 +153,6 @@ async fn deliver(
     result: oneshot::Sender<Outcome>,
 ) {
     let held = outcome.as_ref().ok().map(|lease| Arc::clone(lease.held()));
-    if let Some(held) = &held {
-        attempt.shared.lines.put_held(held); // who waits in this client need not ask
-    }
     // If the caller is gone, the lease comes back and is dropped here.
     let _ = result.send(unless_shut_down(&tracked, outcome));
     drop(tracked);
@@ -189,28 +163,4 @@ async fn deliver(
 fn unless_shut_down(tracked: &TrackedAttempt, outcome: Outcome) -> Outcome {
     let lease = outcome?;
     if tracked.is_shut_down() { Err(AcquireFailure::ShutDown) } else { Ok(lease) }
-}
-
-/// Collects a lease for its caller, if that has polled in time.
-fn collect(shared: &Shared, params: &AcquireParams, lease: UncollectedLease) -> Result<Tenure, AcquireFailure> {
-    if shared.attempts.is_closed() {
-        return Err(AcquireFailure::ShutDown);
-    }
-    let held = Arc::clone(lease.held());
-    let others = shared.reentry_table.overlapping(&params.holder, &params.resources);
-    let (earlier, later): (Vec<_>, Vec<_>) = others.iter().partition(|other| other.token() < held.token());
-    if let Some(later) = later.first() {
-        held.end_taken_over_by(later);
-    }
-    if held.remaining(&*shared.clock) < params.terms.min_remaining() {
-        return Err(AcquireFailure::NotPolled); // P2, by the time at which it is relied on
-    }
-    if !shared.keep_alive.adopt(&held, Some(params.renewal_policy(shared.clock.now()))) {
-        return Err(AcquireFailure::ShutDown);
-    }
-    for earlier in earlier {
-        earlier.end_taken_over_by(&held); // P23
-        shared.keep_alive.reschedule(earlier);
-    }
-    Ok(lease.collect())
 }

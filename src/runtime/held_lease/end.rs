@@ -43,7 +43,6 @@ pub(super) struct LossLog {
 /// Why a lease was lost.
 #[derive(Debug)]
 pub(super) enum LossCause {
-    TakenOver,
     Gone(Arc<GoneKeys>),
     Expired { cause: String },
 }
@@ -51,7 +50,6 @@ pub(super) enum LossCause {
 impl LossCause {
     pub(super) fn kind(&self) -> LossKind {
         match self {
-            Self::TakenOver => LossKind::TakenOver,
             Self::Gone(keys) if keys.taken_over_by.is_some() => LossKind::TakenOver,
             Self::Gone(_) => LossKind::Gone,
             Self::Expired { .. } => LossKind::Expired,
@@ -68,16 +66,6 @@ impl LossLog {
             return tracing::debug!(resources, token, ?held_for, ?ttl, why = self.cause.kind().name(), "lease lost");
         };
         match self.cause {
-            LossCause::TakenOver => {
-                tracing::warn!(
-                    resources,
-                    token,
-                    ?held_for,
-                    ?ttl,
-                    times,
-                    "lease lost: its holder has taken a part of it over"
-                );
-            }
             LossCause::Gone(keys) => {
                 let on = keys.on;
                 tracing::warn!(resources, token, ?held_for, ?ttl, ?on, times, "lease lost: no quorum can have kept it");

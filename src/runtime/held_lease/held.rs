@@ -1,29 +1,39 @@
 //! The lease and its guards, and how it ends.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::end::{GoneKeys, LeaseEnd, LossCause, LossLog, why_expired};
-use super::state::{Acquired, HeldLeaseState};
+use super::end::{LeaseEnd, LossCause, LossLog, why_expired};
+use super::state::{Acquired, GuardNumber, HeldLeaseState};
 use crate::clock::Clock;
 use crate::foreign::contain;
 use crate::instance::{Claim, Request};
-use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
+use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, LeaseTerms, Reply, Round, Verdict};
 use crate::runtime::counters::Counters;
 
 /// A lease that is held or was.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     state: Mutex<HeldLeaseState>,
+    /// Whose it is; empty if nobody else may share it (P23).
+    holder: Arc<str>,
+    /// Releases what is left of it when it is lost.
+    client: Weak<dyn AfterLoss>,
     counters: Arc<Counters>,
     ended: Notify,
-    /// Notified when the lease ends, and when it is handed over (P24).
+    /// Notified when the lease ends, when it is handed over (P24), and when one of several guards is dropped.
     tenure_ended: Notify,
+}
+
+/// What sees to a lease that was lost: the client that has it.
+pub(crate) trait AfterLoss: std::fmt::Debug + Send + Sync {
+    /// Releases what is left of the lease, behind whatever is in flight for it.
+    fn release_after_loss(&self, held: &HeldLease);
 }
 
 /// What is to be sent once the last guard of a lease is dropped.
@@ -56,19 +66,33 @@ impl HeldLease {
     pub(crate) fn new(acquired: Acquired) -> Self {
         Self {
             counters: Arc::clone(&acquired.counters),
+            holder: Arc::clone(&acquired.holder),
+            client: Weak::clone(&acquired.client),
             state: Mutex::new(HeldLeaseState::new(acquired)),
             ended: Notify::new(),
             tenure_ended: Notify::new(),
         }
     }
 
+    /// A lease that was detached, which had this token.
+    pub(crate) fn attached(acquired: Acquired, token: FencingToken) -> Self {
+        let held = Self::new(acquired);
+        held.state().token = token;
+        held
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, HeldLeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The latest token.
-    pub(crate) fn token(&self) -> FencingToken {
-        self.state().token
+    /// Whose it is; empty if nobody else may share it (P23).
+    pub(crate) const fn holder(&self) -> &Arc<str> {
+        &self.holder
+    }
+
+    /// The terms of the last round that was begun for it.
+    pub(crate) fn terms(&self) -> LeaseTerms {
+        self.state().lease.terms()
     }
 
     /// What is claimed.
@@ -100,23 +124,29 @@ impl HeldLease {
         !state.has_ended()
     }
 
-    /// A guard that no caller has collected is about to be dropped.
-    pub(crate) fn forget_uncollected(&self) {
-        self.state().note_collected();
+    /// Whether more than one guard has it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.state().guards > 1
     }
 
-    /// One guard less. No release if others still hold the lease, or the keys are to stay. P7: it is not relied
-    /// on any more before a release is sent.
-    pub(crate) fn drop_guard(&self) -> (Option<LeaseRelease>, EndNotice<'_>) {
+    /// One guard less; `None` for one that no caller has collected. No release if others still hold the lease, or the
+    /// keys are to stay. P7: it is not relied on any more before a release is sent.
+    pub(crate) fn drop_guard(&self, number: Option<GuardNumber>) -> (Option<LeaseRelease>, EndNotice<'_>) {
         let mut state = self.state();
         state.guards = state.guards.saturating_sub(1);
+        if number.is_none() {
+            state.note_collected();
+        }
+        if !state.has_ended() {
+            state.entries.retain(|entry| Some(entry.number) != number); // else its end is what views tell
+        }
         if state.guards > 0 {
+            drop(state);
+            self.note_tenure_end(); // of this guard
             return (None, EndNotice::default());
         }
         let claim = Arc::clone(&state.claim);
-        // P23: a lease that no caller ever had is a try that was not won.
-        let request = if state.is_collected { Request::Release(claim) } else { Request::give_back(claim) };
-        let release = LeaseRelease { request, targets: state.lease.release_targets() };
+        let release = LeaseRelease { request: Request::Release(claim), targets: state.lease.release_targets() };
         let keeps_keys = state.keeps_keys;
         let notice = self.end(state, LeaseEnd::GivenUp, None);
         ((!keeps_keys).then_some(release), notice)
@@ -159,6 +189,11 @@ impl HeldLease {
         self.state().guards > 0
     }
 
+    /// From now on the last guard releases the keys, whatever an earlier one wanted.
+    pub(crate) fn release_keys(&self) {
+        self.state().keeps_keys = false;
+    }
+
     /// From now on the last guard leaves the keys alone.
     pub(crate) fn keep_keys(&self) {
         self.state().keeps_keys = true;
@@ -166,18 +201,22 @@ impl HeldLease {
 
     /// Takes in the end of a round: how long the lease may be relied on now, if the round moved that. P9: by
     /// the clock as it is now, for whoever asked meanwhile may have learnt that the lease is over.
-    pub(crate) fn settle(&self, round: &mut Round, clock: &dyn Clock) -> Option<Duration> {
-        self.state().settle(round, clock.now())
-    }
-
-    /// Takes in the end of a re-entry round: whether it was won. Then the lease has its token.
-    pub(crate) fn settle_reentry(&self, round: &mut Round, token: FencingToken, clock: &dyn Clock) -> bool {
+    /// The guard that asked for it, if one did, has it for as long.
+    pub(crate) fn settle(
+        &self,
+        round: &mut Round,
+        asked_by: Option<GuardNumber>,
+        clock: &dyn Clock,
+    ) -> Option<Duration> {
         let mut state = self.state();
-        let won = state.settle(round, clock.now()).is_some();
-        if won {
-            state.token = state.token.max(token);
+        let now = clock.now();
+        let remaining = state.settle(round, now)?;
+        let valid_until = state.lease.valid_until();
+        if let Some(entry) = asked_by.and_then(|number| state.entry(number)) {
+            let is_over = |end: &Instant| *end <= now;
+            entry.ends_at = entry.ends_at.map(|end| if is_over(&end) { end } else { end.max(valid_until) });
         }
-        won
+        Some(remaining)
     }
 
     /// Tells a loss that came just before its caller had it.
@@ -214,19 +253,6 @@ impl HeldLease {
         self.end_if_gone(state, sent).tell();
     }
 
-    /// Its holder has taken a part of it over in this client (P23): an instance does not notify a client of
-    /// changes that it made itself.
-    pub(crate) fn end_taken_over_by(&self, later: &Self) {
-        let (value, instances, since) = {
-            let later = later.state();
-            (later.claim.value.as_bytes().to_vec(), later.lease.rests_on(), later.since)
-        };
-        let keys = GoneKeys { on: instances, taken_over_by: Some(value) };
-        let state = self.state();
-        let log = LossLog { cause: LossCause::TakenOver, held_for: state.held_for(since), at: since };
-        self.end(state, LeaseEnd::Gone(Arc::new(keys)), Some(log)).tell();
-    }
-
     fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>, asked_at: Instant) -> EndNotice<'_> {
         if state.has_ended() || !state.lease.no_quorum_has_key() {
             return EndNotice::default();
@@ -252,8 +278,26 @@ impl HeldLease {
         EndNotice::of(self, None)
     }
 
+    fn is_lost(&self) -> bool {
+        matches!(self.state().end, Some(LeaseEnd::Gone(_) | LeaseEnd::Expired(_)))
+    }
+
+    /// What is left of it once it is lost: its keys on some instances, perhaps put there by an extend that was in flight when
+    /// the others were deleted. Nobody got in for a whole ttl beside them. `None` if that was asked for before.
+    pub(crate) fn release_after_loss(&self) -> Option<LeaseRelease> {
+        let is_lost = self.is_lost();
+        let mut state = self.state();
+        if !is_lost || state.keeps_keys || std::mem::replace(&mut state.is_swept, true) {
+            return None;
+        }
+        let request = Request::Release(Arc::clone(&state.claim));
+        Some(LeaseRelease { request, targets: state.lease.release_targets() })
+    }
+
     /// Tells those who wait for its end, and the log, that it has ended.
     fn tell_end(&self, log: Option<LossLog>) {
+        let client = if self.is_lost() { self.client.upgrade() } else { None };
+        client.iter().for_each(|client| client.release_after_loss(self)); // before anybody asks again
         contain(|| self.ended.notify_waiters());
         contain(|| self.tenure_ended.notify_waiters());
         if let Some(log) = log {
@@ -283,7 +327,7 @@ impl HeldLease {
         }
         let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
         let last = late.map(Arc::from).or_else(|| state.failed.take());
-        let cause = LossCause::Expired { cause: why_expired(state.policy, last.as_deref(), now) };
+        let cause = LossCause::Expired { cause: why_expired(state.policy(), last.as_deref(), now) };
         let log = LossLog { cause, held_for: state.held_for(now), at: now };
         let end = LeaseEnd::Expired(last);
         self.end(state, end.clone(), Some(log)).tell();
@@ -292,19 +336,24 @@ impl HeldLease {
 
     /// Waits until it has ended.
     pub(crate) async fn wait_for_end(&self, clock: &dyn Clock) -> LeaseEnd {
-        self.wait_on(&self.ended, clock, || self.ended(clock)).await
+        self.wait_on(&self.ended, || self.remaining(clock), || self.ended(clock)).await
     }
 
-    /// Waits until a tenure of it has ended.
+    /// Waits until a tenure of it has ended, of which so much remains.
     pub(super) async fn wait_for_tenure_end(
         &self,
-        clock: &dyn Clock,
+        remaining: impl Fn() -> Duration,
         ended: impl Fn() -> Option<LeaseEnd>,
     ) -> LeaseEnd {
-        self.wait_on(&self.tenure_ended, clock, ended).await
+        self.wait_on(&self.tenure_ended, remaining, ended).await
     }
 
-    async fn wait_on(&self, notify: &Notify, clock: &dyn Clock, ended: impl Fn() -> Option<LeaseEnd>) -> LeaseEnd {
+    async fn wait_on(
+        &self,
+        notify: &Notify,
+        remaining: impl Fn() -> Duration,
+        ended: impl Fn() -> Option<LeaseEnd>,
+    ) -> LeaseEnd {
         loop {
             let mut notified = std::pin::pin!(notify.notified());
             notified.as_mut().enable();
@@ -313,7 +362,7 @@ impl HeldLease {
             }
             // Timers only wake, the clock decides (P3): with each poll, or work beside this one could be polled once
             // more, in the moment before the timer is due (P21).
-            let mut timer = std::pin::pin!(sleep(self.remaining(clock)));
+            let mut timer = std::pin::pin!(sleep(remaining()));
             poll_fn(|cx| {
                 let is_due = notified.as_mut().poll(cx).is_ready() || timer.as_mut().poll(cx).is_ready();
                 if is_due || ended().is_some() { Poll::Ready(()) } else { Poll::Pending }
@@ -322,7 +371,7 @@ impl HeldLease {
         }
     }
 
-    /// Tells those who wait for the end of a tenure that it was ended.
+    /// Tells those who wait for the end of a tenure that one was ended.
     pub(crate) fn note_tenure_end(&self) {
         contain(|| self.tenure_ended.notify_waiters());
     }

@@ -8,8 +8,9 @@ mod tenure;
 
 pub(crate) use end::LeaseEnd;
 pub(super) use end::who_did_not_grant;
-pub(super) use held::EndNotice;
+pub(super) use held::{AfterLoss, EndNotice};
 pub(crate) use held::{HeldLease, LeaseRelease};
 pub(crate) use renewal_policy::RenewalPolicy;
 pub(super) use state::{Acquired, HeldLeaseState, ScheduleKey};
+pub(crate) use state::{GuardNumber, Wish};
 pub(crate) use tenure::{Tenure, Validity};

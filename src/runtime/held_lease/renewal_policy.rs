@@ -20,7 +20,7 @@ impl RenewalPolicy {
         self.renews && self.not_after.is_none_or(|end| now < end)
     }
 
-    /// The policy under which both of two guards have the lease for as long as they asked.
+    /// The policy under which both of two guards have the lease for as long as they asked (P23).
     pub(super) fn longer(self, other: Self) -> Self {
         match (self.renews, other.renews) {
             (true, false) => self,

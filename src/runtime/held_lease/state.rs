@@ -1,13 +1,14 @@
 //! What changes while a lease is held.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::end::{LeaseEnd, LossLog, ObservedKeys};
+use super::held::AfterLoss;
 use super::renewal_policy::RenewalPolicy;
 use crate::clock::Clock;
 use crate::instance::Claim;
-use crate::protocol::{FencingToken, InstanceId, Instant, Lease, Reply, Round};
+use crate::protocol::{FencingToken, InstanceId, Instant, Lease, LeaseTerms, Reply, Round};
 use crate::runtime::counters::Counters;
 
 /// A lease that is held for as many of its ttls is long held.
@@ -18,6 +19,10 @@ const LONG_IN_TTLS: u32 = 100;
 pub(crate) struct Acquired {
     pub(crate) lease: Lease,
     pub(crate) claim: Arc<Claim>,
+    /// Whose it is; empty if nobody else may share it (P23).
+    pub(crate) holder: Arc<str>,
+    /// What releases it if it is lost.
+    pub(crate) client: Weak<dyn AfterLoss>,
     /// Where its loss is counted.
     pub(crate) counters: Arc<Counters>,
 }
@@ -30,14 +35,38 @@ pub(crate) struct ScheduleKey {
     pub(crate) entry: u64,
 }
 
+/// Tells the guards of a lease apart.
+pub(crate) type GuardNumber = u32;
+
+/// What one guard wants of its lease.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) terms: LeaseTerms,
+    pub(crate) renewal: RenewalPolicy,
+}
+
+/// A guard that a caller has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GuardEntry {
+    pub(super) number: GuardNumber,
+    renewal: RenewalPolicy,
+    /// When it ends, whatever becomes of the lease: one ttl after it is renewed for the last time (P23).
+    pub(super) ends_at: Option<Instant>,
+}
+
 /// What changes while a lease is held; behind the mutex of its [`HeldLease`](super::HeldLease).
 #[derive(Debug)]
 pub(crate) struct HeldLeaseState {
     pub(crate) lease: Lease,
     pub(crate) claim: Arc<Claim>,
-    /// The latest token: it rises with every re-entry (P23).
+    /// The token of the present tenure (P24).
     pub(super) token: FencingToken,
     pub(super) guards: usize,
+    /// Those of them that callers have.
+    pub(super) entries: Vec<GuardEntry>,
+    pub(super) last_number: GuardNumber,
+    /// The longest terms that a guard has asked for.
+    longest: LeaseTerms,
     /// How many of them no caller has collected yet.
     pub(super) uncollected: usize,
     /// Counts the hand-overs (P24).
@@ -48,10 +77,12 @@ pub(crate) struct HeldLeaseState {
     pub(super) is_long_told: bool,
     /// Whether a caller ever had a guard of it.
     pub(super) is_collected: bool,
-    /// For the guard that needs the lease for longest, of those that callers have.
-    pub(crate) policy: RenewalPolicy,
+    /// Whether it was handed over since, and whoever has it next gets a larger token (P24).
+    pub(super) needs_token: bool,
     /// Whether the keys are left to expire.
     pub(super) keeps_keys: bool,
+    /// Whether it was lost, and what was left of it was released.
+    pub(super) is_swept: bool,
     pub(super) end: Option<LeaseEnd>,
     /// Its loss, which is none until a caller has it.
     pub(super) untold: Option<Box<LossLog>>,
@@ -80,11 +111,15 @@ impl HeldLeaseState {
             lease: acquired.lease,
             claim: acquired.claim,
             guards: 1,
+            entries: Vec::new(),
+            last_number: 0,
+            longest: terms,
             uncollected: 1,
             tenure: 0,
             is_collected: false,
-            policy: RenewalPolicy::NEVER,
+            needs_token: false,
             keeps_keys: false,
+            is_swept: false,
             end: None,
             untold: None,
             renewal: None,
@@ -106,12 +141,31 @@ impl HeldLeaseState {
         self.guards > self.uncollected
     }
 
-    /// A caller is about to collect one of its guards, and needs it for so long (P22: nobody else's wish counts).
-    pub(crate) fn note_wish(&mut self, wish: RenewalPolicy) {
-        self.policy = if self.is_collected_now() { self.policy.longer(wish) } else { wish };
+    /// A caller has one of its guards from now on. Nobody else's wish counts (P22).
+    pub(super) fn add_entry(&mut self, wish: Wish) -> GuardNumber {
+        self.last_number += 1;
+        self.longest = self.longest.longer(wish.terms);
+        let ends_at = wish.renewal.not_after.map(|not_after| wish.terms.valid_until(not_after));
+        self.entries.push(GuardEntry { number: self.last_number, renewal: wish.renewal, ends_at });
+        self.last_number
     }
 
-    /// A caller has collected one of its guards.
+    pub(super) fn entry(&mut self, number: GuardNumber) -> Option<&mut GuardEntry> {
+        self.entries.iter_mut().find(|entry| entry.number == number)
+    }
+
+    /// For how long it is renewed: while one of its guards wants that (P23).
+    pub(crate) fn policy(&self) -> RenewalPolicy {
+        let wishes = self.entries.iter().map(|entry| entry.renewal);
+        wishes.reduce(RenewalPolicy::longer).unwrap_or(RenewalPolicy::NEVER)
+    }
+
+    /// The terms of its renewals: with the longest ttl that a guard has asked for (P23).
+    pub(crate) fn renewal_terms(&self) -> LeaseTerms {
+        self.lease.terms().longer(self.longest)
+    }
+
+    /// A guard is not one any more that nobody has collected.
     pub(crate) const fn note_collected(&mut self) {
         self.uncollected = self.uncollected.saturating_sub(1);
     }
@@ -163,20 +217,13 @@ impl HeldLeaseState {
     /// Whether it has been renewed for so long, without a bound, that somebody should look at it; true once.
     pub(crate) fn is_long_held(&mut self, longest: Option<Duration>, now: Instant) -> bool {
         let longest = longest.unwrap_or_else(|| self.lease.terms().ttl().saturating_mul(LONG_IN_TTLS));
-        let is_long = self.policy.not_after.is_none() && now.saturating_since(self.since) >= longest;
+        let is_long = self.policy().not_after.is_none() && now.saturating_since(self.since) >= longest;
         is_long && !std::mem::replace(&mut self.is_long_told, true)
     }
 
     /// For how long its guards have had it.
     pub(super) fn held_for(&self, now: Instant) -> Duration {
         now.saturating_since(self.since)
-    }
-
-    /// The claim of a re-entry with this token: what is sent for the lease later, its release above
-    /// all, must carry that token (P6).
-    pub(crate) fn claim_to_reenter(&mut self, ttl: Duration, token: FencingToken) -> Arc<Claim> {
-        self.claim = Arc::new(Claim { ttl, token, resent: true, ..Claim::clone(&self.claim) });
-        Arc::clone(&self.claim)
     }
 
     /// The claim of an extend with this ttl: a release must know of it, before it is sent (P6).

@@ -1,22 +1,22 @@
-//! One guard's time in a lease: leases are handed over in the process (P24).
+//! One guard's time in a lease: leases are shared (P23) and handed over (P24) in the process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::end::LeaseEnd;
 use super::held::HeldLease;
-use super::renewal_policy::RenewalPolicy;
-use super::state::HeldLeaseState;
+use super::state::{GuardNumber, Wish};
 use crate::clock::Clock;
 use crate::instance::Claim;
 use crate::protocol::{FencingToken, InstanceSet, LeaseTerms};
 
-/// The time during which a guard has a lease. It ends with the lease, or before, when the lease is handed over. Guards
-/// of one holder share theirs (P23).
+/// The time during which a guard has a lease. It ends with the lease, or before: when the guard is dropped, when the
+/// lease is handed over, and when the guard has had it for as long as it asked, while others of its holder go on (P23).
 #[derive(Clone, Debug)]
 pub(crate) struct Tenure {
     held: Arc<HeldLease>,
-    number: u32,
+    guard: GuardNumber,
+    is_handed_over: bool,
     /// The token with which it began.
     token: FencingToken,
 }
@@ -37,19 +37,25 @@ impl Tenure {
         &self.held
     }
 
-    /// Whether somebody else had the lease before.
-    pub(crate) const fn was_handed_over(&self) -> bool {
-        self.number > 0
+    pub(crate) const fn guard(&self) -> GuardNumber {
+        self.guard
     }
 
-    /// Its latest token.
-    pub(crate) fn token(&self) -> FencingToken {
-        self.current().map_or(self.token, |state| state.token)
+    /// Whether somebody else had the lease before.
+    pub(crate) const fn was_handed_over(&self) -> bool {
+        self.is_handed_over
+    }
+
+    pub(crate) const fn token(&self) -> FencingToken {
+        self.token
     }
 
     /// How long the lease may still be relied on; zero once the tenure has ended.
     pub(crate) fn remaining(&self, clock: &dyn Clock) -> Duration {
-        self.current().map_or(Duration::ZERO, |state| state.remaining(clock))
+        let mut state = self.held.state();
+        let Some(entry) = state.entry(self.guard).copied() else { return Duration::ZERO };
+        let remaining = state.remaining(clock);
+        entry.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(clock.now())))
     }
 
     /// The instances that the lease rests on.
@@ -63,12 +69,21 @@ impl Tenure {
 
     /// Waits until it has ended.
     pub(crate) async fn wait_for_end(&self, clock: &dyn Clock) -> LeaseEnd {
-        let is_over = || self.current().is_none().then_some(LeaseEnd::GivenUp);
-        self.held.wait_for_tenure_end(clock, || is_over().or_else(|| self.held.ended(clock))).await
+        self.held.wait_for_tenure_end(|| self.remaining(clock), || self.ended(clock)).await
     }
 
-    fn current(&self) -> Option<std::sync::MutexGuard<'_, HeldLeaseState>> {
-        Some(self.held.state()).filter(|state| state.tenure == self.number)
+    /// How it ended, if it has.
+    fn ended(&self, clock: &dyn Clock) -> Option<LeaseEnd> {
+        if let Some(end) = self.held.ended(clock) {
+            // A guard that was dropped while others had the lease does not lose it with them.
+            let has_left = self.held.state().entry(self.guard).is_none();
+            return Some(if has_left && !matches!(end, LeaseEnd::ShutDown) { LeaseEnd::GivenUp } else { end });
+        }
+        let ends_at = match self.held.state().entry(self.guard) {
+            None => return Some(LeaseEnd::GivenUp),
+            Some(entry) => entry.ends_at,
+        };
+        ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::Expired(None))
     }
 }
 
@@ -87,19 +102,19 @@ impl HeldLease {
         }
     }
 
-    /// Whether it is what somebody asks for on these terms.
-    pub(crate) fn suits(&self, terms: LeaseTerms) -> bool {
+    /// Whether it is what this holder asks for on these terms.
+    pub(crate) fn suits(&self, terms: LeaseTerms, holder: &Arc<str>) -> bool {
         let state = self.state();
-        !state.has_ended() && state.lease.terms() == terms && state.claim.value.holder_prefix().is_empty()
+        !state.has_ended() && state.lease.terms() == terms && self.holder() == holder
     }
 
     /// Ends the tenure of its only guard, for somebody who asks for these terms; `false` if the lease is to be released
-    /// instead. Those who wait for the end are told by `note_tenure_end`.
+    /// instead, as that of a holder is. Those who wait for the end are told by `note_tenure_end`.
     pub(crate) fn end_tenure_for(&self, terms: LeaseTerms, renews: bool, clock: &dyn Clock) -> bool {
-        if !self.suits(terms) {
+        let mut state = self.state();
+        if !self.holder().is_empty() || state.lease.terms() != terms {
             return false;
         }
-        let mut state = self.state();
         // Renewed, it will last. Otherwise the next has what the former left of it.
         let least = if renews { terms.min_remaining() } else { terms.ttl().saturating_sub(terms.ttl() / 10) };
         let has_token = !state.is_collected || state.token.next_in_lease().is_some();
@@ -108,34 +123,28 @@ impl HeldLease {
         }
         state.tenure += 1;
         state.uncollected = 1;
-        state.policy = RenewalPolicy::NEVER;
+        state.needs_token = state.is_collected;
+        state.entries.clear();
         true
     }
 
     /// Begins the tenure of a guard that is counted already; `None` if the lease has ended, or less than `least` of it
     /// is left.
-    pub(crate) fn begin_tenure(
-        self: &Arc<Self>,
-        policy: RenewalPolicy,
-        least: Duration,
-        clock: &dyn Clock,
-    ) -> Option<Tenure> {
+    pub(crate) fn begin_tenure(self: &Arc<Self>, wish: Wish, least: Duration, clock: &dyn Clock) -> Option<Tenure> {
         let mut state = self.state();
         if state.remaining(clock) < least {
             return None;
         }
-        if state.is_collected {
+        if state.needs_token {
             state.token = state.token.next_in_lease()?;
+            state.needs_token = false;
         }
-        (state.is_collected, state.policy) = (true, policy);
-        (state.since, state.is_long_told) = (clock.now(), false);
-        Some(Tenure { held: Arc::clone(self), number: state.tenure, token: state.token })
-    }
-
-    /// Joins the tenure of its guards, for one that is counted already.
-    pub(crate) fn join_tenure(self: &Arc<Self>) -> Tenure {
-        let mut state = self.state();
+        if state.entries.is_empty() {
+            (state.since, state.is_long_told) = (clock.now(), false);
+        }
         state.is_collected = true;
-        Tenure { held: Arc::clone(self), number: state.tenure, token: state.token }
+        let (guard, is_handed_over, token) = (state.add_entry(wish), state.tenure > 0, state.token);
+        drop(state);
+        Some(Tenure { held: Arc::clone(self), guard, is_handed_over, token })
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 
 use super::counters::Counters;
-use super::held_lease::{EndNotice, HeldLease, HeldLeaseState, LeaseRelease, RenewalPolicy};
+use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState, LeaseRelease};
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
@@ -63,11 +63,10 @@ impl KeepAlive {
         self.table.lock_send_order().collected()
     }
 
-    /// Takes care of a lease for a guard that has it from now on, and needs it for as long as `wish` says, if that is not
-    /// known yet; `false` if the client was shut down.
+    /// Takes care of a lease for a guard whose tenure has begun; `false` if the client was shut down.
     #[must_use = "after a shutdown nobody gets a lease"]
-    pub(super) fn adopt(&self, held: &Arc<HeldLease>, wish: Option<RenewalPolicy>) -> bool {
-        let is_adopted = self.table.lock_send_order().adopt(held, wish);
+    pub(super) fn adopt(&self, held: &Arc<HeldLease>) -> bool {
+        let is_adopted = self.table.lock_send_order().adopt(held);
         if is_adopted {
             held.take_untold().tell();
             self.schedule_if(held, |state, due| state.schedule_key.is_none_or(|planned| due < planned.due));
@@ -87,15 +86,24 @@ impl KeepAlive {
     }
 
     /// Drops one guard. After this no extend of the lease is sent if it was the last.
-    pub(crate) fn drop_guard(&self, held: &HeldLease) -> Option<LeaseRelease> {
+    pub(crate) fn drop_guard(&self, held: &HeldLease, guard: Option<GuardNumber>) -> Option<LeaseRelease> {
         let mut table = self.table.lock_send_order();
-        let (release, notice) = held.drop_guard();
+        let (release, notice) = held.drop_guard(guard);
         if held.state().has_ended() {
             table.remove(held);
         }
         drop(table);
         notice.tell();
         release
+    }
+
+    /// What is left of a lease that is lost, and `send`s its release. No extend of it is sent behind that.
+    pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(LeaseRelease)) {
+        let mut table = self.table.lock_send_order();
+        table.remove(held);
+        if let Some(release) = held.release_after_loss() {
+            send(release);
+        }
     }
 
     /// Schedules the next renewal anew: after an extend by hand, or when a guard needs the
@@ -115,7 +123,7 @@ impl KeepAlive {
         let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
         let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         let renewal = RenewalSchedule::new(terms.ttl()).after_success(started_at);
-        let due = if state.policy.renews { renewal } else { valid_until };
+        let due = if state.policy().renews { renewal } else { valid_until };
         if !wanted(&state, due) {
             return;
         }
@@ -152,9 +160,16 @@ mod tests {
     use crate::names::ResourceNames;
     use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Reply, Round, Value};
     use crate::resource::Resources;
-    use crate::runtime::held_lease::Acquired;
+    use crate::runtime::held_lease::{Acquired, AfterLoss, RenewalPolicy, Wish};
 
     const TTL: Duration = Duration::from_secs(10);
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl AfterLoss for Nobody {
+        fn release_after_loss(&self, _held: &HeldLease) {}
+    }
 
     fn won(quorum: Quorum, counters: &Arc<Counters>) -> Arc<HeldLease> {
         let (terms, now, token) = (LeaseTerms::new(TTL, 0).unwrap(), SystemClock.now(), FencingToken::propose(1, None));
@@ -171,7 +186,13 @@ mod tests {
             is_first: true,
         });
         let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
-        Arc::new(HeldLease::new(Acquired { lease, claim, counters: Arc::clone(counters) }))
+        Arc::new(HeldLease::new(Acquired {
+            lease,
+            claim,
+            holder: "me".into(),
+            client: std::sync::Weak::<Nobody>::new(),
+            counters: Arc::clone(counters),
+        }))
     }
 
     fn keep_alive(quorum: Quorum, counters: &Arc<Counters>) -> KeepAlive {
@@ -195,8 +216,8 @@ mod tests {
         InstanceId::all(3).for_each(|id| held.note_missing(id, None, SystemClock.now()));
         assert!(held.is_gone());
         assert_eq!(counters.gone.get(), 0, "nobody has it");
-        assert!(keep_alive.adopt(&held, None));
-        assert!(keep_alive.adopt(&held, None));
+        assert!(keep_alive.adopt(&held));
+        assert!(keep_alive.adopt(&held));
         assert_eq!(counters.gone.get(), 1);
     }
 
@@ -207,9 +228,15 @@ mod tests {
         let held = won(quorum, &counters);
         assert!(held.add_guard());
         let (without_end, bounded) = (None, Some(SystemClock.now()));
-        for not_after in [without_end, bounded] {
-            assert!(keep_alive.adopt(&held, Some(RenewalPolicy { renews: true, not_after })));
-        }
-        assert_eq!(held.state().policy.not_after, None);
+        let terms = held.terms();
+        let tenures = [without_end, bounded].map(|not_after| {
+            let wish = Wish { terms, renewal: RenewalPolicy { renews: true, not_after } };
+            let tenure = held.begin_tenure(wish, Duration::ZERO, &SystemClock).unwrap();
+            assert!(keep_alive.adopt(&held));
+            tenure
+        });
+        assert_eq!(held.state().policy().not_after, None);
+        drop(keep_alive.drop_guard(&held, Some(tenures[0].guard())));
+        assert_eq!(held.state().policy().not_after, bounded);
     }
 }

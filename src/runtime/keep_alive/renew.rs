@@ -159,10 +159,10 @@ impl Renewer {
             return NextStep::Remove;
         }
         let valid_until = state.lease.valid_until();
-        if !state.is_collected_now() || !state.policy.renews_at(now) {
+        if !state.is_collected_now() || !state.policy().renews_at(now) {
             return NextStep::Wait { next_at: valid_until };
         }
-        let terms = state.lease.terms();
+        let terms = state.renewal_terms();
         let next_at = RenewalSchedule::new(terms.ttl()).after_failure(now).min(valid_until);
         if state.renewal.as_mut().is_some_and(|round| round.verdict(now) == Verdict::Pending) {
             return NextStep::Wait { next_at }; // its answers may still come
@@ -313,7 +313,7 @@ impl Renewer {
         let now = self.clock.now();
         let mut table = self.table.lock_send_order();
         let mut state = held.state();
-        if state.policy.renews && !state.has_ended() {
+        if state.policy().renews && !state.has_ended() {
             let soonest = RenewalSchedule::new(state.lease.terms().ttl()).after_failure(state.renewal_started_at);
             let due = soonest.max(now).min(state.lease.valid_until());
             if state.schedule_key.is_none_or(|planned| due < planned.due) {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::instance::ChangedKeys;
 use crate::protocol::Instant;
-use crate::runtime::held_lease::{HeldLease, HeldLeaseState, RenewalPolicy, ScheduleKey};
+use crate::runtime::held_lease::{HeldLease, HeldLeaseState, ScheduleKey};
 
 /// The lease table behind a mutex that also orders requests: whoever sends an extend from here, or drops a
 /// guard, holds it. So no extend is sent behind the release of its lease (P6).
@@ -56,12 +56,10 @@ impl LeaseTable {
         self.adopted.values().filter(|held| held.state().is_collected_now()).count()
     }
 
-    /// A caller has a guard of this lease from now on, and needs it for as long as `wish` says, if that is not known yet;
-    /// `false` if the client was shut down.
-    pub(super) fn adopt(&mut self, held: &Arc<HeldLease>, wish: Option<RenewalPolicy>) -> bool {
+    /// A caller has a guard of this lease from now on; `false` if the client was shut down.
+    pub(super) fn adopt(&mut self, held: &Arc<HeldLease>) -> bool {
         let state = &mut *held.state();
         if !self.is_shut_down {
-            wish.into_iter().for_each(|wish| state.note_wish(wish));
             state.note_collected();
         }
         if !self.is_shut_down && state.adoption.is_none() && !state.has_ended() {

@@ -66,8 +66,7 @@ impl Succession {
         heard.then(|| self.known_waiters(resources).0 + usize::from(self.waits_too(resources)))
     }
 
-    /// Whether this client waits for any of these resources beside the line of the lock: for a holder, or for more of
-    /// them.
+    /// Whether this client waits for any of these resources beside the line of the lock: for more of them.
     fn waits_too(&self, resources: &Resources) -> bool {
         let (known, now) = (self.parts.known(), self.parts.clock.now());
         resources.lock_keys().any(|key| known.next_own_wait(key, self.parts.grace, now).is_some())
@@ -103,7 +102,7 @@ impl Succession {
     }
 
     /// The release of a lease, which names the client that has waited longest for its key, if any has (P26). Where there are
-    /// several keys, or the lease took over others, they are [kept behind it](Self::keep_for_successors).
+    /// several keys they are [kept behind it](Self::keep_for_successors).
     ///
     /// Other waits of this client are named too if they are `own_too`.
     pub(crate) fn name_successor(&self, request: Request, own_too: bool) -> Request {
@@ -133,5 +132,5 @@ impl Succession {
 
 /// Whether the release of a lease says who gets its key.
 fn names_successor(claim: &Claim) -> bool {
-    claim.resources.len() == 1 && claim.value.holder_prefix().is_empty()
+    claim.resources.len() == 1
 }

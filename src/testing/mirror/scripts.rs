@@ -1,4 +1,4 @@
-//! What the scripts do, step by step as in `acquire.lua`, `extend.lua`, `reenter.lua`, `release.lua` and
+//! What the scripts do, step by step as in `acquire.lua`, `extend.lua`, `release.lua` and
 //! `pass_on.lua`. Whoever changes one of those changes its mirror here.
 
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::store::{Store, WrongType};
 use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{AttachedRecord, Cause, ClientId, FencingToken, Instant, Refusal, Reply};
-use crate::resource::{ADMISSION_KEY, TOKENS_KEY, former_key};
+use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// How much of a value that stands in the way is reported (`refusal.lua`).
 const MOST_OF_A_VALUE: usize = 2048;
@@ -27,9 +27,7 @@ pub(crate) fn run(
     let ended = match request {
         Request::Acquire(_) => script.acquire(),
         Request::Extend(_) => script.extend(),
-        Request::Reenter(_) => script.enter(),
-        Request::Release(_) => Ok(script.release(true)),
-        Request::GiveBack(_) => Ok(script.release(false)),
+        Request::Release(_) => Ok(script.release()),
         Request::PassOn(_, successors) => Ok(script.pass_on(successors)),
     };
     ended.unwrap_or_else(|WrongType| {
@@ -57,12 +55,6 @@ pub(crate) fn may_vote(
     if remaining == Some(Duration::ZERO) { Ok(()) } else { Err(Reply::NotAdmitted { remaining }) }
 }
 
-/// What stood under a key: its value, and when it would have expired.
-type Former = (Vec<u8>, Option<Instant>);
-
-/// As in `former_values.lua`.
-const LONGEST_LINE: usize = 32;
-
 struct Script<'a> {
     store: &'a mut Store,
     claim: &'a Claim,
@@ -84,14 +76,12 @@ impl<'a> Script<'a> {
             return Ok(self.behind()); // P12
         }
         let expires_at = self.now.saturating_add(self.claim.ttl);
-        let (mut taken, mut formers, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut taken, mut reserved) = (Vec::new(), Vec::new());
         for (index, key) in self.keys().enumerate() {
             if self.store.set_if_absent(key, self.claim.value.as_bytes(), Some(expires_at)) {
                 taken.push(key);
             } else if self.is_own(key) {
                 self.store.extend_ttl(key, expires_at); // P12
-            } else if let Some(former) = self.former(key) {
-                formers.push((key, former)); // P23
             } else if self.is_reserved(key) {
                 reserved.push(key); // P26
             } else {
@@ -105,9 +95,6 @@ impl<'a> Script<'a> {
         }
         for key in self.keys() {
             self.store_token(key, self.claim.token)?;
-        }
-        for (key, former) in formers {
-            self.take_over(key, &former);
         }
         for key in reserved {
             self.store.set(key, self.claim.value.as_bytes(), Some(expires_at));
@@ -146,24 +133,10 @@ impl<'a> Script<'a> {
         Ok(reply)
     }
 
-    fn enter(&mut self) -> Result<Reply, WrongType> {
-        if let Err(refused) = &self.may_vote {
-            return Ok(refused.clone()); // P14
-        }
-        match self.larger_token()? {
-            Some(stored) => Ok(Reply::Stale { stored }), // P12
-            None => self.extend(),
-        }
-    }
-
-    fn release(&mut self, forgets: bool) -> Reply {
+    fn release(&mut self) -> Reply {
         let mut deleted = 0;
         for key in self.keys() {
-            let own = if self.claim.value.holder_prefix().is_empty() {
-                self.is_own(key) && self.store.remove(key)
-            } else {
-                self.leave_chain(key.to_vec(), key, forgets)
-            };
+            let own = self.is_own(key) && self.store.remove(key);
             deleted += usize::from(own);
             if self.claim.resent || !own {
                 self.set_tombstone(key); // P6
@@ -195,52 +168,10 @@ impl<'a> Script<'a> {
         self.store.get(key) == Some(self.claim.value.as_bytes())
     }
 
-    /// The value, and its end, that the same holder left under a key (P23).
-    fn former(&self, key: &[u8]) -> Option<Former> {
-        let value = self.store.get(key).filter(|stored| self.claim.value.is_of_same_holder(stored))?;
-        Some((value.to_vec(), self.store.ttl(key, self.now).map(|left| self.now.saturating_add(left))))
-    }
-
     fn roll_back(&mut self, taken: &[&[u8]]) {
         for key in taken {
             self.store.remove(key);
         }
-    }
-
-    /// As `take_over.lua`.
-    fn take_over(&mut self, key: &[u8], (former, end): &Former) {
-        let expires_at = self.now.saturating_add(self.claim.ttl);
-        let end = end.unwrap_or(expires_at);
-        self.leave_chain(former_key(key, former), key, false);
-        let value = self.claim.value.as_bytes();
-        self.store.set(&former_key(key, value), former, Some(end));
-        self.store.set(key, value, Some(expires_at.max(end)));
-    }
-
-    /// As in `former_values.lua`.
-    fn leave_chain(&mut self, mut place: Vec<u8>, key: &[u8], forgets: bool) -> bool {
-        let mut found_at = None;
-        for step in 0..LONGEST_LINE {
-            let Some(here) = self.store.get(&place).map(<[u8]>::to_vec) else { break };
-            let behind = former_key(key, &here);
-            if here == self.claim.value.as_bytes() {
-                found_at = Some(step);
-            }
-            if found_at.is_some() {
-                self.store.remove(&place);
-            }
-            if found_at.is_some() && !forgets {
-                let former = self.store.get(&behind).map(<[u8]>::to_vec);
-                let end = self.store.ttl(&behind, self.now).map(|left| self.now.saturating_add(left));
-                self.store.remove(&behind);
-                if let Some(former) = former {
-                    self.store.set(&place, &former, end);
-                }
-                break;
-            }
-            place = behind;
-        }
-        found_at == Some(0)
     }
 
     fn refused(&self, resource: usize) -> Reply {

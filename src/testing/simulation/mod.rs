@@ -119,8 +119,9 @@ mod tests {
         assert!(fleet.0.iter().all(|server| server.locks().len() == 1));
         assert!(guard.release().await.unwrap().was_still_held);
         let both = other.lock(["a", "b"]).holder("me".into()).acquire().await.unwrap();
-        let again = one.lock(["a", "b"]).holder("me".into()).acquire().await.unwrap();
-        assert!(again.fencing_token() > both.fencing_token());
+        let again = other.lock(["a", "b"]).holder("me".into()).acquire().await.unwrap();
+        assert_eq!(again.fencing_token(), both.fencing_token());
+        assert!(one.lock(["a", "b"]).holder("me".into()).try_acquire().await.is_err());
         drop((both, again));
         sleep(Duration::from_millis(100)).await;
         assert!(fleet.0.iter().all(|server| server.locks().is_empty()));

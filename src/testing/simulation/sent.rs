@@ -40,8 +40,8 @@ fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8
     let mut add = |asked, value: &[u8]| requests.push((asked, value.to_vec()));
     match kind {
         ScriptKind::Acquire => add(Asked::Lock, args.get(2)?),
-        ScriptKind::Extend | ScriptKind::Reenter => add(Asked::Extend, args.get(2)?),
-        ScriptKind::Release | ScriptKind::ReleaseHolder | ScriptKind::PassOn => add(Asked::Release, args.first()?),
+        ScriptKind::Extend => add(Asked::Extend, args.get(2)?),
+        ScriptKind::Release | ScriptKind::PassOn => add(Asked::Release, args.first()?),
         ScriptKind::ExtendMany => args.get(3..)?.iter().for_each(|value| add(Asked::Extend, value)),
         ScriptKind::Keep | ScriptKind::WriteRecord | ScriptKind::ForgetTokens => {}
         ScriptKind::Batch => {
@@ -51,10 +51,10 @@ fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8
             for letter in letters.iter() {
                 let (asked, words) = match letter {
                     b'a' => (Asked::Lock, 2),
-                    b'A' => (Asked::Lock, 5),
-                    b'E' | b'N' => (Asked::Extend, 5),
-                    b'P' | b'Q' => (Asked::Release, 8),
-                    _ => (Asked::Release, 5),
+                    b'A' => (Asked::Lock, 4),
+                    b'E' => (Asked::Extend, 4),
+                    b'P' | b'Q' => (Asked::Release, 7),
+                    _ => (Asked::Release, 4),
                 };
                 add(asked, rest.first()?);
                 rest = rest.get(words..)?;
@@ -85,13 +85,8 @@ mod tests {
         let value = |round: u128| claim(round).value.as_bytes().to_vec();
         let scripts = Scripts::shipped();
         type Kind = (fn(Arc<Claim>) -> Request, Asked);
-        let kinds: [Kind; 5] = [
-            (Request::Acquire, Asked::Lock),
-            (Request::Extend, Asked::Extend),
-            (Request::Reenter, Asked::Extend),
-            (Request::Release, Asked::Release),
-            (Request::GiveBack, Asked::Release),
-        ];
+        let kinds: [Kind; 3] =
+            [(Request::Acquire, Asked::Lock), (Request::Extend, Asked::Extend), (Request::Release, Asked::Release)];
         for (kind, asked) in kinds {
             assert_eq!(sent(&scripts.command(&kind(claim(1)), None)), [(asked, value(1))]);
         }

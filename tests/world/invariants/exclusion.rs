@@ -1,4 +1,4 @@
-//! In true time, no two users of different holders rely on the same resource.
+//! In true time, no two users rely on the same resource, but those of a holder that share a lease in their client.
 
 use crate::world::World;
 
@@ -14,12 +14,10 @@ impl World {
             if old.lease.is_none() || old.resources & new.resources == 0 {
                 continue;
             }
-            if old.has_holder && new.has_holder {
-                old.is_succeeded |= (old.client, old.life) != (new.client, new.life);
-            } else if old.is_valid() {
-                overlaps.push(other);
-            } else {
+            if !old.is_valid() {
                 old.was_over = true;
+            } else if !old.shares_with(new) {
+                overlaps.push(other);
             }
         }
         for other in overlaps {

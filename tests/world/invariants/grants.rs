@@ -15,7 +15,7 @@ impl World {
         drop(history);
         let judge = self.judge();
         let mut granted = [false; 8];
-        let is_it = |kind| matches!(kind, StepKind::Set | StepKind::Acquire | StepKind::Reenter);
+        let is_it = |kind| matches!(kind, StepKind::Set | StepKind::Acquire);
         for vote in judge.rounds.get(&value).map_or(&[][..], |rounds| &rounds.votes) {
             let is_its = vote.token.is_some_and(|of_vote| of_vote.get() / TOKENS_OF_A_GRANT == token);
             if is_it(vote.kind) && vote.grants() && vote.is_whole && is_its && judge.heard(vote).is_some() {

@@ -13,10 +13,9 @@ impl World {
         let mut broken: Option<&'static str> = None;
         let is_own = |state: &KeyState| state.value.as_ref() == Some(&step.value);
         let (before, after) = (&step.before, &step.after);
-        let has_holder = step.value.first().is_some_and(|first| *first != b':');
-        let is_others = |state: &KeyState| state.value.is_some() && !is_own(state) && !has_holder;
+        let is_others = |state: &KeyState| state.value.is_some() && !is_own(state);
         match step.kind {
-            StepKind::Set | StepKind::Acquire | StepKind::Extend | StepKind::ExtendMany | StepKind::Reenter => {
+            StepKind::Set | StepKind::Acquire | StepKind::Extend | StepKind::ExtendMany => {
                 let is_kept = before.value.as_ref().is_some_and(|value| value.starts_with(RESERVED));
                 if is_others(before) && after != before && !(is_kept && is_own(after)) {
                     broken = Some("nobody's key is taken"); // P8
@@ -38,12 +37,12 @@ impl World {
                     broken = Some("what is granted leaves its token"); // P12
                 }
             }
-            StepKind::Release | StepKind::PassOn | StepKind::GiveBack => {
+            StepKind::Release | StepKind::PassOn => {
                 if is_others(before) && (&after.value, after.end) != (&before.value, before.end) {
                     broken = Some("a release compares"); // P7
                 } else if is_own(after) {
                     broken = Some("a release deletes"); // P7
-                } else if (step.resent || !is_own(before)) && !has_holder && lacks_tombstone(step) {
+                } else if (step.resent || !is_own(before)) && lacks_tombstone(step) {
                     broken = Some("a release leaves its tombstone"); // P6
                 }
             }

@@ -24,7 +24,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// `None` for those who stand in no line: they try once, or come back as the same holder.
+    /// `None` for those who stand in no line, as they try once, and for a holder, which may pass by (P23).
     pub(crate) fn join(world: &'a World, client: (usize, u64), demand: &Demand, schedule: Schedule) -> Option<Self> {
         if demand.way == Way::Try || demand.has_holder {
             return None;

@@ -7,13 +7,12 @@ impl World {
         let at = self.at();
         let mut history = self.history();
         let hold = &history.holds[number];
-        let (token, resources, has_holder) = (hold.token, hold.resources, hold.has_holder);
+        let (token, resources, shares) = (hold.token, hold.resources, hold.shares);
         for key in (0..3).filter(|key| resources & (1 << key) != 0) {
-            let (highest, of_holder) = (history.highest[key], history.highest_of_holder[key]);
-            // P23: the same holder may have been let in elsewhere, or again, before its user took this.
-            let is_succeeded = has_holder && of_holder >= Some(token);
-            history.holds[number].is_succeeded |= is_succeeded;
-            if highest.is_some_and(|highest| token <= highest) && !is_succeeded {
+            let highest = history.highest[key];
+            // P23: the guards of one lease have one token.
+            let is_same = shares && highest == Some(token);
+            if highest.is_some_and(|highest| token <= highest) && !is_same {
                 let hold = &history.holds[number];
                 let former = history.holds[..number].iter().find(|hold| Some(hold.token) == highest);
                 // Taken late, it was won before: both had the lock at once, which is a matter of exclusion.
@@ -28,9 +27,6 @@ impl World {
                 }
             }
             history.highest[key] = highest.max(Some(token));
-            if has_holder {
-                history.highest_of_holder[key] = of_holder.max(Some(token));
-            }
         }
     }
 }

@@ -15,9 +15,6 @@ const TOKENS_OF_A_GRANT: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excuse {
-    /// "Exclusion between guards of one holder. [..] If the later guard is released before that, a stranger may be
-    /// let in beside the earlier one. The same holds for a try of the holder that was hung and wins late."
-    SameHolder,
     /// "Between a deletion on a quorum and the key check that shows it another client may already hold the lock. [..] a
     /// forced release [..]"
     TakenAway,
@@ -37,8 +34,7 @@ pub(crate) enum Excuse {
 }
 
 impl Excuse {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::SameHolder,
+    pub(crate) const ALL: [Self; 7] = [
         Self::TakenAway,
         Self::ClockStep,
         Self::ClockStoodStill,
@@ -61,9 +57,6 @@ pub(crate) const fn is_about_a_clock(kind: FaultKind) -> bool {
 impl World {
     /// Why two may rely on a resource at this time, if they may.
     pub(super) fn excuses_overlap(&self, at: Duration, history: &History, [old, new]: [&Hold; 2]) -> Option<Excuse> {
-        if old.is_succeeded || new.is_succeeded {
-            return Some(Excuse::SameHolder);
-        }
         // Keys and quarantines of then are over, as instances count time whose clocks were set back meanwhile.
         let lately = self.scenario.max_ttl * 3 + self.set_back_in(history) + LONGEST_FAULT;
         let clients = [old.client, new.client];
@@ -89,7 +82,7 @@ impl World {
     pub(super) fn excuses_order(&self, at: Duration, history: &History, hold: &Hold) -> Option<Excuse> {
         // Only an instance's grant makes other tokens.
         let was_handed_over = !hold.token.get().is_multiple_of(TOKENS_OF_A_GRANT);
-        if was_handed_over && self.stood_still_lately(at, history, hold.client) {
+        if (was_handed_over || hold.shares) && self.stood_still_lately(at, history, hold.client) {
             return Some(Excuse::ClockStoodStill);
         }
         let has = |is_of: fn(FaultKind) -> bool| history.marks.iter().any(|mark| is_of(mark.what));

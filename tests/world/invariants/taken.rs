@@ -33,10 +33,9 @@ impl Taken {
         self.resources & resources != 0
     }
 
-    /// Whether this may be what was taken away. What a holder has taken over from itself elsewhere goes with it (P23).
+    /// Whether this may be what was taken away.
     pub(super) fn may_be(&self, hold: &Hold) -> bool {
-        let is_theirs = if self.has_holder { hold.has_holder } else { self.client == Some(hold.client) };
-        self.is_about(hold.resources) && is_theirs && self.has_holder == hold.has_holder
+        self.is_about(hold.resources) && self.client == Some(hold.client) && self.has_holder == hold.has_holder
     }
 }
 

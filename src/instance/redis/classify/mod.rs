@@ -98,7 +98,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
         (Request::Acquire(_), value) if keys == 1 && bytes(value) == Some(b"granted") => Some(Reply::Granted),
         (_, Value::Array(items)) => match (request, bytes(items.first()?)?, items.get(1..)?) {
             (_, b"granted", [Value::Int(_)]) => Some(Reply::Granted),
-            (Request::Extend(_) | Request::Reenter(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
+            (Request::Extend(_), b"repaired", [Value::Int(_)]) => Some(Reply::Repaired),
             (_, b"not admitted", [Value::Int(left_ms)]) => {
                 Some(Reply::NotAdmitted { remaining: u64::try_from(*left_ms).ok().map(Duration::from_millis) })
             }
@@ -107,7 +107,7 @@ fn parse(request: &Request, value: &Value) -> Option<Reply> {
                 Some(Reply::Unknown(Cause::ClockBehind { clock_s, token_s }))
             }
             (_, b"refused", details) => refused(details, keys),
-            (Request::Acquire(_) | Request::Reenter(_), b"stale", [stored]) => {
+            (Request::Acquire(_), b"stale", [stored]) => {
                 Some(Reply::Stale { stored: FencingToken::from_wire(bytes(stored)?)? })
             }
             _ => None,
@@ -125,8 +125,7 @@ fn clock_of_grant(request: &Request, value: &Value) -> Option<(u64, u64)> {
             let ttl_ms = u64::try_from(claim.ttl.as_millis()).ok()?;
             Some((told(*expires_ms)?.checked_sub(ttl_ms)?.checked_mul(1_000)?, 1_000))
         }
-        (Request::Acquire(_) | Request::Extend(_) | Request::Reenter(_), Value::Array(items)) => match items.as_slice()
-        {
+        (Request::Acquire(_) | Request::Extend(_), Value::Array(items)) => match items.as_slice() {
             [word, Value::Int(us)] if matches!(bytes(word)?, b"granted" | b"repaired") => told(*us).map(|us| (us, 1)),
             _ => None,
         },

@@ -6,10 +6,9 @@
 -- KEYS  for each request its lock keys
 -- ARGV  1, 2 see admission.lua; 3 how many releases come first; 4 the usual ttl;
 --       5 a letter for each other request; for each request: value, token, and if it is none of the first
---       releases and its letter is no `a`: number of resources, ttl, holder; for P and Q then: successors, grace, message
+--       releases and its letter is no `a`: number of resources, ttl; for P and Q then: successors, grace, message
 --
--- a, A acquire; E extend; N enter; R release, S that of a round that was resent; U, V give back, and P, Q pass
--- on, likewise
+-- a, A acquire; E extend; R release, S that of a round that was resent; P, Q pass on, likewise
 local first, usual_ttl, letters = tonumber(ARGV[3]), ARGV[4], ARGV[5]
 local replies, key, arg = {}, 1, 6
 
@@ -21,7 +20,7 @@ local found = first > 0 and redis.pcall('MGET', unpack(lock_keys))
 for i = 1, first do
   local value, token = ARGV[arg], ARGV[arg + 1]
   if found.err then
-    replies[i] = release(key, 1, value, token, false, nil) -- MGET is denied
+    replies[i] = release(key, 1, value, token, false) -- MGET is denied
   elseif found[i] == value then
     own[#own + 1] = KEYS[key]
     replies[i] = 1
@@ -43,29 +42,23 @@ for i = 1, #letters do
     if left == 0 and acquire_one(KEYS[key], value, usual_ttl, token, expires) then
       reply = expires
     else
-      reply = acquire(key, 1, value, usual_ttl, token, '')
+      reply = acquire(key, 1, value, usual_ttl, token)
     end
     key, arg = key + 1, arg + 2
   else
-    local count, ttl, holder = tonumber(ARGV[arg + 2]), ARGV[arg + 3], ARGV[arg + 4]
+    local count, ttl = tonumber(ARGV[arg + 2]), ARGV[arg + 3]
     if letter == 'A' then
-      reply = acquire(key, count, value, ttl, token, holder)
+      reply = acquire(key, count, value, ttl, token)
     elseif letter == 'E' then
       reply = extend(key, count, value, ttl, token)
-    elseif letter == 'N' then
-      reply = reenter(key, count, value, ttl, token)
     elseif letter == 'P' or letter == 'Q' then
-      local successors, grace, message = ARGV[arg + 5], ARGV[arg + 6], ARGV[arg + 7]
+      local successors, grace, message = ARGV[arg + 4], ARGV[arg + 5], ARGV[arg + 6]
       reply = pass_on(key, value, token, letter == 'Q', successors, grace, message)
       arg = arg + 3
     else
-      local resent, taken_over = letter == 'S' or letter == 'V', nil
-      if holder ~= '' then
-        taken_over = (letter == 'U' or letter == 'V') and 'give back' or 'forget'
-      end
-      reply = release(key, count, value, token, resent, taken_over)
+      reply = release(key, count, value, token, letter == 'S')
     end
-    key, arg = key + count, arg + 5
+    key, arg = key + count, arg + 4
   end
   replies[first + i] = reply
 end

@@ -32,7 +32,7 @@ impl Scripts {
             let claim = request.claim();
             command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us());
             if letter != USUAL_ACQUIRE {
-                command.arg(claim.resources.len()).arg(millis(claim.ttl)).arg(claim.value.holder_prefix());
+                command.arg(claim.resources.len()).arg(millis(claim.ttl));
             }
             if let Request::PassOn(_, successors) = request {
                 add_successors(&mut command, successors);
@@ -42,23 +42,19 @@ impl Scripts {
     }
 }
 
-/// The letter of an acquire of one resource without a holder, with the usual ttl.
+/// The letter of an acquire of one resource, with the usual ttl.
 const USUAL_ACQUIRE: char = 'a';
 
 /// What batch.lua calls a request by.
 fn letter(request: &Request, usual_ttl: Duration) -> char {
     match request {
         Request::Acquire(claim) => {
-            let is_usual =
-                claim.resources.len() == 1 && claim.value.holder_prefix().is_empty() && claim.ttl == usual_ttl;
+            let is_usual = claim.resources.len() == 1 && claim.ttl == usual_ttl;
             if is_usual { USUAL_ACQUIRE } else { 'A' }
         }
         Request::Extend(_) => 'E',
-        Request::Reenter(_) => 'N',
         Request::Release(claim) if claim.resent => 'S',
         Request::Release(_) => 'R',
-        Request::GiveBack(claim) if claim.resent => 'V',
-        Request::GiveBack(_) => 'U',
         Request::PassOn(claim, _) if claim.resent => 'Q',
         Request::PassOn(..) => 'P',
     }
@@ -81,7 +77,7 @@ enum Place {
 
 /// Puts those first that can be carried out together, and returns how many they are.
 ///
-/// Releases are those of one resource without a holder, for which nothing was sent twice, and which stand behind nothing
+/// Releases are those of one resource, for which nothing was sent twice, and which stand behind nothing
 /// else of their own round (P6). Acquires are those that may be plain (P28), and for whose key nothing else stands
 /// before them. They may pass others by: no answer had reached those who made them.
 pub(crate) fn put_leading_first<T>(
@@ -108,7 +104,7 @@ fn place<'a>(
 ) -> Place {
     let claim = request.claim();
     let mut keys = claim.resources.lock_keys();
-    let (key, is_usual) = (keys.next(), keys.next().is_none() && claim.value.holder_prefix().is_empty());
+    let (key, is_usual) = (keys.next(), keys.next().is_none());
     match request {
         Request::Release(_) if is_usual && !claim.resent => {
             // Those that lead already too: of two releases of a round both would find the key.
@@ -126,13 +122,10 @@ fn place<'a>(
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use std::sync::Arc;
 
     use super::*;
     use crate::instance::Claim;
-    use crate::protocol::Value;
 
     const ACQUIRE: fn(Arc<Claim>) -> Request = Request::Acquire;
     const EXTEND: fn(Arc<Claim>) -> Request = Request::Extend;
@@ -181,16 +174,14 @@ mod tests {
     fn releases_that_need_more_than_a_comparison_do_not_come_first() {
         let resent = RELEASE(claim(1, &["a"], true));
         let several = RELEASE(claim(2, &["a", "b"], false));
-        let of_holder =
-            Claim { value: Value::new("me", Uuid::from_u128(5), ""), ..Claim::clone(&claim(5, &["a"], false)) };
-        let batch = vec![resent, several, RELEASE(Arc::new(of_holder)), one(RELEASE, 4)];
-        assert_eq!(ordered(batch), (1, vec![3, 0, 1, 2]));
+        let batch = vec![resent, several, one(RELEASE, 4)];
+        assert_eq!(ordered(batch), (1, vec![2, 0, 1]));
     }
 
     #[test]
     fn a_plain_acquire_stays_behind_what_else_is_of_its_key() {
         let named = |kind: fn(Arc<Claim>) -> Request, round, name| kind(claim(round, &[name], false));
-        let both = Request::GiveBack(claim(1, &["a", "b"], false));
+        let both = Request::Release(claim(1, &["a", "b"], false));
         let requests = vec![
             both,
             named(ACQUIRE, 2, "c"),
@@ -208,7 +199,7 @@ mod tests {
         assert_eq!(order, [4, 1, 5, 0, 2, 3, 6]);
     }
 
-    /// Sent as a usual one, it would get the ttl of the others, and no holder.
+    /// Sent as a usual one, it would get the ttl of the others.
     #[test]
     fn only_an_acquire_of_the_usual_terms_is_sent_as_a_usual_one() {
         let sample = Claim::clone(&claim(1, &["a"], false));
@@ -216,7 +207,6 @@ mod tests {
         let later = |time: Duration| time + Duration::from_millis(1);
         assert_eq!(letter_of(sample.clone()), USUAL_ACQUIRE);
         assert_eq!(letter_of(Claim::clone(&claim(1, &["a", "b"], false))), 'A');
-        assert_eq!(letter_of(Claim { value: Value::new("me", Uuid::from_u128(1), ""), ..sample.clone() }), 'A');
         assert_eq!(letter_of(Claim { ttl: later(sample.ttl), ..sample.clone() }), 'A');
     }
 }

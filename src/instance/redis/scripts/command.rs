@@ -30,9 +30,7 @@ impl Scripts {
         let script = match request {
             Request::Acquire(_) => &self.acquire,
             Request::Extend(_) => &self.extend,
-            Request::Reenter(_) => &self.reenter,
-            Request::Release(claim) if claim.value.holder_prefix().is_empty() => &self.release,
-            Request::Release(_) | Request::GiveBack(_) => &self.release_holder,
+            Request::Release(_) => &self.release,
             Request::PassOn(..) => &self.pass_on,
         };
         let mut command = Cmd::with_capacity(10 + claim.resources.len(), 512);
@@ -42,16 +40,13 @@ impl Scripts {
         match request {
             Request::Acquire(_) => {
                 add_record(&mut command, attached, attached.is_some_and(|attached| attached.quarantine_over));
-                command.arg(value).arg(millis(claim.ttl)).arg(token);
-                command.arg(claim.value.holder_prefix())
+                command.arg(value).arg(millis(claim.ttl)).arg(token)
             }
-            Request::Extend(_) | Request::Reenter(_) => {
+            Request::Extend(_) => {
                 add_record(&mut command, attached, false);
                 command.arg(value).arg(millis(claim.ttl)).arg(token)
             }
-            Request::Release(_) if claim.value.holder_prefix().is_empty() => command.arg(value).arg(token),
-            Request::Release(_) => command.arg(value).arg(token).arg("forget"),
-            Request::GiveBack(_) => command.arg(value).arg(token).arg("give back"),
+            Request::Release(_) => command.arg(value).arg(token),
             Request::PassOn(_, successors) => {
                 command.arg(value).arg(token);
                 add_successors(&mut command, successors)

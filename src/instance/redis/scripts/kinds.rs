@@ -7,9 +7,7 @@ use super::Scripts;
 pub(crate) enum ScriptKind {
     Acquire,
     Extend,
-    Reenter,
     Release,
-    ReleaseHolder,
     PassOn,
     Keep,
     Batch,
@@ -20,15 +18,13 @@ pub(crate) enum ScriptKind {
 
 impl Scripts {
     /// Every script with its text and the hash by which it is called.
-    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 11] {
-        let Self { acquire, extend, reenter, release, release_holder, pass_on, keep, batch, .. } = self;
+    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 9] {
+        let Self { acquire, extend, release, pass_on, keep, batch, .. } = self;
         let Self { extend_many, write_record, forget_tokens, .. } = self;
         [
             (ScriptKind::Acquire, acquire),
             (ScriptKind::Extend, extend),
-            (ScriptKind::Reenter, reenter),
             (ScriptKind::Release, release),
-            (ScriptKind::ReleaseHolder, release_holder),
             (ScriptKind::PassOn, pass_on),
             (ScriptKind::Keep, keep),
             (ScriptKind::Batch, batch),

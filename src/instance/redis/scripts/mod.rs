@@ -23,19 +23,11 @@ const SET_IF_FREE: &str = include_str!("set_if_free.lua");
 const EXTEND_TTL: &str = include_str!("extend_ttl.lua");
 const FAILURE: &str = include_str!("failure.lua");
 const REFUSAL: &str = include_str!("refusal.lua");
-const FORMER_VALUES: &str = include_str!("former_values.lua");
 /// What acquire.lua calls.
-const TO_ACQUIRE: &str = concat!(
-    include_str!("failure.lua"),
-    include_str!("refusal.lua"),
-    include_str!("former_values.lua"),
-    include_str!("take_over.lua"),
-    include_str!("roll_back.lua"),
-    include_str!("reservation.lua"),
-);
+const TO_ACQUIRE: &str =
+    concat!(include_str!("failure.lua"), include_str!("refusal.lua"), include_str!("reservation.lua"),);
 const ACQUIRE: &str = include_str!("acquire.lua");
 const EXTEND: &str = include_str!("extend.lua");
-const REENTER: &str = include_str!("reenter.lua");
 const TOMBSTONE: &str = include_str!("tombstone.lua");
 const RELEASE: &str = include_str!("release.lua");
 const PASS_ON: &str = include_str!("pass_on.lua");
@@ -46,11 +38,9 @@ const RELEASE_ALONE: &str = include_str!("release_alone.lua");
 const EXTEND_MANY: &str = include_str!("extend_many.lua");
 const BATCH: &str = include_str!("batch.lua");
 
-const CALL_ACQUIRE: &str = "return acquire(1, #KEYS, ARGV[3], ARGV[4], ARGV[5], ARGV[6])";
+const CALL_ACQUIRE: &str = "return acquire(1, #KEYS, ARGV[3], ARGV[4], ARGV[5])";
 const CALL_EXTEND: &str = "return extend(1, #KEYS, ARGV[3], ARGV[4], ARGV[5])";
-const CALL_REENTER: &str = "return reenter(1, #KEYS, ARGV[3], ARGV[4], ARGV[5])";
-const CALL_RELEASE: &str = "return release(1, #KEYS, ARGV[1], ARGV[2], ARGV[3], nil)";
-const CALL_RELEASE_HOLDER: &str = "return release(1, #KEYS, ARGV[1], ARGV[2], ARGV[4], ARGV[3])";
+const CALL_RELEASE: &str = "return release(1, #KEYS, ARGV[1], ARGV[2], ARGV[3])";
 
 const CALL_PASS_ON: &str = "return pass_on(1, ARGV[1], ARGV[2], ARGV[6], ARGV[3], ARGV[4], ARGV[5])";
 const CALL_KEEP: &str = "return give_up(KEYS[1], ARGV[1] ~= '' and ARGV[1], ARGV[2], ARGV[3], ARGV[4])";
@@ -59,10 +49,7 @@ const CALL_KEEP: &str = "return give_up(KEYS[1], ARGV[1] ~= '' and ARGV[1], ARGV
 pub(crate) struct Scripts {
     acquire: Text,
     extend: Text,
-    reenter: Text,
     release: Text,
-    /// The release of a holder's round.
-    release_holder: Text,
     /// A release that names its successors.
     pass_on: Text,
     /// A client gives up what is kept for it.
@@ -119,29 +106,7 @@ impl Scripts {
                 EXTEND,
                 CALL_EXTEND,
             ]),
-            reenter: Text::of(&[
-                ADMISSION,
-                CLOCK,
-                TOKEN_LIMIT,
-                TOKENS,
-                LARGER_TOKEN,
-                EXTEND_TTL,
-                FAILURE,
-                REFUSAL,
-                EXTEND,
-                REENTER,
-                CALL_REENTER,
-            ]),
             release: Text::of(&[&release_alone, TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, RELEASE, CALL_RELEASE]),
-            release_holder: Text::of(&[
-                TOKEN_LIMIT,
-                TOKENS,
-                TOMBSTONE,
-                FORMER_VALUES,
-                FAILURE,
-                RELEASE,
-                CALL_RELEASE_HOLDER,
-            ]),
             pass_on: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, PASS_ON, CALL_PASS_ON]),
             keep: Text::of(&[TOKEN_LIMIT, TOKENS, TOMBSTONE, FAILURE, PASS_ON, CALL_KEEP]),
             batch: Self::of_several(),
@@ -166,7 +131,6 @@ impl Scripts {
             TO_ACQUIRE,
             ACQUIRE,
             EXTEND,
-            REENTER,
             TOMBSTONE,
             RELEASE,
             PASS_ON,
@@ -195,9 +159,9 @@ impl Scripts {
 
     fn load_all(&self) -> Pipeline {
         let mut pipeline = redis::pipe();
-        let Self { acquire, extend, reenter, release, release_holder, pass_on, keep, batch, .. } = self;
+        let Self { acquire, extend, release, pass_on, keep, batch, .. } = self;
         let Self { extend_many, write_record, forget_tokens, .. } = self;
-        let scripts = [acquire, extend, reenter, release, release_holder, pass_on, keep, batch];
+        let scripts = [acquire, extend, release, pass_on, keep, batch];
         for script in scripts.into_iter().chain([extend_many, write_record, forget_tokens]) {
             pipeline.cmd("SCRIPT").arg("LOAD").arg(&script.text).ignore();
         }

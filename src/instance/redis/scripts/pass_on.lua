@@ -19,8 +19,7 @@ local function give_up(key, value, successors, grace, message)
   return redis.call('DEL', key)
 end
 
--- A release that names its successors: as release.lua for one resource without a holder, but that it gives the
--- key up to them.
+-- A release that names its successors: as release.lua for one resource, but that it gives the key up to them.
 local function pass_on(first, value, token, resent, successors, grace, message)
   local released = give_up(KEYS[first], value, successors, grace, message)
   if resent or released ~= 1 then

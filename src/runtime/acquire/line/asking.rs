@@ -109,9 +109,11 @@ impl Line {
         state.turns.won();
         (state.last_failure, state.is_asked) = (None, false);
         let former = state.offer.take().map(|offer| offer.held); // lost since, or this could not have been won
+        let holder = Arc::clone(held.holder());
         state.held = Some(Arc::clone(&held));
         state.offer_to_next(held, clock.now(), &mut after);
         after.wakers.extend(state.queue.wakers_for_failure()); // nobody asks while somebody of this client has it
+        after.wakers.extend(state.queue.wakers_of(&holder));
         if std::mem::replace(&mut after.give_back, former).is_some() {
             return (Parked::Unwanted, after);
         }

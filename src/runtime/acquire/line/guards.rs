@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::state::{Line, LineState, Offer};
 use crate::clock::Clock;
 use crate::foreign::wake;
+use crate::protocol::Value;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events::handed_over;
@@ -17,11 +18,24 @@ impl Line {
         let former = state.held.replace(Arc::clone(held));
         state.last_failure = None;
         let is_used = !state.is_retired;
-        let wakers = state.queue.wakers_for_failure();
+        let mut wakers = state.queue.wakers_for_failure();
+        wakers.extend(state.queue.wakers_of(held.holder()));
         drop(state);
         drop(former);
         wakers.into_iter().for_each(wake);
         is_used
+    }
+
+    /// One more guard of the lease that this holder has; `None` if it has none.
+    pub(super) fn share(&self, holder: &Arc<str>) -> Option<Arc<HeldLease>> {
+        let state = self.lock();
+        state.held_by(holder).filter(|held| held.add_guard()).cloned()
+    }
+
+    /// One more guard of the lease with this value; `None` if nobody of this client has it.
+    pub(super) fn share_value(&self, value: &Value) -> Option<Arc<HeldLease>> {
+        let state = self.lock();
+        state.held.as_ref().filter(|held| held.claim().value == *value && held.add_guard()).cloned()
     }
 
     /// Offers a lease that is let go to the next; `false` if it is to be released. At most `most` times in a row: then the
@@ -42,7 +56,9 @@ impl Line {
         if turns.is_over(most, others, clock.now()) {
             return false;
         }
-        if !held.end_tenure_for(next.params.terms, next.params.renews, clock) {
+        // A holder's own value is under the keys of its lease.
+        let is_for_anybody = next.params.holder.is_empty();
+        if !is_for_anybody || !held.end_tenure_for(next.params.terms, next.params.renews, clock) {
             return false;
         }
         let waker = next.waker.take();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::places::Joined;
 use super::state::Line;
 use crate::clock::Clock;
+use crate::protocol::Value;
 use crate::resource::Resources;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::acquire::params::AcquireParams;
@@ -50,6 +51,21 @@ impl Lines {
     pub(crate) fn put_held(&self, held: &Arc<HeldLease>) {
         let claim = held.claim();
         while !self.line(&claim.resources).put_held(held) {}
+    }
+
+    /// One more guard, which no caller has collected yet, of the lease that the same holder has for the same resources;
+    /// `None` if it has none.
+    pub(crate) fn share(&self, params: &AcquireParams) -> Option<Arc<HeldLease>> {
+        if params.holder.is_empty() {
+            return None;
+        }
+        self.find(&params.resources)?.share(&params.holder)
+    }
+
+    /// One more guard, which no caller has collected yet, of the lease with this value; `None` if nobody of this client has
+    /// it.
+    pub(crate) fn share_value(&self, resources: &Resources, value: &Value) -> Option<Arc<HeldLease>> {
+        self.find(resources)?.share_value(value)
     }
 
     /// Why a single try is not sent: somebody of this client has the lock or waits for it.

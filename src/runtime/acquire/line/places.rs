@@ -8,7 +8,7 @@ use super::state::{Aftermath, AskerStart, Line, LineState};
 use crate::clock::Clock;
 use crate::runtime::acquire::failure::AcquireFailure;
 use crate::runtime::acquire::params::AcquireParams;
-use crate::runtime::held_lease::Tenure;
+use crate::runtime::held_lease::{Tenure, Validity};
 
 /// A place that was taken, and the asker that is to be started for it, if there is none yet.
 pub(crate) struct Joined {
@@ -20,6 +20,8 @@ pub(crate) struct Joined {
 pub(crate) enum Turn {
     /// It has the lease.
     Lease(Tenure),
+    /// Its holder has the lease: it shares it (P23).
+    Shared,
     /// Nobody in the line gets a lease.
     Failed(AcquireFailure),
     /// Its wait is over, and this is what was in the way.
@@ -70,6 +72,9 @@ impl Line {
             after.start = state.asker_needed();
             self.changed.notify_one();
         }
+        if state.is_shared_with(number, clock) {
+            return (Poll::Ready(Turn::Shared), after);
+        }
         let in_the_way = if past_deadline { state.in_the_way(clock) } else { None };
         let LineState { queue, failed, .. } = &mut *state;
         let Some(waiting) = queue.get_mut(number) else {
@@ -105,5 +110,15 @@ impl Line {
         }
         after.is_idle = state.is_idle();
         after
+    }
+}
+
+impl LineState {
+    /// Whether the holder that waits at this place has the lease (P23).
+    fn is_shared_with(&mut self, number: PlaceNumber, clock: &dyn Clock) -> bool {
+        let Some(holder) = self.queue.get_mut(number).map(|waiting| Arc::clone(&waiting.params.holder)) else {
+            return false;
+        };
+        self.held_by(&holder).is_some_and(|held| matches!(held.validity(clock), Validity::Held(_)))
     }
 }

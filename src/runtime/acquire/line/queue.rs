@@ -63,6 +63,13 @@ impl Queue {
         std::mem::take(&mut self.places).into_values()
     }
 
+    /// The wakers of those who wait for this holder, if it is one.
+    pub(super) fn wakers_of(&mut self, holder: &Arc<str>) -> Vec<Waker> {
+        let of_holder =
+            self.places.values_mut().filter(|waiting| !holder.is_empty() && waiting.params.holder == *holder);
+        of_holder.filter_map(|waiting| waiting.waker.take()).collect()
+    }
+
     /// The wakers of those who want to know what is in the way.
     pub(super) fn wakers_for_failure(&mut self) -> Vec<Waker> {
         let wanting = self.places.values_mut().filter(|waiting| waiting.wants_failure);

@@ -113,9 +113,15 @@ impl LineState {
         self.queue.not_passed_over().any(|number| unheard.is_none_or(|offer| offer.to != number))
     }
 
-    /// Nobody of this client has this lease any more. By now it may be another one that somebody has.
+    /// Nobody of this client has this lease any more, unless its holder shares it (P23). By now it may be another one that
+    /// somebody has.
     pub(super) fn forget_held(&mut self, lease: &Arc<HeldLease>) {
-        self.held.take_if(|held| Arc::ptr_eq(held, lease));
+        self.held.take_if(|held| Arc::ptr_eq(held, lease) && !held.is_shared());
+    }
+
+    /// The lease that this holder has (P23).
+    pub(super) fn held_by(&self, holder: &Arc<str>) -> Option<&Arc<HeldLease>> {
+        self.held.as_ref().filter(|held| !holder.is_empty() && held.holder() == holder)
     }
 
     /// Whether somebody waits to whom nothing is offered.
@@ -149,8 +155,8 @@ impl LineState {
         after: &mut Aftermath,
     ) -> Option<Tenure> {
         let params = Arc::clone(&self.queue.get_mut(number)?.params);
-        let policy = params.renewal_policy(clock.now());
-        let tenure = held.begin_tenure(policy, params.terms.min_remaining(), clock)?; // P2, by the time at which it is relied on
+        let wish = params.wish(clock.now());
+        let tenure = held.begin_tenure(wish, params.terms.min_remaining(), clock)?; // P2, by the time at which it is relied on
         if tenure.was_handed_over() {
             self.turns.handed_over();
         }
@@ -161,7 +167,7 @@ impl LineState {
     /// Offers a lease that nobody has to the next whom it suits.
     pub(super) fn offer_to_next(&mut self, held: Arc<HeldLease>, since: Instant, after: &mut Aftermath) {
         match self.queue.next() {
-            Some((to, next)) if held.suits(next.params.terms) => {
+            Some((to, next)) if held.suits(next.params.terms, &next.params.holder) => {
                 after.wakers.extend(next.waker.take());
                 self.offer = Some(Offer { held, to, since });
             }

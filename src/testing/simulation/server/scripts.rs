@@ -34,13 +34,8 @@ impl Call<'_> {
     pub(super) fn run(&self, script: ScriptKind, state: &mut State) -> Option<Answer> {
         match script {
             ScriptKind::Acquire => self.acquire(state),
-            ScriptKind::Extend => self.extend(state, Request::Extend),
-            ScriptKind::Reenter => self.extend(state, Request::Reenter),
-            ScriptKind::Release => self.release(state, Request::Release, 2),
-            ScriptKind::ReleaseHolder if *self.args.get(2)? == b"give back" => {
-                self.release(state, Request::GiveBack, 3)
-            }
-            ScriptKind::ReleaseHolder => self.release(state, Request::Release, 3),
+            ScriptKind::Extend => self.extend(state),
+            ScriptKind::Release => self.release(state),
             ScriptKind::PassOn => self.pass_on(state),
             ScriptKind::Keep => self.keep(state),
             ScriptKind::Batch => self.batch(state),
@@ -51,24 +46,24 @@ impl Call<'_> {
     }
 
     fn acquire(&self, state: &mut State) -> Option<Answer> {
-        let [_, instant, value, ttl, token, _holder] = self.args else { return None };
+        let [_, instant, value, ttl, token] = self.args else { return None };
         let claim = claim(self.keys, value, token, ttl)?;
         let is_short = instant.is_empty() && self.keys.len() == 1;
         Some(self.answer_to(state, Request::Acquire(claim), self.attached()?.as_ref(), is_short))
     }
 
-    fn extend(&self, state: &mut State, kind: fn(Arc<Claim>) -> Request) -> Option<Answer> {
+    fn extend(&self, state: &mut State) -> Option<Answer> {
         let [_, _, value, ttl, token] = self.args else { return None };
         let claim = claim(self.keys, value, token, ttl)?;
-        Some(self.answer_to(state, kind(claim), self.attached()?.as_ref(), false))
+        Some(self.answer_to(state, Request::Extend(claim), self.attached()?.as_ref(), false))
     }
 
-    /// What comes at `resent` says, by being there, that the acquire was sent more than once.
-    fn release(&self, state: &mut State, kind: fn(Arc<Claim>) -> Request, resent: usize) -> Option<Answer> {
+    /// What comes last says, by being there, that the acquire was sent more than once.
+    fn release(&self, state: &mut State) -> Option<Answer> {
         let [value, token, ..] = self.args else { return None };
         let mut claim = Claim::clone(&*claim(self.keys, value, token, b"0")?);
-        claim.resent = self.args.len() > resent;
-        Some(self.answer_to(state, kind(Arc::new(claim)), None, false))
+        claim.resent = self.args.len() > 2;
+        Some(self.answer_to(state, Request::Release(Arc::new(claim)), None, false))
     }
 
     fn pass_on(&self, state: &mut State) -> Option<Answer> {
@@ -103,14 +98,14 @@ impl Call<'_> {
             let [value, token, ..] = rest else { return None };
             let (count, ttl, words) = match letter {
                 b'a' => (1, *usual_ttl, 2),
-                b'P' | b'Q' => (1, *rest.get(3)?, 8),
-                _ => (number(rest.get(2)?)?, *rest.get(3)?, 5),
+                b'P' | b'Q' => (1, *rest.get(3)?, 7),
+                _ => (number(rest.get(2)?)?, *rest.get(3)?, 4),
             };
             let (now, later) = keys.split_at_checked(usize::try_from(count).ok()?)?;
             let mut claim = Claim::clone(&*claim(now, value, token, ttl)?);
-            claim.resent = matches!(letter, b'S' | b'V' | b'Q');
-            let request = match rest.get(5..8) {
-                Some([next, grace, message]) if words == 8 => {
+            claim.resent = matches!(letter, b'S' | b'Q');
+            let request = match rest.get(4..7) {
+                Some([next, grace, message]) if words == 7 => {
                     Request::PassOn(Arc::new(claim), successors(next, grace, message)?)
                 }
                 _ => request(*letter, Arc::new(claim))?,
@@ -279,9 +274,7 @@ impl State {
         let kind = match request {
             Request::Acquire(_) => StepKind::Acquire,
             Request::Extend(_) => StepKind::Extend,
-            Request::Reenter(_) => StepKind::Reenter,
             Request::Release(_) => StepKind::Release,
-            Request::GiveBack(_) => StepKind::GiveBack,
             Request::PassOn(..) => StepKind::PassOn,
         };
         let said = match reply {
@@ -311,9 +304,7 @@ fn request(letter: u8, claim: Arc<Claim>) -> Option<Request> {
     Some(match letter {
         b'a' | b'A' => Request::Acquire(claim),
         b'E' => Request::Extend(claim),
-        b'N' => Request::Reenter(claim),
         b'R' | b'S' => Request::Release(claim),
-        b'U' | b'V' => Request::GiveBack(claim),
         _ => return None,
     })
 }

@@ -19,12 +19,8 @@ pub enum StepKind {
     Extend,
     /// One of many extends in a command.
     ExtendMany,
-    /// An extend that takes a larger token.
-    Reenter,
     /// A release, whatever its form.
     Release,
-    /// A release that has the former value come back.
-    GiveBack,
     /// A release that names a successor.
     PassOn,
     /// The key was read.

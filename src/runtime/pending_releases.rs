@@ -1,0 +1,153 @@
+//! The releases that wait to be sent, or to be sent again, to the instances (P6).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::instance::Request;
+use crate::protocol::{InstanceId, Instant};
+use crate::resource::Resources;
+
+/// A release that one instance has not confirmed yet.
+#[derive(Debug)]
+pub(super) struct PendingRelease {
+    pub(super) request: Request,
+    /// From then on the keys have expired by themselves.
+    pub(super) expires_at: Instant,
+}
+
+impl PendingRelease {
+    /// The release of a claim that was sent before `now`.
+    pub(super) fn new(request: Request, now: Instant) -> Self {
+        // Twice the ttl: no clock is off by that much.
+        let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
+        Self { request: request.without_successor(), expires_at }
+    }
+
+    /// The same for another time.
+    pub(super) fn resent(self) -> Self {
+        Self { request: self.request.resent(), ..self }
+    }
+}
+
+/// Tells the releases that wait apart: smaller is older.
+pub(super) type ReleaseNumber = u64;
+
+/// The releases that wait, by instance, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct PendingReleases {
+    /// How many there are: as a rule none.
+    count: AtomicUsize,
+    waiting: Mutex<Vec<OfInstance>>,
+}
+
+#[derive(Debug, Default)]
+struct OfInstance {
+    last: ReleaseNumber,
+    releases: BTreeMap<ReleaseNumber, PendingRelease>,
+    by_key: HashMap<Box<[u8]>, Vec<ReleaseNumber>>,
+}
+
+impl OfInstance {
+    fn put(&mut self, release: PendingRelease) -> ReleaseNumber {
+        self.last += 1;
+        for key in release.request.claim().resources.lock_keys() {
+            self.by_key.entry(key.into()).or_default().push(self.last);
+        }
+        self.releases.insert(self.last, release);
+        self.last
+    }
+
+    fn take(&mut self, number: ReleaseNumber) -> Option<PendingRelease> {
+        let release = self.releases.remove(&number)?;
+        for key in release.request.claim().resources.lock_keys() {
+            if let Some(numbers) = self.by_key.get_mut(key) {
+                numbers.retain(|other| *other != number);
+                if numbers.is_empty() {
+                    self.by_key.remove(key);
+                }
+            }
+        }
+        Some(release)
+    }
+
+    fn take_all(&mut self, numbers: impl IntoIterator<Item = ReleaseNumber>) -> Vec<PendingRelease> {
+        numbers.into_iter().filter_map(|number| self.take(number)).collect()
+    }
+}
+
+impl PendingReleases {
+    pub(super) fn new(instances: usize) -> Self {
+        let waiting = (0..instances).map(|_| OfInstance::default()).collect();
+        Self { count: AtomicUsize::new(0), waiting: Mutex::new(waiting) }
+    }
+
+    /// One more that waits.
+    pub(super) fn put(&self, id: InstanceId, release: PendingRelease) -> ReleaseNumber {
+        let mut waiting = self.lock();
+        let Some(of_instance) = waiting.get_mut(id.index()) else { return 0 };
+        self.count.fetch_add(1, Ordering::SeqCst);
+        of_instance.put(release)
+    }
+
+    /// One that waits; `None` if it was taken already.
+    pub(super) fn take(&self, id: InstanceId, number: ReleaseNumber) -> Option<PendingRelease> {
+        let taken = self.lock().get_mut(id.index())?.take(number);
+        self.uncount(usize::from(taken.is_some()));
+        taken
+    }
+
+    /// Those for any of these resources.
+    pub(super) fn take_for(&self, id: InstanceId, resources: &Resources) -> Vec<PendingRelease> {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return Vec::new();
+        }
+        let mut waiting = self.lock();
+        let Some(of_instance) = waiting.get_mut(id.index()) else { return Vec::new() };
+        let of_keys = resources.lock_keys().filter_map(|key| of_instance.by_key.get(key)).flatten();
+        let numbers: Vec<ReleaseNumber> = of_keys.copied().collect();
+        let taken = of_instance.take_all(numbers);
+        drop(waiting);
+        self.uncount(taken.len());
+        taken
+    }
+
+    /// The oldest, so many at most.
+    pub(super) fn take_oldest(&self, id: InstanceId, most: usize) -> Vec<PendingRelease> {
+        let taken = self.take_where(id, |of_instance| of_instance.releases.keys().take(most).copied().collect());
+        self.uncount(taken.len());
+        taken
+    }
+
+    /// Drops those whose keys have expired, and the oldest beyond `most`; how many.
+    pub(super) fn drop_surplus(&self, id: InstanceId, most: usize, now: Instant) -> usize {
+        let dropped = self.take_where(id, |of_instance| {
+            let surplus = of_instance.releases.len().saturating_sub(most);
+            let all = of_instance.releases.iter().enumerate();
+            let gone = all.filter(|(at, (_, release))| *at < surplus || release.expires_at <= now);
+            gone.map(|(_, (number, _))| *number).collect()
+        });
+        self.uncount(dropped.len());
+        dropped.len()
+    }
+
+    /// How many wait for an instance.
+    pub(super) fn len(&self, id: InstanceId) -> usize {
+        self.lock().get(id.index()).map_or(0, |of_instance| of_instance.releases.len())
+    }
+
+    fn take_where(&self, id: InstanceId, which: impl FnOnce(&OfInstance) -> Vec<ReleaseNumber>) -> Vec<PendingRelease> {
+        let mut waiting = self.lock();
+        let Some(of_instance) = waiting.get_mut(id.index()) else { return Vec::new() };
+        let numbers = which(of_instance);
+        of_instance.take_all(numbers)
+    }
+
+    fn uncount(&self, number: usize) {
+        self.count.fetch_sub(number, Ordering::SeqCst);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<OfInstance>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
