@@ -84,8 +84,6 @@ fn a_status_of_new_servers_does_not_keep_a_service_out_whose_max_ttl_is_longer()
 fn beside_a_service_with_a_longer_max_ttl_everything_is_shown_as_it_is() {
     on_two_threads(async {
         let fleet = in_use(3, LONG);
-        let redlock = service(&fleet.addresses(), LONG).cluster("orders").build().unwrap();
-        drop(redlock); // it has another name for them, and is told so: that is not the story
         let redlock = service(&fleet.addresses(), LONG).connect().await.unwrap();
         let guard = redlock.lock(LOCK).acquire().await.unwrap();
         let records: Vec<_> = fleet.iter().map(record_of).collect();

@@ -4,7 +4,6 @@
 mod acquire;
 mod background_release;
 mod cancel;
-mod cluster;
 mod crowd;
 mod debug;
 mod dropped;

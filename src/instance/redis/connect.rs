@@ -30,7 +30,7 @@ use super::scripts::Scripts;
 use super::sentinel::find_master;
 use super::stream::ServerStream;
 use crate::foreign::contain;
-use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, NotUsable, RecordMeaning};
+use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, RecordMeaning};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
 /// what it writes there.
@@ -238,9 +238,9 @@ async fn admit(
     health: &Arc<InstanceHealth>,
 ) -> Result<SharedAdmission, Cause> {
     let (drift_ppm, clock) = (options.drift_ppm, Arc::clone(&options.clock));
-    let (records, cluster, health_of) = (Arc::clone(&options.records), options.cluster.clone(), Arc::clone(health));
+    let (records, health_of) = (Arc::clone(&options.records), Arc::clone(health));
     let instance_timeout = options.instance_timeout;
-    let config = AdmissionConfig { records, cluster, drift_ppm, instance_timeout, clock, health: health_of };
+    let config = AdmissionConfig { records, drift_ppm, instance_timeout, clock, health: health_of };
     let flushes = pushes.flushes().clone();
     let asked = connection.clone();
     let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking, flushes: &flushes };
@@ -265,19 +265,12 @@ async fn admit(
 }
 
 /// Notes whether the instance gives this client votes, and says so when that changes.
-///
-/// P16: a client of a named cluster gets no lock while one of its instances is of another. An instance that fails
-/// otherwise says nothing about that.
 pub(super) fn note_refusal(options: &ConnectOptions, health: &InstanceHealth, meaning: &RecordMeaning) {
     let refusal = match meaning {
         RecordMeaning::Refused(reason) => Some(reason.clone()),
         RecordMeaning::Recorded | RecordMeaning::ToBeRaised | RecordMeaning::Unrecorded(_) => None,
     };
     let instance = options.address.shown();
-    if options.cluster.is_some() {
-        let is_of_another = matches!(refusal, Some(NotUsable::OtherCluster { .. }));
-        options.conflicts.note(options.index, instance, is_of_another);
-    }
     let former = std::mem::replace(&mut health.lock().refusal, refusal.clone());
     match refusal {
         Some(reason) if former.as_ref() != Some(&reason) => {

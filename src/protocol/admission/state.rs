@@ -64,14 +64,8 @@ impl AdmissionState {
     #[must_use]
     pub fn without_record(identity: ProcessIdentity, meaning: RecordMeaning, watch: ClockWatch) -> Self {
         let terms = AdmissionTerms::of_max_ttl(0);
-        let none = AdmissionRecord {
-            identity,
-            vote_from_ms: u64::MAX,
-            terms,
-            origin: RecordOrigin::Waits,
-            order: 0,
-            cluster: None,
-        };
+        let origin = RecordOrigin::Waits;
+        let none = AdmissionRecord { identity, vote_from_ms: u64::MAX, terms, origin, order: 0 };
         Self { meaning, ..Self::new(none, watch) }
     }
 
@@ -273,7 +267,6 @@ mod tests {
             terms: AdmissionTerms::of_max_ttl(10),
             origin: RecordOrigin::Waits,
             order: 1,
-            cluster: None,
         };
         AdmissionState::new(record, ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000))
     }

@@ -17,8 +17,8 @@ use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::protocol::{
-    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, FirstLook, Instant, NotUsable,
-    ProcessFacts, ProcessIdentity, RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
+    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, FirstLook, Instant, NotUsable, ProcessFacts,
+    ProcessIdentity, RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
 };
 use crate::resource::{ADMISSION_KEY, NO_LOCK, TOKENS_KEY};
 
@@ -29,8 +29,6 @@ const MAX_RACES: usize = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionConfig {
     pub(crate) records: Arc<Records>,
-    /// What its clients agree on, if their cluster has a name.
-    pub(crate) cluster: Option<ClusterTerms>,
     pub(crate) drift_ppm: u32,
     /// How long an acquire waits for the record, or until instances that were never used vote.
     pub(crate) instance_timeout: Duration,
@@ -110,7 +108,7 @@ impl AdmissionHandshake<'_> {
         let mut last = self.config.health.lock();
         let action = match records.are_as_recorded() {
             true => decide_as_recorded(facts, found, terms, &last.seen),
-            false => decide_record(facts, found, terms, self.config.cluster.as_ref(), &last.seen),
+            false => decide_record(facts, found, terms, &last.seen),
         };
         if let Some(record) = record.filter(|record| record.identity == facts.identity) {
             last.seen.note(&record);
@@ -185,33 +183,19 @@ impl AdmissionHandshake<'_> {
     /// A quarantine from now.
     fn quarantine(&self, identity: &ProcessIdentity, origin: RecordOrigin) -> RecordWrite {
         let order = self.config.health.lock().seen.next_order(identity);
-        RecordWrite {
-            vote_from_ms: None,
-            terms: self.config.records.terms_to_write(),
-            origin,
-            order,
-            cluster: self.config.cluster.clone(),
-        }
+        RecordWrite { vote_from_ms: None, terms: self.config.records.terms_to_write(), origin, order }
     }
 
     /// What takes the place of a record, and is the next in order: who doubts that one doubts this one as well.
     fn following(record: AdmissionRecord) -> RecordWrite {
-        let AdmissionRecord { vote_from_ms, terms, origin, order, cluster, .. } = record;
-        RecordWrite { vote_from_ms: Some(vote_from_ms), terms, origin, order: order.saturating_add(1), cluster }
+        let AdmissionRecord { vote_from_ms, terms, origin, order, .. } = record;
+        RecordWrite { vote_from_ms: Some(vote_from_ms), terms, origin, order: order.saturating_add(1) }
     }
 
-    /// The record as it stands, with larger terms (P29, P30).
+    /// The record as it stands, with larger terms (P29).
     fn raising(record: AdmissionRecord) -> RecordWrite {
         let AdmissionTerms { max_ttl_ms, quarantine_ms } = record.terms;
-        let instances = ClusterTerms::described(record.cluster.as_ref());
-        contain(|| {
-            tracing::info!(
-                max_ttl_ms,
-                quarantine_ms,
-                instances,
-                "the admission record is raised to longer times or a longer list"
-            );
-        });
+        contain(|| tracing::info!(max_ttl_ms, quarantine_ms, "the admission record is raised to longer times"));
         Self::following(record)
     }
 
@@ -245,7 +229,7 @@ mod tests {
     fn a_record_that_follows_another_is_the_next_in_order() {
         let (terms, origin) = (AdmissionTerms::of_max_ttl(10_000), RecordOrigin::Opened);
         let identity = ProcessIdentity::new("run", "replication");
-        let record = AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order: 7, cluster: None };
+        let record = AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order: 7 };
         let write = AdmissionHandshake::raising(record);
         assert_eq!((write.vote_from_ms, write.order, write.origin), (Some(5), 8, origin));
     }

@@ -186,7 +186,6 @@ impl Server {
             terms: AdmissionTerms { max_ttl_ms: longest_ms, quarantine_ms: longest_ms },
             origin: RecordOrigin::Waits,
             order: now_ms,
-            cluster: None,
         };
         state.store.set(ADMISSION_KEY.as_bytes(), record.to_wire().as_bytes(), None);
     }
