@@ -13,7 +13,8 @@ const MOST_MS: u64 = 1_000;
 
 /// What is there, or is thought to be.
 const THERE: [&str; 4] = ["", "no string", "something else", "RECORD"];
-const ORIGINS: [RecordOrigin; 3] = [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened];
+const ORIGINS: [RecordOrigin; 4] =
+    [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened];
 
 fn record(vote_from_ms: u64) -> AdmissionRecord {
     AdmissionRecord {

@@ -20,7 +20,7 @@ use super::classify::failed;
 use super::connection::{ConnectionParts, InstanceConnection, MAX_WAITING};
 use super::deadline::{ConnectFailure, within_trips};
 use super::driver::{Driver, poll_once};
-use super::flushes::FlushWatch;
+use super::flushes::Flushes;
 use super::health::{InstanceHealth, PreviousAdmission};
 use super::hello::{Hello, hello};
 use super::options::ConnectOptions;
@@ -241,10 +241,10 @@ async fn admit(
     let (records, health_of) = (Arc::clone(&options.records), Arc::clone(health));
     let instance_timeout = options.instance_timeout;
     let config = AdmissionConfig { records, drift_ppm, instance_timeout, clock, health: health_of };
-    let flushes = pushes.flushes().clone();
+    let flushes = Flushes::new(pushes.flushes().clone());
     let asked = connection.clone();
-    let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking, flushes: &flushes };
-    let outcome = handshake.run(report).await;
+    let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking };
+    let outcome = handshake.run(report, false).await;
     let shown = options.address.shown();
     let mut outcome = outcome?;
     note_refusal(options, health, outcome.state.meaning());
@@ -254,7 +254,7 @@ async fn admit(
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut outcome.state, &options.peers));
     let previous = health.lock().info.replace(outcome.info.clone());
     warn_of_eviction(shown, &outcome.info, previous);
-    let admission = SharedAdmission::new(config, outcome, FlushWatch::new(flushes));
+    let admission = SharedAdmission::new(config, outcome, flushes);
     admission.withhold_until(counts_from);
     if stepped {
         // Nothing counts until it has been quarantined.

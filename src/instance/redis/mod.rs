@@ -296,6 +296,7 @@ impl Instance for RedisInstance {
                     match state.meaning() {
                         RecordMeaning::Recorded | RecordMeaning::ToBeRaised => {
                             status.max_ttl = Some(Duration::from_millis(state.record().terms.max_ttl_ms));
+                            status.flushed_ago = state.flushed_ago(self.options.clock.now());
                         }
                         RecordMeaning::Refused(reason) => status.refusal = Some(reason.clone()),
                         RecordMeaning::Unrecorded(_) => {}

@@ -37,6 +37,8 @@ pub enum RecordOrigin {
     Blank,
     /// The quarantine has a known reason.
     Waits,
+    /// The reason is a flush that was pushed to its writer, of whatever database.
+    Flushed,
     /// All instances were blank at once: nobody has ever used them, so nothing can be forgotten.
     Opened,
 }
@@ -48,6 +50,7 @@ impl RecordOrigin {
         match self {
             Self::Blank => "blank",
             Self::Waits => "waits",
+            Self::Flushed => "flushed",
             Self::Opened => "opened",
         }
     }
@@ -109,6 +112,7 @@ impl AdmissionRecord {
         let origin = match words.next()? {
             "blank" => RecordOrigin::Blank,
             "waits" => RecordOrigin::Waits,
+            "flushed" => RecordOrigin::Flushed,
             "opened" => RecordOrigin::Opened,
             _ => return None,
         };
@@ -146,6 +150,13 @@ impl AdmissionRecord {
     #[must_use]
     pub const fn is_from_later(&self, now_ms: u64) -> bool {
         self.vote_from_ms.saturating_sub(now_ms) > self.terms.quarantine_ms
+    }
+
+    /// How long ago it was flushed at an instant of the instance's clock, if it waits, or has waited, for that: the order of a record
+    /// that begins a quarantine is the instance's clock then.
+    #[must_use]
+    pub fn flushed_ago(&self, now_ms: u64) -> Option<Duration> {
+        (self.origin == RecordOrigin::Flushed).then(|| Duration::from_millis(now_ms.saturating_sub(self.order)))
     }
 
     /// How long the process must still sit out at an instant of the instance's clock.
@@ -228,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_record_comes_back_as_it_was_written() {
-        for origin in [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened] {
+        for origin in [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened] {
             for quarantine_ms in [10, 11] {
                 let terms = AdmissionTerms { max_ttl_ms: 10, quarantine_ms };
                 let record = AdmissionRecord { origin, terms, ..record("a", 11) };

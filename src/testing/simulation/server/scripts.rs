@@ -167,7 +167,7 @@ impl Call<'_> {
             identity: ProcessIdentity::new(run_id, replication_id),
             terms: AdmissionTerms { max_ttl_ms: number(max_ttl)?, quarantine_ms: number(quarantine)? },
             vote_from_ms: if vote_from.is_empty() { None } else { Some(number(vote_from)?) },
-            origin: [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]
+            origin: [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened]
                 .into_iter()
                 .find(|known| known.word().as_bytes() == *origin)?,
             order: number(order)?,
