@@ -13,7 +13,7 @@ use crate::error::{BuildError, ConnectError};
 use crate::foreign::contain;
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Instance, Invalidation, Listener};
-use crate::protocol::{ClusterTerms, Quorum, RetryDelay};
+use crate::protocol::{Quorum, RetryDelay};
 use crate::runtime::Shared;
 use crate::runtime::acquire::ask_limit::AskLimit;
 use crate::runtime::acquire::line::lines::Lines;
@@ -105,7 +105,6 @@ impl Builder {
             quorum: quorum.votes(),
             max_ttl: self.max_ttl,
             quarantine: self.quarantine.unwrap_or(self.max_ttl),
-            cluster: self.cluster.as_ref().and_then(|name| ClusterTerms::new(name, addresses.len(), quorum.votes())),
             drift_ppm: self.drift_ppm,
             fence_retention: self.fence_retention,
             admission: self.admission != Admission::Off,

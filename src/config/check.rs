@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Admission, Builder, Instance, Renewal};
+use super::{Builder, Instance, Renewal};
 use crate::error::{BadRequest, BuildError};
 use crate::instance::redis::Address;
-use crate::protocol::{ClusterTerms, LeaseTerms, Quorum};
+use crate::protocol::{LeaseTerms, Quorum};
 use crate::resource::RESERVED;
 
 /// Half of all time may not be drift.
@@ -118,12 +118,6 @@ impl Builder {
                 self.fence_retention
             ));
         }
-        if self.cluster.as_ref().is_some_and(|name| ClusterTerms::new(name, 1, 1).is_none()) {
-            return conflict("the cluster's name has 1 to 64 ASCII letters, digits, '.', '_' and '-'".to_owned());
-        }
-        if self.cluster.is_some() && self.admission != Admission::On {
-            return conflict("a cluster's name is compared by admission, which must be on for that".to_owned());
-        }
         if self.namespace.starts_with(RESERVED) {
             return conflict("the namespace begins with \"redquorum:\", which is kept for the library".to_owned());
         }
@@ -196,8 +190,5 @@ mod tests {
         assert_eq!([Duration::from_nanos(999_999), ms(1)].map(hold), [false, true]);
         let named = |namespace: &str| is_built(|new| new.namespace(namespace));
         assert_eq!(["redquorum", "redquorum:", "redquorum:a"].map(named), [true, false, false]);
-        let of = |cluster: &str| is_built(|new| new.cluster(cluster));
-        assert_eq!(["locks-prod", "", "locks prod", "a/5/3"].map(of), [true, false, false, false]);
-        assert!(!is_built(|new| new.cluster("locks-prod").admission(Admission::Off)));
     }
 }

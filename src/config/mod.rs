@@ -43,7 +43,6 @@ pub struct Builder {
     connect_timeout: Duration,
     drift_ppm: u32,
     quorum: Option<usize>,
-    cluster: Option<String>,
     retry_delay: (Duration, Duration),
     fence_retention: Duration,
     label: Option<String>,
@@ -81,9 +80,9 @@ pub enum Admission {
     /// Classic Redlock: an instance that was restarted empty, flushed or failed over votes at once,
     /// and a lock can be granted twice. For servers that deny `INFO`; fencing tokens still protect.
     Off,
-    /// For tools that look: the times and the cluster of those that lock count, whatever they are, instead of `max_ttl`,
-    /// `quarantine` and `cluster` of this client, and no record is ever written. It may lock for no longer than the record
-    /// allows, and gets no vote of an instance that has none.
+    /// For tools that look: the times of those that lock count, whatever they are, instead of `max_ttl` and `quarantine` of
+    /// this client, and no record is ever written. It may lock for no longer than the record allows, and gets no vote of an
+    /// instance that has none.
     AsRecorded,
 }
 
@@ -100,7 +99,6 @@ impl Default for Builder {
             connect_timeout: Duration::from_secs(5),
             drift_ppm: DEFAULT_DRIFT_PPM,
             quorum: None,
-            cluster: None,
             retry_delay: (Duration::from_millis(10), Duration::from_millis(100)),
             fence_retention: Duration::from_secs(24 * 60 * 60),
             label: None,
@@ -214,28 +212,6 @@ impl Builder {
     /// over, a virtual IP), two disjoint majorities can exist; choose `q` with `2 q > N + d`.
     pub fn quorum(mut self, votes: usize) -> Self {
         self.quorum = Some(votes);
-        self
-    }
-
-    /// A name for these instances together: 1 to 64 ASCII letters, digits, `.`, `_` and `-`. Default: none.
-    ///
-    /// With a name, each instance records it with the number of instances and the quorum, and refuses a client that is
-    /// set to anything else, or to no name, with [`NotUsable::OtherCluster`](crate::NotUsable::OtherCluster) and both values. So of two services with different
-    /// lists that share instances, the one that comes second is told, where both could hold the same lock. A list with one instance more or
-    /// less is let in if both quorums are majorities, as a list grows and shrinks so. Under one name, two different lists are not
-    /// told apart if their lengths are equal or differ by one. Give it to all clients at once: [`guide::operations`](crate::guide::operations) says how. Not with
-    /// [`Admission::Off`].
-    ///
-    /// ```no_run
-    /// # fn f() -> Result<(), redquorum::BuildError> {
-    /// let redlock = redquorum::Redlock::builder()
-    ///     .instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
-    ///     .cluster("locks-prod")
-    ///     .build()?;
-    /// # Ok(()) }
-    /// ```
-    pub fn cluster(mut self, name: impl Into<String>) -> Self {
-        self.cluster = Some(name.into());
         self
     }
 

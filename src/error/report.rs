@@ -36,6 +36,13 @@ pub enum InstanceAnswer {
     StaleToken,
     /// It may have forgotten locks and does not vote, for this long as far as it is known.
     NotAdmitted(Option<Duration>),
+    /// The same, after a flush of one of its databases.
+    Flushed {
+        /// How long ago that was.
+        ago: Duration,
+        /// How long it still grants no lock.
+        remaining: Option<Duration>,
+    },
     /// Nothing was sent to it, or what was sent had no effect.
     NotSent(Cause),
     /// The request may or may not have been carried out.
@@ -66,6 +73,12 @@ impl fmt::Display for Said<'_> {
             InstanceAnswer::StaleToken => write!(f, "had a larger fencing token")?,
             InstanceAnswer::NotAdmitted(Some(left)) => write!(f, "in quarantine, {left:.1?} left")?,
             InstanceAnswer::NotAdmitted(None) => write!(f, "not admitted")?,
+            InstanceAnswer::Flushed { ago, remaining } => {
+                write!(f, "in quarantine, a database of it was flushed {ago:.1?} ago")?;
+                if let Some(left) = remaining {
+                    write!(f, ", {left:.1?} left")?;
+                }
+            }
             // It took no time, and the cause says enough.
             InstanceAnswer::NotSent(cause) => return write!(f, "{cause}"),
             InstanceAnswer::Unknown(cause) => write!(f, "{cause}")?,
@@ -104,7 +117,7 @@ pub(super) fn of_round(shared: &Shared, round: &Round) -> Vec<InstanceReport> {
     let answers = round.replies().iter();
     let report = |(id, answer): (InstanceId, &Option<TimedReply>)| InstanceReport {
         address: address(shared, id),
-        answer: answer.as_ref().map_or(InstanceAnswer::Outstanding, |answer| said(&answer.reply)),
+        answer: answer.as_ref().map_or(InstanceAnswer::Outstanding, |answer| said(shared, id, &answer.reply)),
         after: answer.as_ref().map(|answer| answer.after),
     };
     InstanceId::all(round.replies().len()).zip(answers).map(report).collect()
@@ -137,7 +150,12 @@ pub(super) fn address(shared: &Shared, id: InstanceId) -> String {
     shared.instances.get(id.index()).map(|instance| instance.address().to_owned()).unwrap_or_default()
 }
 
-fn said(reply: &Reply) -> InstanceAnswer {
+/// How long ago it was flushed, if it waits for that.
+fn flushed_ago(shared: &Shared, id: InstanceId) -> Option<Duration> {
+    shared.instances.get(id.index())?.status().flushed_ago
+}
+
+fn said(shared: &Shared, id: InstanceId, reply: &Reply) -> InstanceAnswer {
     match reply {
         Reply::Granted => InstanceAnswer::Granted,
         Reply::Repaired => InstanceAnswer::Repaired,
@@ -145,7 +163,10 @@ fn said(reply: &Reply) -> InstanceAnswer {
             InstanceAnswer::Refused(value.as_deref().map(CurrentHolder::from_value))
         }
         Reply::Stale { .. } => InstanceAnswer::StaleToken,
-        Reply::NotAdmitted { remaining } => InstanceAnswer::NotAdmitted(*remaining),
+        Reply::NotAdmitted { remaining } => match flushed_ago(shared, id) {
+            Some(ago) => InstanceAnswer::Flushed { ago, remaining: *remaining },
+            None => InstanceAnswer::NotAdmitted(*remaining),
+        },
         Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone()),
         Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone()),
     }

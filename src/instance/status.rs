@@ -22,6 +22,8 @@ pub struct InstanceStatus {
     pub run_id: String,
     /// Whether it may vote.
     pub admission: AdmissionStatus,
+    /// How long ago it was flushed, if that is what its last quarantine was for. A flush of any of its databases is a quarantine.
+    pub flushed_ago: Option<Duration>,
     /// The longest ttl that its record allows; `None` if it has none to go by.
     pub max_ttl: Option<Duration>,
     /// Why it gives this client no votes, if that is for the client's settings. It is up all the same, and may well vote for

@@ -50,7 +50,6 @@ mod value;
 mod waiters;
 
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
-pub use admission::cluster::ClusterTerms;
 pub use admission::decide::{FirstLook, ProcessFacts, RecordAction, decide_as_recorded, decide_record, never_used};
 pub use admission::known_record::{AttachedRecord, RecordMeaning};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};

@@ -14,8 +14,8 @@ use crate::instance::redis::scripts::command::RecordWrite;
 use crate::instance::redis::{classify_shared, plain_commands, shared_commands};
 use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{
-    AdmissionRecord, AdmissionTerms, AttachedRecord, ClientId, ClusterTerms, FencingToken, ProcessIdentity, RawReply,
-    RecordOrigin, Value,
+    AdmissionRecord, AdmissionTerms, AttachedRecord, ClientId, FencingToken, ProcessIdentity, RawReply, RecordOrigin,
+    Value,
 };
 use crate::resource::{Resources, TOKENS_KEY};
 
@@ -144,8 +144,6 @@ pub struct Admission {
     pub origin: RecordOrigin,
     /// Its order, or the least of it where a quarantine begins.
     pub order: u64,
-    /// What its clients agree on, if their cluster has a name.
-    pub cluster: Option<ClusterTerms>,
 }
 
 /// One set of scripts.
@@ -198,8 +196,8 @@ impl Dialect {
     /// The command that writes an admission record.
     #[must_use]
     pub fn admit(self, admission: &Admission) -> Cmd {
-        let Admission { found, identity, terms, vote_from_ms, origin, order, cluster } = admission.clone();
-        let write = RecordWrite { vote_from_ms, terms, origin, order, cluster };
+        let Admission { found, identity, terms, vote_from_ms, origin, order } = admission.clone();
+        let write = RecordWrite { vote_from_ms, terms, origin, order };
         self.0.write_record(&found, &identity, write)
     }
 

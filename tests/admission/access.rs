@@ -15,9 +15,6 @@ const PAGE: &str = include_str!("../../docs/operations.md");
 /// Without these clients work on; a loss is noticed later.
 const FOR_NOTICE: [&str; 2] = ["+client|tracking", "+mget"];
 
-/// Without these as well; a flush of other data counts as one of theirs.
-const FOR_FLUSHES: [&str; 3] = ["+client|info", "+watch", "+unwatch"];
-
 /// Without these old tokens stay.
 const FOR_OLD_TOKENS: [&str; 2] = ["+zrange", "+zrem"];
 
@@ -25,10 +22,7 @@ const FOR_OLD_TOKENS: [&str; 2] = ["+zrange", "+zrem"];
 const FOR_BROKEN_CONNECTIONS: &str = "+client|kill";
 
 fn not_needed(right: &str) -> bool {
-    right == FOR_BROKEN_CONNECTIONS
-        || FOR_NOTICE.contains(&right)
-        || FOR_FLUSHES.contains(&right)
-        || FOR_OLD_TOKENS.contains(&right)
+    right == FOR_BROKEN_CONNECTIONS || FOR_NOTICE.contains(&right) || FOR_OLD_TOKENS.contains(&right)
 }
 
 /// The rule of the page: `user locks on ..`.

@@ -3,7 +3,6 @@
 //! What admission prevents is carried out without it as well, where it must be seen to happen.
 
 mod access;
-mod cluster;
 mod cost;
 mod flushes;
 mod forgets;

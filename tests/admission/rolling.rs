@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionStatus, Builder, FencingToken, Guard, Redlock, Renewal};
+use redquorum::{Admission, AdmissionStatus, FencingToken, Guard, Redlock, Renewal};
 use redquorum_testkit::{Fleet, Server, Stalls};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -35,7 +35,6 @@ struct Storage {
 #[derive(Default)]
 struct Service {
     storage: Arc<Storage>,
-    cluster: Option<&'static str>,
 }
 
 impl Service {
@@ -44,7 +43,6 @@ impl Service {
         let (max_ttl, quarantine) = terms;
         let builder = Redlock::builder().instances(servers.iter().map(Server::address)).admission(Admission::On);
         let builder = builder.ttl(max_ttl).max_ttl(max_ttl).quarantine(quarantine).instance_timeout(ms(1_000));
-        let builder = self.cluster.into_iter().fold(builder, Builder::cluster);
         let redlock = builder.connect().await?;
         let stalls = Stalls::watch();
         let held = redlock.lock(format!("leader:{name}")).renew(Renewal::Auto).wait_at_most(LONG + SLACK);
@@ -169,31 +167,12 @@ fn max_ttl_is_raised_and_lowered_while_clients_lock_and_an_instance_forgets() ->
 
 #[test]
 fn the_list_grows_and_shrinks_by_one_instance_at_a_time_while_clients_lock() -> Outcome {
-    resize(None)
-}
-
-/// The record names the longest list, so there is a step more for each instance less but the first.
-#[test]
-fn the_list_of_a_cluster_with_a_name_grows_and_shrinks_by_one_instance_at_a_time() -> Outcome {
-    resize(Some("locks"))
-}
-
-fn resize(cluster: Option<&'static str>) -> Outcome {
     on_every_kind(|program| async move {
         let fleet = Fleet::start(&program, 5)?;
-        let service = Service { cluster, ..Service::default() };
+        let service = Service::default();
         let mut former = service.start("first", &fleet[..3], FORMER).await?;
         all_vote(&former.redlock, SHORT).await?;
         for count in [4, 5, 4, 3] {
-            let longest = format!(" {}/5/3", cluster.unwrap_or_default());
-            if cluster.is_some() && count == 3 {
-                for server in &fleet[..4] {
-                    assert!(server.command(&["GET", RECORD])?.text().is_some_and(|record| record.ends_with(&longest)));
-                    sleep(RENEWED).await;
-                    server.command(&["DEL", RECORD])?;
-                    all_vote(&former.redlock, SHORT).await?;
-                }
-            }
             let next = service.start(&format!("of {count}"), &fleet[..count], FORMER).await?;
             all_vote(&next.redlock, SHORT).await?;
             assert!(service.progress(ms(500)).await > 0, "both work beside each other");

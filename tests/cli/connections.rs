@@ -39,28 +39,6 @@ fn an_address_that_would_be_misread_is_refused_and_no_part_of_it_is_shown() {
 }
 
 #[test]
-fn a_cluster_with_a_name_is_used_by_its_name_and_another_is_told_the_option() {
-    let fleet = fleet_of(3);
-    let with = |args: &[&str]| {
-        let mut command = bare(["--max-ttl", "1s", "--instance-timeout", "1s"]);
-        output(command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")))
-    };
-    let votes = || with(&["--cluster", "prod", "status"]).status.success();
-    assert!(wait_until(PATIENCE, votes), "as soon as they may vote");
-    let ran = with(&["--cluster", "prod", "run", "-r", "a", "--ttl", "1s", "--", "true"]);
-    assert!(ran.status.success(), "{}", stderr(&ran));
-    let checked = with(&["--cluster", "prod", "check"]);
-    assert!(checked.status.success(), "{}", stdout(&checked));
-    assert!(stdout(&checked).contains("acquired, extended and released a lock of its own"));
-    let other = with(&["--cluster", "test", "run", "-r", "a", "--ttl", "1s", "--try", "--", "true"]);
-    assert_eq!(other.status.code(), Some(69));
-    let told = stderr(&other);
-    assert!(told.contains("give all the same instances, quorum and --cluster"), "{told}");
-    let longer = with(&["--cluster", "prod", "--max-ttl", "3s", "run", "-r", "a", "--try", "--", "true"]);
-    assert!(stderr(&longer).contains("--max-ttl") || longer.status.success(), "{}", stderr(&longer));
-}
-
-#[test]
 fn a_release_that_fails_names_each_instance_with_its_reason_and_what_to_do() {
     let fleet = fleet_of(3);
     let slow = ["release", "a", "--force", "--yes", "--connect-timeout", "3s"];

@@ -15,7 +15,6 @@ fn each_setting_counts_from_the_option_the_environment_and_the_file() {
         ("instance-timeout", "0s", "instance_timeout must not be zero"),
         ("connect-timeout", "0s", "connect_timeout must not be zero"),
         ("quorum", "9", "quorum"),
-        ("cluster", "a/b", "the cluster's name"),
         ("namespace", "redquorum:", "the namespace begins with"),
         ("username", "locks", "has a user and no password"),
         ("password-file", "/nonexistent/p", "/nonexistent/p"),
@@ -38,14 +37,6 @@ fn each_setting_counts_from_the_option_the_environment_and_the_file() {
             assert!(matches!(output.status.code(), Some(64 | 78)), "{name} from the {from}: {told}");
         }
     }
-    let cluster_without_admission =
-        |command: &mut std::process::Command| stderr(&output(command.args(["run", "-r", "a", "--try", "--", "true"])));
-    let off = "admission";
-    let bare = || bare(["-i", "127.0.0.1:1", "--cluster", "a"]);
-    assert!(cluster_without_admission(bare().env("REDQUORUM_ADMISSION", "false")).contains(off));
-    assert!(cluster_without_admission(bare().arg("--no-admission")).contains(off));
-    let on = cluster_without_admission(bare().arg("--admission").env("REDQUORUM_ADMISSION", "false"));
-    assert!(!on.contains(off), "an option counts first: {on}");
 }
 
 #[test]

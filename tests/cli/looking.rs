@@ -85,8 +85,6 @@ fn a_status_of_new_servers_does_not_keep_a_service_out_whose_max_ttl_is_longer()
 fn beside_a_service_with_a_longer_max_ttl_everything_is_shown_as_it_is() {
     on_two_threads(async {
         let fleet = in_use(3, LONG);
-        let redlock = service(&fleet.addresses(), LONG).cluster("orders").build().unwrap();
-        drop(redlock); // it has another name for them, and is told so: that is not the story
         let redlock = service(&fleet.addresses(), LONG).connect().await.unwrap();
         let guard = redlock.lock(LOCK).acquire().await.unwrap();
         let records: Vec<_> = fleet.iter().map(record_of).collect();
@@ -223,5 +221,25 @@ fn a_client_writes_nothing_before_its_first_lock_and_goes_on_to_write_after_it()
         let other = service(&fleet.addresses(), LONG).build().unwrap();
         let refused = |it: &redquorum::InstanceStatus| matches!(it.refusal, Some(NotUsable::ShortQuarantine { .. }));
         assert!(wait_until(PATIENCE, || other.instances().iter().all(|it| it.connected && refused(it))));
+    });
+}
+
+/// Which database it was no push says, so it is told what any flush costs.
+#[test]
+fn an_instance_that_is_flushed_is_shown_with_what_that_costs() {
+    on_two_threads(async {
+        let fleet = in_use(3, LONG);
+        let redlock = service(&fleet.addresses(), LONG).connect().await.unwrap();
+        redlock.lock(LOCK).acquire().await.unwrap().release().await.unwrap();
+        for server in &fleet[..2] {
+            server.command(&["EVAL", "redis.call('SELECT', 1) return redis.call('FLUSHDB')", "0"]).unwrap();
+        }
+        let waits = || redlock.instances().iter().filter(|status| status.flushed_ago.is_some()).count() == 2;
+        assert!(wait_until(PATIENCE, waits), "{:?}", redlock.instances());
+        for command in ["status", "check"] {
+            let shown = stdout(&output(&mut plain(&fleet, &[command])));
+            assert!(shown.contains("a database of it was flushed"), "{command}: {shown}");
+            assert!(shown.contains("give locks servers of their own"), "{command}: {shown}");
+        }
     });
 }

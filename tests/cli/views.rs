@@ -100,6 +100,7 @@ fn the_status_for_programs_keeps_its_shape() {
         "version",
         "may_vote",
         "quarantine_left_ms",
+        "flushed_ago_ms",
         "replicas",
         "appends_to_file",
         "saves_snapshots",

@@ -1,7 +1,7 @@
 //! `write_record.lua` on real servers against its mirror: every state of the record, with every intention.
 
 use redis::Value as Wire;
-use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ClusterTerms, Instant, ProcessIdentity, RecordOrigin};
+use redquorum::protocol::{AdmissionRecord, AdmissionTerms, Instant, ProcessIdentity, RecordOrigin};
 use redquorum::testing::conformance::{Admission, Content, Dialect, Mirror};
 use redquorum_testkit::{Program, Server};
 
@@ -13,7 +13,8 @@ const MOST_MS: u64 = 1_000;
 
 /// What is there, or is thought to be.
 const THERE: [&str; 4] = ["", "no string", "something else", "RECORD"];
-const ORIGINS: [RecordOrigin; 3] = [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened];
+const ORIGINS: [RecordOrigin; 4] =
+    [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened];
 
 fn record(vote_from_ms: u64) -> AdmissionRecord {
     AdmissionRecord {
@@ -22,7 +23,6 @@ fn record(vote_from_ms: u64) -> AdmissionRecord {
         terms: AdmissionTerms::of_max_ttl(5_000),
         origin: RecordOrigin::Waits,
         order: 1,
-        cluster: None,
     }
 }
 
@@ -49,17 +49,14 @@ fn a_record_is_written_only_over_what_was_found_and_follows_it_or_begins_a_quara
         let there_is = |name: &str| if name == "RECORD" { record(now_ms).to_wire() } else { name.to_owned() };
         let instants = [None, Some(0), Some(now_ms - 20 * MOST_MS), Some(now_ms + 20 * MOST_MS)];
         let orders = [0, now_ms + 20 * MOST_MS];
-        let clusters = [None, ClusterTerms::new("locks", 5, 3)];
         for (there, found) in THERE.iter().flat_map(|there| THERE.map(|found| (there_is(there), there_is(found)))) {
             let intentions = ORIGINS.iter().flat_map(|origin| instants.map(|instant| (*origin, instant)));
             let rest =
                 |one| orders.iter().flat_map(move |order| [2_000, 5_000].map(|max_ttl_ms| (one, *order, max_ttl_ms)));
             for ((origin, vote_from_ms), order, max_ttl_ms) in intentions.flat_map(rest) {
-                // Of each two clusters one, or it would take twice as long.
-                let cluster = clusters[usize::from(vote_from_ms.is_none() ^ (order == 0))].clone();
                 let (identity, found) = (ProcessIdentity::new("run", "replication"), found.clone().into_bytes());
                 let terms = AdmissionTerms { max_ttl_ms, quarantine_ms: 5_000 };
-                let admission = Admission { found, identity, terms, vote_from_ms, origin, order, cluster };
+                let admission = Admission { found, identity, terms, vote_from_ms, origin, order };
                 let mut mirror = Mirror::default();
                 redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
                 match there.as_str() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
-use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ClusterTerms, ProcessIdentity, RecordOrigin, Value};
+use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, Value};
 use redquorum::testing::conformance::{Ask, Kind, id_of, in_batch_order, reservation_of};
 
 use crate::model::wall_us;
@@ -91,7 +91,6 @@ pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> AdmissionRecord {
         terms: AdmissionTerms::of_max_ttl(10_000),
         origin: RecordOrigin::Waits,
         order: 1,
-        cluster: ClusterTerms::new("locks", 5, 3),
     }
 }
 

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use redis::{Connection, ConnectionLike};
-use redquorum::protocol::{
-    AdmissionRecord, AdmissionTerms, ClusterTerms, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply,
-};
+use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply};
 use redquorum::testing::conformance::{
     Ask, Dialect, Kind, TOKENS, plain_acquire, plain_reply, reply, shared_replies, shared_write,
 };
@@ -37,7 +35,6 @@ fn record() -> AdmissionRecord {
         terms: AdmissionTerms::of_max_ttl(10_000),
         origin: RecordOrigin::Waits,
         order: 1,
-        cluster: ClusterTerms::new("locks", 5, 3),
     }
 }
 

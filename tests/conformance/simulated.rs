@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value as Wire};
-use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ClusterTerms, ProcessIdentity, RecordOrigin};
+use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin};
 use redquorum::testing::conformance::{Admission, Dialect, channels};
 use redquorum::testing::simulation::{MachineClock, Server as Simulated};
 use redquorum_testkit::{Program, Server};
@@ -105,7 +105,6 @@ fn simulated_servers_answer_as_real_ones_do() {
         let vote_from_ms = wall_us() / 1_000 + HOUR_MS;
         let terms = AdmissionTerms { max_ttl_ms: 10_000, quarantine_ms: 30_000 };
         let (origin, order) = (RecordOrigin::Waits, vote_from_ms);
-        let cluster = ClusterTerms::new("locks", 5, 3);
         let admission = Admission {
             found: Vec::new(),
             identity: identity.clone(),
@@ -113,9 +112,8 @@ fn simulated_servers_answer_as_real_ones_do() {
             vote_from_ms: Some(vote_from_ms),
             origin,
             order,
-            cluster: cluster.clone(),
         };
-        let recorded = AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster };
+        let recorded = AdmissionRecord { identity, vote_from_ms, terms, origin, order };
         let mut all = vec![Dialect::shipped().admit(&admission)];
         all.extend((0..SEQUENCES).flat_map(|at| commands(&mut rng, &recorded, &executions[at % executions.len()], at)));
         assert!(all.len() > 2 * SEQUENCES, "too few commands: {}", all.len());

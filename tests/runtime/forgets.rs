@@ -56,6 +56,24 @@ async fn instances_that_are_flushed_let_no_second_holder_in() {
     lets_no_second_holder_in("flushed", TestInstance::flush).await;
 }
 
+/// Which database it was is not told.
+#[tokio::test(start_paused = true)]
+async fn a_flush_of_another_database_is_a_quarantine_that_status_and_errors_explain() {
+    let (cluster, redlock) = cluster_of(5).await;
+    cluster.instance(0).flush_another_database();
+    settle().await;
+    assert_eq!(voting(&redlock), 4);
+    assert_eq!(redlock.instances()[0].flushed_ago.map(|ago| ago < secs(1)), Some(true));
+    drop(held(&redlock, "a").await);
+    first_three(&cluster, TestInstance::flush_another_database);
+    sleep(secs(2)).await;
+    let told = redlock.lock("b").try_acquire().await.unwrap_err().to_string();
+    assert!(told.contains("in quarantine, a database of it was flushed 2.") && told.contains("s left"), "{told}");
+    sleep(QUARANTINE).await;
+    assert_eq!(voting(&redlock), 5);
+    drop(held(&redlock, "b").await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn replicas_that_are_promoted_let_no_second_holder_in() {
     for data in [Data::Nothing, Data::Saved] {

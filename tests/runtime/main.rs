@@ -5,7 +5,6 @@ mod acquire;
 mod attach;
 mod background_release;
 mod cancel;
-mod cluster;
 mod crowd;
 mod debug;
 mod dropped;

@@ -73,9 +73,6 @@ pub(crate) struct Common {
     /// How long to wait for connections to a quorum [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// The name that the clients of these instances have given their cluster
-    #[arg(long, value_name = "NAME", global = true)]
-    pub(crate) cluster: Option<String>,
     /// A PEM file with who signs the instances' certificates [default: whom the system trusts]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) tls_ca: Option<PathBuf>,

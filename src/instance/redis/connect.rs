@@ -20,7 +20,7 @@ use super::classify::failed;
 use super::connection::{ConnectionParts, InstanceConnection, MAX_WAITING};
 use super::deadline::{ConnectFailure, within_trips};
 use super::driver::{Driver, poll_once};
-use super::flushes::FlushWatch;
+use super::flushes::Flushes;
 use super::health::{InstanceHealth, PreviousAdmission};
 use super::hello::{Hello, hello};
 use super::options::ConnectOptions;
@@ -30,7 +30,7 @@ use super::scripts::Scripts;
 use super::sentinel::find_master;
 use super::stream::ServerStream;
 use crate::foreign::contain;
-use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, NotUsable, RecordMeaning};
+use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, RecordMeaning};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
 /// what it writes there.
@@ -238,13 +238,13 @@ async fn admit(
     health: &Arc<InstanceHealth>,
 ) -> Result<SharedAdmission, Cause> {
     let (drift_ppm, clock) = (options.drift_ppm, Arc::clone(&options.clock));
-    let (records, cluster, health_of) = (Arc::clone(&options.records), options.cluster.clone(), Arc::clone(health));
+    let (records, health_of) = (Arc::clone(&options.records), Arc::clone(health));
     let instance_timeout = options.instance_timeout;
-    let config = AdmissionConfig { records, cluster, drift_ppm, instance_timeout, clock, health: health_of };
-    let flushes = pushes.flushes().clone();
+    let config = AdmissionConfig { records, drift_ppm, instance_timeout, clock, health: health_of };
+    let flushes = Flushes::new(pushes.flushes().clone());
     let asked = connection.clone();
-    let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking, flushes: &flushes };
-    let outcome = handshake.run(report).await;
+    let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking };
+    let outcome = handshake.run(report, false).await;
     let shown = options.address.shown();
     let mut outcome = outcome?;
     note_refusal(options, health, outcome.state.meaning());
@@ -254,7 +254,7 @@ async fn admit(
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut outcome.state, &options.peers));
     let previous = health.lock().info.replace(outcome.info.clone());
     warn_of_eviction(shown, &outcome.info, previous);
-    let admission = SharedAdmission::new(config, outcome, FlushWatch::new(flushes));
+    let admission = SharedAdmission::new(config, outcome, flushes);
     admission.withhold_until(counts_from);
     if stepped {
         // Nothing counts until it has been quarantined.
@@ -265,19 +265,12 @@ async fn admit(
 }
 
 /// Notes whether the instance gives this client votes, and says so when that changes.
-///
-/// P16: a client of a named cluster gets no lock while one of its instances is of another. An instance that fails
-/// otherwise says nothing about that.
 pub(super) fn note_refusal(options: &ConnectOptions, health: &InstanceHealth, meaning: &RecordMeaning) {
     let refusal = match meaning {
         RecordMeaning::Refused(reason) => Some(reason.clone()),
         RecordMeaning::Recorded | RecordMeaning::ToBeRaised | RecordMeaning::Unrecorded(_) => None,
     };
     let instance = options.address.shown();
-    if options.cluster.is_some() {
-        let is_of_another = matches!(refusal, Some(NotUsable::OtherCluster { .. }));
-        options.conflicts.note(options.index, instance, is_of_another);
-    }
     let former = std::mem::replace(&mut health.lock().refusal, refusal.clone());
     match refusal {
         Some(reason) if former.as_ref() != Some(&reason) => {

@@ -188,12 +188,8 @@ impl InstanceConnection {
                 let sent = self.send_one(&request);
                 let connection = Arc::clone(self);
                 Box::pin(async move {
-                    let observed = connection.observed_reply(&request, sent).await;
-                    drop(permit); // those who wait to be sent wait for no flush
-                    let reply = match observed {
-                        Some((observed, answered)) => connection.judge_when_settled(observed, &answered).await,
-                        None => Reply::Unknown(Cause::TimedOut), // P5
-                    };
+                    let reply = connection.reply(&request, sent).await.unwrap_or(Reply::Unknown(Cause::TimedOut)); // P5
+                    drop(permit);
                     connection.counted(reply, 1)
                 })
             }
@@ -308,8 +304,7 @@ impl InstanceConnection {
     /// Admission over this connection, once it has been admitted.
     pub(super) fn handshake<'a>(&self, admission: &'a SharedAdmission) -> AdmissionHandshake<'a> {
         let (connection, scripts, tracking) = (self.parts.multiplexed.clone(), self.parts.scripts, self.parts.tracking);
-        let (config, flushes) = (&admission.config, admission.flushes.count());
-        AdmissionHandshake { connection, scripts, config, tracking, flushes }
+        AdmissionHandshake { connection, scripts, config: &admission.config, tracking }
     }
 
     pub(super) fn note_silence(&self) {

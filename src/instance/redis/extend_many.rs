@@ -32,7 +32,7 @@ pub(super) fn extend_many(connection: &Arc<InstanceConnection>, claims: &[Arc<Cl
         };
         let (raw, without_value) = classify_extend_many(count, result);
         let observed = connection.observe(raw, true, &answered);
-        let reply = connection.judge_when_settled(observed, &answered).await;
+        let reply = connection.judge(observed, &answered);
         // Those without the value are asked again one by one, and counted then; so are all whose script was missing, behind
         // the scripts, which are on their way again.
         let again: Vec<usize> = match &reply {

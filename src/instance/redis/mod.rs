@@ -67,7 +67,7 @@ use crate::instance::{
     Claim, ExamineFuture, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReadFuture, Relay,
     RelayFuture, ReplyFuture, Request, ScanFuture,
 };
-use crate::protocol::{Cause, Instant, NotUsable, RecordMeaning, RecordOrigin, Reply};
+use crate::protocol::{Cause, Instant, RecordMeaning, RecordOrigin, Reply};
 use crate::resource::Resources;
 use admission::first_use::watch_first_use;
 use admission::shared::{SharedAdmission, VoteObstacle};
@@ -155,19 +155,12 @@ impl Instance for RedisInstance {
     }
 
     fn call(&self, request: Request) -> ReplyFuture {
-        let is_acquire = matches!(request, Request::Acquire(_));
-        if is_acquire {
+        if matches!(request, Request::Acquire(_)) {
             self.options.records.want_locks();
         }
-        let conflict = if is_acquire { self.options.conflicts.first() } else { None };
-        match (&*self.state.borrow(), conflict) {
-            (ConnectionState::Down(cause), _) => Box::pin(ready(self.not_sent(cause, 1))),
-            (ConnectionState::Up(connection), Some(address)) => {
-                let conflict = || Cause::NotUsable(NotUsable::ClusterConflict(address));
-                let cause = connection.refusal().unwrap_or_else(conflict); // its own says more
-                Box::pin(ready(self.not_sent(&cause, 1)))
-            }
-            (ConnectionState::Up(connection), None) => self.call_over(connection, request),
+        match &*self.state.borrow() {
+            ConnectionState::Down(cause) => Box::pin(ready(self.not_sent(cause, 1))),
+            ConnectionState::Up(connection) => self.call_over(connection, request),
         }
     }
 
@@ -303,6 +296,7 @@ impl Instance for RedisInstance {
                     match state.meaning() {
                         RecordMeaning::Recorded | RecordMeaning::ToBeRaised => {
                             status.max_ttl = Some(Duration::from_millis(state.record().terms.max_ttl_ms));
+                            status.flushed_ago = state.flushed_ago(self.options.clock.now());
                         }
                         RecordMeaning::Refused(reason) => status.refusal = Some(reason.clone()),
                         RecordMeaning::Unrecorded(_) => {}

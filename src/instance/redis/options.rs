@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::address::Address;
-use super::admission::conflicts::ClusterConflicts;
 use super::admission::peers::PeerConnections;
 use super::admission::processes::ProcessRegistry;
 use super::admission::records::Records;
@@ -14,7 +13,7 @@ use super::plain::LastAcquire;
 use super::timer_wakeups::TimerWakeups;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
-use crate::protocol::{AdmissionTerms, ClusterTerms};
+use crate::protocol::AdmissionTerms;
 
 /// What holds for all instances of a client.
 pub(crate) struct ClientOptions {
@@ -24,8 +23,6 @@ pub(crate) struct ClientOptions {
     pub(crate) max_ttl: Duration,
     /// How long an instance that may have forgotten locks sits out (P15, P29).
     pub(crate) quarantine: Duration,
-    /// What all clients agree on, if the cluster has a name.
-    pub(crate) cluster: Option<ClusterTerms>,
     pub(crate) drift_ppm: u32,
     /// For how long instances keep fencing tokens (P13).
     pub(crate) fence_retention: Duration,
@@ -48,7 +45,7 @@ pub(crate) struct ClientOptions {
 impl ClientOptions {
     /// For each instance of a client, with what its connections share. Must be called within a tokio runtime.
     pub(super) fn for_each(self, addresses: Vec<Address>) -> impl Iterator<Item = ConnectOptions> {
-        let (processes, conflicts) = (Arc::<ProcessRegistry>::default(), Arc::<ClusterConflicts>::default());
+        let processes = Arc::<ProcessRegistry>::default();
         // What others ask for, and so how often they look at clocks, is at most the own quarantine (P29).
         let peers =
             PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.quarantine);
@@ -67,12 +64,10 @@ impl ClientOptions {
             instance_timeout: self.instance_timeout,
             max_ttl: self.max_ttl,
             records: Arc::clone(&records),
-            cluster: self.cluster.clone(),
             drift_ppm: self.drift_ppm,
             fence_retention: self.fence_retention,
             clock: Arc::clone(&self.machine_clock),
             processes: Arc::clone(&processes),
-            conflicts: Arc::clone(&conflicts),
             peers: Arc::clone(&peers),
             wakeups: Arc::clone(&wakeups),
             last_acquire: Arc::clone(&last_acquire),
@@ -91,15 +86,12 @@ pub(super) struct ConnectOptions {
     pub(super) instance_timeout: Duration,
     pub(super) max_ttl: Duration,
     pub(super) records: Arc<Records>,
-    /// What all clients agree on, if the cluster has a name.
-    pub(super) cluster: Option<ClusterTerms>,
     pub(super) drift_ppm: u32,
     /// For how long instances keep fencing tokens (P13).
     pub(super) fence_retention: Duration,
     /// The machine's clock as it is, which the instances' clocks are compared with.
     pub(super) clock: Arc<dyn Clock>,
     pub(super) processes: Arc<ProcessRegistry>,
-    pub(super) conflicts: Arc<ClusterConflicts>,
     pub(super) peers: Arc<PeerConnections>,
     pub(super) wakeups: Arc<TimerWakeups>,
     pub(super) last_acquire: Arc<LastAcquire>,

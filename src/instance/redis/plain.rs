@@ -115,7 +115,7 @@ mod tests {
     fn attached(quarantine_over: bool) -> AttachedRecord {
         let (identity, origin) = (ProcessIdentity::new("run", "replication"), RecordOrigin::Waits);
         let terms = AdmissionTerms::of_max_ttl(1_000);
-        let record = AdmissionRecord { identity, vote_from_ms: 1, terms, origin, order: 1, cluster: None };
+        let record = AdmissionRecord { identity, vote_from_ms: 1, terms, origin, order: 1 };
         AttachedRecord::new(record, quarantine_over)
     }
 

@@ -7,14 +7,13 @@ use crate::instance::InstanceCounts;
 use crate::protocol::{Cause, NotUsable, Reply};
 
 /// The names under which replies are counted: few, as each is a series of its own wherever they are recorded.
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 17] = [
     "granted",
     "refused",
     "stale_token",
     "not_admitted",
     "timed_out",
     "not_connected",
-    "cluster_conflict",
     "disconnected",
     "silent",
     "overloaded",
@@ -81,8 +80,6 @@ const fn name_of_cause(cause: &Cause) -> &'static str {
         Cause::Unrecorded | Cause::NotUsable(NotUsable::OtherMaxTtl { .. } | NotUsable::ShortQuarantine { .. }) => {
             "not_admitted"
         }
-        // Nothing is the matter with any connection then: the lists of two services are.
-        Cause::NotUsable(NotUsable::OtherCluster { .. } | NotUsable::ClusterConflict(_)) => "cluster_conflict",
         Cause::Connecting
         | Cause::NotConnected(_)
         | Cause::Tls(_)
@@ -122,7 +119,6 @@ mod tests {
         let unknown = [
             Cause::TimedOut,
             Cause::Connecting,
-            Cause::NotUsable(NotUsable::ClusterConflict(String::new())),
             Cause::Disconnected(String::new()),
             Cause::Silent,
             Cause::Overloaded,

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join;
 use redis::{Pipeline, RedisResult, Value};
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -15,7 +14,7 @@ use super::scripts::Scripts;
 use super::scripts::batch::{Leading, put_leading_first};
 use super::send_queue::QueuedRequest;
 use super::sent_command::{Form, SentCommand};
-use super::votes::{Answered, Observed};
+use super::votes::Observed;
 use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, Cause, RawReply, Reply};
 
@@ -114,20 +113,16 @@ impl InstanceConnection {
         let permit = TaskPermit(Some(permit));
         self.runtime().spawn(async move {
             let form = sent.form;
-            let Some((replies, answered)) = connection.replies_to(&waiting, sent).await else {
+            let Some(replies) = connection.replies_to(&waiting, sent).await else {
                 for waiting in waiting {
                     let _ = waiting.reply.send(Reply::Unknown(Cause::TimedOut)); // P5
                 }
                 permit.give_up();
                 return;
             };
-            let (mut refused, mut held) = (Vec::new(), Vec::new());
-            for (at, (waiting, observed)) in waiting.into_iter().zip(replies).enumerate() {
-                if connection.is_held(&observed) {
-                    held.push((waiting, observed));
-                    continue;
-                }
-                match connection.judge(observed, &answered) {
+            let mut refused = Vec::new();
+            for (at, (waiting, reply)) in waiting.into_iter().zip(replies).enumerate() {
+                match reply {
                     Reply::Refused(_) if form.shares_plain(at) => refused.push(waiting),
                     reply => {
                         // Whoever gave up waiting has counted it as unknown.
@@ -137,26 +132,14 @@ impl InstanceConnection {
             }
             yield_now().await; // what those who were answered ask next goes with what waits
             permit.give_up();
-            join(connection.tell_by_whom(refused), connection.deliver_held(held, &answered)).await;
+            connection.tell_by_whom(refused).await;
         });
     }
 
-    async fn deliver_held(&self, held: Vec<(QueuedRequest, Observed)>, answered: &Answered) {
-        self.flushes_settled(held.iter().map(|(_, observed)| observed), answered).await;
-        for (waiting, observed) in held {
-            let _ = waiting.reply.send(self.judge(observed, answered));
-        }
-    }
-
     /// A reply for each; `None` if there was no answer in time.
-    async fn replies_to(
-        self: &Arc<Self>,
-        waiting: &[QueuedRequest],
-        sent: SentCommand,
-    ) -> Option<(Vec<Observed>, Answered)> {
+    async fn replies_to(self: &Arc<Self>, waiting: &[QueuedRequest], sent: SentCommand) -> Option<Vec<Reply>> {
         if let [one] = waiting {
-            let (observed, answered) = self.observed_reply(&one.request, sent).await?;
-            return Some((vec![observed], answered));
+            return Some(vec![self.reply(&one.request, sent).await?]);
         }
         let (result, answered) = self.answer(sent).await?;
         match &result {
@@ -173,11 +156,11 @@ impl InstanceConnection {
             _ => (classify_batch(&requests, result), None),
         };
         let observe = |(request, raw): (&&Request, RawReply)| self.observe(raw, request.asks_for_a_vote(), &answered);
-        let observed = requests.iter().zip(raws).map(observe).collect();
+        let observed: Vec<Observed> = requests.iter().zip(raws).map(observe).collect();
         // P17: in their order, or the first reading would look like a step behind the second; and before any vote counts, for
         // the clock may have stepped behind what the votes carry.
         self.observe_clock(answered.sent, ended_us);
-        Some((observed, answered))
+        Some(observed.into_iter().map(|observed| self.judge(observed, &answered)).collect())
     }
 
     /// Answers those whose plain acquires were refused with what stands in their way. They were carried out and set

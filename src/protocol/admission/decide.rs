@@ -5,7 +5,6 @@
 //! takes the record away, or leaves one that names another process: a restart gives a new run id, a
 //! promotion or a resynchronisation a new replication id, a flush removes the record.
 
-use crate::protocol::admission::cluster::ClusterTerms;
 use crate::protocol::admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
 use crate::protocol::round::cause::NotUsable;
 
@@ -40,8 +39,8 @@ impl ProcessFacts {
 pub enum RecordAction {
     /// The record names this process: go by it.
     Keep(AdmissionRecord),
-    /// It does, but this client asks for a longer ttl, waits for longer, or has one instance more, than it says. This record
-    /// must be written, the same but for that, provided that the one that was found is still there (P29, P30).
+    /// It does, but this client asks for a longer ttl, or waits for longer, than it says. This record must be written, the
+    /// same but for that, provided that the one that was found is still there (P29).
     Raise(AdmissionRecord),
     /// A record must be written that lets the process vote a quarantine after the writing, provided that the one that was found
     /// is still there.
@@ -51,7 +50,7 @@ pub enum RecordAction {
     },
 }
 
-/// Decides what a record means for a client with these terms and of this cluster (P15, P16, P29).
+/// Decides what a record means for a client with these terms (P15, P29).
 ///
 /// `found` is what the instance has under the record's key, `None` if nothing; `seen` is what the client
 /// remembers of its records.
@@ -62,7 +61,6 @@ pub fn decide_record(
     facts: &ProcessFacts,
     found: Option<&[u8]>,
     ours: AdmissionTerms,
-    cluster: Option<&ClusterTerms>,
     seen: &SeenRecords,
 ) -> Result<RecordAction, NotUsable> {
     if !facts.is_master {
@@ -75,8 +73,6 @@ pub fn decide_record(
     let Some(record) = AdmissionRecord::from_wire(found) else {
         return Ok(restarted); // somebody wrote over it: as good as another process
     };
-    // First: another cluster may well have other times, and of that the client must learn.
-    let cluster = check_cluster(record.cluster.as_ref(), cluster)?;
     check_terms(record.terms, ours)?;
     // Where the clock was set back the instance would sit out the difference; a quarantine from now is long enough
     // whatever it forgot.
@@ -84,12 +80,12 @@ pub fn decide_record(
     if !stands {
         return Ok(restarted);
     }
-    let covering = AdmissionRecord { terms: record.terms.covering(ours), cluster: cluster.cloned(), ..record.clone() };
+    let covering = AdmissionRecord { terms: record.terms.covering(ours), ..record.clone() };
     Ok(if covering == record { RecordAction::Keep(record) } else { RecordAction::Raise(covering) })
 }
 
-/// Decides what a record means for a client that only looks, whatever the times and the cluster of those that lock (P15): where a
-/// record stands it is kept as it is, and where one would have to be written there is none to go by.
+/// Decides what a record means for a client that only looks, whatever the times of those that lock (P15): where a record
+/// stands it is kept as it is, and where one would have to be written there is none to go by.
 ///
 /// # Errors
 /// As [`decide_record`], without what its own settings lead to.
@@ -100,9 +96,8 @@ pub fn decide_as_recorded(
     seen: &SeenRecords,
 ) -> Result<RecordAction, NotUsable> {
     let record = found.and_then(AdmissionRecord::from_wire);
-    let (terms, cluster) = record.map_or((ours, None), |record| (record.terms, record.cluster));
-    // Under its own times and for its own cluster any record fits.
-    decide_record(facts, found, terms, cluster.as_ref(), seen)
+    // Under its own times any record fits.
+    decide_record(facts, found, record.map_or(ours, |record| record.terms), seen)
 }
 
 /// P29: every client waits for as long as any other may ask for.
@@ -114,22 +109,6 @@ fn check_terms(recorded: AdmissionTerms, ours: AdmissionTerms) -> Result<(), Not
         return Err(NotUsable::ShortQuarantine { recorded_ms: recorded.quarantine_ms, ours_ms: ours.max_ttl_ms });
     }
     Ok(())
-}
-
-/// P16: what is recorded from now on. Of two sizes that fit to each other it is the larger, as both kinds of clients
-/// find the record, and neither may write it anew again and again (P30).
-fn check_cluster<'a>(
-    recorded: Option<&'a ClusterTerms>,
-    ours: Option<&'a ClusterTerms>,
-) -> Result<Option<&'a ClusterTerms>, NotUsable> {
-    match (recorded, ours) {
-        (None, None) => Ok(None),
-        (Some(recorded), Some(ours)) if recorded.fits(ours) => Ok(Some(recorded.covering(ours))),
-        _ => Err(NotUsable::OtherCluster {
-            recorded: ClusterTerms::described(recorded),
-            ours: ClusterTerms::described(ours),
-        }),
-    }
 }
 
 /// How a record comes to be where there was none. However young the process says that it is, it waits from now: it counts

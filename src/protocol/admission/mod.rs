@@ -1,7 +1,6 @@
 //! Which instances may vote: those that cannot have forgotten a lock that is still held (P14 to P17).
 
 pub(super) mod clock_watch;
-pub(super) mod cluster;
 pub(super) mod decide;
 pub(super) mod known_record;
 pub(super) mod own_clock;

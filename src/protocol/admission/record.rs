@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::protocol::admission::cluster::ClusterTerms;
-
 /// How much of an id is recorded. Both are random hexadecimal digits, so that two processes that
 /// follow each other share this much of one with a probability of 2^-64. The record goes out with
 /// every request, and instances compare it with every vote.
@@ -39,6 +37,8 @@ pub enum RecordOrigin {
     Blank,
     /// The quarantine has a known reason.
     Waits,
+    /// The reason is a flush that was pushed to its writer, of whatever database.
+    Flushed,
     /// All instances were blank at once: nobody has ever used them, so nothing can be forgotten.
     Opened,
 }
@@ -50,6 +50,7 @@ impl RecordOrigin {
         match self {
             Self::Blank => "blank",
             Self::Waits => "waits",
+            Self::Flushed => "flushed",
             Self::Opened => "opened",
         }
     }
@@ -83,7 +84,7 @@ impl AdmissionTerms {
 }
 
 /// The admission record of an instance: `identity vote_from_ms max_ttl_ms origin order`, then `quarantine_ms` if that is longer
-/// than `max_ttl_ms`, and the terms of its cluster if that has a name.
+/// than `max_ttl_ms`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionRecord {
     /// Whom it was written for.
@@ -98,8 +99,6 @@ pub struct AdmissionRecord {
     /// the instance's clock in milliseconds: so a writer that knows of none writes no older one either. One that follows another, with
     /// larger terms or opened, comes right behind that, so that whoever doubts the former doubts this one too.
     pub order: u64,
-    /// What its clients agree on, if their cluster has a name.
-    pub cluster: Option<ClusterTerms>,
 }
 
 impl AdmissionRecord {
@@ -113,22 +112,17 @@ impl AdmissionRecord {
         let origin = match words.next()? {
             "blank" => RecordOrigin::Blank,
             "waits" => RecordOrigin::Waits,
+            "flushed" => RecordOrigin::Flushed,
             "opened" => RecordOrigin::Opened,
             _ => return None,
         };
         let order = words.next()?.parse().ok().filter(|order| *order <= MOST_ORDER)?;
-        let mut words = words.peekable();
-        let quarantine = words.next_if(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
-        let quarantine_ms = match quarantine {
+        let quarantine_ms = match words.next() {
             Some(ms) => ms.parse().ok().filter(|ms| *ms > max_ttl_ms)?,
             None => max_ttl_ms,
         };
-        let cluster = match words.next() {
-            Some(terms) => Some(ClusterTerms::from_wire(terms)?),
-            None => None,
-        };
         let terms = AdmissionTerms { max_ttl_ms, quarantine_ms };
-        let record = Self { identity, vote_from_ms, terms, origin, order, cluster };
+        let record = Self { identity, vote_from_ms, terms, origin, order };
         // The scripts compare the text: one that reads the same but is written otherwise would
         // never match.
         (record.to_wire().as_bytes() == wire).then_some(record)
@@ -137,14 +131,11 @@ impl AdmissionRecord {
     /// The record as it is stored.
     #[must_use]
     pub fn to_wire(&self) -> String {
-        let Self { identity, vote_from_ms, terms, origin, order, cluster } = self;
+        let Self { identity, vote_from_ms, terms, origin, order } = self;
         let AdmissionTerms { max_ttl_ms, quarantine_ms } = terms;
         let mut record = format!("{} {vote_from_ms} {max_ttl_ms} {} {order}", identity.as_str(), origin.word());
         if quarantine_ms != max_ttl_ms {
             record.push_str(&format!(" {quarantine_ms}"));
-        }
-        if let Some(cluster) = cluster {
-            record.push_str(&format!(" {}", cluster.to_wire()));
         }
         record
     }
@@ -159,6 +150,13 @@ impl AdmissionRecord {
     #[must_use]
     pub const fn is_from_later(&self, now_ms: u64) -> bool {
         self.vote_from_ms.saturating_sub(now_ms) > self.terms.quarantine_ms
+    }
+
+    /// How long ago it was flushed at an instant of the instance's clock, if it waits, or has waited, for that: the order of a record
+    /// that begins a quarantine is the instance's clock then.
+    #[must_use]
+    pub fn flushed_ago(&self, now_ms: u64) -> Option<Duration> {
+        (self.origin == RecordOrigin::Flushed).then(|| Duration::from_millis(now_ms.saturating_sub(self.order)))
     }
 
     /// How long the process must still sit out at an instant of the instance's clock.
@@ -236,27 +234,24 @@ mod tests {
     fn record(run_id: &str, order: u64) -> AdmissionRecord {
         let identity = ProcessIdentity::new(run_id, "p");
         let (terms, origin) = (AdmissionTerms::of_max_ttl(10), RecordOrigin::Waits);
-        AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order, cluster: None }
+        AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order }
     }
 
     #[test]
     fn a_record_comes_back_as_it_was_written() {
-        for origin in [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened] {
-            for cluster in [None, ClusterTerms::new("locks", 5, 3)] {
-                for quarantine_ms in [10, 11] {
-                    let terms = AdmissionTerms { max_ttl_ms: 10, quarantine_ms };
-                    let record = AdmissionRecord { origin, cluster: cluster.clone(), terms, ..record("a", 11) };
-                    assert_eq!(AdmissionRecord::from_wire(record.to_wire().as_bytes()), Some(record));
-                }
+        for origin in [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened] {
+            for quarantine_ms in [10, 11] {
+                let terms = AdmissionTerms { max_ttl_ms: 10, quarantine_ms };
+                let record = AdmissionRecord { origin, terms, ..record("a", 11) };
+                assert_eq!(AdmissionRecord::from_wire(record.to_wire().as_bytes()), Some(record));
             }
         }
-        for read in ["11", "11 10", "11 locks/5/3", "11 10 locks/5/3", "11 10/5/3", "11 10 10/5/3"] {
+        for read in ["11", "11 10"] {
             let wire = format!("a/b 7 9 blank {read}");
             let record = AdmissionRecord::from_wire(wire.as_bytes());
             assert_eq!(record.map(|record| record.to_wire()), Some(wire));
         }
-        let others =
-            ["11 ", "11 more", "11 10 more", "11 locks/5/3 more", "11 locks/5/3 10", "11 10 10", "11  locks/5/3"];
+        let others = ["11 ", "11 more", "11 10 more", "11 10 10", "11  10"];
         for other in ["", "x"].into_iter().chain(others) {
             assert_eq!(AdmissionRecord::from_wire(format!("a/b 7 9 blank {other}").as_bytes()), None, "{other}");
         }

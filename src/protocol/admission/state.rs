@@ -64,14 +64,8 @@ impl AdmissionState {
     #[must_use]
     pub fn without_record(identity: ProcessIdentity, meaning: RecordMeaning, watch: ClockWatch) -> Self {
         let terms = AdmissionTerms::of_max_ttl(0);
-        let none = AdmissionRecord {
-            identity,
-            vote_from_ms: u64::MAX,
-            terms,
-            origin: RecordOrigin::Waits,
-            order: 0,
-            cluster: None,
-        };
+        let origin = RecordOrigin::Waits;
+        let none = AdmissionRecord { identity, vote_from_ms: u64::MAX, terms, origin, order: 0 };
         Self { meaning, ..Self::new(none, watch) }
     }
 
@@ -179,9 +173,18 @@ impl AdmissionState {
     /// How long the instance must still sit out, as far as this connection knows.
     #[must_use]
     pub fn quarantine_left(&self, now: Instant) -> Duration {
-        let instance_ms = (i128::from(now.as_nanos()) + self.watch.offset_ns()) / 1_000_000;
-        let left = self.record().quarantine_left(u64::try_from(instance_ms).unwrap_or(0));
-        left.max(self.withheld_until.saturating_since(now))
+        self.record().quarantine_left(self.about_ms(now)).max(self.withheld_until.saturating_since(now))
+    }
+
+    /// How long ago it was flushed, if its record says so.
+    #[must_use]
+    pub fn flushed_ago(&self, now: Instant) -> Option<Duration> {
+        self.record().flushed_ago(self.about_ms(now))
+    }
+
+    /// What the instance's clock shows about then, in milliseconds.
+    fn about_ms(&self, now: Instant) -> u64 {
+        u64::try_from((i128::from(now.as_nanos()) + self.watch.offset_ns()) / 1_000_000).unwrap_or(0)
     }
 
     /// Takes in a reply to a request that was sent and whose reply was received at these instants of
@@ -204,8 +207,8 @@ impl AdmissionState {
         raw.instance_us.is_some_and(|us| self.observe_cut(sent, received, (us, raw.unit_us)))
     }
 
-    /// Judges a reply that was taken in, perhaps later. It is in doubt if the clock had jumped by then, or if it is not
-    /// settled what had been flushed.
+    /// Judges a reply that was taken in. It is in doubt if the clock had jumped by then, or if a flush was pushed for which no
+    /// quarantine has begun yet.
     #[must_use]
     pub fn judge(
         &self,
@@ -273,7 +276,6 @@ mod tests {
             terms: AdmissionTerms::of_max_ttl(10),
             origin: RecordOrigin::Waits,
             order: 1,
-            cluster: None,
         };
         AdmissionState::new(record, ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000))
     }
@@ -361,20 +363,20 @@ mod tests {
         assert!(!next("other", 9_500_500).continue_from(&previous));
     }
 
-    /// It was taken in as it came: afterwards its sample would look like a step back, and the next one like another
-    /// step forward.
     #[test]
-    fn a_vote_that_is_held_over_a_step_counts_for_nothing_and_shows_no_other_step() {
+    fn a_vote_that_came_behind_a_flush_counts_for_nothing() {
+        let state = state();
+        assert_eq!(state.judge(granted(1_010_000), true, state.record(), MS(11)), (withheld(None), None));
+    }
+
+    #[test]
+    fn how_long_ago_it_was_flushed_is_told_by_the_instances_clock() {
         let mut state = state();
-        let record = Arc::clone(state.record());
-        let held = granted(1_010_000);
-        let stepped = state.observe_reply(&held, MS(10), MS(11));
-        assert!(!stepped && state.observe(MS(20), MS(21), 9_020_000));
-        assert_eq!(state.judge(held, stepped, &record, MS(11)), (withheld(None), None));
-        assert!(!state.observe(MS(30), MS(31), 9_030_000));
-        assert_eq!(state.watch().steps(), 1);
-        let unsettled = state.judge(granted(9_030_000), true, &record, MS(31));
-        assert_eq!(unsettled, (withheld(None), None));
+        assert_eq!(state.flushed_ago(MS(20)), None);
+        let record = AdmissionRecord { origin: RecordOrigin::Flushed, order: 1_005, ..(**state.record()).clone() };
+        state.replace_record(record);
+        let ago = state.flushed_ago(MS(20)).unwrap();
+        assert!(ago.abs_diff(Duration::from_millis(15)) <= Duration::from_millis(1), "{ago:?}");
     }
 
     #[test]

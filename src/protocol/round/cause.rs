@@ -181,15 +181,6 @@ pub enum NotUsable {
         /// The `max_ttl` of this client.
         ours_ms: u64,
     },
-    /// Its record is of another cluster, or of a size or quorum of this one that does not fit, or only one of the two has a name.
-    OtherCluster {
-        /// What is recorded.
-        recorded: String,
-        /// What this client is set to.
-        ours: String,
-    },
-    /// The instance at this address, another one of the client's, is of another cluster: no lock is acquired until that is put right.
-    ClusterConflict(String),
     /// The same process is already used through this other address.
     SameProcess(String),
 }
@@ -198,7 +189,7 @@ impl NotUsable {
     /// Whether it is a matter of this client's settings beside those of others: the instance is well, and may be looked at.
     #[must_use]
     pub const fn is_of_settings(&self) -> bool {
-        matches!(self, Self::OtherMaxTtl { .. } | Self::ShortQuarantine { .. } | Self::OtherCluster { .. })
+        matches!(self, Self::OtherMaxTtl { .. } | Self::ShortQuarantine { .. })
     }
 }
 
@@ -227,17 +218,6 @@ impl fmt::Display for NotUsable {
                  their max_ttl, or all clients a new one, in two steps \
                  (see 'changing max_ttl' in redquorum::guide::operations)"
             ),
-            Self::OtherCluster { recorded, ours } => write!(
-                f,
-                "its clients are set to {recorded}, this one to {ours}; give all the same instances, quorum and \
-                 Builder::cluster (see 'a name for the cluster' in redquorum::guide::operations)"
-            ),
-            Self::ClusterConflict(address) => {
-                write!(
-                    f,
-                    "{address} is of another cluster; no lock is acquired on any instance until that is put right"
-                )
-            }
             Self::SameProcess(address) => {
                 write!(f, "it is the same server process as {address}; every instance has one vote")
             }

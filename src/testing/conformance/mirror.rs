@@ -67,8 +67,8 @@ impl Mirror {
 
     /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
     pub fn admit(&mut self, admission: &Admission, wall_us: u64) -> Option<Vec<u8>> {
-        let Admission { found, identity, terms, vote_from_ms, origin, order, cluster } = admission.clone();
-        let new = NewRecord { found, identity, terms, vote_from_ms, origin, order, cluster };
+        let Admission { found, identity, terms, vote_from_ms, origin, order } = admission.clone();
+        let new = NewRecord { found, identity, terms, vote_from_ms, origin, order };
         bulk::write_record(&mut self.0, new, wall_us)
     }
 

@@ -98,6 +98,11 @@ impl TestInstance {
         self.0.server.flush();
     }
 
+    /// As FLUSHDB of another database does: the data stays. Clients are told of any flush, and not of which database it was.
+    pub fn flush_another_database(&self) {
+        self.0.server.flush_another_database();
+    }
+
     /// Keeps a copy of the data as it is now, for [`Data::Saved`]. Without one that is no data.
     pub fn save(&self) {
         self.0.server.save();

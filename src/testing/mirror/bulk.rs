@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::scripts::may_vote;
 use super::store::Store;
 use crate::protocol::{
-    AdmissionRecord, AdmissionTerms, AttachedRecord, ClusterTerms, FencingToken, Instant, ProcessIdentity,
-    RecordOrigin, Reply,
+    AdmissionRecord, AdmissionTerms, AttachedRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply,
 };
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
@@ -25,8 +24,6 @@ pub(crate) struct NewRecord {
     pub(crate) origin: RecordOrigin,
     /// Its order, or the least of it where a quarantine begins.
     pub(crate) order: u64,
-    /// What its clients agree on, if their cluster has a name.
-    pub(crate) cluster: Option<ClusterTerms>,
 }
 
 /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
@@ -37,13 +34,13 @@ pub(crate) fn write_record(store: &mut Store, new: NewRecord, wall_us: u64) -> O
     if found.unwrap_or_default() != new.found {
         return found.map(<[u8]>::to_vec);
     }
-    let NewRecord { identity, terms, origin, cluster, .. } = new;
+    let NewRecord { identity, terms, origin, .. } = new;
     let now_ms = wall_us / 1_000;
     let (vote_from_ms, order) = match new.vote_from_ms {
         Some(from) => (from, new.order),
         None => (now_ms + new.terms.quarantine_ms, new.order.max(now_ms)),
     };
-    let record = AdmissionRecord { identity, vote_from_ms, terms, origin, order, cluster }.to_wire();
+    let record = AdmissionRecord { identity, vote_from_ms, terms, origin, order }.to_wire();
     store.set(key, record.as_bytes(), None);
     Some(record.into_bytes())
 }

@@ -10,7 +10,6 @@ const WORDS: &[(&str, &str)] = &[
         "check the user, and the password in REDQUORUM_PASSWORD, --password-file or the address",
     ),
     ("or give them with Instance::credentials", "or give the password by REDQUORUM_PASSWORD or --password-file"),
-    ("Builder::cluster (see 'a name for the cluster' in redquorum::guide::operations)", "--cluster"),
     (
         "(see 'changing max_ttl' in redquorum::guide::operations)",
         "(--max-ttl; docs/operations.md, under 'Changing max_ttl')",

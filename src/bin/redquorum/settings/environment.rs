@@ -12,7 +12,6 @@ pub(super) const CONFIG: &str = "REDQUORUM_CONFIG";
 pub(super) const PASSWORD: &str = "REDQUORUM_PASSWORD";
 pub(super) const PASSWORD_FILE: &str = "REDQUORUM_PASSWORD_FILE";
 pub(super) const USERNAME: &str = "REDQUORUM_USERNAME";
-pub(super) const CLUSTER: &str = "REDQUORUM_CLUSTER";
 pub(super) const NAMESPACE: &str = "REDQUORUM_NAMESPACE";
 pub(super) const TTL: &str = "REDQUORUM_TTL";
 pub(super) const MAX_TTL: &str = "REDQUORUM_MAX_TTL";
@@ -31,7 +30,6 @@ const SETTINGS: &[&str] = &[
     PASSWORD,
     PASSWORD_FILE,
     USERNAME,
-    CLUSTER,
     NAMESPACE,
     TTL,
     MAX_TTL,

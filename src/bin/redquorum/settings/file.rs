@@ -12,7 +12,6 @@ use super::duration;
 pub(super) struct File {
     pub(super) instances: Vec<String>,
     pub(super) namespace: Option<String>,
-    pub(super) cluster: Option<String>,
     pub(super) tls_ca: Option<PathBuf>,
     pub(super) tls_cert: Option<PathBuf>,
     pub(super) tls_key: Option<PathBuf>,
@@ -49,7 +48,6 @@ impl File {
                 "username" => file.username = Some(word(&name, value)?),
                 "password" => file.password = Some(word(&name, value)?),
                 "password_file" => file.password_file = Some(path(&name, value, beside)?),
-                "cluster" => file.cluster = Some(word(&name, value)?),
                 "tls_ca" => file.tls_ca = Some(path(&name, value, beside)?),
                 "tls_cert" => file.tls_cert = Some(path(&name, value, beside)?),
                 "tls_key" => file.tls_key = Some(path(&name, value, beside)?),

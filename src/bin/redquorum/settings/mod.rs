@@ -35,7 +35,6 @@ pub(crate) struct Settings {
     /// The same for a ttl.
     bad_ttl: Code,
     tls: Option<Tls>,
-    cluster: Option<String>,
     namespace: String,
     pub(crate) ttl: Duration,
     max_ttl: Option<Duration>,
@@ -76,7 +75,6 @@ impl Settings {
             bad_address,
             bad_ttl: if common.ttl.is_some() { Code::Usage } else { Code::Config },
             tls,
-            cluster: text(&common.cluster, environment::CLUSTER, &file.cluster)?,
             namespace: text(&common.namespace, environment::NAMESPACE, &file.namespace)?.unwrap_or_default(),
             ttl: ttl.unwrap_or(DEFAULT_TTL.min(max_ttl.unwrap_or(DEFAULT_TTL))),
             max_ttl,
@@ -114,7 +112,7 @@ impl Settings {
 
     /// A client of all instances that begins to connect.
     pub(crate) fn client(&self) -> Result<Redlock, Failure> {
-        self.of_all(self.cluster.iter().fold(self.builder(&self.addresses), Builder::cluster))
+        self.of_all(self.builder(&self.addresses))
     }
 
     /// The same for a command that only looks: whatever the clients of these instances have agreed on counts, and nothing is
@@ -125,7 +123,7 @@ impl Settings {
 
     /// The same where it is also to be seen whether a client with these very settings would get votes.
     pub(crate) fn judging_client(&self) -> Result<Redlock, Failure> {
-        let says_what_all_agree_on = self.max_ttl.is_some() || self.quarantine.is_some() || self.cluster.is_some();
+        let says_what_all_agree_on = self.max_ttl.is_some() || self.quarantine.is_some();
         if says_what_all_agree_on { self.client() } else { self.looking_client() }
     }
 

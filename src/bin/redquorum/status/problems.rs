@@ -23,7 +23,18 @@ fn about_votes(seen: &InstanceStatus) -> Option<(bool, String)> {
     Some(match (seen.admission, &seen.refusal) {
         (AdmissionStatus::Quarantine(left), _) => {
             let left = time(left);
-            (false, format!("it may have forgotten locks and votes in {left}; wait before another is restarted"))
+            (
+                false,
+                match seen.flushed_ago.map(time) {
+                    Some(ago) => format!(
+                        "a database of it was flushed {ago} ago, and it votes in {left}; every flush, of any of its databases, \
+                         begins that anew: give locks servers of their own"
+                    ),
+                    None => {
+                        format!("it may have forgotten locks and votes in {left}; wait before another is restarted")
+                    }
+                },
+            )
         }
         (AdmissionStatus::Refused, Some(reason)) => (true, format!("refused with these settings: {reason}")),
         (AdmissionStatus::Unused, _) => {

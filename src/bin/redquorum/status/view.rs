@@ -153,6 +153,7 @@ impl Observed {
             "version": self.version(),
             "may_vote": self.may_vote(),
             "quarantine_left_ms": quarantine_left_ms,
+            "flushed_ago_ms": self.seen.flushed_ago.map(|it| whole(it, 1000)),
             "replicas": details.map(|it| it.replicas),
             "appends_to_file": details.map(|it| it.appends_to_file),
             "saves_snapshots": details.and_then(|it| it.saves_snapshots),

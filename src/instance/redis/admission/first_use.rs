@@ -6,7 +6,6 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Duration, sleep, timeout};
 
-use super::handshake::Watch;
 use super::server_info;
 use crate::foreign::contain;
 use crate::instance::redis::connection::InstanceConnection;
@@ -61,10 +60,10 @@ async fn allow_votes_if_never_used(connections: &[Arc<InstanceConnection>]) {
 async fn look_at(connection: &InstanceConnection) -> Option<FirstLook> {
     let mut handshake = connection.handshake(connection.admission()?);
     let look = async {
-        let reading = handshake.read(Watch::GoesOn).await.ok()?;
+        let reading = handshake.read().await.ok()?;
         let has_tokens = handshake.has_tokens().await.ok()?;
         // Without a flush in between: what voted before has left a token, unless it was flushed with the record.
-        let again = handshake.read(Watch::GoesOn).await.ok()?;
+        let again = handshake.read().await.ok()?;
         let record = reading.record.filter(|record| Some(record) == again.record.as_ref())?;
         // The record says `blank` of what its writer had seen; another client's may have come late, behind a flush.
         let facts = server_info::read(&mut handshake.connection).await.ok()?.facts;

@@ -31,16 +31,12 @@ pub(crate) async fn carry_out(
 ) -> Result<Option<(AdmissionFollowUp, ServerInfo)>, Cause> {
     let mut handshake = connection.handshake(admission);
     let flush = admission.flushes.unsettled();
-    // P15: the data with the locks may have come back as an old copy, with the very record.
-    let is_dismissed = flush.is_none() || (admission.flushes.were_watched() && handshake.is_untouched().await);
-    let follow_up = if is_dismissed { requested } else { Some(AdmissionFollowUp::Quarantine) };
-    if let Some(flush) = flush.filter(|_| is_dismissed) {
-        admission.dismiss_flush(flush);
-    }
-    let Some(follow_up) = follow_up else { return Ok(None) };
-    admission.begin_follow_up(follow_up, flush.filter(|_| !is_dismissed));
+    // P15: the data with the locks may be gone, or have come back as an old copy with the very record.
+    let required = flush.map(|_| AdmissionFollowUp::Quarantine);
+    let Some(follow_up) = required.or(requested) else { return Ok(None) };
+    admission.begin_follow_up(follow_up, flush);
     let report = server_info::read(&mut handshake.connection).await?;
-    let outcome = handshake.run(report).await?;
+    let outcome = handshake.run(report, flush.is_some()).await?;
     admission.replace_record(&outcome);
     Ok(Some((follow_up, outcome.info)))
 }

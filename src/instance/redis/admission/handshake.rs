@@ -12,13 +12,12 @@ use super::server_info::{ServerInfo, ServerReport};
 use crate::clock::Clock;
 use crate::foreign::contain;
 use crate::instance::redis::classify::{beginning, failed};
-use crate::instance::redis::flushes::FlushCount;
 use crate::instance::redis::health::InstanceHealth;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::protocol::{
-    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, ClusterTerms, FirstLook, Instant, NotUsable,
-    ProcessFacts, ProcessIdentity, RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
+    AdmissionRecord, AdmissionState, AdmissionTerms, Cause, ClockWatch, FirstLook, Instant, NotUsable, ProcessFacts,
+    ProcessIdentity, RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
 };
 use crate::resource::{ADMISSION_KEY, NO_LOCK, TOKENS_KEY};
 
@@ -29,8 +28,6 @@ const MAX_RACES: usize = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionConfig {
     pub(crate) records: Arc<Records>,
-    /// What its clients agree on, if their cluster has a name.
-    pub(crate) cluster: Option<ClusterTerms>,
     pub(crate) drift_ppm: u32,
     /// How long an acquire waits for the record, or until instances that were never used vote.
     pub(crate) instance_timeout: Duration,
@@ -43,8 +40,6 @@ pub(crate) struct AdmissionConfig {
 pub(crate) struct HandshakeOutcome {
     pub(crate) state: AdmissionState,
     pub(crate) info: ServerInfo,
-    /// How many flushes had been reported when the record's key was being watched; `None` if it is not.
-    pub(crate) watched_since: Option<u32>,
 }
 
 /// The record with a sample of the instance's clock.
@@ -53,17 +48,6 @@ pub(crate) struct RecordReading {
     pub(crate) instance_us: u64,
     pub(crate) sent: Instant,
     pub(crate) received: Instant,
-    /// Whether the record's key is being watched since before it was read.
-    watched: bool,
-}
-
-/// What a reading does about the watch over the record's key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
-    /// Begins it anew.
-    Anew,
-    /// Leaves it as it is.
-    GoesOn,
 }
 
 /// One connection, as far as admission is concerned.
@@ -73,26 +57,25 @@ pub(crate) struct AdmissionHandshake<'a> {
     pub(crate) config: &'a AdmissionConfig,
     /// Whether changes of the record are pushed over this connection.
     pub(crate) tracking: bool,
-    pub(crate) flushes: &'a FlushCount,
 }
 
 impl AdmissionHandshake<'_> {
-    /// Finds the record for the process behind the connection, or writes it if this client wants locks.
-    pub(crate) async fn run(&mut self, report: ServerReport) -> Result<HandshakeOutcome, Cause> {
+    /// Finds the record for the process behind the connection, or writes it if this client wants locks: for a flush that
+    /// was pushed, if `was_flushed`.
+    pub(crate) async fn run(&mut self, report: ServerReport, was_flushed: bool) -> Result<HandshakeOutcome, Cause> {
         let ServerReport { facts, info } = report;
         for _ in 0..MAX_RACES {
-            let reading = self.read(Watch::Anew).await.map_err(|error| failed(&error))?;
-            // Those reported until now may have been before the watch.
-            let watched_since = reading.watched.then(|| self.flushes.count());
+            let reading = self.read().await.map_err(|error| failed(&error))?;
             let facts = facts.at(reading.instance_us / 1_000);
             let write = match self.decide(&facts, &reading) {
                 Ok(RecordAction::Raise(record)) if self.config.records.are_to_be_written() => Self::raising(record),
                 Ok(RecordAction::Write { origin }) if self.config.records.are_to_be_written() => {
+                    let origin = if was_flushed { RecordOrigin::Flushed } else { origin };
                     self.quarantine(&facts.identity, origin)
                 }
                 action => {
                     let state = self.state(action, &facts.identity, &reading)?;
-                    return Ok(HandshakeOutcome { state, info, watched_since });
+                    return Ok(HandshakeOutcome { state, info });
                 }
             };
             self.write(&facts.identity, reading.record.as_deref(), write).await.map_err(|error| failed(&error))?;
@@ -110,7 +93,7 @@ impl AdmissionHandshake<'_> {
         let mut last = self.config.health.lock();
         let action = match records.are_as_recorded() {
             true => decide_as_recorded(facts, found, terms, &last.seen),
-            false => decide_record(facts, found, terms, self.config.cluster.as_ref(), &last.seen),
+            false => decide_record(facts, found, terms, &last.seen),
         };
         if let Some(record) = record.filter(|record| record.identity == facts.identity) {
             last.seen.note(&record);
@@ -140,39 +123,24 @@ impl AdmissionHandshake<'_> {
     }
 
     /// Reads the record, and asks for a push when it changes.
-    pub(crate) async fn read(&mut self, watch: Watch) -> RedisResult<RecordReading> {
+    pub(crate) async fn read(&mut self) -> RedisResult<RecordReading> {
         let mut ask = redis::pipe();
-        if watch == Watch::Anew {
-            // Without the right to it any flush counts as one of ours.
-            ask.cmd("UNWATCH").cmd("WATCH").arg(ADMISSION_KEY);
-        }
         if self.tracking {
             ask.cmd("CLIENT").arg("CACHING").arg("YES");
         }
         ask.cmd("GET").arg(ADMISSION_KEY).cmd("TIME");
         let sent = self.config.clock.now();
-        let mut answers = self.connection.send_packed_commands(&ask, 0, ask.len()).await?;
+        let answers = self.connection.send_packed_commands(&ask, 0, ask.len()).await?;
         let received = self.config.clock.now();
-        let needed = answers.split_off(if watch == Watch::Anew { 2 } else { 0 });
-        let watched = !answers.is_empty() && all_well(answers).is_ok();
-        let mut needed = all_well(needed)?.into_iter().rev();
-        let (seconds, micros): (u64, u64) = redis::from_redis_value(needed.next().unwrap_or(Value::Nil))?;
-        let record = match needed.next().unwrap_or(Value::Nil) {
+        let mut answers = all_well(answers)?.into_iter().rev();
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
+        let record = match answers.next().unwrap_or(Value::Nil) {
             Value::Nil => None,
             Value::BulkString(bytes) => Some(bytes),
             other => Some(beginning(&other).into_bytes()),
         };
         let instance_us = seconds.saturating_mul(1_000_000).saturating_add(micros);
-        Ok(RecordReading { record, instance_us, sent, received, watched })
-    }
-
-    /// Whether the record is the one that was there when the watch began, and has been all the while.
-    pub(crate) async fn is_untouched(&mut self) -> bool {
-        let ask = redis::cmd("CLIENT").arg("INFO").to_owned();
-        let Ok(info) = ask.query_async::<String>(&mut self.connection).await else { return false };
-        // As redis-cli shows it: `.. flags=td ..`; a `d` once a watched key was touched.
-        let flags = info.split_whitespace().find_map(|word| word.strip_prefix("flags="));
-        flags.is_some_and(|flags| !flags.contains('d'))
+        Ok(RecordReading { record, instance_us, sent, received })
     }
 
     /// Whether there is a fencing token of any lock: who has voted has one.
@@ -185,33 +153,19 @@ impl AdmissionHandshake<'_> {
     /// A quarantine from now.
     fn quarantine(&self, identity: &ProcessIdentity, origin: RecordOrigin) -> RecordWrite {
         let order = self.config.health.lock().seen.next_order(identity);
-        RecordWrite {
-            vote_from_ms: None,
-            terms: self.config.records.terms_to_write(),
-            origin,
-            order,
-            cluster: self.config.cluster.clone(),
-        }
+        RecordWrite { vote_from_ms: None, terms: self.config.records.terms_to_write(), origin, order }
     }
 
     /// What takes the place of a record, and is the next in order: who doubts that one doubts this one as well.
     fn following(record: AdmissionRecord) -> RecordWrite {
-        let AdmissionRecord { vote_from_ms, terms, origin, order, cluster, .. } = record;
-        RecordWrite { vote_from_ms: Some(vote_from_ms), terms, origin, order: order.saturating_add(1), cluster }
+        let AdmissionRecord { vote_from_ms, terms, origin, order, .. } = record;
+        RecordWrite { vote_from_ms: Some(vote_from_ms), terms, origin, order: order.saturating_add(1) }
     }
 
-    /// The record as it stands, with larger terms (P29, P30).
+    /// The record as it stands, with larger terms (P29).
     fn raising(record: AdmissionRecord) -> RecordWrite {
         let AdmissionTerms { max_ttl_ms, quarantine_ms } = record.terms;
-        let instances = ClusterTerms::described(record.cluster.as_ref());
-        contain(|| {
-            tracing::info!(
-                max_ttl_ms,
-                quarantine_ms,
-                instances,
-                "the admission record is raised to longer times or a longer list"
-            );
-        });
+        contain(|| tracing::info!(max_ttl_ms, quarantine_ms, "the admission record is raised to longer times"));
         Self::following(record)
     }
 
@@ -245,7 +199,7 @@ mod tests {
     fn a_record_that_follows_another_is_the_next_in_order() {
         let (terms, origin) = (AdmissionTerms::of_max_ttl(10_000), RecordOrigin::Opened);
         let identity = ProcessIdentity::new("run", "replication");
-        let record = AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order: 7, cluster: None };
+        let record = AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order: 7 };
         let write = AdmissionHandshake::raising(record);
         assert_eq!((write.vote_from_ms, write.order, write.origin), (Some(5), 8, origin));
     }

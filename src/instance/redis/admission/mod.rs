@@ -1,6 +1,5 @@
 //! The rule of `protocol::admission`, carried out over a connection.
 
-pub(super) mod conflicts;
 pub(super) mod first_use;
 pub(super) mod follow_up;
 pub(super) mod handshake;

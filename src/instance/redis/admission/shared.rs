@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::handshake::{AdmissionConfig, HandshakeOutcome};
 use crate::instance::Request;
-use crate::instance::redis::flushes::FlushWatch;
+use crate::instance::redis::flushes::Flushes;
 use crate::instance::redis::health::PreviousAdmission;
 use crate::protocol::{
     AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Cause, Instant, NotUsable, RawReply,
@@ -33,14 +33,13 @@ pub(crate) struct SharedAdmission {
     asks_at_once: AtomicBool,
     /// Until when an acquire waits for instances that look as if they were never used to be opened.
     opened_by: Mutex<Instant>,
-    pub(crate) flushes: FlushWatch,
+    pub(crate) flushes: Flushes,
     follow_up: Mutex<Option<AdmissionFollowUp>>,
     requested: Notify,
 }
 
 impl SharedAdmission {
-    pub(crate) fn new(config: AdmissionConfig, outcome: HandshakeOutcome, flushes: FlushWatch) -> Self {
-        flushes.watch_since(outcome.watched_since);
+    pub(crate) fn new(config: AdmissionConfig, outcome: HandshakeOutcome, flushes: Flushes) -> Self {
         let opened_by = Mutex::new(config.clock.now().saturating_add(config.instance_timeout));
         let (state, follow_up, requested) = (Mutex::new(outcome.state), Mutex::new(None), Notify::new());
         Self { config, state, asks_at_once: AtomicBool::new(false), opened_by, flushes, follow_up, requested }
@@ -155,18 +154,16 @@ impl SharedAdmission {
         stepped
     }
 
-    /// What a reply to a request with `record` counts for: the clock had `stepped` by then or not, and so many flushes had
-    /// been pushed. Those of later are no matter of it.
+    /// What a reply to a request with `record` counts for: the clock had `stepped` by then or not.
     pub(crate) fn judge(
         &self,
         raw: RawReply,
         stepped: bool,
-        flushes: u32,
         record: &Arc<AdmissionRecord>,
         received: Instant,
     ) -> Reply {
         let state = self.state(); // under which flushes are settled
-        let in_doubt = stepped || !self.flushes.are_settled(flushes);
+        let in_doubt = stepped || self.flushes.unsettled().is_some();
         let (reply, follow_up) = state.judge(raw, in_doubt, record, received);
         drop(state);
         if let Some(follow_up) = follow_up {
@@ -207,7 +204,7 @@ impl SharedAdmission {
         self.state().withhold_until(until);
     }
 
-    /// Has the supervisor find out what was flushed.
+    /// Has the supervisor put the instance into quarantine.
     pub(crate) fn note_flush(&self) {
         self.requested.notify_one();
     }
@@ -220,12 +217,6 @@ impl SharedAdmission {
     /// What must be done apart from flushes.
     pub(crate) fn take_follow_up(&self) -> Option<AdmissionFollowUp> {
         self.follow_up().take()
-    }
-
-    /// The flushes up to this one were of other data.
-    pub(crate) fn dismiss_flush(&self, flush: u32) {
-        self.flushes.settle(flush);
-        self.flushes.tell();
     }
 
     /// Begins a follow-up, which covers the flushes up to `flush`. Once a quarantine has begun the record is
@@ -241,8 +232,6 @@ impl SharedAdmission {
         if follow_up == AdmissionFollowUp::Quarantine {
             self.config.health.lock().seen.suspect(state.record(), doubtful_by_ms);
         }
-        drop(state);
-        self.flushes.tell();
     }
 
     /// Notes how the connection leaves the instance, for the next one.
@@ -256,13 +245,10 @@ impl SharedAdmission {
             last.seen.suspect(state.record(), state.doubtful_by_ms(self.config.clock.now()));
         }
         last.previous_admission = Some(PreviousAdmission { state: state.clone(), own_clock_ahead });
-        drop((last, state));
-        self.flushes.end();
     }
 
     /// Goes by this record from now on.
     pub(crate) fn replace_record(&self, outcome: &HandshakeOutcome) {
-        self.flushes.watch_since(outcome.watched_since);
         let opened_by = self.config.clock.now().saturating_add(self.config.instance_timeout);
         let mut state = self.state();
         self.asks_at_once.store(false, Ordering::Release);

@@ -195,14 +195,7 @@ mod tests {
     fn attached() -> AttachedRecord {
         let (identity, origin) = (ProcessIdentity::new("run", "replication"), RecordOrigin::Waits);
         AttachedRecord::new(
-            AdmissionRecord {
-                identity,
-                vote_from_ms: 1,
-                terms: AdmissionTerms::of_max_ttl(1_000),
-                origin,
-                order: 1,
-                cluster: None,
-            },
+            AdmissionRecord { identity, vote_from_ms: 1, terms: AdmissionTerms::of_max_ttl(1_000), origin, order: 1 },
             true,
         )
     }

@@ -7,7 +7,7 @@ use redis::Cmd;
 
 use super::Scripts;
 use crate::instance::{Claim, Request, Successors};
-use crate::protocol::{AdmissionTerms, AttachedRecord, ClientId, ClusterTerms, ProcessIdentity, RecordOrigin};
+use crate::protocol::{AdmissionTerms, AttachedRecord, ClientId, ProcessIdentity, RecordOrigin};
 use crate::resource::ADMISSION_KEY;
 
 /// What is written into an admission record besides whom it is for.
@@ -19,8 +19,6 @@ pub(crate) struct RecordWrite {
     pub(crate) origin: RecordOrigin,
     /// Its order, or the least of it where a quarantine begins.
     pub(crate) order: u64,
-    /// What the clients agree on, if their cluster has a name.
-    pub(crate) cluster: Option<ClusterTerms>,
 }
 
 impl Scripts {
@@ -93,12 +91,11 @@ impl Scripts {
 
     /// The command that writes an admission record if `found` is still there (P15).
     pub(crate) fn write_record(&self, found: &[u8], identity: &ProcessIdentity, write: RecordWrite) -> Cmd {
-        let RecordWrite { vote_from_ms, terms, origin, order, cluster } = write;
+        let RecordWrite { vote_from_ms, terms, origin, order } = write;
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&self.write_record.hash).arg(1).arg(ADMISSION_KEY);
         command.arg(found).arg(identity.as_str()).arg(terms.max_ttl_ms).arg(origin.word());
         command.arg(vote_from_ms.map(|ms| ms.to_string()).unwrap_or_default()).arg(order).arg(terms.quarantine_ms);
-        command.arg(cluster.as_ref().map(ClusterTerms::to_wire).unwrap_or_default());
         command
     }
 }

@@ -3,8 +3,7 @@
 -- KEYS  1 the record's key
 -- ARGV  1 what was found, empty if nothing; 2 identity; 3 max_ttl in ms; 4 origin;
 --       5 from when on it may vote in ms, if it follows the one that was found; empty: a quarantine from now;
---       6 its order, or the least of it where a quarantine begins; 7 the quarantine in ms;
---       8 the terms of the cluster, or empty
+--       6 its order, or the least of it where a quarantine begins; 7 the quarantine in ms
 --
 -- {the record that is there now, or nil; its clock in us}
 local time = redis.call('TIME')
@@ -27,9 +26,6 @@ end
 local record = string.format('%s %.0f %s %s %.0f', ARGV[2], vote_from, ARGV[3], ARGV[4], order)
 if ARGV[7] ~= ARGV[3] then
   record = record .. ' ' .. ARGV[7]
-end
-if ARGV[8] ~= '' then
-  record = record .. ' ' .. ARGV[8]
 end
 redis.call('SET', KEYS[1], record)
 return {record, now_us}

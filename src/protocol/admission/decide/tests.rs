@@ -22,7 +22,7 @@ fn terms(max_ttl: Duration, quarantine: Duration) -> AdmissionTerms {
 
 /// What a client makes of it that has seen no record yet.
 fn decide_record(facts: &ProcessFacts, found: Option<&[u8]>, max_ttl: Duration) -> Result<RecordAction, NotUsable> {
-    super::decide_record(facts, found, terms(max_ttl, max_ttl), None, &SeenRecords::default())
+    super::decide_record(facts, found, terms(max_ttl, max_ttl), &SeenRecords::default())
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn a_record_that_is_older_than_one_that_was_seen_means_quarantine_from_now() {
     let mut seen = SeenRecords::default();
     seen.note(&AdmissionRecord::from_wire(&written(7)).unwrap());
     let ours = terms(MAX_TTL, MAX_TTL);
-    let step = |order| super::decide_record(&facts(99), Some(&written(order)), ours, None, &seen);
+    let step = |order| super::decide_record(&facts(99), Some(&written(order)), ours, &seen);
     assert_eq!(step(6), Ok(RecordAction::Write { origin: RecordOrigin::Waits }));
     assert!(matches!((step(7), step(8)), (Ok(RecordAction::Keep(_)), Ok(RecordAction::Keep(_)))));
 }
@@ -75,7 +75,7 @@ fn an_instance_that_has_lost_a_record_which_this_client_saw_is_not_blank_whichev
     for identity in ["run1/repl1", "run2/repl1"] {
         let mut seen = SeenRecords::default();
         seen.note(&AdmissionRecord::from_wire(&record(identity, 10_000)).unwrap());
-        let step = super::decide_record(&facts(99), None, terms(MAX_TTL, MAX_TTL), None, &seen);
+        let step = super::decide_record(&facts(99), None, terms(MAX_TTL, MAX_TTL), &seen);
         assert_eq!(step, Ok(RecordAction::Write { origin: RecordOrigin::Waits }), "{identity}");
     }
 }
@@ -136,10 +136,10 @@ fn clients_share_an_instance_if_each_waits_for_what_the_other_asks_for() {
         let recorded = terms(s(one.0), s(one.1));
         let identity = ProcessIdentity::new("run1", "repl1");
         let origin = RecordOrigin::Waits;
-        let record = AdmissionRecord { identity, vote_from_ms: 1, terms: recorded, origin, order: 7, cluster: None };
+        let record = AdmissionRecord { identity, vote_from_ms: 1, terms: recorded, origin, order: 7 };
         let ours = terms(s(other.0), s(other.1));
         let found = record.to_wire().into_bytes();
-        let action = super::decide_record(&facts(99), Some(&found), ours, None, &SeenRecords::default());
+        let action = super::decide_record(&facts(99), Some(&found), ours, &SeenRecords::default());
         let fits = one.1 >= other.0 && other.1 >= one.0;
         assert_eq!(action.is_ok(), fits, "{one:?} {other:?}: {action:?}");
         match action {
@@ -163,66 +163,11 @@ fn a_long_quarantine_is_not_taken_for_a_clock_that_was_set_back() {
     assert!(matches!(step(30_001), Ok(RecordAction::Write { .. })));
 }
 
-/// Whoever comes second is told, whichever of the two has the name.
-#[test]
-fn a_record_of_another_cluster_is_refused_with_both_values_whatever_process_it_names() {
-    let of = |name, instances, quorum| ClusterTerms::new(name, instances, quorum);
-    let all = [None, of("a", 5, 3), of("b", 5, 3), of("a", 3, 3), of("a", 5, 4), of("a", 3, 2)];
-    for (recorded, ours) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
-        for identity in ["run1/repl1", "run2/repl1"] {
-            let word = recorded.as_ref().map(|terms| format!(" {}", terms.to_wire())).unwrap_or_default();
-            let found = format!("{identity} 1000000000 10000 waits 7{word}").into_bytes();
-            let seen = SeenRecords::default();
-            let own = terms(MAX_TTL, MAX_TTL);
-            let step = super::decide_record(&facts(99), Some(&found), own, ours.as_ref(), &seen);
-            let told = (ClusterTerms::described(recorded.as_ref()), ClusterTerms::described(ours.as_ref()));
-            match step {
-                Ok(_) => assert_eq!(recorded, ours),
-                Err(NotUsable::OtherCluster { recorded: theirs, ours: own }) => {
-                    assert!(recorded != ours && (theirs, own) == told);
-                }
-                Err(other) => unreachable!("{other}"),
-            }
-        }
-    }
-}
-
-/// Otherwise a client would not learn of it, and hold its locks on the instances that it does not share (P16).
-#[test]
-fn another_cluster_is_told_as_such_although_its_times_do_not_match_either() {
-    for max_ttl in [MAX_TTL / 2, 2 * MAX_TTL] {
-        let found = b"run1/repl1 1000000000 10000 blank 7 a/3/2";
-        let (own, ours) = (terms(max_ttl, max_ttl), ClusterTerms::from_wire("b/3/2"));
-        let step = super::decide_record(&facts(99), Some(found), own, ours.as_ref(), &SeenRecords::default());
-        assert!(matches!(step, Err(NotUsable::OtherCluster { .. })), "{step:?}");
-    }
-}
-
-/// P30: of both, the longer list is recorded, so that neither client writes it anew again and again.
-#[test]
-fn a_list_of_one_instance_more_or_less_is_let_in_and_the_longer_is_recorded() {
-    let own = terms(MAX_TTL, MAX_TTL);
-    let step = |recorded: &str, ours: &str| {
-        let found = format!("run1/repl1 1000000000 10000 blank 7 {recorded}").into_bytes();
-        let ours = ClusterTerms::from_wire(ours);
-        super::decide_record(&facts(99), Some(&found), own, ours.as_ref(), &SeenRecords::default())
-    };
-    let read = |cluster: &str| {
-        AdmissionRecord::from_wire(format!("run1/repl1 1000000000 10000 blank 7 {cluster}").as_bytes()).unwrap()
-    };
-    assert_eq!(step("a/3/2", "a/4/3"), Ok(RecordAction::Raise(read("a/4/3"))));
-    assert_eq!(step("a/4/3", "a/3/2"), Ok(RecordAction::Keep(read("a/4/3"))));
-    assert_eq!(step("a/4/3", "a/5/3"), Ok(RecordAction::Raise(read("a/5/3"))));
-    for ours in ["a/5/3", "b/4/3", "a/4/4", "a/2/1"] {
-        assert!(matches!(step("a/3/2", ours), Err(NotUsable::OtherCluster { .. })), "{ours}");
-    }
-}
-
 #[test]
 fn only_instances_that_are_all_untouched_and_without_tokens_were_never_used() {
     let look = |origin, now_ms, has_tokens| {
         let (identity, terms) = (ProcessIdentity::new("r", "p"), AdmissionTerms::of_max_ttl(10_000));
-        let record = AdmissionRecord { identity, vote_from_ms: 2_000, terms, origin, order: 7, cluster: None };
+        let record = AdmissionRecord { identity, vote_from_ms: 2_000, terms, origin, order: 7 };
         FirstLook { record, now_ms, has_tokens }
     };
     let unused = || look(RecordOrigin::Blank, 1_000, false);

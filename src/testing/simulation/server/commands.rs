@@ -99,15 +99,6 @@ impl State {
                 Answer::Number(was_there.into())
             }
             ([b"CLIENT", what], [_, _, options @ ..]) => return client(session, what, options),
-            ([b"WATCH", _], [_, key]) => {
-                session.watched.insert(key.to_vec());
-                OK
-            }
-            ([b"UNWATCH"], _) => {
-                session.watched.clear();
-                session.is_dirty = false;
-                OK
-            }
             ([b"SUBSCRIBE", _], [_, channels @ ..]) => channels::change(session, true, channels),
             ([b"UNSUBSCRIBE", ..], [_, channels @ ..]) => channels::change(session, false, channels),
             ([b"PUBLISH", _], [_, channel, message]) => Answer::number(self.publish(channel, message)),
@@ -172,13 +163,6 @@ fn client(session: &mut Session, what: &[u8], options: &[&[u8]]) -> Option<Answe
         }
         (b"CACHING", [b"YES"]) => session.tracking.as_mut()?.caching = true,
         (b"SETINFO", _) => {}
-        (b"INFO", []) => {
-            let mut flags = String::new();
-            flags.extend(session.is_dirty.then_some('d'));
-            flags.extend(session.tracking.map(|_| 't'));
-            let flags = if flags.is_empty() { "N" } else { &flags };
-            return Some(Answer::Text(format!("id={} flags={flags} db=0\n", session.number)));
-        }
         _ => return None,
     }
     Some(OK)

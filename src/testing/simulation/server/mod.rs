@@ -175,6 +175,13 @@ impl Server {
         state.process.flushes += 1;
     }
 
+    /// FLUSHDB of another database: its own data stays, and its clients are told as of any flush.
+    pub fn flush_another_database(&self) {
+        let mut state = self.state();
+        state.process.flushes += 1;
+        state.tell_of_flush();
+    }
+
     /// It has sat out its quarantine, as clients that ask and wait for `longest` have recorded.
     pub fn admit(&self, longest: Duration) {
         let now_ms = self.0.clock.wall_us() / 1_000;
@@ -186,7 +193,6 @@ impl Server {
             terms: AdmissionTerms { max_ttl_ms: longest_ms, quarantine_ms: longest_ms },
             origin: RecordOrigin::Waits,
             order: now_ms,
-            cluster: None,
         };
         state.store.set(ADMISSION_KEY.as_bytes(), record.to_wire().as_bytes(), None);
     }
@@ -355,19 +361,19 @@ impl State {
 
     /// All data is replaced under those who are connected.
     fn replace(&mut self, data: Data) {
-        let before = self.store.clone();
         self.load(data);
-        for session in self.sessions.values_mut() {
-            session.touch(|key| before.contains(key) || self.store.contains(key));
-            session.invalidate(&Answer::Nothing);
-        }
+        self.tell_of_flush();
         self.readers.clear();
+    }
+
+    /// Whatever was flushed, every connection is told.
+    fn tell_of_flush(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.invalidate(&Answer::Nothing));
     }
 
     /// Tells those who read what has changed, `by` a connection, if it was one.
     fn tell_changes(&mut self, by: Option<u64>) {
         for key in self.store.take_changes() {
-            self.sessions.values_mut().for_each(|session| session.touch(|watched| watched == key));
             for reader in self.readers.remove(&key).unwrap_or_default() {
                 if let Some(session) = self.sessions.get_mut(&reader).filter(|session| session.is_told_by(by)) {
                     session.invalidate(&Answer::List(vec![Answer::bytes(&key)]));

@@ -10,8 +10,8 @@ use super::steps::{Ask, KeyState, Said, StepKind};
 use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::instance::{Claim, Request, Successors};
 use crate::protocol::{
-    AdmissionRecord, AdmissionTerms, AttachedRecord, Cause, ClientId, ClusterTerms, FencingToken, Instant,
-    ProcessIdentity, RecordOrigin, Reply, Value,
+    AdmissionRecord, AdmissionTerms, AttachedRecord, Cause, ClientId, FencingToken, Instant, ProcessIdentity,
+    RecordOrigin, Reply, Value,
 };
 use crate::resource::{ADMISSION_KEY, Resources, TOKENS_KEY};
 use crate::testing::mirror::bulk::{self, NewRecord};
@@ -155,21 +155,17 @@ impl Call<'_> {
 
     /// As `write_record.lua`.
     fn write_record(&self, state: &mut State) -> Option<Answer> {
-        let [found, identity, max_ttl, origin, vote_from, order, quarantine, cluster] = self.args else { return None };
+        let [found, identity, max_ttl, origin, vote_from, order, quarantine] = self.args else { return None };
         let (run_id, replication_id) = std::str::from_utf8(identity).ok()?.split_once('/')?;
         let new = NewRecord {
             found: found.to_vec(),
             identity: ProcessIdentity::new(run_id, replication_id),
             terms: AdmissionTerms { max_ttl_ms: number(max_ttl)?, quarantine_ms: number(quarantine)? },
             vote_from_ms: if vote_from.is_empty() { None } else { Some(number(vote_from)?) },
-            origin: [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Opened]
+            origin: [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened]
                 .into_iter()
                 .find(|known| known.word().as_bytes() == *origin)?,
             order: number(order)?,
-            cluster: match std::str::from_utf8(cluster).ok()? {
-                "" => None,
-                terms => Some(ClusterTerms::from_wire(terms)?),
-            },
         };
         let there = bulk::write_record(&mut state.store, new, self.wall_us);
         let there = there.map_or(Answer::Nothing, Answer::Bytes);

@@ -22,9 +22,6 @@ pub(super) struct Session {
     pub(super) tracking: Option<Tracking>,
     /// What it is subscribed to.
     pub(super) channels: BTreeSet<Vec<u8>>,
-    /// Keys that are being watched, and whether one of them was touched.
-    pub(super) watched: BTreeSet<Vec<u8>>,
-    pub(super) is_dirty: bool,
     /// How it is called by whoever judges, how much was read from it, and how much was sent over it before `out`.
     pub(super) tag: u64,
     pub(super) read: u64,
@@ -44,9 +41,8 @@ pub(super) struct Tracking {
 
 impl Session {
     pub(super) fn new(number: u64, wake: Arc<Notify>, tag: u64) -> Self {
-        let (channels, watched, out) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
-        let (read, sent) = (0, 0);
-        Self { number, out, wake, is_resp3: false, tracking: None, channels, watched, is_dirty: false, tag, read, sent }
+        let (channels, out) = (BTreeSet::new(), Vec::new());
+        Self { number, out, wake, is_resp3: false, tracking: None, channels, tag, read: 0, sent: 0 }
     }
 
     /// How much waits to be sent.
@@ -74,11 +70,6 @@ impl Session {
     /// Whether it is told of what a connection changed.
     pub(super) fn is_told_by(&self, by: Option<u64>) -> bool {
         self.tracking.is_some_and(|tracking| by != Some(self.number) || !tracking.no_loop)
-    }
-
-    /// Keys were touched.
-    pub(super) fn touch(&mut self, is_touched: impl Fn(&[u8]) -> bool) {
-        self.is_dirty |= self.watched.iter().any(|key| is_touched(key));
     }
 
     pub(super) fn wake(&self) {
