@@ -142,8 +142,8 @@ fn won(shared: &Arc<Shared>, params: &AcquireParams, detached: &Detached, round:
     });
     let (holder, counters) = (Arc::clone(&params.holder), Arc::clone(&shared.counters));
     let (lease, client) = (lease.add_release_targets(shared.all_instances()), Arc::downgrade(shared));
-    let acquired = Acquired { lease, claim, holder, client, counters };
-    let held = Arc::new(HeldLease::attached(acquired, detached.token));
+    let acquired = Acquired { lease, claim, holder, counters };
+    let held = Arc::new(HeldLease::attached(acquired, client, detached.token));
     shared.note_held(&params.resources, &held);
     shared.lines.put_held(&held);
     Some(held)

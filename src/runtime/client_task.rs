@@ -1,7 +1,7 @@
 //! Work that goes on in a task of the client, whether its caller polls or not (P22).
 //!
 //! A caller may hold a future and not poll it: another branch of its `select!` is busy. What was begun
-//! for it takes room in the queues of the instances, and perhaps the mutex of a holder, so a task
+//! for it takes room in the queues of the instances, and perhaps a permit that others wait for, so a task
 //! of the client carries it out. Only the result waits for the caller.
 
 use std::fmt;

@@ -10,7 +10,7 @@ pub struct Requests {
     pub acquire: usize,
     /// To extend, or to enter again.
     pub extend: usize,
-    /// To release, to pass on, or to give back what a try took over.
+    /// To release, or to pass on.
     pub release: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Bounds how many lines, single tries and holders of one client ask at once.
+//! Bounds how many lines and single tries of one client ask at once.
 //!
 //! Thousands that are asked for together wait in front of the connections for longer than the instance timeout; they
 //! are all given up, released and asked for again, and hardly any is won.

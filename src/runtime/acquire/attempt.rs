@@ -141,8 +141,8 @@ impl Attempt {
         let lease = lease.add_release_targets(self.in_flight.sent_before);
         let (holder, counters) = (Arc::clone(&self.params.holder), Arc::clone(&self.shared.counters));
         let client = Arc::downgrade(&self.shared);
-        let acquired = Acquired { lease, claim, holder, client, counters };
-        let held = Arc::new(HeldLease::new(acquired));
+        let acquired = Acquired { lease, claim, holder, counters };
+        let held = Arc::new(HeldLease::new(acquired, client));
         self.shared.note_held(&self.params.resources, &held);
         Some(UncollectedLease::new(Arc::clone(&self.shared), held))
     }

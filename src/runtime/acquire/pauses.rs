@@ -1,4 +1,4 @@
-//! The pauses between the asks of a line, or the tries of a holder.
+//! The pauses between the asks of a line.
 
 use std::sync::Arc;
 

@@ -63,11 +63,11 @@ impl<'a> EndNotice<'a> {
 
 /// Its guards and their validity.
 impl HeldLease {
-    pub(crate) fn new(acquired: Acquired) -> Self {
+    pub(crate) fn new(acquired: Acquired, client: Weak<dyn AfterLoss>) -> Self {
         Self {
             counters: Arc::clone(&acquired.counters),
             holder: Arc::clone(&acquired.holder),
-            client: Weak::clone(&acquired.client),
+            client,
             state: Mutex::new(HeldLeaseState::new(acquired)),
             ended: Notify::new(),
             tenure_ended: Notify::new(),
@@ -75,8 +75,8 @@ impl HeldLease {
     }
 
     /// A lease that was detached, which had this token.
-    pub(crate) fn attached(acquired: Acquired, token: FencingToken) -> Self {
-        let held = Self::new(acquired);
+    pub(crate) fn attached(acquired: Acquired, client: Weak<dyn AfterLoss>, token: FencingToken) -> Self {
+        let held = Self::new(acquired, client);
         held.state().token = token;
         held
     }

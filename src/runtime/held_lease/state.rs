@@ -1,10 +1,9 @@
 //! What changes while a lease is held.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::end::{LeaseEnd, LossLog, ObservedKeys};
-use super::held::AfterLoss;
 use super::renewal_policy::RenewalPolicy;
 use crate::clock::Clock;
 use crate::instance::Claim;
@@ -21,8 +20,6 @@ pub(crate) struct Acquired {
     pub(crate) claim: Arc<Claim>,
     /// Whose it is; empty if nobody else may share it (P23).
     pub(crate) holder: Arc<str>,
-    /// What releases it if it is lost.
-    pub(crate) client: Weak<dyn AfterLoss>,
     /// Where its loss is counted.
     pub(crate) counters: Arc<Counters>,
 }

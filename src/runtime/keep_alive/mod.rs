@@ -186,13 +186,8 @@ mod tests {
             is_first: true,
         });
         let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
-        Arc::new(HeldLease::new(Acquired {
-            lease,
-            claim,
-            holder: "me".into(),
-            client: std::sync::Weak::<Nobody>::new(),
-            counters: Arc::clone(counters),
-        }))
+        let acquired = Acquired { lease, claim, holder: "me".into(), counters: Arc::clone(counters) };
+        Arc::new(HeldLease::new(acquired, std::sync::Weak::<Nobody>::new()))
     }
 
     fn keep_alive(quorum: Quorum, counters: &Arc<Counters>) -> KeepAlive {
