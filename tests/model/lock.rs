@@ -1,4 +1,7 @@
 //! The states of the small world and the steps between them.
+//!
+//! A quarantined instance grants nothing new here and keeps what it has. The library is stricter: there an extend counts after the
+//! quarantine only. What holds here holds there.
 
 use std::ops::Range;
 
@@ -17,7 +20,10 @@ pub(crate) enum Broken {
     HalfQuorum,
     NoAdmission,
     NoStaleCheck,
-    ExtendInQuarantine,
+    /// In quarantine an extend sets a key that is missing.
+    RepairInQuarantine,
+    /// A flush in quarantine begins no new one.
+    FlushForgotten,
 }
 
 /// Which instances a client uses: from the first up to the end, without that.
@@ -40,7 +46,8 @@ pub(crate) struct Instance {
     /// The client whose value is stored and the tick at which it is gone.
     key: Option<(u8, u8)>,
     fence: u8,
-    started: u8,
+    /// Whether another process runs than in the beginning.
+    restarted: bool,
     vote_from: u8,
 }
 
@@ -69,6 +76,8 @@ pub(crate) struct Client<const N: usize> {
     /// Zero if it holds nothing.
     valid_until: u8,
     votes: [Vote; N],
+    /// In which process each instance has last counted a vote, if it has.
+    voted_in: [Option<bool>; N],
     extended: bool,
     /// Which instances have carried out its release.
     released: [bool; N],
@@ -98,12 +107,22 @@ pub(crate) enum Action {
     RestartEmpty(usize),
     RestartFromDisk(usize),
     Flush(usize),
+    /// Its own data stays, and nobody is told that.
+    FlushAnotherDatabase(usize),
 }
 
 pub(crate) struct Lock<const N: usize> {
     pub(crate) broken: Broken,
     /// One for each client.
     pub(crate) lists: [List; 2],
+    pub(crate) accidents: Accidents,
+}
+
+/// How many of each kind may happen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accidents {
+    pub(crate) restarts: u8,
+    pub(crate) flushes: u8,
 }
 
 impl<const N: usize> Client<N> {
@@ -128,13 +147,17 @@ impl<const N: usize> Representative for State<N> {
             self.clients.iter().flat_map(|client| [client.list.0, client.list.1]).filter(|bound| *bound <= i).count()
         };
         order.sort_by_key(|i| {
-            let client = |c: usize| (self.clients[c].votes[*i], self.clients[c].released[*i]);
+            let client = |c: usize| {
+                let client = &self.clients[c];
+                (client.votes[*i], client.voted_in[*i], client.released[*i])
+            };
             (bounds(*i), self.instances[*i], client(0), client(1))
         });
         for (to, from) in order.into_iter().enumerate() {
             state.instances[to] = self.instances[from];
             for c in 0..2 {
                 state.clients[c].votes[to] = self.clients[c].votes[from];
+                state.clients[c].voted_in[to] = self.clients[c].voted_in[from];
                 state.clients[c].released[to] = self.clients[c].released[from];
             }
         }
@@ -147,7 +170,7 @@ impl<const N: usize> Model for Lock<N> {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State<N>> {
-        let instance = Instance { key: None, fence: 0, started: 0, vote_from: 0 };
+        let instance = Instance { key: None, fence: 0, restarted: false, vote_from: 0 };
         let client = |list| Client {
             list,
             phase: Phase::Idle,
@@ -155,12 +178,14 @@ impl<const N: usize> Model for Lock<N> {
             token: 0,
             valid_until: 0,
             votes: [Vote::No; N],
+            voted_in: [None; N],
             extended: false,
             released: [true; N],
         };
         // The processes were started long ago: tick 0 is `MAX_TTL` after it.
         let (instances, clients) = ([instance; N], self.lists.map(client));
-        vec![State { now: MAX_TTL, instances, clients, restarts: 1, flushes: 1, last_token: 0, unordered: false }]
+        let Accidents { restarts, flushes } = self.accidents;
+        vec![State { now: MAX_TTL, instances, clients, restarts, flushes, last_token: 0, unordered: false }]
     }
 
     fn actions(&self, state: &State<N>, actions: &mut Vec<Action>) {
@@ -194,6 +219,7 @@ impl<const N: usize> Model for Lock<N> {
             }
             if state.flushes > 0 {
                 actions.push(Action::Flush(i));
+                actions.push(Action::FlushAnotherDatabase(i));
             }
         }
     }
@@ -228,16 +254,20 @@ impl<const N: usize> Model for Lock<N> {
                 if matches!(action, Action::RestartEmpty(_)) {
                     (instance.key, instance.fence) = (None, 0);
                 }
-                (instance.started, instance.vote_from) = (now, now + MAX_TTL);
+                (instance.restarted, instance.vote_from) = (true, now + MAX_TTL);
             }
             Action::Flush(i) => {
                 state.flushes -= 1;
                 let instance = &mut state.instances[i];
                 (instance.key, instance.fence) = (None, 0);
-                // The library lets a young process vote later than this, a quarantine after the flush (P15): what holds here
-                // holds there.
-                let young = now < instance.started + MAX_TTL;
-                instance.vote_from = if young { instance.started + MAX_TTL } else { now + MAX_TTL };
+                let waits_already = now < instance.vote_from;
+                if !(waits_already && self.broken == Broken::FlushForgotten) {
+                    instance.vote_from = now + MAX_TTL;
+                }
+            }
+            Action::FlushAnotherDatabase(i) => {
+                state.flushes -= 1;
+                state.instances[i].vote_from = now + MAX_TTL;
             }
         }
         (state != *last).then_some(state)
@@ -269,7 +299,10 @@ impl<const N: usize> Lock<N> {
         let (instance, client) = (&mut state.instances[i], &mut state.clients[c]);
         let own = instance.key(now) == Some(c as u8);
         let admitted = now >= instance.vote_from || self.broken == Broken::NoAdmission;
-        let votes = admitted || (own && client.phase == Phase::Extending && self.broken == Broken::ExtendInQuarantine);
+        // A quarantined instance keeps what it has: what the same process has voted for, and never forgotten since.
+        let keeps = own && client.voted_in[i] == Some(instance.restarted);
+        let votes_still = keeps || self.broken == Broken::RepairInQuarantine;
+        let votes = admitted || (client.phase == Phase::Extending && votes_still);
         let foreign = instance.key(now).is_some() && !own;
         let stale =
             client.phase == Phase::Acquiring && instance.fence >= client.token && self.broken != Broken::NoStaleCheck;
@@ -279,6 +312,7 @@ impl<const N: usize> Lock<N> {
         }
         instance.key = Some((c as u8, now + TTL));
         instance.fence = instance.fence.max(client.token);
+        client.voted_in[i] = Some(instance.restarted);
         self.count(state, c, i);
     }
 
