@@ -53,6 +53,9 @@ impl World {
             lease: Some(lease.clone()),
             is_succeeded: false,
             was_over: false,
+            is_listened_to: false,
+            over_at: None,
+            is_extended: false,
         };
         history.holds.push(hold);
         drop(history);
