@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::testing::simulation::Data;
+use redquorum::testing::simulation::{Data, Server};
 use tokio::time::{sleep, timeout};
 
+use crate::demand::NAMES;
 use crate::faults::{Fault, FaultKind, Trigger};
 use crate::history::Mark;
 use crate::invariants::promises::loses_data;
 use crate::net::Way;
 use crate::world::World;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most that a clock is stepped by.
 pub(crate) const LONGEST_STEP: Duration = Duration::from_millis(1_000);
@@ -49,7 +52,12 @@ async fn wait_for(world: &World, fault: Fault) -> bool {
     // Faults end with the chaos, given or not.
     let Ok(left) = timeout(world.scenario.chaos, given).await else { return false };
     let brief = Duration::from_millis(u64::from(fault.amount % 8));
-    sleep(if fault.trigger == Trigger::Expiry { left.saturating_sub(brief) } else { brief }).await;
+    sleep(match fault.trigger {
+        Trigger::Expiry => left.saturating_sub(brief),
+        Trigger::Held => world.scenario.ttl * u32::from(fault.amount) / 256,
+        Trigger::Grant | Trigger::At => brief,
+    })
+    .await;
     true
 }
 
@@ -122,22 +130,31 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
                 world.apart.block(time);
             }
         }
+        FaultKind::LoadNothing if running => server.restore(Data::Nothing),
+        FaultKind::OddToken => store_odd_tokens(server, amount),
         FaultKind::Delete if running => server.delete_locks(),
         FaultKind::EndRuntime if world.scenario.apart.is_some() => world.apart.end(),
         // A process that is not there, or stands still, does nothing.
         FaultKind::Flush
         | FaultKind::Resynchronise
         | FaultKind::Restore
+        | FaultKind::LoadNothing
         | FaultKind::Hang
         | FaultKind::Delete
         | FaultKind::EndRuntime => {}
     }
 }
 
+/// Further ahead than a client believes, or than an instance does.
+fn store_odd_tokens(server: &Server, amount: u64) {
+    let by = if amount.is_multiple_of(2) { DAY - Duration::from_secs(30) } else { DAY * 2 };
+    NAMES.iter().for_each(|name| server.store_token_ahead(name.as_bytes(), by));
+}
+
 /// Whether it is one of those after which a server is judged otherwise.
 const fn is_accident(what: FaultKind, running: bool) -> bool {
-    use FaultKind::{Flush, Restore, Resynchronise};
-    let happens = running || !matches!(what, Flush | Resynchronise | Restore);
+    use FaultKind::{Flush, LoadNothing, Restore, Resynchronise};
+    let happens = running || !matches!(what, Flush | LoadNothing | Resynchronise | Restore);
     happens
         && (loses_data(what) || matches!(what, FaultKind::StepForward | FaultKind::StepBack | FaultKind::StandStill))
 }
@@ -158,6 +175,6 @@ pub(crate) async fn save(world: Arc<World>) {
     let pause = world.scenario.ttl * 3 / 4;
     while !world.is_calm() {
         sleep(pause).await;
-        world.servers.iter().for_each(redquorum::testing::simulation::Server::save);
+        world.servers.iter().for_each(Server::save);
     }
 }

@@ -9,6 +9,7 @@ use crate::deeds::Deed;
 use crate::invariants::bounds::Watch;
 use crate::invariants::line::Place;
 use crate::schedule::{Boxed, Schedule};
+use crate::time::now;
 use crate::world::World;
 
 /// The keys of the resources; the last one is reached through a namespace, too.
@@ -44,7 +45,7 @@ pub(crate) async fn ask_at(
     let number = u64::from(demand.resources);
     note_demand(world, demand, schedule);
     world.note("asks", [index as u64, number], || format!("client {index}: {demand:?}, {schedule:?}"));
-    let watch = Watch::begin_for(world, index, user);
+    let (watch, begun) = (Watch::begin_for(world, index, user), now());
     let place = Place::join(world, (index, life), demand, schedule);
     let result = schedule.carry_out(acquire(client, demand.clone())).await;
     if let (Some(place), Some(Ok(_))) = (&place, &result) {
@@ -58,6 +59,9 @@ pub(crate) async fn ask_at(
     }
     match result {
         Some(Ok(guard)) => return Some((guard, life)),
+        Some(Err(error)) if world.scenario.is_steady && matches!(error, AcquireError::Contended(_)) => {
+            world.check_contended((index, life), demand.resources, begun);
+        }
         Some(Err(error)) => world.note("refused", [index as u64, number], || error.to_string()),
         None => world.history().stats.abandoned += 1,
     }

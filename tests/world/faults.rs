@@ -13,6 +13,8 @@ pub(crate) enum Trigger {
     Grant,
     /// Just before the validity ends that the n-th lock was given with.
     Expiry,
+    /// While the n-th lock is held: up to a ttl after it was given.
+    Held,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +47,14 @@ pub(crate) enum FaultKind {
     EndRuntime,
     /// Somebody deletes the keys of all locks on a server.
     Delete,
+    /// The process loads an empty file in place of its data, which no figure of it tells.
+    LoadNothing,
+    /// Somebody stores a token that is far ahead of the clock.
+    OddToken,
 }
 
 impl FaultKind {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::RestartEmpty,
         Self::RestartOld,
         Self::Kill,
@@ -71,10 +77,16 @@ impl FaultKind {
         Self::BlockApart,
         Self::EndRuntime,
         Self::Delete,
+        Self::LoadNothing,
+        Self::OddToken,
     ];
+
+    /// So many of them are drawn by chance; the others are of drills alone.
+    const DRAWN: usize = 22;
 }
 
-const TRIGGERS: [Trigger; 3] = [Trigger::At, Trigger::Grant, Trigger::Expiry];
+const TRIGGERS: [Trigger; 4] = [Trigger::At, Trigger::Grant, Trigger::Expiry, Trigger::Held];
+const DRAWN_TRIGGERS: u8 = 3;
 
 /// The most faults that a seed plans.
 const MOST_FAULTS: u64 = 8;
@@ -95,7 +107,7 @@ impl Fault {
     pub(crate) fn plan(rng: &mut Rng) -> Vec<Self> {
         let count = rng.below(MOST_FAULTS + 1);
         // A run often has one favourite: rare faults meet each other only so.
-        let favourite = rng.percent(30).then(|| rng.pick(&FaultKind::ALL));
+        let favourite = rng.percent(30).then(|| rng.pick(&FaultKind::ALL[..FaultKind::DRAWN]));
         (0..count).map(|_| Self::draw(rng, favourite)).collect()
     }
 
@@ -178,6 +190,60 @@ impl Fault {
         (0..6).map(|step| at(4 * step, 100 + u8::try_from(rng.below(150)).unwrap_or(0))).collect()
     }
 
+    /// What no drill of `narrow` puts together.
+    pub(crate) fn further_drill(rng: &mut Rng) -> Vec<Self> {
+        use FaultKind::{Break, BreakCommand, BreakReply, Delete, HoldUpBoth, HoldUpReplies, LoadNothing, OddToken};
+        let [client, at, ..] = rng.next().to_le_bytes();
+        let fault = |trigger, nth, what, target: u8, amount| Self { trigger, nth, what, target, amount };
+        let byte = |number: u64| u8::try_from(number).unwrap_or(u8::MAX);
+        // Of client and server, as `chaos` reads it: the servers one after the other.
+        let target = |server: u64| byte(u64::from(client % 3) * 24 + server);
+        let mut plan = Vec::new();
+        match rng.below(5) {
+            // Keys go on one server after the other while a lock is held, and one of them is silent for a while.
+            0 | 1 => {
+                for nth in 0..3 {
+                    let first = rng.below(3);
+                    for server in 0..2 + rng.below(2) {
+                        let server = target((first + server) % 3);
+                        plan.push(fault(Trigger::Held, nth, Delete, server, byte(rng.below(200))));
+                    }
+                    let (what, silent) = (rng.pick(&[HoldUpBoth, HoldUpReplies]), target(rng.below(3)));
+                    plan.push(fault(Trigger::Held, nth, what, silent, byte(rng.below(120))));
+                }
+            }
+            // What is forgotten shows in no figure.
+            2 => {
+                let (apart, forgets) = (target(at.into()), target(u64::from(at) + 1));
+                plan.extend((0..3).map(|nth| fault(Trigger::Grant, nth, HoldUpBoth, apart, u8::MAX)));
+                plan.extend((0..4).map(|nth| fault(Trigger::Grant, nth, LoadNothing, forgets, byte(rng.below(40)))));
+            }
+            // Somebody has stored tokens that are far ahead: on one server, or on all.
+            3 => {
+                let amount = byte(rng.below(256));
+                plan.extend(
+                    (0..rng.between(1, 3)).map(|server| fault(Trigger::At, at / 2, OddToken, target(server), amount)),
+                );
+            }
+            // One connection breaks right behind the other.
+            _ => {
+                for round in 0..4 {
+                    let (server, nth) = (target(at.into()), at.wrapping_add(byte(40 * round)));
+                    let what = rng.pick(&[BreakCommand, BreakReply, Break]);
+                    plan.push(fault(Trigger::At, nth, what, server, byte(rng.below(256))));
+                    plan.push(fault(
+                        Trigger::At,
+                        nth.wrapping_add(byte(rng.between(1, 6))),
+                        Break,
+                        server,
+                        byte(rng.below(256)),
+                    ));
+                }
+            }
+        }
+        plan
+    }
+
     /// What befalls a client with a runtime of its own.
     pub(crate) fn plan_apart(rng: &mut Rng) -> Vec<Self> {
         let draw = |rng: &mut Rng| {
@@ -189,7 +255,8 @@ impl Fault {
 
     fn draw(rng: &mut Rng, favourite: Option<FaultKind>) -> Self {
         let [trigger, nth, what, target, amount, ..] = rng.next().to_le_bytes();
-        let mut fault = Self::from_bytes([trigger, nth, what, target, amount]);
+        let what = u8::try_from(usize::from(what) % FaultKind::DRAWN).unwrap_or(0);
+        let mut fault = Self::from_bytes([trigger % DRAWN_TRIGGERS, nth, what, target, amount]);
         if let Some(what) = favourite.filter(|_| rng.percent(60)) {
             fault.what = what;
         }

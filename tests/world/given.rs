@@ -53,6 +53,9 @@ impl World {
             lease: Some(lease.clone()),
             shares: false,
             was_over: false,
+            is_listened_to: false,
+            over_at: None,
+            is_extended: false,
         };
         if let Some(first) = history.holds.iter().find(|other| other.shares_with(&hold)) {
             (hold.shares, hold.won_by) = (true, hold.won_by.min(first.won_by));

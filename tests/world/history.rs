@@ -32,6 +32,11 @@ pub(crate) struct Hold {
     pub(crate) shares: bool,
     /// It was seen to be over.
     pub(crate) was_over: bool,
+    /// Somebody waits for its loss; when it was first seen to be over meanwhile.
+    pub(crate) is_listened_to: bool,
+    pub(crate) over_at: Option<Duration>,
+    /// Its user has extended it, for which its next renewal waits.
+    pub(crate) is_extended: bool,
 }
 
 /// What somebody must answer for after a fault: when it was, in true time.

@@ -8,8 +8,13 @@ use redquorum::FencingToken;
 use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
 
 use crate::faults::FaultKind;
+use crate::invariants::rivals::Refusal;
+use crate::invariants::watched::ToCheck;
 use crate::net::{Connection, Passed, Way, passed};
 use crate::world::World;
+
+/// As far ahead of the clock a token of one server alone is followed, with room for clocks that differ.
+const BELIEVED: Duration = Duration::from_secs(50);
 
 /// Each connection, in the order in which they were made.
 #[derive(Default)]
@@ -19,6 +24,10 @@ pub(crate) struct Judge {
     pub(crate) readings: Vec<Reading>,
     /// What happened to servers.
     pub(crate) accidents: Vec<Accident>,
+    /// What stood in the way of rounds.
+    pub(crate) refusals: Vec<Refusal>,
+    /// What is to be followed by a key check.
+    pub(crate) to_check: Vec<ToCheck>,
     /// Plain sets whose token has not come yet: over which connection, and of which value.
     unraised: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
@@ -63,6 +72,11 @@ pub(crate) struct Rounds {
     pub(crate) not_after: Option<Duration>,
     /// How often a guard of it was given.
     pub(crate) given: u32,
+    /// Since when its first key is watched.
+    pub(crate) watched: Option<Duration>,
+    /// Its first key, and whose it is.
+    pub(crate) key: Vec<u8>,
+    pub(crate) client: Option<(usize, u64)>,
     /// The servers on which it was released, one bit for each.
     pub(crate) released: u8,
 }
@@ -96,6 +110,10 @@ pub(crate) struct Vote {
     pub(crate) ttl: Duration,
     /// Whether the key and a larger token were stored by it.
     pub(crate) is_whole: bool,
+    /// Whether another value was there.
+    pub(crate) is_others: bool,
+    /// Whether a stored token alone was in its way.
+    pub(crate) is_stale: bool,
     /// What speaks against the server's vote, by all that happened to it; see `doubt`.
     doubt: Option<Duration>,
 }
@@ -127,6 +145,11 @@ impl Judge {
         self.connections.get(usize::try_from(vote.connection).ok()?)?.heard(vote.ends)
     }
 
+    /// When a client has read so much of a connection.
+    pub(crate) fn heard_by(&self, connection: u64, ends: u64) -> Option<Passed> {
+        self.connections.get(usize::try_from(connection).ok()?)?.heard(ends)
+    }
+
     pub(crate) fn heard_reading(&self, reading: &Reading) -> Option<Passed> {
         self.connections.get(usize::try_from(reading.connection).ok()?)?.heard(reading.ends)
     }
@@ -140,6 +163,15 @@ impl Judge {
     pub(crate) fn may_vote(&self, vote: &Vote) -> bool {
         let took = self.heard(vote).map(|heard| heard.at.saturating_sub(vote.sent.at));
         vote.doubt.is_none_or(|doubt| took.is_some_and(|took| took >= doubt))
+    }
+
+    /// Whether anything befell a server, or any of them, or the clock of a client, since: its answers may not count then, whatever they say.
+    pub(crate) fn is_doubted(&self, server: Option<usize>, since: Duration) -> bool {
+        let is_about = |accident: &Accident| {
+            let is_of_client = accident.what == FaultKind::StandStill;
+            is_of_client || server.is_none_or(|server| accident.server == server)
+        };
+        self.accidents.iter().any(|accident| is_about(accident) && accident.at >= since)
     }
 
     /// What is known of a value.
@@ -158,6 +190,26 @@ impl Judge {
         }
         best.sort_unstable();
         best[best.len() - quorum]
+    }
+
+    /// The same, but only as long as each answer was heard before the end by those before it: whatever comes later finds
+    /// the lease over (P9).
+    pub(crate) fn kept_until(&self, value: &[u8], quorum: usize, counts: impl Fn(&Vote) -> bool) -> Duration {
+        let Some(rounds) = self.rounds.get(value) else { return Duration::ZERO };
+        let granted = rounds.votes.iter().filter(|vote| vote.grants() && counts(vote));
+        let mut heard: Vec<(Passed, &Vote)> = granted.filter_map(|vote| Some((self.heard(vote)?, vote))).collect();
+        heard.sort_by_key(|(heard, _)| heard.at);
+        let (mut best, mut until) = ([Duration::ZERO; 8], Duration::ZERO);
+        for (heard, vote) in heard {
+            if !until.is_zero() && heard.reading >= until {
+                break;
+            }
+            best[vote.server] = best[vote.server].max(vote.until());
+            let mut sorted = best;
+            sorted.sort_unstable();
+            until = until.max(sorted[best.len() - quorum]);
+        }
+        until
     }
 
     /// The votes for a value, and what befell servers, for people.
@@ -182,13 +234,21 @@ impl Judge {
         if connected.server != server {
             return;
         }
+        if step.kind == StepKind::Told {
+            return self.note_told(step);
+        }
         let Some(sent) = connected.sent(step.begins) else { return };
+        let client = connected.client;
         if step.kind == StepKind::Token {
             return self.note_token(step);
         }
         if step.kind == StepKind::Read {
             let (key, found) = (step.key.clone(), step.before.value.clone());
-            let (client, connection, ends) = (connected.client, step.connection, step.ends);
+            let (connection, ends) = (step.connection, step.ends);
+            let own = found.as_ref().and_then(|found| self.rounds.get_mut(found));
+            if let Some(rounds) = own.filter(|rounds| rounds.client == Some(client)) {
+                rounds.watched.get_or_insert(sent.at);
+            }
             return self.readings.push(Reading { key, client, server, sent, connection, ends, found });
         }
         if step.value.is_empty() || step.keys.1 > 0 {
@@ -206,12 +266,21 @@ impl Judge {
             token: step.token,
             ttl: step.ttl,
             is_whole: is_larger(&step.before, step) && step.kind != StepKind::Set,
+            is_others: step.before.value.as_ref().is_some_and(|there| *there != step.value),
+            is_stale: step.stale.is_some_and(|stored| Duration::from_micros(stored.clock_us()) <= step.wall + BELIEVED),
             doubt: self.doubt(server, step, max_ttl),
         };
-        if step.kind == StepKind::Set && step.said == Said::Yes {
+        if step.kind == StepKind::Set {
             self.unraised.push((step.connection, step.key.clone(), step.value.clone()));
         }
-        self.rounds.entry(step.value.clone()).or_default().votes.push(vote);
+        self.note_to_check(step, &vote);
+        self.note_refusal(step, &vote);
+        let rounds = self.rounds.entry(step.value.clone()).or_default();
+        if rounds.votes.is_empty() {
+            rounds.key.clone_from(&step.key);
+            rounds.client = Some(client);
+        }
+        rounds.votes.push(vote);
     }
 
     /// The token that goes with a plain set.
@@ -223,6 +292,8 @@ impl Judge {
         let set = votes.into_iter().flatten().rfind(|vote| vote.connection == step.connection);
         if let Some(vote) = set {
             (vote.ends, vote.token, vote.is_whole) = (step.ends, step.token, step.said == Said::Yes);
+            // Unless somebody has deleted the key in between: then something else is wrong.
+            vote.is_stale = vote.said == Said::Yes && !vote.is_whole && step.before.value.as_ref() == Some(&value);
         }
     }
 
@@ -242,7 +313,8 @@ impl Judge {
             let mut votes = self.rounds.values().flat_map(|rounds| &rounds.votes);
             votes.any(|vote| vote.connection == step.connection && vote.command <= accident.command)
         };
-        let is_seen = |accident: &Accident| accident.what != FaultKind::Restore || is_used(accident);
+        let comes_unseen = |what| matches!(what, FaultKind::LoadNothing | FaultKind::Restore);
+        let is_seen = |accident: &Accident| !comes_unseen(accident.what) || is_used(accident);
         let is_forgotten =
             mine.clone().any(|accident| loses(accident.what) && step.at < accident.at + least && is_seen(accident));
         is_forgotten.then_some(Duration::MAX)
@@ -310,6 +382,11 @@ impl World {
             let mut judge = self.judge();
             let mut broken = Vec::new();
             for step in &steps {
+                if self.scenario.is_steady {
+                    let in_time = self.scenario.instance_timeout * 9 / 10;
+                    let limits = (self.scenario.quorum, in_time, [self.scenario.ttl / 4, self.scenario.max_ttl * 3]);
+                    broken.extend(judge.is_not_repeated(step, limits));
+                }
                 judge.note(index, step, self.scenario.max_ttl);
                 broken.extend(judge.is_for_nobody(step, self.scenario.instance_timeout).filter(|_| {
                     // What was begun before its machine stood still goes out afterwards.

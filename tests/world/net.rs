@@ -78,6 +78,8 @@ pub(crate) struct Pipe {
     reader: Option<Waker>,
     /// What the client has written or read so far.
     passed: Vec<Passed>,
+    /// When it has asked for something since it has heard anything.
+    unanswered: Vec<Duration>,
 }
 
 /// What was written at once.
@@ -197,6 +199,19 @@ impl Link {
         self.lock().sent.as_mut()?.violation.take()
     }
 
+    /// When an extend of what is under this value was sent last.
+    pub(crate) fn last_extend(&self, value: &[u8]) -> Option<Duration> {
+        self.lock().sent.as_ref()?.extended.get(value).copied()
+    }
+
+    /// When the client has asked over the present connection since it has heard anything over it.
+    pub(crate) fn unanswered(&self, nth: usize) -> Option<Duration> {
+        let state = self.lock();
+        let pipes = lock(state.newest.as_ref()?);
+        let pipe = pipes.iter().all(|pipe| !pipe.is_ended).then_some(&pipes[Way::Up as usize])?;
+        pipe.unanswered.get(nth).copied()
+    }
+
     pub(crate) fn late_commands(&self) -> u64 {
         self.lock().late_commands
     }
@@ -242,6 +257,7 @@ impl Pipe {
             breaks_after: None,
             reader: None,
             passed: Vec::new(),
+            unanswered: Vec::new(),
         }
     }
 
@@ -314,7 +330,8 @@ impl AsyncRead for End {
                 }
             };
             ready!(self.wait(arrives.max(held_up), cx));
-            let pipe = &mut lock(&self.connection)[self.reads as usize];
+            let pipes = &mut *lock(&self.connection);
+            let pipe = &mut pipes[self.reads as usize];
             let Some(chunk) = pipe.on_the_way.front_mut() else { continue };
             let count = chunk.left().len().min(buf.remaining());
             buf.put_slice(&chunk.left()[..count]);
@@ -325,6 +342,7 @@ impl AsyncRead for End {
             let is_late = pipe.is_ended && self.reads == Way::Up;
             if self.reads == Way::Down {
                 pipe.note_passed(count, &self.clock);
+                pipes[Way::Up as usize].unanswered.clear();
             }
             if is_late {
                 self.link.lock().late_commands += 1;
@@ -338,11 +356,7 @@ impl AsyncWrite for End {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.link.lock();
         let delay = state.delay();
-        if self.writes == Way::Up
-            && let Some(sent) = &mut state.sent
-        {
-            sent.read(bytes);
-        }
+        let asks = self.writes == Way::Up && state.sent.as_mut().is_some_and(|sent| sent.read(bytes, now()));
         drop(state);
         let mut pipes = lock(&self.connection);
         let pipe = &mut pipes[self.writes as usize];
@@ -353,6 +367,9 @@ impl AsyncWrite for End {
         }
         if self.writes == Way::Up {
             pipe.note_passed(bytes.len(), &self.clock);
+            if asks {
+                pipe.unanswered.push(now());
+            }
         }
         let most = pipe.breaks_after.unwrap_or(bytes.len()).min(bytes.len());
         let arrives = pipe.last_arrival.max(now() + delay);

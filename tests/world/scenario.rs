@@ -8,6 +8,8 @@ use crate::rng::Rng;
 /// About what wall clocks read when a run begins.
 const ERA_US: u64 = 1_750_000_000_000_000;
 
+const TWO_DAYS_US: u64 = 2 * 24 * 60 * 60 * 1_000_000;
+
 /// The drift that clients are told to expect, in ppm.
 pub(crate) const DRIFT_PPM: u32 = 10_000;
 
@@ -44,6 +46,8 @@ pub(crate) struct Scenario {
     pub(crate) pushes: bool,
     /// Somebody takes locks away by force.
     pub(crate) has_operator: bool,
+    /// Each client has one user, who only tries, one lock after the other, and waits for every answer.
+    pub(crate) is_steady: bool,
     /// Three servers, two or three clients, two keys, dangerous faults, and nothing else.
     pub(crate) is_narrow: bool,
     pub(crate) plan: Vec<Fault>,
@@ -153,6 +157,7 @@ impl Scenario {
             grain_us: 1,
             pushes: true,
             has_operator,
+            is_steady: false,
             is_narrow: false,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
         }
@@ -163,9 +168,17 @@ impl Scenario {
         let rng = &mut Rng::new(seed);
         let (servers, clients) = (3, rng.pick(&[2, 2, 3]));
         let users = clients + rng.index(2);
-        let ttl = Duration::from_millis(rng.pick(&[200, 200, 300]));
         // Drawn apart, so that the rest of a seed is the same as before.
         let apart = |part: u64| Rng::new(seed ^ part << 32);
+        let (is_steady, is_crowded) = (apart(6).percent(12), apart(7).percent(2));
+        let users = if is_steady {
+            clients
+        } else if is_crowded {
+            clients * 6
+        } else {
+            users
+        };
+        let ttl = Duration::from_millis(rng.pick(&[200, 200, 300]));
         // In some a key outlives by far what it takes to release it.
         let ttl = if apart(5).percent(6) { ttl * 5 } else { ttl };
         let delays = match rng.below(4) {
@@ -179,7 +192,10 @@ impl Scenario {
             let rate = if at < servers { most_rate() } else { -most_rate() };
             (if worst { rate } else { 0 }, ERA_US + rng.below(most_apart))
         };
-        let clocks = (0..servers + clients).map(|at| clock(at, rng)).collect();
+        let mut clocks: Vec<(i64, u64)> = (0..servers + clients).map(|at| clock(at, rng)).collect();
+        if apart(8).percent(2) {
+            clocks[0].1 -= TWO_DAYS_US; // no token of the others can be made by it
+        }
         let mut planned = Fault::narrow(rng);
         let in_order = rng.pick(&[None, None, Some(1)]);
         let grain_us = if apart(1).percent(20) { 10_000 } else { 1 };
@@ -190,6 +206,10 @@ impl Scenario {
         }
         if apart(3).percent(10) {
             planned.extend(Fault::breaks(&mut apart(4)));
+        }
+        if apart(9).percent(25) {
+            planned.extend(Fault::further_drill(&mut apart(10)));
+            planned.retain(|fault| pushes || fault.what != FaultKind::LoadNothing);
         }
         Self {
             seed,
@@ -212,6 +232,7 @@ impl Scenario {
             grain_us,
             pushes,
             has_operator: false,
+            is_steady,
             is_narrow: true,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
         }

@@ -10,6 +10,7 @@ use crate::deeds::Deed;
 use crate::demand::{Demand, Way, acquire, ask_at, names};
 use crate::invariants::bounds::Watch;
 use crate::invariants::kept::Kept;
+use crate::invariants::told::Listening;
 use crate::rng::Rng;
 use crate::scenario::Part;
 use crate::schedule::{Boxed, Schedule};
@@ -52,9 +53,9 @@ impl User {
     async fn live_narrowly(mut self) {
         loop {
             let pause = self.some_time(8);
-            sleep(pause).await;
+            sleep(if self.world.scenario.is_steady { pause - pause_in_step(pause) } else { pause }).await;
             self.world.machines[self.client].awake().await;
-            if self.rng.percent(1) {
+            if self.rng.percent(1) && !self.world.scenario.is_steady {
                 self.renew_client().await;
             } else {
                 self.lock().await;
@@ -75,6 +76,7 @@ impl User {
             self.rng.pick(&[1, 1, 1, 1, 2, 3, 4, 5, 7])
         };
         let way = match self.rng.below(10) {
+            _ if self.world.scenario.is_steady => Way::Try,
             0..4 => Way::Try,
             4..7 => Way::WaitAtMost(self.some_time(1) * 2),
             _ => Way::Wait,
@@ -97,6 +99,9 @@ impl User {
         let mut schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8);
         if demand.way == Way::Wait && schedule == Schedule::Steadily && self.rng.percent(30) {
             schedule = Schedule::Dropped(1_000, self.some_time(1) * 3); // somebody has lost patience
+        }
+        if self.world.scenario.is_steady {
+            schedule = Schedule::Steadily;
         }
         if let (Schedule::Unpolled(_, time), Some((client, _)), false) =
             (schedule, self.world.client(self.client), self.world.scenario.is_narrow)
@@ -121,8 +126,13 @@ impl User {
             match self.rng.below(10) {
                 0..3 => {
                     let watch = Watch::begin(&self.world, self.client);
+                    let begun = now();
+                    self.world.history().holds[number].is_extended = true;
                     let extended = guard.extend().await;
                     watch.round("an extend ends in time");
+                    if extended.is_ok() {
+                        self.world.check_prompt(number, begun);
+                    }
                     self.world.history().stats.did(Deed::Extend);
                     self.world.history().stats.extended += u64::from(extended.is_ok());
                     self.world.note("extended", [number as u64, 0], || format!("lock {number}: {extended:?}"));
@@ -130,6 +140,7 @@ impl User {
                 3..6 => {
                     // As it is written by hand: whatever comes first.
                     self.world.history().stats.did(Deed::Select);
+                    let _listening = Listening::begin(&self.world, number);
                     tokio::select! {
                         biased;
                         loss = guard.lost() => {
@@ -260,10 +271,15 @@ impl User {
         let work = move |lease: LeaseView| async move {
             let number = world.given((index, life), resources, false, &lease);
             let _over = Over(Arc::clone(&world), number);
-            sleep(time).await;
-            if !lease.is_valid() {
-                world.check_polled_work(index, &lease);
-            }
+            let mut time = std::pin::pin!(sleep(time));
+            std::future::poll_fn(|cx| {
+                // Polled: what is lost does not go on.
+                if !lease.is_valid() {
+                    world.check_polled_work(index, &lease);
+                }
+                time.as_mut().poll(cx)
+            })
+            .await;
         };
         let future: Boxed<_> =
             Box::pin(async move { client.lock(names(resources)).wait_at_most(limit).run(work).await.map(drop) });
@@ -323,6 +339,11 @@ impl User {
             }
         }
     }
+}
+
+/// By how much it is more than a whole number of steps: those who go in step ask at the same moment more often.
+fn pause_in_step(pause: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(pause.as_millis() % 5).unwrap_or(0))
 }
 
 /// The end of work under a lock, however it ends.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::world::World;
 
 /// Of each ttl so much is left at least when a lock is given (P2).
-const LEAST_PART: u32 = 5;
+pub(super) const LEAST_PART: u32 = 5;
 
 /// Longer than somebody takes to say what was given before.
 const AT_ONCE: Duration = Duration::from_millis(5);

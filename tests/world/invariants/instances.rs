@@ -1,9 +1,14 @@
 //! P7 to P12: what a request does to a key on one server.
 
+use std::time::Duration;
+
 use redquorum::FencingToken;
 use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
 
 use crate::world::World;
+
+/// Further ahead than what clients believe: a day less a minute, and what clocks may differ by and be stepped by.
+const MOST_AHEAD: Duration = Duration::from_secs(24 * 60 * 60 - 50);
 
 /// How the value begins with which a key is kept for a waiter (P26).
 const RESERVED: &[u8] = b":next:";
@@ -46,8 +51,9 @@ impl World {
                     broken = Some("a release leaves its tombstone"); // P6
                 }
             }
-            StepKind::Token | StepKind::Read => {}
+            StepKind::Token | StepKind::Read | StepKind::Told => {}
         }
+        let broken = broken.or_else(|| is_odd(step));
         let is_smaller = after.token < before.token;
         let broken =
             broken.or_else(|| (is_smaller && !is_ahead(before.token, step)).then_some("stored tokens only grow"));
@@ -57,6 +63,24 @@ impl World {
             self.violate(invariant, what);
         }
     }
+}
+
+/// P12: whether it follows, or stores, a token that no clock can have made, or names another than the largest.
+fn is_odd(step: &Step) -> Option<&'static str> {
+    let asks = matches!(step.kind, StepKind::Set | StepKind::Acquire | StepKind::Token);
+    let most = u64::try_from((step.wall + MOST_AHEAD).as_micros()).unwrap_or(u64::MAX);
+    if has_granted(step) && step.kind == StepKind::Acquire && is_ahead(step.token, step) {
+        return Some("no token is stored that no clock can have made");
+    }
+    let own_wall_is_old = is_ahead(step.token, step);
+    if asks && !own_wall_is_old && step.token.is_some_and(|token| token.clock_us() > most) {
+        return Some("nobody follows a token that no clock can have made");
+    }
+    if is_ahead(step.stale, step) {
+        return Some("a token that no clock can have made is in nobody's way");
+    }
+    let is_larger = step.before.token > step.stale && !is_ahead(step.before.token, step);
+    (step.stale.is_some() && is_larger).then_some("the largest token is named")
 }
 
 const fn has_granted(step: &Step) -> bool {

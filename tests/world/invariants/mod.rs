@@ -19,13 +19,19 @@ mod nobody;
 mod order;
 mod progress;
 pub(crate) mod promises;
+mod prompt;
 pub(crate) mod released;
+mod renewed;
 mod repair;
+pub(crate) mod rivals;
+pub(crate) mod silent;
 mod tables;
 pub(crate) mod taken;
+pub(crate) mod told;
 mod unpolled;
 mod validity;
 mod votes;
+pub(crate) mod watched;
 
 use std::time::Duration;
 
@@ -55,7 +61,11 @@ impl World {
             self.check_certified(number);
             self.check_votes(number);
             self.check_absences(number);
+            self.check_renewed(number);
         }
+        self.check_watched();
+        self.check_told_of_losses();
+        self.check_silent();
         self.check_let_go();
     }
 

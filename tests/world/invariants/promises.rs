@@ -46,8 +46,8 @@ impl Excuse {
 }
 
 pub(crate) const fn loses_data(kind: FaultKind) -> bool {
-    use FaultKind::{FailOver, Flush, Kill, RestartEmpty, RestartOld, Restore, Resynchronise};
-    matches!(kind, FailOver | Flush | Kill | Restore | RestartEmpty | RestartOld | Resynchronise)
+    use FaultKind::{FailOver, Flush, Kill, LoadNothing, RestartEmpty, RestartOld, Restore, Resynchronise};
+    matches!(kind, FailOver | Flush | Kill | LoadNothing | Restore | RestartEmpty | RestartOld | Resynchronise)
 }
 
 pub(crate) const fn is_about_a_clock(kind: FaultKind) -> bool {
@@ -68,7 +68,7 @@ impl World {
             FaultKind::StepForward => Some(Excuse::ClockStep),
             FaultKind::Delete => Some(Excuse::TakenAway),
             FaultKind::StandStill if clients.contains(&mark.client) => Some(Excuse::ClockStoodStill),
-            FaultKind::Restore | FaultKind::Resynchronise
+            FaultKind::LoadNothing | FaultKind::Restore | FaultKind::Resynchronise
                 if clients.iter().any(|client| mark.witnesses & (1 << client) == 0) =>
             {
                 Some(Excuse::OldCopyUnseen)

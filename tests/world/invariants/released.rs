@@ -1,6 +1,7 @@
 //! After the release of a value has been sent to a server, nothing is sent to it that would set or keep its key.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use redquorum::testing::simulation::{Asked, sent_requests};
 
@@ -8,12 +9,20 @@ use redquorum::testing::simulation::{Asked, sent_requests};
 #[derive(Default)]
 pub(crate) struct SentSoFar {
     released: BTreeSet<Vec<u8>>,
+    /// When what is under each value was last asked to be extended.
+    pub(crate) extended: BTreeMap<Vec<u8>, Duration>,
     pub(crate) violation: Option<String>,
 }
 
 impl SentSoFar {
-    pub(crate) fn read(&mut self, bytes: &[u8]) {
-        for (asked, value) in sent_requests(bytes) {
+    /// Takes in what is sent; whether there are requests in it.
+    pub(crate) fn read(&mut self, bytes: &[u8], now: Duration) -> bool {
+        let requests = sent_requests(bytes);
+        let asks = !requests.is_empty();
+        for (asked, value) in requests {
+            if asked == Asked::Extend {
+                self.extended.insert(value.clone(), now);
+            }
             if asked == Asked::Release {
                 self.released.insert(value);
             } else if self.released.contains(&value) {
@@ -21,5 +30,6 @@ impl SentSoFar {
                 self.violation.get_or_insert(what);
             }
         }
+        asks
     }
 }

@@ -31,7 +31,7 @@ use super::clock::MachineClock;
 use crate::clock::Clock;
 use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::protocol::{AdmissionRecord, AdmissionTerms, FencingToken, Instant, ProcessIdentity, RecordOrigin};
-use crate::resource::{ADMISSION_KEY, RESERVED};
+use crate::resource::{ADMISSION_KEY, RESERVED, TOKENS_KEY};
 use crate::testing::mirror::store::Store;
 use crate::testing::requests::Requests;
 
@@ -207,6 +207,14 @@ impl Server {
         });
     }
 
+    /// Somebody stores a token for this lock that is ahead of the clock by so much.
+    pub fn store_token_ahead(&self, lock: &[u8], by: Duration) {
+        let by_us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        let token = FencingToken::propose(self.0.clock.wall_us().saturating_add(by_us), None);
+        // A store that has another type of value there keeps it.
+        let _ = self.with_data(|store, _| store.set_score(TOKENS_KEY.as_bytes(), lock, token.to_score()));
+    }
+
     /// From now on nobody is told of changes: no user has the right to CLIENT TRACKING.
     pub fn deny_tracking(&self) {
         self.state().denies_tracking = true;
@@ -368,7 +376,9 @@ impl State {
 
     /// Whatever was flushed, every connection is told.
     fn tell_of_flush(&mut self) {
-        self.sessions.values_mut().for_each(|session| session.invalidate(&Answer::Nothing));
+        let told: Vec<_> =
+            self.sessions.values_mut().filter_map(|session| session.invalidate(&Answer::Nothing)).collect();
+        told.into_iter().for_each(|place| self.note_told(b"", place));
     }
 
     /// Tells those who read what has changed, `by` a connection, if it was one.
@@ -376,7 +386,8 @@ impl State {
         for key in self.store.take_changes() {
             for reader in self.readers.remove(&key).unwrap_or_default() {
                 if let Some(session) = self.sessions.get_mut(&reader).filter(|session| session.is_told_by(by)) {
-                    session.invalidate(&Answer::List(vec![Answer::bytes(&key)]));
+                    let told = session.invalidate(&Answer::List(vec![Answer::bytes(&key)]));
+                    told.into_iter().for_each(|place| self.note_told(&key, place));
                 }
             }
         }

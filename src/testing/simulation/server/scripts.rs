@@ -280,10 +280,12 @@ impl State {
             Reply::NotAdmitted { .. } => Said::NotAdmitted,
             Reply::Unknown(_) | Reply::NotSent(_) => Said::Other,
         };
+        let stale = if let Reply::Stale { stored } = reply { Some(*stored) } else { None };
         let (count, ttl, resent) = (claim.resources.len(), claim.ttl, claim.resent);
         let (value, token) = (claim.value.as_bytes(), Some(claim.token));
         for (index, (key, before)) in claim.resources.lock_keys().zip(before).enumerate() {
-            self.note_step(&Ask { kind, keys: (count, index), key, value, token, ttl, resent, is_known }, said, before);
+            let ask = Ask { kind, keys: (count, index), key, value, token, ttl, resent, is_known };
+            self.note_answer(&ask, (said, stale), before);
         }
     }
 }

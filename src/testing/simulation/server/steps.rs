@@ -25,6 +25,8 @@ pub enum StepKind {
     PassOn,
     /// The key was read.
     Read,
+    /// Whoever has read the key was told that it changed; all keys if it is empty.
+    Told,
 }
 
 /// What the server said to it.
@@ -86,6 +88,8 @@ pub struct Step {
     pub resent: bool,
     /// The answer.
     pub said: Said,
+    /// The stored token that the answer names as in the way.
+    pub stale: Option<FencingToken>,
     /// Before it, and after it.
     pub before: KeyState,
     /// As `before`.
@@ -103,6 +107,32 @@ pub(super) struct Ask<'a> {
     pub(super) ttl: Duration,
     pub(super) resent: bool,
     pub(super) is_known: bool,
+}
+
+impl Step {
+    /// What was asked, before it is known over which connection and when.
+    fn new(ask: &Ask<'_>, command: u64, (said, stale): (Said, Option<FencingToken>)) -> Self {
+        Self {
+            connection: 0,
+            command,
+            begins: 0,
+            ends: 0,
+            at: Duration::ZERO,
+            wall: Duration::ZERO,
+            kind: ask.kind,
+            keys: ask.keys,
+            key: ask.key.to_vec(),
+            value: ask.value.to_vec(),
+            token: ask.token,
+            ttl: ask.ttl,
+            resent: ask.resent,
+            is_known: ask.is_known,
+            said,
+            stale,
+            before: KeyState::default(),
+            after: KeyState::default(),
+        }
+    }
 }
 
 impl State {
@@ -123,29 +153,24 @@ impl State {
 
     /// Notes what has been carried out for a key.
     pub(super) fn note_step(&mut self, ask: &Ask<'_>, said: Said, before: KeyState) {
+        self.note_answer(ask, (said, None), before);
+    }
+
+    /// As [`note_step`](Self::note_step), with the token that was named.
+    pub(super) fn note_answer(&mut self, ask: &Ask<'_>, answer: (Said, Option<FencingToken>), before: KeyState) {
         if !self.is_watched() {
             return;
         }
         let after = self.key_state(ask.key);
-        let step = Step {
-            connection: 0,
-            command: self.commands,
-            begins: 0,
-            ends: 0,
-            at: Duration::ZERO,
-            wall: Duration::ZERO,
-            kind: ask.kind,
-            keys: ask.keys,
-            key: ask.key.to_vec(),
-            value: ask.value.to_vec(),
-            token: ask.token,
-            ttl: ask.ttl,
-            resent: ask.resent,
-            is_known: ask.is_known,
-            said,
-            before,
-            after,
-        };
+        let step = Step { before, after, ..Step::new(ask, self.commands, answer) };
+        self.steps.iter_mut().for_each(|steps| steps.push(step.clone()));
+    }
+
+    /// Notes that a connection is told that a key changed, or any: over which, and where that ends.
+    pub(super) fn note_told(&mut self, key: &[u8], (connection, ends): (u64, u64)) {
+        let (keys, ttl) = ((1, 0), Duration::ZERO);
+        let ask = Ask { kind: StepKind::Told, keys, key, value: &[], token: None, ttl, resent: false, is_known: true };
+        let step = Step { connection, ends, ..Step::new(&ask, self.commands, (Said::Other, None)) };
         self.steps.iter_mut().for_each(|steps| steps.push(step.clone()));
     }
 
