@@ -55,7 +55,6 @@ impl World {
             was_over: false,
             is_listened_to: false,
             over_at: None,
-            is_extended: false,
         };
         if let Some(first) = history.holds.iter().find(|other| other.shares_with(&hold)) {
             (hold.shares, hold.won_by) = (true, hold.won_by.min(first.won_by));
@@ -86,6 +85,12 @@ impl World {
         let mut history = self.history();
         history.holds[number].lease = None;
         history.note(self.at(), "let go", [number as u64, 0], || format!("lock {number}"));
+    }
+
+    /// Somebody who has it extends it, for which its next renewal waits.
+    pub(crate) fn note_extended_by_hand(&self, number: usize) {
+        let value = self.history().holds[number].value.clone();
+        self.judge().rounds_of(&value).is_extended_by_hand = true;
     }
 
     /// Nobody has it any more from now on.

@@ -35,8 +35,6 @@ pub(crate) struct Hold {
     /// Somebody waits for its loss; when it was first seen to be over meanwhile.
     pub(crate) is_listened_to: bool,
     pub(crate) over_at: Option<Duration>,
-    /// Its user has extended it, for which its next renewal waits.
-    pub(crate) is_extended: bool,
 }
 
 /// What somebody must answer for after a fault: when it was, in true time.

@@ -76,39 +76,42 @@ impl World {
     /// All that the client of a lease has heard of its key, in the order in which it did.
     fn evidence(&self, judge: &Judge, rounds: &Rounds, (client, token): ((usize, u64), u64)) -> Vec<Evidence> {
         let settled = now().saturating_sub(AT_ONCE);
-        let (in_time, doubted) = (self.scenario.instance_timeout * 9 / 10, self.scenario.max_ttl * 3);
+        let in_time = self.scenario.instance_timeout * 9 / 10;
         let is_its = |vote: &Vote| vote.token.is_some_and(|of_vote| of_vote.proposed_us() == token);
         let acquires = rounds.votes.iter().filter(|vote| !vote.extends() && is_its(vote));
         let Some(first) = acquires.map(|vote| vote.sent.at).min() else { return Vec::new() };
+        let is_doubted =
+            |vote: &Vote| judge.is_doubted(Some(vote.server), vote.sent.at.saturating_sub(self.scenario.max_ttl * 3));
         let mut known = Vec::new();
         for vote in &rounds.votes {
             let (had, has_since) = match (vote.kind, vote.said) {
                 (StepKind::Set | StepKind::Acquire, _) if !is_its(vote) => continue,
                 (_, Said::Yes) => (true, true),
                 // Whoever doubts the server takes nothing of that.
-                (_, Said::Repaired) => {
-                    (judge.is_doubted(Some(vote.server), vote.sent.at.saturating_sub(doubted)), true)
-                }
+                (_, Said::Repaired) => (is_doubted(vote), true),
                 (StepKind::Extend, Said::No) => (false, false),
-                (StepKind::Set | StepKind::Acquire, Said::No) if vote.is_others && !vote.is_stale => (false, false),
+                (StepKind::Set | StepKind::Acquire, Said::No) if vote.is_others && !is_doubted(vote) => (false, false),
                 _ => continue,
             };
             let Some(heard) = judge.heard(vote).filter(|heard| heard.at <= settled) else { continue };
-            if heard.at > vote.sent.at + in_time {
+            // What may have come too late to count can only speak for the lease.
+            let counts = heard.at <= vote.sent.at + in_time;
+            if !counts && !has_since {
                 continue;
             }
+            let had = had || !counts;
             let begun = begun(rounds, vote, self.scenario.instance_timeout);
             known.push(Evidence { server: vote.server, begun, sent: vote.sent.at, heard: heard.at, had, has_since });
         }
         for reading in judge.readings.iter().filter(|reading| reading.client == client && reading.key == rounds.key) {
             let heard = judge.heard_reading(reading).filter(|heard| heard.at <= settled);
-            let Some(heard) = heard.filter(|heard| heard.at <= reading.sent.at + in_time) else { continue };
+            let Some(heard) = heard else { continue };
             let had = reading
                 .found
                 .as_ref()
                 .is_some_and(|found| judge.rounds.get(found).is_some_and(|its| std::ptr::eq(its, rounds)));
             let sent = reading.sent.at;
-            if had || sent > first {
+            if had || (sent > first && heard.at <= sent + in_time) {
                 let server = reading.server;
                 known.push(Evidence { server, begun: sent, sent, heard: heard.at, had, has_since: had });
             }

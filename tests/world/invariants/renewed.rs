@@ -14,11 +14,11 @@ impl World {
     pub(super) fn check_renewed(&self, number: usize) {
         let history = self.history();
         let hold = &history.holds[number];
-        let (client, value, is_extended) = (hold.client, hold.value.clone(), hold.is_extended || hold.has_holder);
+        let (client, value, has_holder) = (hold.client, hold.value.clone(), hold.has_holder);
         drop(history);
         // What many ask for at once goes in batches, which are not read where they go in parts.
         let is_crowded = self.scenario.users > self.scenario.clients + 1;
-        if is_extended || is_crowded || !self.scenario.is_read {
+        if has_holder || is_crowded || !self.scenario.is_read {
             return;
         }
         let sent = self.links[client].iter().filter_map(|link| link.last_extend(&value)).max();
@@ -26,7 +26,10 @@ impl World {
         let pace = self.scenario.instance_timeout.max(self.scenario.ttl / 10) * 51 / 50 + SLACK;
         let judge = self.judge();
         let is_due = sent + pace <= now() && !self.machines[client].was_disturbed_since(sent.saturating_sub(SLACK));
-        let rounds = judge.rounds.get(&value).filter(|rounds| is_due && rounds.not_after.is_none());
+        let rounds = judge
+            .rounds
+            .get(&value)
+            .filter(|rounds| is_due && rounds.not_after.is_none() && !rounds.is_extended_by_hand);
         let Some(rounds) = rounds else { return };
         // One whose answers came alone or together.
         let since = sent.saturating_sub(self.scenario.instance_timeout + SLACK);

@@ -12,6 +12,9 @@ use crate::world::World;
 /// What a client takes to ask.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
+/// The longest that anything took on its way until then.
+const BEFORE_THE_CALM: Duration = Duration::from_millis(500);
+
 /// What is to be followed by a key check, once it was heard.
 #[derive(Clone, Debug)]
 pub(crate) struct ToCheck {
@@ -63,14 +66,17 @@ impl Judge {
 impl World {
     /// All that a client has heard so long ago that it has asked.
     pub(super) fn check_watched(&self) {
-        let mut judge = self.judge();
+        let judge = self.judge();
         if judge.to_check.is_empty() {
             return;
         }
+        let (is_calm, mut judge) = (self.is_calm(), judge);
         let (mut due, mut later) = (Vec::new(), Vec::new());
         for what in std::mem::take(&mut judge.to_check) {
             // An extend by hand is followed by checks once it is decided.
-            let way = self.links[what.client.0][what.server].slowest();
+            // What went out before the calm takes as long as it did then.
+            let calm = if is_calm { BEFORE_THE_CALM } else { Duration::ZERO };
+            let way = self.links[what.client.0][what.server].slowest() + calm;
             let patience =
                 AT_ONCE + way + what.sent.map_or(Duration::ZERO, |_| self.scenario.instance_timeout * 51 / 50);
             match judge.heard_by(what.connection, what.ends) {

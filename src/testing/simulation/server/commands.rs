@@ -109,7 +109,8 @@ impl State {
     /// GET, and an element of MGET; whoever asked to be told of changes of what it reads is.
     fn read(&mut self, number: u64, key: &[u8]) -> Answer {
         let tracking = self.sessions.get(&number).and_then(|session| session.tracking);
-        if tracking.is_some_and(|tracking| tracking.caching || !tracking.opt_in) {
+        let is_told = tracking.is_some_and(|tracking| tracking.caching || !tracking.opt_in);
+        if is_told {
             self.readers.entry(key.to_vec()).or_default().insert(number);
         }
         if self.is_watched() && !key.starts_with(RESERVED) {
@@ -117,7 +118,7 @@ impl State {
             let ask =
                 Ask { kind: StepKind::Read, keys: (1, 0), key, value: &[], token, ttl, resent: false, is_known: true };
             let before = self.key_state(key);
-            self.note_step(&ask, Said::Yes, before);
+            self.note_step(&ask, if is_told { Said::Yes } else { Said::Other }, before);
         }
         self.store.get(key).map_or(Answer::Nothing, Answer::bytes)
     }

@@ -23,7 +23,7 @@ pub enum StepKind {
     Release,
     /// A release that names a successor.
     PassOn,
-    /// The key was read.
+    /// The key was read; the answer is yes where its reader is told of the next change.
     Read,
     /// Whoever has read the key was told that it changed; all keys if it is empty.
     Told,
