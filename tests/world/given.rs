@@ -87,12 +87,6 @@ impl World {
         history.note(self.at(), "let go", [number as u64, 0], || format!("lock {number}"));
     }
 
-    /// Somebody who has it extends it, for which its next renewal waits.
-    pub(crate) fn note_extended_by_hand(&self, number: usize) {
-        let value = self.history().holds[number].value.clone();
-        self.judge().rounds_of(&value).is_extended_by_hand = true;
-    }
-
     /// Nobody has it any more from now on.
     pub(crate) fn gone(&self, number: usize) {
         let history = self.history();

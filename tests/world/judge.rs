@@ -72,8 +72,6 @@ pub(crate) struct Rounds {
     pub(crate) not_after: Option<Duration>,
     /// How often a guard of it was given.
     pub(crate) given: u32,
-    /// Somebody who has it has extended it.
-    pub(crate) is_extended_by_hand: bool,
     /// Since when its first key is watched.
     pub(crate) watched: Option<Duration>,
     /// Its first key, and whose it is.
@@ -93,6 +91,8 @@ pub(crate) struct Reading {
     connection: u64,
     ends: u64,
     pub(crate) found: Option<Vec<u8>>,
+    /// Whether it is a key check: its client is told of the next change.
+    pub(crate) is_check: bool,
 }
 
 /// What a server answered to a round.
@@ -246,12 +246,12 @@ impl Judge {
         }
         if step.kind == StepKind::Read {
             let (key, found) = (step.key.clone(), step.before.value.clone());
-            let (connection, ends) = (step.connection, step.ends);
+            let (connection, ends, is_check) = (step.connection, step.ends, step.said == Said::Yes);
             let own = found.as_ref().and_then(|found| self.rounds.get_mut(found));
-            if let Some(rounds) = own.filter(|rounds| rounds.client == Some(client) && step.said == Said::Yes) {
+            if let Some(rounds) = own.filter(|rounds| rounds.client == Some(client) && is_check) {
                 rounds.watched.get_or_insert(sent.at);
             }
-            return self.readings.push(Reading { key, client, server, sent, connection, ends, found });
+            return self.readings.push(Reading { key, client, server, sent, connection, ends, found, is_check });
         }
         if step.value.is_empty() || step.keys.1 > 0 {
             return;
@@ -387,17 +387,14 @@ impl World {
                 // What was begun before its machine stood still goes out afterwards.
                 let client = usize::try_from(step.connection).ok().and_then(|at| judge.connections.get(at));
                 let since = step.at.saturating_sub(self.scenario.ttl);
-                let is_as_it_went =
-                    client.is_some_and(|asks| !self.machines[asks.client.0].was_disturbed_since(since));
+                let is_as_it_went = client.is_some_and(|asks| !self.machines[asks.client.0].was_disturbed_since(since));
                 if self.scenario.is_steady && is_as_it_went {
                     let in_time = self.scenario.instance_timeout * 9 / 10;
                     let limits = (self.scenario.quorum, in_time, [self.scenario.ttl / 4, self.scenario.max_ttl * 3]);
                     broken.extend(judge.is_not_repeated(step, limits));
                 }
                 judge.note(index, step, self.scenario.max_ttl);
-                broken.extend(
-                    judge.is_for_nobody(step, self.scenario.instance_timeout).filter(|_| is_as_it_went),
-                );
+                broken.extend(judge.is_for_nobody(step, self.scenario.instance_timeout).filter(|_| is_as_it_went));
                 broken.extend(judge.is_behind_its_release(index, step));
                 broken.extend(judge.is_not_repaired(
                     index,

@@ -199,11 +199,6 @@ impl Link {
         self.lock().sent.as_mut()?.violation.take()
     }
 
-    /// When an extend of what is under this value was sent last.
-    pub(crate) fn last_extend(&self, value: &[u8]) -> Option<Duration> {
-        self.lock().sent.as_ref()?.extended.get(value).copied()
-    }
-
     /// When the client has asked over the present connection since it has heard anything over it.
     pub(crate) fn unanswered(&self, nth: usize) -> Option<Duration> {
         let state = self.lock();

@@ -127,7 +127,6 @@ impl User {
                 0..3 => {
                     let watch = Watch::begin(&self.world, self.client);
                     let begun = now();
-                    self.world.note_extended_by_hand(number);
                     let extended = guard.extend().await;
                     watch.round("an extend ends in time");
                     if extended.is_ok() {

@@ -111,7 +111,8 @@ impl World {
                 .as_ref()
                 .is_some_and(|found| judge.rounds.get(found).is_some_and(|its| std::ptr::eq(its, rounds)));
             let sent = reading.sent.at;
-            if had || (sent > first && heard.at <= sent + in_time) {
+            let is_for_it = reading.is_check && rounds.watched.is_some_and(|watched| watched <= sent);
+            if had || (is_for_it && sent > first && heard.at <= sent + in_time) {
                 let server = reading.server;
                 known.push(Evidence { server, begun: sent, sent, heard: heard.at, had, has_since: had });
             }

@@ -44,6 +44,10 @@ impl World {
         let mut history = self.history();
         let hold = &history.holds[number];
         let (resources, won_by) = (hold.resources, hold.won_by);
+        // When it was won is told by what is left, which says little where time has passed that nobody saw.
+        if self.machines[hold.client].was_disturbed_since(won_by) {
+            return;
+        }
         // Whatever an instance has forgotten since, and however long before it was asked.
         let is_forgotten = |kept: &Kept| {
             let matters = |what| loses_data(what) || is_about_a_clock(what) || what == FaultKind::Delete;

@@ -21,7 +21,6 @@ mod progress;
 pub(crate) mod promises;
 mod prompt;
 pub(crate) mod released;
-mod renewed;
 mod repair;
 pub(crate) mod rivals;
 pub(crate) mod silent;
@@ -61,7 +60,6 @@ impl World {
             self.check_certified(number);
             self.check_votes(number);
             self.check_absences(number);
-            self.check_renewed(number);
         }
         self.check_watched();
         self.check_told_of_losses();

@@ -101,7 +101,10 @@ impl World {
             let on = same().map(|refusal| refusal.server).collect::<BTreeSet<_>>().len();
             on >= self.scenario.quorum || same().any(|later| later.sent >= rival.sent + patience)
         };
-        let shows = refusals.iter().copied().any(|rival| holds(&rival));
+        // A plain acquire that is refused may find that what refused it has just gone, and cannot tell whose it was.
+        let refused_at = |sent: Duration| refusals.iter().filter(|refusal| refusal.sent == sent).count();
+        let is_refused = refusals.iter().any(|refusal| refused_at(refusal.sent) >= self.scenario.quorum);
+        let shows = is_refused || refusals.iter().copied().any(|rival| holds(&rival));
         let told = (!shows).then(|| format!("client {client:?} since {begun:?}: {refusals:?}"));
         drop(judge);
         if let Some(told) = told {
