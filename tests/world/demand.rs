@@ -47,11 +47,12 @@ pub(crate) async fn ask_at(
     world.note("asks", [index as u64, number], || format!("client {index}: {demand:?}, {schedule:?}"));
     let (watch, begun) = (Watch::begin_for(world, index, user), now());
     let place = Place::join(world, (index, life), demand, schedule);
+    let unpolled = Unpolled::join(world, (index, life), schedule);
     let result = schedule.carry_out(acquire(client, demand.clone())).await;
     if let (Some(place), Some(Ok(_))) = (&place, &result) {
         place.check();
     }
-    drop(place);
+    drop((place, unpolled));
     match (schedule, demand.way) {
         (Schedule::Steadily, Way::Try) => watch.try_acquire(),
         (Schedule::Steadily, Way::WaitAtMost(limit)) => watch.acquire(limit),
@@ -66,6 +67,27 @@ pub(crate) async fn ask_at(
         None => world.history().stats.abandoned += 1,
     }
     None
+}
+
+/// Somebody who asks a client and may not poll for a while: what it is offered meanwhile stays with it (P22).
+struct Unpolled<'a>(&'a World, (usize, u64));
+
+impl<'a> Unpolled<'a> {
+    fn join(world: &'a World, client: (usize, u64), schedule: Schedule) -> Option<Self> {
+        (schedule != Schedule::Steadily).then(|| {
+            world.history().unpolled.push(client);
+            Self(world, client)
+        })
+    }
+}
+
+impl Drop for Unpolled<'_> {
+    fn drop(&mut self) {
+        let mut history = self.0.history();
+        if let Some(at) = history.unpolled.iter().position(|client| *client == self.1) {
+            history.unpolled.swap_remove(at);
+        }
+    }
 }
 
 fn note_demand(world: &World, demand: &Demand, schedule: Schedule) {

@@ -76,6 +76,8 @@ pub(crate) struct History {
     /// Who stands in the line of a client, and how many have.
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) places: u64,
+    /// Clients that somebody asks who may not poll for a while.
+    pub(crate) unpolled: Vec<(usize, u64)>,
     /// The largest token that was given for each resource.
     pub(crate) highest: [Option<FencingToken>; 3],
     /// Since when no fault begins any more.

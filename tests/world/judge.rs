@@ -9,7 +9,6 @@ use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
 
 use crate::faults::FaultKind;
 use crate::invariants::rivals::Refusal;
-use crate::invariants::watched::ToCheck;
 use crate::net::{Connection, Passed, Way, passed};
 use crate::world::World;
 
@@ -26,8 +25,6 @@ pub(crate) struct Judge {
     pub(crate) accidents: Vec<Accident>,
     /// What stood in the way of rounds.
     pub(crate) refusals: Vec<Refusal>,
-    /// What is to be followed by a key check.
-    pub(crate) to_check: Vec<ToCheck>,
     /// Plain sets whose token has not come yet: over which connection, and of which value.
     unraised: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
@@ -147,11 +144,6 @@ impl Judge {
         self.connections.get(usize::try_from(vote.connection).ok()?)?.heard(vote.ends)
     }
 
-    /// When a client has read so much of a connection.
-    pub(crate) fn heard_by(&self, connection: u64, ends: u64) -> Option<Passed> {
-        self.connections.get(usize::try_from(connection).ok()?)?.heard(ends)
-    }
-
     pub(crate) fn heard_reading(&self, reading: &Reading) -> Option<Passed> {
         self.connections.get(usize::try_from(reading.connection).ok()?)?.heard(reading.ends)
     }
@@ -236,9 +228,6 @@ impl Judge {
         if connected.server != server {
             return;
         }
-        if step.kind == StepKind::Told {
-            return self.note_told(step);
-        }
         let Some(sent) = connected.sent(step.begins) else { return };
         let client = connected.client;
         if step.kind == StepKind::Token {
@@ -275,7 +264,6 @@ impl Judge {
         if step.kind == StepKind::Set {
             self.unraised.push((step.connection, step.key.clone(), step.value.clone()));
         }
-        self.note_to_check(step, &vote);
         self.note_refusal(step, &vote);
         let rounds = self.rounds.entry(step.value.clone()).or_default();
         if rounds.votes.is_empty() {

@@ -51,7 +51,7 @@ impl World {
                     broken = Some("a release leaves its tombstone"); // P6
                 }
             }
-            StepKind::Token | StepKind::Read | StepKind::Told => {}
+            StepKind::Token | StepKind::Read => {}
         }
         let broken = broken.or_else(|| is_odd(step));
         let is_smaller = after.token < before.token;

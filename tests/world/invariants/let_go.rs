@@ -37,6 +37,10 @@ impl World {
         let sent = |vote: &crate::judge::Vote| vote.sent.at.max(vote.at);
         let granted: BTreeSet<_> = rounds.votes.iter().filter(|vote| vote.grants()).map(|vote| vote.server).collect();
         let asked = rounds.votes.iter().map(sent).max()?;
+        // What comes later than a release is repeated for is left to its expiry (P6).
+        if rounds.votes.iter().any(|vote| vote.at > vote.sent.at + vote.ttl * 2) {
+            return None;
+        }
         let since = match rounds.given {
             // A round is over after an instance timeout; whether it was won is known to its client alone.
             0 if granted.len() < self.scenario.quorum => asked + self.scenario.instance_timeout,
@@ -50,6 +54,9 @@ impl World {
             return None;
         }
         drop(judge);
+        if self.history().unpolled.contains(&(client, life)) {
+            return None;
+        }
         let is_there = self.client(client).is_some_and(|(_, present)| present == life);
         let way = self.links[client][server].slowest() * 2;
         let patience = self.scenario.instance_timeout * 2 + RETRY_PAUSE + way + AT_ONCE;

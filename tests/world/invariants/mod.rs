@@ -30,7 +30,6 @@ pub(crate) mod told;
 mod unpolled;
 mod validity;
 mod votes;
-pub(crate) mod watched;
 
 use std::time::Duration;
 
@@ -61,7 +60,6 @@ impl World {
             self.check_votes(number);
             self.check_absences(number);
         }
-        self.check_watched();
         self.check_told_of_losses();
         self.check_silent();
         self.check_let_go();

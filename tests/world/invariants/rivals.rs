@@ -7,6 +7,7 @@ use std::time::Duration;
 use redquorum::testing::simulation::{Said, Step, StepKind};
 
 use crate::demand::NAMES;
+use crate::history::Hold;
 use crate::judge::{Judge, Vote};
 use crate::world::World;
 
@@ -88,6 +89,10 @@ impl World {
             return; // of those behind the first it is not noted who refused them
         }
         self.absorb();
+        let has_it = |hold: &Hold| hold.resources & resources != 0 && (hold.given_at >= begun || hold.is_valid());
+        if self.history().holds.iter().any(has_it) {
+            return; // somebody does hold it, or did meanwhile
+        }
         let key = NAMES[resources.trailing_zeros() as usize].as_bytes();
         let judge = self.judge();
         if judge.is_doubted(None, begun.saturating_sub(self.scenario.max_ttl * 3)) {

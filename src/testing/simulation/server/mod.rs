@@ -376,9 +376,7 @@ impl State {
 
     /// Whatever was flushed, every connection is told.
     fn tell_of_flush(&mut self) {
-        let told: Vec<_> =
-            self.sessions.values_mut().filter_map(|session| session.invalidate(&Answer::Nothing)).collect();
-        told.into_iter().for_each(|place| self.note_told(b"", place));
+        self.sessions.values_mut().for_each(|session| session.invalidate(&Answer::Nothing));
     }
 
     /// Tells those who read what has changed, `by` a connection, if it was one.
@@ -386,8 +384,7 @@ impl State {
         for key in self.store.take_changes() {
             for reader in self.readers.remove(&key).unwrap_or_default() {
                 if let Some(session) = self.sessions.get_mut(&reader).filter(|session| session.is_told_by(by)) {
-                    let told = session.invalidate(&Answer::List(vec![Answer::bytes(&key)]));
-                    told.into_iter().for_each(|place| self.note_told(&key, place));
+                    session.invalidate(&Answer::List(vec![Answer::bytes(&key)]));
                 }
             }
         }

@@ -60,11 +60,11 @@ impl Session {
         self.wake.notify_one();
     }
 
-    /// Tells it which keys changed; nothing of them if it may be any. Gives how it is called, and where that ends.
-    pub(super) fn invalidate(&mut self, keys: &Answer) -> Option<(u64, u64)> {
-        self.tracking?;
-        self.push(vec![Answer::bytes("invalidate"), keys.clone()]);
-        Some((self.tag, self.sent + self.pending() as u64))
+    /// Tells it which keys changed; nothing of them if it may be any.
+    pub(super) fn invalidate(&mut self, keys: &Answer) {
+        if self.tracking.is_some() {
+            self.push(vec![Answer::bytes("invalidate"), keys.clone()]);
+        }
     }
 
     /// Whether it is told of what a connection changed.

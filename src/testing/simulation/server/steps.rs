@@ -25,8 +25,6 @@ pub enum StepKind {
     PassOn,
     /// The key was read; the answer is yes where its reader is told of the next change.
     Read,
-    /// Whoever has read the key was told that it changed; all keys if it is empty.
-    Told,
 }
 
 /// What the server said to it.
@@ -163,14 +161,6 @@ impl State {
         }
         let after = self.key_state(ask.key);
         let step = Step { before, after, ..Step::new(ask, self.commands, answer) };
-        self.steps.iter_mut().for_each(|steps| steps.push(step.clone()));
-    }
-
-    /// Notes that a connection is told that a key changed, or any: over which, and where that ends.
-    pub(super) fn note_told(&mut self, key: &[u8], (connection, ends): (u64, u64)) {
-        let (keys, ttl) = ((1, 0), Duration::ZERO);
-        let ask = Ask { kind: StepKind::Told, keys, key, value: &[], token: None, ttl, resent: false, is_known: true };
-        let step = Step { connection, ends, ..Step::new(&ask, self.commands, (Said::Other, None)) };
         self.steps.iter_mut().for_each(|steps| steps.push(step.clone()));
     }
 
