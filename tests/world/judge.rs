@@ -69,8 +69,6 @@ pub(crate) struct Rounds {
     pub(crate) not_after: Option<Duration>,
     /// How often a guard of it was given.
     pub(crate) given: u32,
-    /// Since when its first key is watched.
-    pub(crate) watched: Option<Duration>,
     /// Its first key, and whose it is.
     pub(crate) key: Vec<u8>,
     pub(crate) client: Option<(usize, u64)>,
@@ -88,8 +86,6 @@ pub(crate) struct Reading {
     connection: u64,
     ends: u64,
     pub(crate) found: Option<Vec<u8>>,
-    /// Whether it is a key check: its client is told of the next change.
-    pub(crate) is_check: bool,
 }
 
 /// What a server answered to a round.
@@ -235,12 +231,8 @@ impl Judge {
         }
         if step.kind == StepKind::Read {
             let (key, found) = (step.key.clone(), step.before.value.clone());
-            let (connection, ends, is_check) = (step.connection, step.ends, step.said == Said::Yes);
-            let own = found.as_ref().and_then(|found| self.rounds.get_mut(found));
-            if let Some(rounds) = own.filter(|rounds| rounds.client == Some(client) && is_check) {
-                rounds.watched.get_or_insert(sent.at);
-            }
-            return self.readings.push(Reading { key, client, server, sent, connection, ends, found, is_check });
+            let (connection, ends) = (step.connection, step.ends);
+            return self.readings.push(Reading { key, client, server, sent, connection, ends, found });
         }
         if step.value.is_empty() || step.keys.1 > 0 {
             return;

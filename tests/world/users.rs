@@ -126,12 +126,8 @@ impl User {
             match self.rng.below(10) {
                 0..3 => {
                     let watch = Watch::begin(&self.world, self.client);
-                    let begun = now();
                     let extended = guard.extend().await;
                     watch.round("an extend ends in time");
-                    if extended.is_ok() {
-                        self.world.check_prompt(number, begun);
-                    }
                     self.world.history().stats.did(Deed::Extend);
                     self.world.history().stats.extended += u64::from(extended.is_ok());
                     self.world.note("extended", [number as u64, 0], || format!("lock {number}: {extended:?}"));

@@ -19,7 +19,6 @@ mod nobody;
 mod order;
 mod progress;
 pub(crate) mod promises;
-mod prompt;
 pub(crate) mod released;
 mod repair;
 pub(crate) mod rivals;
