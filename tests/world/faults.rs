@@ -82,7 +82,7 @@ impl FaultKind {
     ];
 
     /// So many of them are drawn by chance; the others are of drills alone.
-    const DRAWN: usize = 22;
+    pub(crate) const DRAWN: usize = 22;
 }
 
 const TRIGGERS: [Trigger; 4] = [Trigger::At, Trigger::Grant, Trigger::Expiry, Trigger::Held];

@@ -77,11 +77,16 @@ impl Stats {
         self.deeds[deed as usize] += count;
     }
 
-    /// What never came up.
-    pub(crate) fn missing(&self) -> Vec<String> {
+    /// What never came up: in the narrow mode, of the faults that are drawn there alone.
+    pub(crate) fn missing(&self, is_narrow: bool) -> Vec<String> {
         let deeds = Deed::ALL.iter().zip(self.deeds).map(|(what, count)| (format!("{what:?}"), count));
         let faults = FaultKind::ALL.iter().zip(self.faults).map(|(what, count)| (format!("{what:?}"), count));
-        deeds.chain(faults).filter(|(_, count)| *count == 0).map(|(what, _)| what).collect()
+        let expected: Vec<_> = if is_narrow {
+            faults.skip(FaultKind::DRAWN).collect()
+        } else {
+            deeds.chain(faults.take(FaultKind::DRAWN)).collect()
+        };
+        expected.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| what).collect()
     }
 }
 
