@@ -58,15 +58,16 @@ impl World {
         let mut key = None;
         for vote in rounds.votes.iter().filter(|vote| vote.server == server) {
             let Some(heard) = judge.heard(vote).filter(|heard| heard.at <= settled) else { continue };
-            if heard.at > vote.sent.at + in_time {
-                continue;
-            }
             let (had, has_since) = match (vote.kind, vote.said) {
                 (_, Said::Yes) => (true, true),
                 (_, Said::Repaired) => (false, true),
                 (StepKind::Extend, Said::No) => (false, false),
                 _ => continue,
             };
+            // What may have come too late to count can only speak for the lease.
+            if heard.at > vote.sent.at + in_time && !has_since {
+                continue;
+            }
             known.push(Evidence { sent: vote.sent.at, had, has_since });
         }
         for reading in judge.readings.iter().filter(|reading| (reading.client, reading.server) == (client, server)) {
@@ -77,8 +78,8 @@ impl World {
         for reading in judge.readings.iter().filter(|reading| (reading.client, reading.server) == (client, server)) {
             let is_its = key == Some(&reading.key) && reading.sent.at > since;
             let heard = judge.heard_reading(reading).filter(|heard| heard.at <= settled);
-            if is_its && heard.is_some_and(|heard| heard.at <= reading.sent.at + in_time) {
-                let had = reading.found.as_deref() == Some(value);
+            let had = reading.found.as_deref() == Some(value);
+            if is_its && heard.is_some_and(|heard| had || heard.at <= reading.sent.at + in_time) {
                 known.push(Evidence { sent: reading.sent.at, had, has_since: had });
             }
         }
