@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redquorum::testing::simulation::{Said, StepKind};
 
+use crate::history::Hold;
 use crate::time::now;
 use crate::world::World;
 
@@ -24,6 +25,11 @@ impl World {
         let history = self.history();
         let hold = &history.holds[number];
         let (client, resources, since) = ((hold.client, hold.life), hold.resources, hold.won_by);
+        // What its client has of the same key since is another lock, and keys are checked for that one.
+        let is_of_it = |hold: &Hold| (hold.client, hold.life) == client && hold.resources & resources != 0;
+        if history.holds[number + 1..].iter().any(is_of_it) {
+            return;
+        }
         drop(history);
         // Of several keys one is as good as all, but which of them was read is not told here.
         if resources.count_ones() > 1 || self.machines[client.0].was_disturbed_since(now().saturating_sub(AT_ONCE)) {
