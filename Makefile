@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 WORLD = $(CARGO) test --release --test world
-FEATURES = $$(scripts/features.sh flags)
+NAMES = sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo.toml | grep -vx default
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
@@ -29,15 +29,15 @@ test-all: servers databases ## run the rest: the other servers (Redis 7, 8, Valk
 
 verify: ## check format, lints, every feature alone and the documentation; changes nothing
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets $(FEATURES) -- -D warnings
-	set -e; for feature in '' $$(scripts/features.sh); do \
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+	set -e; for feature in '' $$($(NAMES)); do \
 		echo "only the feature '$$feature'"; \
 		$(CARGO) check --quiet --package redquorum --no-default-features --features "$$feature"; \
 	done
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps $(FEATURES)
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --all-features
 
 fix: ## format, and apply what the lints propose
-	$(CARGO) clippy --workspace --all-targets $(FEATURES) --fix --allow-dirty --allow-staged
+	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
 sim: ## simulate: fixed seeds, planted bugs, the model (SEEDS=n or SECONDS=n, [START=s], REPLAY=.., PLANTED=all|uncaught|name, PAGE=yes)
@@ -74,7 +74,7 @@ compare-others: servers databases ## measure etcd, ZooKeeper and PostgreSQL besi
 	@scripts/others.sh
 	$(CARGO) run --release --package redquorum-bench --bin others
 
-admission-price: servers ## measure what admission costs in availability, and write the table of docs/safety.md (seven minutes)
+admission-price: servers ## measure what admission costs in availability, and write docs/admission-price.md (seven minutes)
 	$(CARGO) run --release --package redquorum-bench --bin admission
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs

@@ -2,7 +2,7 @@
 //!
 //! `make admission-price`, or `cargo run --release --package redquorum-bench --bin admission`. Each event happens to five servers
 //! of its own, for each `max_ttl` and without admission, all side by side; the longest takes six minutes. Written is the
-//! table of `docs/safety.md`.
+//! table of `docs/admission-price.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,7 +126,7 @@ async fn main() -> Outcome {
         "{program}, five instances without persistence on one machine, one client for each row. While this was measured, the machine let the program stand \
          still for {stood_still:.1} s at most; a time without a lock that is no longer than that says nothing."
     );
-    page::replace("safety.md", "price", &format!("{about}\n\n{table}"))
+    page::replace("admission-price.md", "price", &format!("{about}\n\n{table}"))
 }
 
 /// How long, at most, the machine did not let a thread go on that wanted to: others had it.

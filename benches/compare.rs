@@ -16,6 +16,8 @@ mod measure;
 mod median;
 #[path = "compare/memory.rs"]
 mod memory;
+#[path = "shared/opened.rs"]
+mod opened;
 #[path = "shared/options.rs"]
 mod options;
 #[path = "compare/other.rs"]

@@ -19,6 +19,8 @@ mod machine;
 mod measure;
 #[path = "shared/median.rs"]
 mod median;
+#[path = "shared/opened.rs"]
+mod opened;
 #[path = "shared/options.rs"]
 mod options;
 #[path = "contended/perfect.rs"]

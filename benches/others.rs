@@ -9,6 +9,8 @@
 mod etcd;
 #[path = "shared/machine.rs"]
 mod machine;
+#[path = "shared/opened.rs"]
+mod opened;
 #[path = "shared/page.rs"]
 mod page;
 #[path = "others/postgres.rs"]

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use redquorum::testing::{Cluster, Data, Hang};
-use redquorum::{AdmissionStatus, Builder, InstanceStatus, Redlock};
+use redquorum::{Admission, AdmissionStatus, Builder, InstanceStatus, Redlock};
 use redquorum_testkit::{Error, Fleet, Program};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
@@ -16,7 +16,7 @@ const INSTANCES: usize = 5;
 const DEAD: usize = 3;
 const HUNG: usize = 4;
 
-/// Of every lock here. Small, because new instances sit out this time before they vote.
+/// Of every lock here.
 const TTL: Duration = Duration::from_secs(2);
 
 #[tokio::main]
@@ -24,6 +24,7 @@ async fn main() -> Outcome {
     let place = Place::start()?;
     let start = now();
     place.introduce();
+    place.open().await?;
     let alice = place.client("alice").connect().await?;
     let bob = place.client("bob").connect().await?;
     alice.want_locks();
@@ -102,14 +103,22 @@ impl Place {
                 let ports: Vec<String> = fleet.iter().map(|server| server.port().to_string()).collect();
                 println!("Five servers run on 127.0.0.1, ports {}: {}.", ports.join(", "), fleet[0].program());
                 println!(
-                    "New instances could be old ones that forgot their locks: they vote after max_ttl, here {TTL:?}."
+                    "New instances could be old ones that forgot their locks, and would wait for max_ttl, here {TTL:?}."
                 );
+                println!("But this program has just started them, and says that nobody held a lock on them.");
             }
             Self::Process(_) => {
                 println!("No Redis or Valkey server was found: five instances inside this process take their place.");
                 println!("`make servers` installs real ones; REDQUORUM_SERVER=/path/to/server names one.");
             }
         }
+    }
+
+    /// As `redquorum admission open` does.
+    async fn open(&self) -> Outcome {
+        let Self::Servers(_) = self else { return Ok(()) };
+        let operator = self.client("operator").admission(Admission::AsRecorded).order_between_clients(false);
+        Ok(operator.connect().await?.admission_records().open(TTL).await?)
     }
 
     fn client(&self, label: &str) -> Builder {

@@ -16,7 +16,6 @@ THREADS=8 # of a program that sleeps and waits for servers, on two cores
 STARTED=$(date +%s)
 export CARGO # a simulator builds copies of the library with it
 export CARGO_TERM_COLOR=never
-FLAGS=$(scripts/features.sh flags) || exit 1
 ONE=$(scripts/servers.sh one) || exit 1
 
 elapsed() {
@@ -26,7 +25,7 @@ elapsed() {
 
 # Builds the tests and examples of these packages and lists them: source, directory of the package, program.
 build() {
-    $CARGO test "$@" $FLAGS --no-run --message-format=json-render-diagnostics >"$LOGS/built" || exit 1
+    $CARGO test "$@" --all-features --no-run --message-format=json-render-diagnostics >"$LOGS/built" || exit 1
     # Of the two fields "test" of an artifact, the profile's says that it is built as one.
     sed -nE '/"overflow_checks":[a-z]*,"test":true|"kind":\["example"\]/s/.*"manifest_path":"([^"]*)\/Cargo.toml".*"src_path":"([^"]*)".*"executable":"([^"]*)".*/\2 \1 \3/p' \
         "$LOGS/built" | sed "s|^$PWD/||" >>"$LOGS/programs"
@@ -76,7 +75,7 @@ others() {
     done <"$LOGS/programs"
 }
 
-# They measure how long something takes, or how much memory: nothing runs beside them.
+# They measure how long something takes, who comes first or how much memory: nothing runs beside them.
 ALONE='floods::
 crowd::two_thousand_locks_that_are_wanted_at_once_are_all_acquired
 crowd::thousands_who_wait_for_one_lock_all_get_it_and_other_locks_go_on_meanwhile
@@ -84,6 +83,7 @@ hung::
 memory::
 renewing::leases_that_are_renewed_together_share_commands
 loss::a_deleted_lock_is_known_to_be_lost_within_milliseconds
+order::a_loop_of_single_tries_gets_a_tenth_of_the_sections_beside_waiters_at_most
 views::a_bench_measures'
 
 on_real_servers() {
@@ -105,7 +105,7 @@ prove() {
     (on_real_servers "") &
     (program tests/runtime/main.rs; program tests/conformance/main.rs; program examples/services/tests/run.rs
         others tests/admission tests/redis tests/cli tests/runtime tests/conformance examples/services/tests/run.rs) &
-    (run documentation $CARGO test --doc --package redquorum $FLAGS) &
+    (run documentation $CARGO test --doc --package redquorum --all-features) &
     wait
     alone ""
 }

@@ -15,9 +15,10 @@ use crate::guard::Guard;
 use crate::inspection::{ForcedRelease, Inspection, force_release, inspect};
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
-use crate::names::{ResourceNames, display_name};
+use crate::lock_all::LockAll;
+use crate::names::{ResourceName, ResourceNames, display_name};
 use crate::protocol::CurrentHolder;
-use crate::resource::Resources;
+use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::acquire::AcquireParams;
 use crate::runtime::attach::{Detached, attach};
@@ -96,9 +97,14 @@ impl Redlock {
         self.shared.tokens.client().to_string()
     }
 
-    /// A lock on one or several resources, all or nothing. Nothing is sent until it is acquired.
-    pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock {
-        Lock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
+    /// A lock. Nothing is sent until it is acquired.
+    pub fn lock(&self, name: impl Into<ResourceName>) -> Lock {
+        Lock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), name.into())
+    }
+
+    /// Several locks to be held together: [`LockAll`]. Nothing is sent until they are acquired.
+    pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
+        LockAll::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
     }
 
     /// Goes on with a lease that was [detached](Guard::detach), by a client that is gone or by this one.
@@ -120,13 +126,12 @@ impl Redlock {
     /// [`ExtendError::Lost`] if no quorum has it any more; [`ExtendError::Unconfirmed`] if too few instances answered, or this client
     /// was shut down: try again, here or elsewhere; [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
     pub async fn attach(&self, lease: &DetachedLease) -> Result<Guard, ExtendError> {
-        let names: ResourceNames = lease.keys.iter().map(Vec::as_slice).collect();
-        let resources = Resources::new(b"", names).map_err(BadRequest::from)?;
+        let resource = Resource::new(b"", &lease.key).map_err(BadRequest::from)?;
         let terms = self.settings.terms(Some(lease.ttl))?;
-        let span = span::operation!("attach", resources.display_all());
+        let span = span::operation!("attach", resource.display());
         let holder = CurrentHolder::from_value(lease.value.as_bytes()).holder.unwrap_or_default().into();
         let (renews, max_hold) = (self.settings.renewal == Renewal::Auto, self.settings.max_hold);
-        let params = Arc::new(AcquireParams { resources, terms, holder, renews, max_hold });
+        let params = Arc::new(AcquireParams { resource, terms, holder, renews, max_hold });
         let detached = Detached { value: lease.value.clone(), token: lease.token };
         let result = attach(&self.shared, &params, detached).instrument(span.clone()).await;
         let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);
@@ -154,8 +159,8 @@ impl Redlock {
 
     /// Waits until a quorum of instances is connected, at most `limit`.
     ///
-    /// Instances that sit out a quarantine count as connected; if some do, or are not connected, it
-    /// takes up to one instance timeout longer. Those that would refuse this client for its settings do not count.
+    /// Instances that sit out a quarantine count as connected, those that would refuse this client for its settings do not. It takes up to
+    /// one instance timeout longer for the others to be connected.
     ///
     /// # Cancel safety
     /// Safe: it only waits.
@@ -175,14 +180,10 @@ impl Redlock {
         Ok(())
     }
 
-    /// Gives instances that nobody has ever used the moment that it takes to find that out: with
-    /// the first connections they still look as if they had been flushed.
+    /// Gives all instances a moment to be connected, so that the first lock need not do with a bare quorum.
     async fn settled(&self) {
         let begun = self.shared.clock.now();
-        let waits = |status: &InstanceStatus| {
-            matches!(status.admission, AdmissionStatus::Quarantine(_) | AdmissionStatus::Unknown)
-        };
-        while self.instances().iter().any(waits) {
+        while self.instances().iter().any(|status| status.admission == AdmissionStatus::Unknown) {
             if self.shared.clock.now().saturating_since(begun) >= self.shared.instance_timeout {
                 return;
             }
@@ -225,11 +226,11 @@ impl Redlock {
     /// Safe: it only reads.
     ///
     /// # Errors
-    /// [`BadRequest`] for a name that cannot be locked, or several. Instances that do not answer within the instance
+    /// [`BadRequest`] for a name that cannot be locked. Instances that do not answer within the instance
     /// timeout are named in the [`Inspection`].
-    pub async fn inspect(&self, name: impl Into<ResourceNames>) -> Result<Inspection, BadRequest> {
-        let resources = self.one_resource(name.into())?;
-        Ok(inspect(&self.shared, &resources).await)
+    pub async fn inspect(&self, name: impl Into<ResourceName>) -> Result<Inspection, BadRequest> {
+        let resource = self.resource(&name.into())?;
+        Ok(inspect(&self.shared, &resource).await)
     }
 
     /// Takes a lock away from `expected`, whoever that was seen to be: deletes its key on every instance where it still has
@@ -258,20 +259,19 @@ impl Redlock {
     /// What was sent is carried out. It may be called again.
     ///
     /// # Errors
-    /// [`BadRequest`] for a name that cannot be locked, or several. What happened on each instance is in the
+    /// [`BadRequest`] for a name that cannot be locked. What happened on each instance is in the
     /// [`ForcedRelease`]; nothing is sent again.
     pub async fn force_release(
         &self,
-        name: impl Into<ResourceNames>,
+        name: impl Into<ResourceName>,
         expected: &CurrentHolder,
     ) -> Result<ForcedRelease, BadRequest> {
-        let resources = self.one_resource(name.into())?;
-        Ok(force_release(&self.shared, &resources, expected).await)
+        let resource = self.resource(&name.into())?;
+        Ok(force_release(&self.shared, &resource, expected).await)
     }
 
-    fn one_resource(&self, names: ResourceNames) -> Result<Resources, BadRequest> {
-        let resources = Resources::new(&self.settings.namespace, names)?;
-        if resources.len() == 1 { Ok(resources) } else { Err(BadRequest::NotOneResource { given: resources.len() }) }
+    fn resource(&self, name: &ResourceName) -> Result<Resource, BadRequest> {
+        Ok(Resource::new(&self.settings.namespace, name.as_bytes())?)
     }
 
     /// What this client has done since it was built, and what it has now. Cheap: nothing is sent.

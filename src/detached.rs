@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::names::{ResourceNames, display_name};
+use crate::names::ResourceName;
 use crate::protocol::{FencingToken, Value};
 
 /// A lease without a guard: what [`Guard::detach`](crate::Guard::detach) leaves, and
@@ -16,18 +16,18 @@ use crate::protocol::{FencingToken, Value};
 /// With the feature `serde` it is written and read as one text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DetachedLease {
-    /// The keys, namespaces included, sorted.
-    pub(crate) keys: Vec<Vec<u8>>,
+    /// The key, namespace included.
+    pub(crate) key: Vec<u8>,
     pub(crate) value: Value,
     pub(crate) token: FencingToken,
     pub(crate) ttl: Duration,
 }
 
 impl DetachedLease {
-    /// What is locked: the keys, namespaces included, sorted.
+    /// What is locked: the key, namespace included.
     #[must_use]
-    pub fn resources(&self) -> ResourceNames {
-        self.keys.iter().map(Vec::as_slice).collect()
+    pub fn resource(&self) -> ResourceName {
+        self.key.as_slice().into()
     }
 
     /// The fencing token. It stays the same when the lease is attached.
@@ -45,16 +45,15 @@ impl DetachedLease {
 
 impl fmt::Debug for DetachedLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.keys.iter().map(|key| display_name(key)).collect();
         f.debug_struct("DetachedLease")
-            .field("resources", &names)
+            .field("resource", &self.resource())
             .field("fencing_token", &self.token.get())
             .field("ttl", &self.ttl)
             .finish_non_exhaustive()
     }
 }
 
-/// The text is a promise to whoever has stored one: `1`, the ttl in ms, the token, the value, and then the keys, the last
+/// The text is a promise to whoever has stored one: `1`, the ttl in ms, the token, the value, and the key, the last
 /// two in hexadecimal digits, with a blank between each.
 #[cfg(feature = "serde")]
 mod serialized {
@@ -73,9 +72,8 @@ mod serialized {
     impl Serialize for DetachedLease {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
             let ttl_ms = self.ttl.as_millis();
-            let mut text = format!("{VERSION} {ttl_ms} {} {}", self.token.get(), digits(self.value.as_bytes()));
-            self.keys.iter().for_each(|key| text.extend([" ".to_owned(), digits(key)]));
-            serializer.serialize_str(&text)
+            let (token, value, key) = (self.token.get(), digits(self.value.as_bytes()), digits(&self.key));
+            serializer.serialize_str(&format!("{VERSION} {ttl_ms} {token} {value} {key}"))
         }
     }
 
@@ -94,8 +92,8 @@ mod serialized {
         let ttl = Duration::from_millis(words.next()?.parse().ok()?);
         let token = FencingToken::from_number(words.next()?.parse().ok()?)?;
         let value = Value::from_wire(&bytes(words.next()?)?);
-        let keys: Vec<Vec<u8>> = words.map(bytes).collect::<Option<_>>()?;
-        (!keys.is_empty()).then_some(DetachedLease { keys, value, token, ttl })
+        let key = bytes(words.next()?)?;
+        (!key.is_empty() && words.next().is_none()).then_some(DetachedLease { key, value, token, ttl })
     }
 
     fn digits(bytes: &[u8]) -> String {
@@ -119,7 +117,7 @@ mod tests {
 
     fn sample() -> DetachedLease {
         let (value, token) = (Value::from_wire(b"me:secret:host/1"), FencingToken::from_number(4097).unwrap());
-        DetachedLease { keys: vec![b"a\xff".to_vec(), b"b".to_vec()], value, token, ttl: Duration::from_secs(2) }
+        DetachedLease { key: b"a\xff".to_vec(), value, token, ttl: Duration::from_secs(2) }
     }
 
     #[test]
@@ -131,12 +129,20 @@ mod tests {
     #[cfg(feature = "serde")]
     #[test]
     fn it_is_written_and_read_as_a_text_that_stays_as_it_is() {
-        let text = r#""1 2000 4097 6d653a7365637265743a686f73742f31 61ff 62""#;
+        let text = r#""1 2000 4097 6d653a7365637265743a686f73742f31 61ff""#;
         assert_eq!(serde_json::to_string(&sample()).unwrap(), text);
         assert_eq!(serde_json::from_str::<DetachedLease>(text).unwrap(), sample());
-        for broken in
-            ["", "1", "2 2000 4097 6d 62", "1 2000 4097 6d", "1 2000 0 6d 62", "1 2000 4097 6 62", "1 x 4097 6d 62"]
-        {
+        for broken in [
+            "",
+            "1",
+            "2 2000 4097 6d 62",
+            "1 2000 4097 6d 62 63",
+            "1 2000 4097 6d ",
+            "1 2000 4097 6d",
+            "1 2000 0 6d 62",
+            "1 2000 4097 6 62",
+            "1 x 4097 6d 62",
+        ] {
             assert!(serde_json::from_str::<DetachedLease>(&format!("{broken:?}")).is_err(), "{broken}");
         }
     }

@@ -1,12 +1,6 @@
 //! Code of others that runs inside this library: wakers and futures of callers, and whoever listens to its log and metrics.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::task::Waker;
-
-/// Wakes somebody. One who panics keeps nobody else from being woken, and ends no task of the client.
-pub(crate) fn wake(waker: Waker) {
-    contain(|| waker.wake());
-}
 
 /// Runs code of others, and contains its panics. To be called while no mutex is held: it may do what it
 /// likes, drop a guard for one.

@@ -10,7 +10,7 @@ use crate::config::Settings;
 use crate::detached::DetachedLease;
 use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
 use crate::lease::{LeaseView, Redundancy};
-use crate::names::ResourceNames;
+use crate::names::ResourceName;
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::extend::{ExtendFailure, extend};
@@ -50,7 +50,14 @@ impl Guard {
         self.lease.tenure.was_handed_over()
     }
 
-    /// What is locked: the names that were given, without the namespace, sorted.
+    /// Whether less than a fifth is left of what was asked for, or of what its lease is for where that is less: then a lock
+    /// is not given (P2).
+    pub(crate) fn has_aged(&self, asked: Duration) -> bool {
+        let Ok(terms) = self.lease.settings.terms(Some(self.lease.tenure.claim().ttl.min(asked))) else { return true };
+        self.remaining() < terms.min_remaining()
+    }
+
+    /// What is locked: the name that was given, without the namespace.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -58,14 +65,13 @@ impl Guard {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let cluster = Cluster::new(3);
     /// # let redlock = cluster.builder().connect().await?;
-    /// let guard = redlock.namespace("account:").lock(["7", "12"]).acquire().await?;
-    /// assert_eq!(guard.resources(), ["12", "7"].into());
-    /// assert_eq!(guard.resources().to_string(), "12, 7");
+    /// let guard = redlock.namespace("account:").lock(7).acquire().await?;
+    /// assert_eq!(guard.resource(), "7".into());
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn resources(&self) -> ResourceNames {
-        self.lease.resources()
+    pub fn resource(&self) -> ResourceName {
+        self.lease.resource()
     }
 
     /// The number to store with what the lock protects; larger for every later holder.
@@ -252,7 +258,7 @@ impl Guard {
     async fn extend_with(&self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
         let terms = self.lease.settings.terms(ttl)?;
         let LeaseView { shared, tenure, .. } = &self.lease;
-        let span = span::operation!("extend", tenure.claim().resources.display_all());
+        let span = span::operation!("extend", tenure.claim().resource.display());
         let extended = async {
             if !self.is_valid() {
                 return Err(ExtendFailure::LeaseLost(None)); // others of its holder may have the lease still
@@ -291,7 +297,7 @@ impl Guard {
             return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
         };
         let released = release(shared, due); // sent before anybody listens, who may panic
-        let span = span::operation!("release", tenure.claim().resources.display_all());
+        let span = span::operation!("release", tenure.claim().resource.display());
         let was_still_held = match released.instrument(span.clone()).await {
             ReleaseOutcome::WasHeld => !is_gone,
             ReleaseOutcome::WasNotHeld => false,
@@ -346,8 +352,12 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let claim = tenure.claim();
-        let keys = claim.resources.lock_keys().map(<[u8]>::to_vec).collect();
-        let lease = DetachedLease { keys, value: claim.value.clone(), token: tenure.token(), ttl: claim.ttl };
+        let lease = DetachedLease {
+            key: claim.resource.key().to_vec(),
+            value: claim.value.clone(),
+            token: tenure.token(),
+            ttl: claim.ttl,
+        };
         tenure.held().keep_keys();
         shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
         lease

@@ -19,7 +19,7 @@ const MAX_HOLDER: usize = 200;
 ///   `max_hold` ends its own guard alone.
 /// - Those of the holder that wait get their guards as soon as one of them has the lock.
 ///
-/// Only locks on exactly the same resources are shared. In another client, and in another process, a holder is refused like
+/// In another client, and in another process, a holder is refused like
 /// anybody: a process that crashed waits for the ttl when it comes back. An operator who knows better takes its lock away
 /// with `redquorum release --holder`.
 ///

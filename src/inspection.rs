@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::{CurrentHolder, FencingToken};
-use crate::resource::Resources;
+use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::inspect::{TakenAway, read_all, take_away};
 
@@ -51,7 +51,7 @@ impl Inspection {
     /// whoever waits is nobody's.
     #[must_use]
     pub fn holder(&self) -> Option<&FoundHolder> {
-        self.holders.first().filter(|holder| holder.on.len() >= self.quorum && !holder.by.is_reserved)
+        self.holders.first().filter(|holder| holder.on.len() >= self.quorum)
     }
 }
 
@@ -77,10 +77,10 @@ impl ForcedRelease {
     }
 }
 
-pub(crate) async fn inspect(shared: &Arc<Shared>, resources: &Resources) -> Inspection {
-    let waiting = shared.known_waiters(resources);
+pub(crate) async fn inspect(shared: &Arc<Shared>, resource: &Resource) -> Inspection {
+    let waiting = shared.known_waiters(resource);
     let mut inspection = Inspection {
-        resource: resources.display(0),
+        resource: resource.display(),
         holders: Vec::new(),
         free_on: Vec::new(),
         unknown: Vec::new(),
@@ -88,7 +88,7 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resources: &Resources) -> Insp
         waiting_here: waiting.here,
         waiting_elsewhere: waiting.elsewhere,
     };
-    let found = read_all(shared, resources).await;
+    let found = read_all(shared, resource).await;
     let mut values: Vec<Vec<u8>> = Vec::new(); // of the holders, in their order
     for (instance, read) in shared.instances.iter().zip(found) {
         let address = instance.address().to_owned();
@@ -123,11 +123,11 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resources: &Resources) -> Insp
 
 pub(crate) async fn force_release(
     shared: &Arc<Shared>,
-    resources: &Resources,
+    resource: &Resource,
     expected: &CurrentHolder,
 ) -> ForcedRelease {
     let (mut released_on, mut not_theirs_on, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-    let taken = take_away(shared, resources, expected).await;
+    let taken = take_away(shared, resource, expected).await;
     for (instance, taken) in shared.instances.iter().zip(taken) {
         let address = instance.address().to_owned();
         match taken {
@@ -136,7 +136,7 @@ pub(crate) async fn force_release(
             TakenAway::Unknown(cause) => unknown.push((address, cause.to_string())),
         }
     }
-    let resource = resources.display(0);
+    let resource = resource.display();
     tracing::warn!(resource, from = %expected, ?released_on, ?unknown, "a lock was taken away from its holder by force");
     ForcedRelease { released_on, not_theirs_on, unknown, quorum: shared.quorum.votes() }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::Settings;
 use crate::error::{Loss, loss};
-use crate::names::ResourceNames;
+use crate::names::ResourceName;
 use crate::protocol::FencingToken;
 use crate::runtime::Shared;
 use crate::runtime::held_lease::Tenure;
@@ -48,10 +48,10 @@ impl LeaseView {
         Self { shared, settings, tenure }
     }
 
-    /// As [`Guard::resources`](crate::Guard::resources).
+    /// As [`Guard::resource`](crate::Guard::resource).
     #[must_use]
-    pub fn resources(&self) -> ResourceNames {
-        self.tenure.claim().resources.names(&self.settings.namespace)
+    pub fn resource(&self) -> ResourceName {
+        self.tenure.claim().resource.name(&self.settings.namespace)
     }
 
     /// As [`Guard::fencing_token`](crate::Guard::fencing_token).
@@ -117,7 +117,7 @@ impl LeaseView {
     /// Shows the lease under the name of what holds this view.
     pub(crate) fn show_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
-            .field("resources", &self.tenure.claim().resources)
+            .field("resource", &self.tenure.claim().resource)
             .field("fencing_token", &self.fencing_token().get())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

@@ -89,7 +89,8 @@
 //! - Acquire, extend and release are decided at the quorum-th reply: no instance that is slow, hung
 //!   or dead delays them as long as a quorum answers.
 //! - An instance that may have forgotten locks (restarted, flushed, promoted, its clock stepped)
-//!   does not vote until every lock that it may have forgotten has expired ([`Admission::On`]).
+//!   grants nothing new until every lock that it may have forgotten has expired ([`Admission::On`]).
+//!   It keeps the locks that the same process still has.
 //! - Keys that an unfinished acquire may have set are deleted, also if its future was dropped: at once
 //!   on reachable instances, on reconnect elsewhere, by the ttl at the latest.
 //! - A failed extend deletes nothing. A release deletes its own keys only. A lease that is over
@@ -108,8 +109,8 @@
 //! - Anything beyond the clock assumptions: rates that differ by more than
 //!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
 //!   together within one lease.
-//! - Anything if all instances silently lose their data within one `max_ttl` (restarts and flushes are
-//!   noticed): they look like new instances, and a lock that is held can be granted again.
+//! - Anything if an operator says that no lock was held on new instances, and one was
+//!   ([`AdmissionRecords::open`]).
 //! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
 //!   for it.
 //! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits, and code that never
@@ -121,6 +122,7 @@
 
 #![warn(clippy::missing_errors_doc)]
 
+mod admission;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod client;
@@ -137,6 +139,7 @@ mod instance;
 mod lease;
 mod listing;
 mod lock;
+mod lock_all;
 mod log_limit;
 mod names;
 // Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
@@ -155,6 +158,7 @@ mod stats;
 pub mod testing;
 mod token;
 
+pub use admission::{AdmissionRecords, RecordRefusal, RecordsError, ShownRecord};
 pub use client::Redlock;
 pub use config::{Admission, Builder, Instance, Renewal, StartError};
 pub use detached::DetachedLease;
@@ -170,7 +174,8 @@ pub use instance::{AdmissionStatus, Examination, InstanceCounts, InstanceStatus,
 pub use lease::{LeaseView, Redundancy};
 pub use listing::Listing;
 pub use lock::Lock;
-pub use names::{ResourceName, ResourceNames};
+pub use lock_all::{AllGuard, AllLeases, LockAll};
+pub use names::{AsResourceName, ResourceName, ResourceNames};
 pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use stats::ClientStats;

@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use crate::client::Redlock;
 use crate::inspection::{Inspection, inspect};
 use crate::instance::Examination;
-use crate::resource::{RESERVED, Resources};
+use crate::resource::{RESERVED, Resource};
 use crate::runtime::examine::{examine_all, scan_all};
 
 /// How many locks are read at once.
@@ -59,7 +59,7 @@ impl Redlock {
         keys.sort_unstable();
         keys.dedup();
         let locks = keys.into_iter().filter(|key| !key.starts_with(RESERVED));
-        let locks = locks.filter_map(|key| Resources::new(b"", (&*key).into()).ok());
+        let locks = locks.filter_map(|key| Resource::new(b"", &key).ok());
         let locks = locks.map(|resource| async move { inspect(&self.shared, &resource).await });
         let is_ours = |lock: &Inspection| lock.holders.iter().any(|holder| holder.by.client.is_some());
         // Other data is not gathered, however much of it there is.

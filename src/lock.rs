@@ -12,9 +12,9 @@ use crate::foreign::contain;
 use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lease::LeaseView;
-use crate::names::{ResourceNames, display_name};
+use crate::names::{ResourceName, display_name};
 use crate::protocol::Instant;
-use crate::resource::Resources;
+use crate::resource::Resource;
 use crate::run::run_while_held;
 use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
@@ -22,7 +22,7 @@ use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
 
-/// Resources to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
+/// What to lock and how. Made by [`Redlock::lock`](crate::Redlock::lock).
 ///
 /// It is no lock that is held: each [`acquire`](Self::acquire) gives a [`Guard`] of its own, as often as it is called. It
 /// may be kept in a struct, shared between tasks and cloned cheaply; it keeps the client and its connections alive.
@@ -60,11 +60,11 @@ use crate::span;
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     settings: Arc<Settings>,
-    names: ResourceNames,
+    name: ResourceName,
     ttl: Option<Duration>,
-    limit: Option<Duration>,
+    pub(crate) limit: Option<Duration>,
     holder: Option<Holder>,
     renewal: Renewal,
     max_hold: Option<Duration>,
@@ -74,17 +74,27 @@ impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
             .field("namespace", &display_name(&self.settings.namespace))
-            .field("resources", &self.names)
-            .field("ttl", &self.ttl.unwrap_or(self.settings.ttl))
+            .field("resource", &self.name)
+            .field("ttl", &self.asked_ttl())
             .field("holder", &self.holder.as_ref().map(Holder::as_str))
             .finish_non_exhaustive()
     }
 }
 
 impl Lock {
-    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, names: ResourceNames) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, name: ResourceName) -> Self {
         let (renewal, max_hold) = (settings.renewal, settings.max_hold);
-        Self { shared, settings, names, ttl: None, limit: None, holder: None, renewal, max_hold }
+        Self { shared, settings, name, ttl: None, limit: None, holder: None, renewal, max_hold }
+    }
+
+    /// How long its keys live without being extended.
+    pub(crate) fn asked_ttl(&self) -> Duration {
+        self.ttl.unwrap_or(self.settings.ttl)
+    }
+
+    /// The same for another name.
+    pub(crate) fn named(self, name: ResourceName) -> Self {
+        Self { name, ..self }
     }
 
     /// How long the keys live without being extended, in whole milliseconds. Default: the client's
@@ -130,13 +140,13 @@ impl Lock {
     /// Goes on while somebody else holds it, and while too few instances answer, until the limit
     /// of [`wait_at_most`](Self::wait_at_most) or without end.
     ///
-    /// Those of one client who wait for the same resources stand in line, first come first served, and a lock that
+    /// Those of one client who wait for the same lock stand in line, first come first served, and a lock that
     /// one of them lets go passes to the next without a request, under a larger fencing token; see
     /// [`local_hand_overs`](crate::Builder::local_hand_overs). A
     /// [`holder`](Self::holder) that has the lock already gets another guard of it at once. Between clients see [`order_between_clients`](crate::Builder::order_between_clients).
     ///
     /// # Guarantees
-    /// When it returns a guard, a quorum of instances has granted every resource, and until the
+    /// When it returns a guard, a quorum of instances has granted it, and until the
     /// guard's validity has passed no other client can get one, within the limits that the crate's
     /// documentation states.
     ///
@@ -144,9 +154,8 @@ impl Lock {
     /// Safe. Keys that the unfinished acquire may have set are deleted in the background: at once on
     /// reachable instances, on reconnect elsewhere, by the ttl at the latest.
     ///
-    /// A future that is kept but not polled blocks nobody: whoever is next in line does not wait for it longer than
-    /// for an instance timeout. If nobody else waits, a lock that was won for it is not renewed until the
-    /// future is polled; if it never is, the lock expires.
+    /// A future that is kept but not polled blocks nobody: what was won for it waits for it for an instance timeout. Then it
+    /// goes to whoever is next, or is released, and the future stands in line again when it is polled.
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
@@ -155,7 +164,7 @@ impl Lock {
         let lock = self.clone(); // so that the future borrows nothing
         async move {
             let params = lock.params()?;
-            let span = span::operation!("acquire", params.resources.display_all());
+            let span = span::operation!("acquire", params.resource.display());
             let begun = lock.shared.clock.now();
             let acquired = async { Ok(lock.guard(acquire_until(&lock.shared, &params, lock.limit).await?)) };
             let result = acquired.instrument(span.clone()).await;
@@ -178,7 +187,7 @@ impl Lock {
     ///
     /// It fails at once, and nothing is sent, while somebody of this client holds the lock, or waits for it and polls: as
     /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
-    /// While other single tries of this client for the same lock, or one of the same holder, or 256 for other locks, are under way,
+    /// While another single try of this client for the same lock, or 256 for other locks, are under way,
     /// it waits for its turn, for one instance timeout at most; then it fails with
     /// [`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout).
     ///
@@ -191,10 +200,9 @@ impl Lock {
         let lock = self.clone();
         async move {
             let params = lock.params()?;
-            let span = span::operation!("try_acquire", params.resources.display_all());
-            let patience = Some(lock.shared.instance_timeout);
+            let span = span::operation!("try_acquire", params.resource.display());
             let begun = lock.shared.clock.now();
-            let acquired = async { Ok(lock.guard(try_acquire(&lock.shared, &params, None, patience, None).await?)) };
+            let acquired = async { Ok(lock.guard(try_acquire(&lock.shared, &params).await?)) };
             let result = acquired.instrument(span.clone()).await;
             lock.tell(&params, result, begun, &span)
         }
@@ -308,11 +316,11 @@ impl Lock {
     }
 
     fn params(&self) -> Result<Arc<AcquireParams>, AcquireError> {
-        let checked = Resources::new(&self.settings.namespace, self.names.clone()).map_err(Into::into);
-        let params = checked.and_then(|resources| {
+        let checked = Resource::new(&self.settings.namespace, self.name.as_bytes()).map_err(Into::into);
+        let params = checked.and_then(|resource| {
             self.holder.as_ref().map_or(Ok(()), Holder::check)?;
             Ok(Arc::new(AcquireParams {
-                resources,
+                resource,
                 terms: self.settings.terms(self.ttl)?,
                 holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
                 renews: self.renewal == Renewal::Auto,
@@ -336,23 +344,23 @@ impl Lock {
         span: &Span,
     ) -> Result<Guard, AcquireError> {
         let took = self.shared.clock.now().saturating_since(begun);
-        let result = result.map_err(|failure| acquire_error(&self.shared, &params.resources, failure));
+        let result = result.map_err(|failure| acquire_error(&self.shared, &params.resource, failure));
         let outcome = match &result {
             Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.was_handed_over() },
             Err(error) if error.is_contended() => AcquireOutcome::Contended,
             Err(_) => AcquireOutcome::Failed,
         };
         self.shared.counters.acquire_ended(outcome, took);
-        contain(|| span.in_scope(|| log_acquire(&params.resources, &result, span)));
+        contain(|| span.in_scope(|| log_acquire(&params.resource, &result, span)));
         result
     }
 }
 
-fn log_acquire(resources: &Resources, result: &Result<Guard, AcquireError>, span: &Span) {
+fn log_acquire(resource: &Resource, result: &Result<Guard, AcquireError>, span: &Span) {
     match result {
         Ok(guard) => {
             let (token, is_handed_over) = (guard.fencing_token(), guard.was_handed_over());
-            tracing::debug!(resources = resources.display_all(), %token, is_handed_over, "acquired");
+            tracing::debug!(resource = resource.display(), %token, is_handed_over, "acquired");
             span.record("redquorum.fencing_token", token.as_i64());
             span::ended(span, "acquired");
         }
@@ -362,7 +370,7 @@ fn log_acquire(resources: &Resources, result: &Result<Guard, AcquireError>, span
             } else {
                 span::failed(span, error.kind(), error);
             }
-            tracing::debug!(resources = resources.display_all(), %error, "not acquired");
+            tracing::debug!(resource = resource.display(), %error, "not acquired");
         }
     }
 }

@@ -4,27 +4,54 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// One or several names to lock together, all or nothing.
-///
-/// Made from one name or a list of names. One name is
+/// The name of a lock. Made from
 ///
 /// - text: `&str`, `String`, `&String`, `Cow<str>`, `Box<str>`, `Arc<str>`;
 /// - bytes: `&[u8]`, `Vec<u8>`, `&Vec<u8>`, `[u8; N]`, `&[u8; N]`, `Cow<[u8]>`, `Box<[u8]>`, `Arc<[u8]>`;
 /// - an integer, which is named by its decimal digits: `42` is `"42"`;
 /// - with the feature `uuid` a `Uuid`, named by its hyphenated form in small letters.
 ///
-/// A list is an array, a `Vec` or a slice of these ([`ResourceName`]), or what an iterator over them collects. Bytes are
-/// one name and not a list of small integers.
-///
-/// A name's Redis key is the namespace followed by the name itself, so that other Redlock clients exclude each other with
+/// The Redis key is the namespace followed by the name itself, so that other Redlock clients exclude each other with
 /// this one.
 ///
 /// ```
-/// use redquorum::ResourceNames;
+/// use redquorum::ResourceName;
 ///
-/// let one: ResourceNames = "orders:42".into();
-/// assert_eq!(one, b"orders:42".into());
-/// assert_eq!(ResourceNames::from(42_u64), "42".into());
+/// let name: ResourceName = "orders:42".into();
+/// assert_eq!(name, b"orders:42".into());
+/// assert_eq!(ResourceName::from(42_u64), "42".into());
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceName(Arc<[u8]>);
+
+impl ResourceName {
+    /// The name as bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ResourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", display_name(self.as_bytes()))
+    }
+}
+
+/// For people: bytes that are no text are replaced, and long names shortened.
+impl fmt::Display for ResourceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&display_name(self.as_bytes()))
+    }
+}
+
+/// Names to lock together: see [`Redlock::lock_all`](crate::Redlock::lock_all).
+///
+/// Made from an array, a `Vec` or a slice of names ([`AsResourceName`]), or what an iterator over them collects. Bytes are
+/// one name and not a list of small integers.
+///
+/// ```
+/// use redquorum::ResourceNames;
 ///
 /// let several: ResourceNames = ["account:1", "account:2"].into();
 /// let owned = vec!["account:1".to_owned(), "account:2".to_owned()];
@@ -32,18 +59,18 @@ use std::sync::Arc;
 /// assert_eq!(several, (1..=2).map(|id| format!("account:{id}")).collect());
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct ResourceNames(Arc<[Box<[u8]>]>);
+pub struct ResourceNames(Arc<[ResourceName]>);
 
 impl ResourceNames {
-    /// The names, as bytes.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.0.iter().map(|name| &**name)
+    /// The names.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &ResourceName> {
+        self.0.iter()
     }
 }
 
 impl fmt::Debug for ResourceNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter().map(display_name)).finish()
+        f.debug_list().entries(self.iter()).finish()
     }
 }
 
@@ -51,18 +78,18 @@ impl fmt::Debug for ResourceNames {
 impl fmt::Display for ResourceNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.iter().enumerate() {
-            write!(f, "{}{}", if index == 0 { "" } else { ", " }, display_name(name))?;
+            write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
         }
         Ok(())
     }
 }
 
-/// What can be a name in a list of names; [`ResourceNames`] says what that is. Nobody else can implement it.
+/// What can be a name in a list of names; [`ResourceName`] says what that is. Nobody else can implement it.
 ///
 /// `u8` is not among them: several bytes are one name.
-pub trait ResourceName: sealed::AsName {}
+pub trait AsResourceName: sealed::AsName {}
 
-impl<T: sealed::AsName + ?Sized> ResourceName for T {}
+impl<T: sealed::AsName + ?Sized> AsResourceName for T {}
 
 mod sealed {
     use std::borrow::Cow;
@@ -73,6 +100,12 @@ mod sealed {
 }
 
 use sealed::AsName;
+
+impl AsName for ResourceName {
+    fn as_name(&self) -> Cow<'_, [u8]> {
+        self.as_bytes().into()
+    }
+}
 
 impl AsName for str {
     fn as_name(&self) -> Cow<'_, [u8]> {
@@ -112,18 +145,19 @@ as_what_it_derefs_to!(
     [T: AsName + ToOwned + ?Sized] Cow<'_, T>,
 );
 
-/// One name by itself. No blanket impl: it would overlap with those for lists.
+/// One name by itself. No blanket impl: it would overlap with that of a name for itself.
 macro_rules! one_name {
     ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
-        impl<$($generics)*> From<$name> for ResourceNames {
+        impl<$($generics)*> From<$name> for ResourceName {
             fn from(name: $name) -> Self {
-                [name.as_name()].into_iter().collect()
+                Self(name.as_name().into())
             }
         }
     )*};
 }
 
 one_name!(
+    [] &ResourceName,
     [] &str,
     [] String,
     [] &String,
@@ -132,9 +166,9 @@ one_name!(
     [] &Vec<u8>,
     [const N: usize] [u8; N],
     [const N: usize] &[u8; N],
-    [T: ResourceName + ?Sized] Box<T>,
-    [T: ResourceName + ?Sized] Arc<T>,
-    [T: ResourceName + ToOwned + ?Sized] Cow<'_, T>,
+    [T: AsResourceName + ?Sized] Box<T>,
+    [T: AsResourceName + ?Sized] Arc<T>,
+    [T: AsResourceName + ToOwned + ?Sized] Cow<'_, T>,
 );
 
 /// Named by its decimal digits.
@@ -152,7 +186,7 @@ macro_rules! integers {
 
 integers!(u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 
-impl From<u8> for ResourceNames {
+impl From<u8> for ResourceName {
     fn from(name: u8) -> Self {
         Self::from(u16::from(name))
     }
@@ -180,16 +214,16 @@ macro_rules! list {
 }
 
 list!(
-    [T: ResourceName] Vec<T>,
-    [T: ResourceName] &Vec<T>,
-    [T: ResourceName] &[T],
-    [T: ResourceName, const N: usize] [T; N],
-    [T: ResourceName, const N: usize] &[T; N],
+    [T: AsResourceName] Vec<T>,
+    [T: AsResourceName] &Vec<T>,
+    [T: AsResourceName] &[T],
+    [T: AsResourceName, const N: usize] [T; N],
+    [T: AsResourceName, const N: usize] &[T; N],
 );
 
-impl<T: ResourceName> FromIterator<T> for ResourceNames {
+impl<T: AsResourceName> FromIterator<T> for ResourceNames {
     fn from_iter<I: IntoIterator<Item = T>>(names: I) -> Self {
-        Self(names.into_iter().map(|name| name.as_name().into()).collect())
+        Self(names.into_iter().map(|name| ResourceName(name.as_name().into())).collect())
     }
 }
 
@@ -207,34 +241,38 @@ mod tests {
     use super::*;
 
     fn names(names: impl Into<ResourceNames>) -> Vec<String> {
-        names.into().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
+        names.into().iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()).collect()
+    }
+
+    fn name(name: impl Into<ResourceName>) -> String {
+        name.into().to_string()
     }
 
     #[test]
     fn what_is_one_name() {
         let (text, bytes) = ("ab".to_owned(), b"ab".to_vec());
         let ab = [
-            names("ab"),
-            names(text.clone()),
-            names(&text),
-            names(Cow::Borrowed("ab")),
-            names(Cow::<str>::Owned(text.clone())),
-            names(Box::<str>::from("ab")),
-            names(Arc::<str>::from("ab")),
-            names(&*bytes),
-            names(&bytes),
-            names(bytes.clone()),
-            names(b"ab"),
-            names(*b"ab"),
-            names(Cow::Borrowed(&*bytes)),
-            names(Box::<[u8]>::from(&*bytes)),
-            names(Arc::<[u8]>::from(&*bytes)),
+            name("ab"),
+            name(text.clone()),
+            name(&text),
+            name(Cow::Borrowed("ab")),
+            name(Cow::<str>::Owned(text.clone())),
+            name(Box::<str>::from("ab")),
+            name(Arc::<str>::from("ab")),
+            name(&*bytes),
+            name(&bytes),
+            name(bytes.clone()),
+            name(b"ab"),
+            name(*b"ab"),
+            name(Cow::Borrowed(&*bytes)),
+            name(Box::<[u8]>::from(&*bytes)),
+            name(Arc::<[u8]>::from(&*bytes)),
         ];
-        for (index, names) in ab.iter().enumerate() {
-            assert_eq!(*names, ["ab"], "{index}");
+        for (index, name) in ab.iter().enumerate() {
+            assert_eq!(name, "ab", "{index}");
         }
-        assert_eq!([names(42), names(7_u8), names(-1_i64), names(u128::MAX)].concat()[..3], ["42", "7", "-1"]);
-        assert_eq!(names(u64::MAX), [u64::MAX.to_string()]);
+        assert_eq!([name(42), name(7_u8), name(-1_i64)], ["42", "7", "-1"]);
+        assert_eq!([name(u64::MAX), name(u128::MAX)], [u64::MAX.to_string(), u128::MAX.to_string()]);
     }
 
     #[test]
@@ -270,7 +308,7 @@ mod tests {
         }
         assert_eq!(names([7_u64, 12]), ["7", "12"]);
         assert_eq!(names((7..9).collect::<ResourceNames>()), ["7", "8"]);
-        assert_eq!(names([0_u8, 1]).len(), 1, "bytes are one name");
+        assert_eq!(ResourceName::from([0_u8, 1]).as_bytes(), [0, 1], "bytes are one name");
         assert!(names([""; 0]).is_empty());
     }
 
@@ -278,7 +316,7 @@ mod tests {
     #[cfg(feature = "uuid")]
     fn a_uuid_is_named_in_its_usual_form() {
         let id = uuid::Uuid::from_u128(0x6ba7_b810_9dad_11d1_80b4_00c0_4fd4_30c8);
-        assert_eq!(names(id), ["6ba7b810-9dad-11d1-80b4-00c04fd430c8"]);
+        assert_eq!(name(id), "6ba7b810-9dad-11d1-80b4-00c04fd430c8");
         assert_eq!(names([id, uuid::Uuid::nil()]).len(), 2);
     }
 

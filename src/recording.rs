@@ -70,8 +70,6 @@ fn record_instance(shared: &Shared, index: usize, status: &InstanceStatus, pendi
     let (votes, quarantine) = match status.admission {
         AdmissionStatus::Admitted | AdmissionStatus::Off => (status.connected, 0.0),
         AdmissionStatus::Quarantine(left) => (false, left.as_secs_f64()),
-        // It votes as soon as anybody wants a lock.
-        AdmissionStatus::Unused => (status.connected, 0.0),
         AdmissionStatus::Unknown | AdmissionStatus::Unrecorded | AdmissionStatus::Refused => (false, 0.0),
     };
     set("redquorum_pending_releases", pending as f64);

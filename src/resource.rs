@@ -1,12 +1,12 @@
-//! What is locked: names, and the keys that they have on the instances (P11).
+//! What is locked: a name, and the key that it has on the instances.
 
 use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::names::ResourceNames;
 pub(crate) use crate::names::display_name;
+use crate::names::{ResourceName, ResourceNames};
 
 /// Keys that begin with this are the library's own; no lock may be named so.
 pub(crate) const RESERVED: &[u8] = b"redquorum:";
@@ -14,7 +14,7 @@ pub(crate) const RESERVED: &[u8] = b"redquorum:";
 /// Where an instance's admission record is.
 pub(crate) const ADMISSION_KEY: &str = "redquorum:admission";
 
-/// The sorted set of all locks' last fencing tokens, as in `tokens.lua` (P13).
+/// The sorted set of all locks' last fencing tokens, as in `acquire.lua` (P13).
 pub(crate) const TOKENS_KEY: &str = "redquorum:fence";
 
 /// A member of that set that is no lock's. Of a sorted set with few members, all of 64 bytes or less, a server keeps a list that
@@ -24,7 +24,7 @@ pub(crate) const NO_LOCK: &str = "redquorum:fence: no lock, but longer than a na
 /// The longest key of a lock, namespace included.
 pub(crate) const MAX_KEY_LENGTH: usize = 64 * 1024;
 
-/// The most resources in one lock.
+/// The most names that are locked together.
 pub(crate) const MAX_RESOURCES: usize = 256;
 
 /// Names that cannot be locked.
@@ -51,7 +51,7 @@ pub enum ResourceError {
         /// The most that is allowed.
         most: usize,
     },
-    /// Too many resources in one lock.
+    /// Too many names to be locked together.
     #[error("{given} resources were named; at most {most} can be locked together")]
     TooManyResources {
         /// How many were given.
@@ -67,104 +67,90 @@ pub enum ResourceError {
     },
 }
 
-/// Checked resources: sorted, distinct, with their keys. Cheap to clone.
+/// What one lock is for: a checked name, as the key that it has. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Resources(Arc<[Box<[u8]>]>);
+pub(crate) struct Resource(Arc<[u8]>);
 
-impl fmt::Debug for Resources {
+impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.lock_keys().map(display_name)).finish()
+        write!(f, "{:?}", self.display())
     }
 }
 
-impl Resources {
-    /// Checks names and gives them their keys.
-    pub(crate) fn new(namespace: &[u8], names: ResourceNames) -> Result<Self, ResourceError> {
-        let mut names: Vec<&[u8]> = names.iter().collect();
-        if names.is_empty() {
-            return Err(ResourceError::NoResources);
+impl Resource {
+    /// Checks a name and gives it its key.
+    pub(crate) fn new(namespace: &[u8], name: &[u8]) -> Result<Self, ResourceError> {
+        if name.is_empty() {
+            return Err(ResourceError::EmptyResource);
         }
-        if names.len() > MAX_RESOURCES {
-            return Err(ResourceError::TooManyResources { given: names.len(), most: MAX_RESOURCES });
+        let length = namespace.len() + name.len();
+        if length > MAX_KEY_LENGTH {
+            return Err(ResourceError::ResourceTooLong { length, most: MAX_KEY_LENGTH });
         }
-        names.sort_unstable(); // P11: one order for everybody
-        if let Some(pair) = names.windows(2).find(|pair| pair.first() == pair.last()) {
-            let name = pair.first().map(|name| display_name(name)).unwrap_or_default();
-            return Err(ResourceError::DuplicateResource { name });
+        let key = [namespace, name].concat();
+        if key.starts_with(RESERVED) {
+            return Err(ResourceError::ReservedResource { name: display_name(&key) });
         }
-        let keys: Result<Vec<Box<[u8]>>, ResourceError> = names.iter().map(|name| key_of(namespace, name)).collect();
-        Ok(Self(keys?.into()))
+        Ok(Self(key.into()))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.0
     }
 
-    /// The names below `namespace`.
-    pub(crate) fn names(&self, namespace: &[u8]) -> ResourceNames {
-        self.lock_keys().map(|key| key.strip_prefix(namespace).unwrap_or(key)).collect()
+    /// The name below `namespace`.
+    pub(crate) fn name(&self, namespace: &[u8]) -> ResourceName {
+        self.key().strip_prefix(namespace).unwrap_or(self.key()).into()
     }
 
-    pub(crate) fn lock_keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.0.iter().map(|key| &**key)
-    }
-
-    /// Each of them alone.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
-        self.0.iter().map(|key| Self([key.clone()].into()))
-    }
-
-    /// The key at `index` for people.
-    pub(crate) fn display(&self, index: usize) -> String {
-        self.0.get(index).map(|key| display_name(key)).unwrap_or_default()
-    }
-
-    /// All keys for people.
-    pub(crate) fn display_all(&self) -> String {
-        let names: Vec<String> = self.lock_keys().map(display_name).collect();
-        names.join(", ")
+    /// The key for people.
+    pub(crate) fn display(&self) -> String {
+        display_name(self.key())
     }
 }
 
-fn key_of(namespace: &[u8], name: &[u8]) -> Result<Box<[u8]>, ResourceError> {
-    if name.is_empty() {
-        return Err(ResourceError::EmptyResource);
+/// The names of several locks that are acquired together, in the order of their keys.
+pub(crate) fn check_together(names: &ResourceNames) -> Result<Vec<ResourceName>, ResourceError> {
+    let mut names: Vec<ResourceName> = names.iter().cloned().collect();
+    if names.is_empty() {
+        return Err(ResourceError::NoResources);
     }
-    let length = namespace.len() + name.len();
-    if length > MAX_KEY_LENGTH {
-        return Err(ResourceError::ResourceTooLong { length, most: MAX_KEY_LENGTH });
+    if names.len() > MAX_RESOURCES {
+        return Err(ResourceError::TooManyResources { given: names.len(), most: MAX_RESOURCES });
     }
-    let key = [namespace, name].concat();
-    if key.starts_with(RESERVED) {
-        return Err(ResourceError::ReservedResource { name: display_name(&key) });
+    names.sort_unstable(); // of one namespace, so that their keys are in the same order
+    if let Some([name, _]) = names.windows(2).find(|pair| pair.first() == pair.last()) {
+        return Err(ResourceError::DuplicateResource { name: name.to_string() });
     }
-    Ok(key.into())
+    Ok(names)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn checked(names: impl Into<ResourceNames>) -> Result<Vec<Vec<u8>>, ResourceError> {
-        Resources::new(b"ns:", names.into()).map(|checked| checked.lock_keys().map(<[u8]>::to_vec).collect())
-    }
-
     #[test]
-    fn names_are_sorted_and_take_the_namespace() {
-        assert_eq!(checked(["b", "a"]).unwrap(), [b"ns:a".to_vec(), b"ns:b".to_vec()]);
-        assert_eq!(checked([[0xff_u8, 0]]).unwrap(), [b"ns:\xff\0".to_vec()]);
+    fn a_name_takes_the_namespace() {
+        let resource = Resource::new(b"ns:", b"\xff\0").unwrap();
+        assert_eq!((resource.key(), resource.name(b"ns:")), (b"ns:\xff\0".as_slice(), b"\xff\0".into()));
     }
 
     #[test]
     fn bad_names_are_named() {
-        assert!(matches!(checked(Vec::<String>::new()), Err(ResourceError::NoResources)));
-        assert!(matches!(checked(["a", ""]), Err(ResourceError::EmptyResource)));
-        assert!(matches!(checked(["a", "b", "a"]), Err(ResourceError::DuplicateResource { name }) if name == "a"));
-        assert!(matches!(checked("x".repeat(MAX_KEY_LENGTH)), Err(ResourceError::ResourceTooLong { .. })));
-        assert!(checked("x".repeat(MAX_KEY_LENGTH - 3)).is_ok());
-        let many: Vec<String> = (0..=MAX_RESOURCES).map(|i| i.to_string()).collect();
-        assert!(matches!(checked(many), Err(ResourceError::TooManyResources { .. })));
-        let reserved = Resources::new(b"red", "quorum:fence".into());
-        assert!(matches!(reserved, Err(ResourceError::ReservedResource { .. })));
+        let checked = |name: &str| Resource::new(b"ns:", name.as_bytes());
+        assert_eq!(checked("").unwrap_err(), ResourceError::EmptyResource);
+        assert!(matches!(checked(&"x".repeat(MAX_KEY_LENGTH)), Err(ResourceError::ResourceTooLong { .. })));
+        assert!(checked(&"x".repeat(MAX_KEY_LENGTH - 3)).is_ok());
+        assert!(matches!(Resource::new(b"red", b"quorum:fence"), Err(ResourceError::ReservedResource { .. })));
+    }
+
+    #[test]
+    fn names_that_are_locked_together_are_sorted_distinct_and_not_too_many() {
+        let checked = |names: &[&str]| check_together(&names.into());
+        assert_eq!(checked(&["b", "a"]).unwrap(), ["a", "b"].map(ResourceName::from));
+        assert_eq!(checked(&[]).unwrap_err(), ResourceError::NoResources);
+        assert!(matches!(checked(&["a", "b", "a"]), Err(ResourceError::DuplicateResource { name }) if name == "a"));
+        let many: Vec<usize> = (0..=MAX_RESOURCES).collect();
+        assert!(matches!(check_together(&many.into()), Err(ResourceError::TooManyResources { .. })));
     }
 }

@@ -1,6 +1,6 @@
 //! Work under a lock.
 
-use crate::error::{ReleaseError, RunError};
+use crate::error::{Loss, ReleaseError, RunError};
 use crate::foreign::contain;
 use crate::guard::{Guard, Released};
 use crate::lease::LeaseView;
@@ -12,14 +12,28 @@ where
     F: Future,
 {
     let lease = guard.lease();
-    let output = tokio::select! {
+    let output = until_lost(lease.lost(), || work(guard.lease())).await?;
+    release_after_work(guard).await;
+    Ok(output)
+}
+
+/// Runs work until it ends or what it needs is lost.
+pub(crate) async fn until_lost<F: Future>(
+    lost: impl Future<Output = Loss>,
+    work: impl FnOnce() -> F,
+) -> Result<F::Output, RunError> {
+    tokio::select! {
         biased; // what is lost does not go on
-        loss = lease.lost() => return Err(RunError::Lost(loss)),
-        output = work(guard.lease()) => output,
-    };
+        loss = lost => Err(RunError::Lost(loss)),
+        output = async { work().await } => Ok(output),
+    }
+}
+
+/// Releases a lock whose work is done.
+pub(crate) async fn release_after_work(guard: Guard) {
+    let lease = guard.lease();
     let released = guard.release().await;
     contain(|| log_release(&lease, &released));
-    Ok(output)
 }
 
 /// Says how a release went at which nobody else looks.
@@ -28,18 +42,18 @@ fn log_release(lease: &LeaseView, released: &Result<Released, ReleaseError>) {
         return;
     }
     let (claim, token) = (lease.tenure.claim(), lease.fencing_token());
-    let resources = claim.resources.display_all();
+    let resource = claim.resource.display();
     let times = lease.shared.counters.release_warnings.note(lease.shared.clock.now());
     match (released, times) {
         (Ok(_), Some(times)) => {
-            tracing::warn!(resources, %token, times, "the lock was gone when its work had ended: others may have had it meanwhile");
+            tracing::warn!(resource, %token, times, "the lock was gone when its work had ended: others may have had it meanwhile");
         }
-        (Ok(_), None) => tracing::debug!(resources, %token, "the lock was gone when its work had ended"),
+        (Ok(_), None) => tracing::debug!(resource, %token, "the lock was gone when its work had ended"),
         (Err(error), Some(times)) => {
-            tracing::warn!(resources, %token, %error, times, "its work is done, its release is not confirmed")
+            tracing::warn!(resource, %token, %error, times, "its work is done, its release is not confirmed")
         }
         (Err(error), None) => {
-            tracing::debug!(resources, %token, %error, "its work is done, its release is not confirmed")
+            tracing::debug!(resource, %token, %error, "its work is done, its release is not confirmed")
         }
     }
 }

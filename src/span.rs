@@ -7,7 +7,7 @@ use tracing::field::display;
 
 /// A span for one operation. Its name is the operation, and the same for all locks; what differs is an attribute.
 macro_rules! operation {
-    ($operation:literal, $resources:expr) => {
+    ($operation:literal, $resource:expr) => {
         tracing::debug_span!(
             $operation,
             "otel.kind" = "client",
@@ -16,7 +16,7 @@ macro_rules! operation {
             "db.system.name" = "redis",
             "db.operation.name" = $operation,
             "error.type" = tracing::field::Empty,
-            "redquorum.resources" = $resources,
+            "redquorum.resource" = $resource,
             "redquorum.fencing_token" = tracing::field::Empty,
             "redquorum.outcome" = tracing::field::Empty,
         )

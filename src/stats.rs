@@ -56,7 +56,7 @@ pub(crate) fn stats(shared: &Shared) -> ClientStats {
         lost_by_deletion: counters.gone.get(),
         lost_by_takeover: counters.taken_over.get(),
         held: shared.keep_alive.held(),
-        waiting: shared.lines.all_waiting(),
+        waiting: shared.slots.all_waiting(),
         pending_releases: shared.releaser.pending().iter().sum(),
     }
 }

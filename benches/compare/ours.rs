@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionStatus, Guard, Redlock, ResourceNames};
+use redquorum::{Admission, AdmissionStatus, AllGuard, Guard, Redlock};
 
 use crate::Outcome;
+use crate::opened::open;
 
 #[derive(Clone)]
 pub(crate) struct Ours(Redlock);
@@ -12,6 +13,7 @@ pub(crate) struct Ours(Redlock);
 impl Ours {
     /// Connects and waits until all instances vote.
     pub(crate) async fn connect(addresses: Vec<String>, ttl: Duration, admission: Admission) -> Outcome<Self> {
+        open(&addresses, ttl).await;
         let redlock =
             Redlock::builder().instances(addresses).ttl(ttl).max_ttl(ttl).admission(admission).connect().await?;
         redlock.want_locks();
@@ -26,7 +28,7 @@ impl Ours {
         Ok(self.0.lock(name).try_acquire().await?)
     }
 
-    pub(crate) async fn acquire_all(&self, names: &[String]) -> Outcome<Guard> {
-        Ok(self.0.lock(names.iter().collect::<ResourceNames>()).try_acquire().await?)
+    pub(crate) async fn acquire_all(&self, names: &[String]) -> Outcome<AllGuard> {
+        Ok(self.0.lock_all(names).try_acquire().await?)
     }
 }

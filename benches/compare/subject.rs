@@ -64,6 +64,7 @@ pub(crate) enum Subject {
 /// A lock that is held.
 pub(crate) enum Held {
     Ours(redquorum::Guard),
+    All(redquorum::AllGuard),
     Raw(crate::raw::Held),
     Unordered(crate::raw::HeldUnordered),
     Rslock(rslock::Lock),
@@ -102,7 +103,7 @@ impl Subject {
     /// Locks several names together, if it can.
     pub(crate) async fn acquire_all(&self, names: &[String]) -> Outcome<Held> {
         match self {
-            Self::Ours(ours) | Self::Off(ours) => Ok(Held::Ours(ours.acquire_all(names).await?)),
+            Self::Ours(ours) | Self::Off(ours) => Ok(Held::All(ours.acquire_all(names).await?)),
             _ => Err("it locks one name at a time".into()),
         }
     }
@@ -112,6 +113,7 @@ impl Held {
     pub(crate) async fn release(self) -> Outcome {
         match self {
             Self::Ours(guard) => drop(guard.release().await?),
+            Self::All(guard) => drop(guard.release().await?),
             Self::Raw(held) => held.release().await?,
             Self::Unordered(held) => held.release().await?,
             Self::Rslock(lock) => lock.release().await,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use redquorum::{AdmissionStatus, Guard, Redlock};
 use rslock::{Lock, LockManager};
 
+use crate::opened::open;
 use crate::{Outcome, TTL};
 
 /// How long the background releases of a worker may take before it ends.
@@ -58,6 +59,7 @@ impl Client {
     pub(crate) async fn connect(kind: Kind, addresses: Vec<String>) -> Outcome<Self> {
         let client = match kind {
             Kind::Ours => {
+                open(&addresses, TTL).await;
                 let builder = Redlock::builder().instances(addresses).ttl(TTL).max_ttl(TTL);
                 let redlock = builder.connect().await?;
                 redlock.want_locks();

@@ -3,6 +3,7 @@
 use redquorum::{Admission, AdmissionStatus, Guard, Redlock};
 use redquorum_testkit::{Fleet, Program, Server};
 
+use crate::opened::open;
 use crate::process::now;
 use crate::{Outcome, TTL, etcd, postgres, single, zookeeper};
 
@@ -50,7 +51,7 @@ impl Kind {
         match self {
             Self::Ours => "`redquorum` on five Redis",
             Self::Single => "`SET NX PX` on one Redis",
-            Self::Etcd => "etcd, three servers",
+            Self::Etcd => "etcd, three servers, by its JSON gateway",
             Self::ZooKeeper => "ZooKeeper, three servers",
             Self::Postgres => "a PostgreSQL advisory lock, one server",
         }
@@ -59,7 +60,7 @@ impl Kind {
     /// What is on a disk when a lock is given.
     pub(crate) const fn stored(self) -> &'static str {
         match self {
-            Self::Ours => "nothing: who forgets does not vote for `max_ttl`",
+            Self::Ours => "nothing: an instance that forgets does not vote for `max_ttl`",
             Self::Single => "nothing: a restart forgets the lock",
             Self::Etcd | Self::ZooKeeper => "the log of two of three servers (fsync)",
             Self::Postgres => "nothing: a restart ends the lock, and the connection with it",
@@ -83,6 +84,7 @@ impl System {
     pub(crate) async fn session(&self, user: usize) -> Outcome<Session> {
         Ok(match self {
             Self::Ours(fleet) => {
+                open(&fleet.addresses(), TTL).await;
                 let builder = Redlock::builder().instances(fleet.addresses()).ttl(TTL).max_ttl(TTL);
                 let redlock = builder.admission(Admission::On).connect().await?;
                 redlock.want_locks();

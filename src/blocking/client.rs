@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use super::guard::Guard;
 use super::lock::Lock;
+use super::lock_all::LockAll;
 use super::thread::RuntimeThread;
 use crate::client::Redlock as AsyncRedlock;
 use crate::config::{Builder, StartError};
 use crate::detached::DetachedLease;
 use crate::error::{BuildError, ConnectError, ExtendError, ShutdownError};
 use crate::instance::InstanceStatus;
-use crate::names::ResourceNames;
+use crate::names::{ResourceName, ResourceNames};
 use crate::stats::ClientStats;
 
 /// As [`redquorum::Redlock`](crate::Redlock), for code without a runtime. Clones share the client and its thread.
@@ -77,9 +78,14 @@ impl Redlock {
         Self { client: self.client.namespace(namespace), running: Arc::clone(&self.running) }
     }
 
-    /// A lock on one or several resources. Nothing is sent until it is acquired.
-    pub fn lock(&self, names: impl Into<ResourceNames>) -> Lock {
-        Lock::new(self.client.lock(names), Arc::clone(&self.running))
+    /// A lock. Nothing is sent until it is acquired.
+    pub fn lock(&self, name: impl Into<ResourceName>) -> Lock {
+        Lock::new(self.client.lock(name), Arc::clone(&self.running))
+    }
+
+    /// Several locks to be held together. Nothing is sent until they are acquired.
+    pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
+        LockAll::new(self.client.lock_all(names), Arc::clone(&self.running))
     }
 
     /// Goes on with a lease that was detached: see [`Redlock::attach`](crate::Redlock::attach).

@@ -9,7 +9,7 @@ use crate::detached::DetachedLease;
 use crate::error::{ExtendError, Loss, ReleaseError};
 use crate::guard::{Guard as AsyncGuard, Released};
 use crate::lease::{LeaseView, Redundancy};
-use crate::names::ResourceNames;
+use crate::names::ResourceName;
 use crate::protocol::FencingToken;
 
 /// As [`redquorum::Guard`](crate::Guard): a lock that is held, renewed on the client's thread. Dropped, it is released in the
@@ -34,8 +34,8 @@ impl Guard {
 
     /// What is locked.
     #[must_use]
-    pub fn resources(&self) -> ResourceNames {
-        self.guard.resources()
+    pub fn resource(&self) -> ResourceName {
+        self.guard.resource()
     }
 
     /// Larger than that of every earlier holder: see [`Guard::fencing_token`](crate::Guard::fencing_token).

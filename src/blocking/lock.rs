@@ -9,12 +9,12 @@ use tokio::task::yield_now;
 use super::client::Running;
 use super::guard::Guard;
 use crate::config::Renewal;
-use crate::error::{AcquireError, RunError};
+use crate::error::{AcquireError, Loss, RunError};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
 use crate::lock::Lock as AsyncLock;
 
-/// As [`redquorum::Lock`](crate::Lock): resources to lock and how, which can be kept and acquired again and again.
+/// As [`redquorum::Lock`](crate::Lock): what to lock and how, which can be kept and acquired again and again.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
@@ -113,7 +113,9 @@ impl Lock {
     /// # Errors
     /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if the lock was lost before it had ended.
     pub fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<T, RunError> {
-        self.running.wait(self.lock.run(async |lease| seen_to_its_end(work, lease).await))
+        self.running.wait(
+            self.lock.run(async |lease| seen_to_its_end(work(lease.clone()), lease.is_valid(), lease.lost()).await),
+        )
     }
 
     /// Runs `work` as [`run`](Self::run) does if nobody has the lock, and gives `None` at once if somebody has: see
@@ -122,15 +124,16 @@ impl Lock {
     /// # Errors
     /// As for [`run`](Self::run), where the lock is not acquired because of the instances.
     pub fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<T>, RunError> {
-        self.running.wait(self.lock.try_run(async |lease| seen_to_its_end(work, lease).await))
+        self.running.wait(
+            self.lock.try_run(async |lease| seen_to_its_end(work(lease.clone()), lease.is_valid(), lease.lost()).await),
+        )
     }
 }
 
-/// Runs work that blocks. Then the loss of the lock is looked for once more, before the work counts as done.
-async fn seen_to_its_end<T>(work: impl FnOnce(LeaseView) -> T, lease: LeaseView) -> T {
-    let output = work(lease.clone());
-    if !lease.is_valid() {
-        lease.lost().await; // so it is known to whoever waits for it beside the work
+/// What work that blocked gave. Its lock's loss is looked for once more before that counts as done.
+pub(super) async fn seen_to_its_end<T>(output: T, is_valid: bool, lost: impl Future<Output = Loss>) -> T {
+    if !is_valid {
+        lost.await; // so it is known to whoever waits for it beside the work
     }
     yield_now().await;
     output

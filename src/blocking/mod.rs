@@ -28,8 +28,10 @@
 mod client;
 mod guard;
 mod lock;
+mod lock_all;
 mod thread;
 
 pub use client::Redlock;
 pub use guard::Guard;
 pub use lock::Lock;
+pub use lock_all::{AllGuard, LockAll};

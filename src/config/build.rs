@@ -15,12 +15,11 @@ use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Instance, Invalidation, Listener};
 use crate::protocol::{Quorum, RetryDelay};
 use crate::runtime::Shared;
-use crate::runtime::acquire::ask_limit::AskLimit;
-use crate::runtime::acquire::line::lines::Lines;
+use crate::runtime::acquire::slot::Slots;
 use crate::runtime::background_release::BackgroundReleaser;
 use crate::runtime::counters::Counters;
 use crate::runtime::keep_alive::{KeepAlive, KeepAliveParts};
-use crate::runtime::succession::Succession;
+use crate::runtime::order::Order;
 use crate::token::TokenSource;
 
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
@@ -48,6 +47,9 @@ impl Builder {
         if let Some(limit) = self.clock.limit() {
             contain(|| tracing::warn!(limit, "see the assumptions in docs/safety.md"));
         }
+        if let Some(told) = &self.on_build {
+            told(self.quarantine.unwrap_or(self.max_ttl));
+        }
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let tokens = TokenSource::new(self.label.clone().unwrap_or_else(default_label));
@@ -56,9 +58,9 @@ impl Builder {
         let instances = self.start(addresses, quorum, &own_clock, invalidation, listener);
         let clock_moved = own_clock.moved();
         let clock: Arc<dyn Clock> = own_clock;
-        let succession = self.order_between_clients.then(|| {
+        let order = self.order_between_clients.then(|| {
             let (instances, clock) = (Arc::clone(&instances), Arc::clone(&clock));
-            Succession::start(tokens.client(), instances, clock, self.instance_timeout, messages)
+            Order::start(tokens.client(), instances, clock, self.instance_timeout, messages)
         });
         let counters = Arc::new(Counters::default());
         let keep_alive = KeepAlive::start(KeepAliveParts {
@@ -84,10 +86,8 @@ impl Builder {
             process: std::process::id(),
             runtime,
             attempts: Arc::default(),
-            limiter: Arc::default(),
-            ask_limit: AskLimit::default(),
-            succession,
-            lines: Arc::new(Lines::new(self.local_hand_overs)),
+            order,
+            slots: Slots::new(self.local_hand_overs),
         };
         Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Builder, Instance, Renewal};
 use crate::error::{BadRequest, BuildError};
 use crate::instance::redis::Address;
-use crate::protocol::{LeaseTerms, Quorum};
+use crate::protocol::{AdmissionTerms, LeaseTerms, Quorum};
 use crate::resource::RESERVED;
 
 /// Half of all time may not be drift.
@@ -29,9 +29,15 @@ pub(crate) struct Settings {
     pub(crate) fence_retention: Duration,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) admission_terms: AdmissionTerms,
 }
 
 impl Settings {
+    /// No client asks for a longer ttl, in milliseconds: none may ask for more than half of what tokens are kept for.
+    pub(crate) fn longest_ttl_ms(&self) -> u64 {
+        millis(self.fence_retention / 2)
+    }
+
     /// The terms of keys that stay for `time` without a lease: `max_ttl` does not bound it, but they must not outlive their token.
     pub(crate) fn terms_to_keep(&self, time: Duration) -> Result<LeaseTerms, BadRequest> {
         if time > self.fence_retention {
@@ -84,9 +90,16 @@ impl Builder {
             fence_retention: self.fence_retention,
             renewal: self.renewal,
             max_hold: self.max_hold,
+            admission_terms: self.admission_terms(),
         };
         settings.terms(None).map_err(BuildError::Ttl)?;
         Ok((settings, addresses, quorum))
+    }
+
+    /// The two times of admission (P29).
+    pub(super) fn admission_terms(&self) -> AdmissionTerms {
+        let quarantine = self.quarantine.unwrap_or(self.max_ttl);
+        AdmissionTerms { max_ttl_ms: millis(self.max_ttl), quarantine_ms: millis(quarantine) }
     }
 
     fn check_relations(&self) -> Result<(), BuildError> {
@@ -126,6 +139,10 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn check_addresses(instances: &[Instance]) -> Result<Vec<Address>, BuildError> {

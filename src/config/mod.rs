@@ -35,6 +35,8 @@ pub struct Builder {
     instances: Vec<Instance>,
     /// Instances that a test connects to by itself.
     dialed: Vec<Address>,
+    /// Told the quarantine when a client is built.
+    on_build: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
     namespace: Vec<u8>,
     ttl: Duration,
     max_ttl: Duration,
@@ -91,6 +93,7 @@ impl Default for Builder {
         Self {
             instances: Vec::new(),
             dialed: Vec::new(),
+            on_build: None,
             namespace: Vec::new(),
             ttl: Duration::from_secs(10),
             max_ttl: Duration::from_secs(10),
@@ -134,7 +137,7 @@ impl Builder {
     /// are usual; replaces those given before.
     ///
     /// They must not replicate each other, and each address must lead to one server process only.
-    /// Everything that locks the same resources must name the same instances.
+    /// Everything that locks the same resource must name the same instances.
     pub fn instances<I>(mut self, instances: I) -> Self
     where
         I: IntoIterator,
@@ -157,8 +160,8 @@ impl Builder {
     }
 
     /// The longest ttl that any lock may have. Default: 10 s, at most half of `fence_retention`. Must be the same for every client of
-    /// the same instances: it is how long an instance that may have forgotten locks must wait. To change it while clients
-    /// run, change [`quarantine`](Self::quarantine) first.
+    /// the same instances: it is how long an instance that may have forgotten locks must wait. While clients run an operator changes it
+    /// in steps, see [`quarantine`](Self::quarantine).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.max_ttl = max_ttl;
         self
@@ -166,8 +169,9 @@ impl Builder {
 
     /// How long an instance that may have forgotten locks does not vote. Default: `max_ttl`, and not less; at most half of
     /// `fence_retention`. It is longer only while `max_ttl` is being changed, since each client must wait for as long as any
-    /// other may ask for: raise the quarantine of all clients first, and then their `max_ttl`; to lower it, lower `max_ttl`
-    /// first. `docs/operations.md` has the steps. A client that does not fit is refused by the instances, and the error
+    /// other may ask for: raise the quarantine of all clients first, then the time in the records
+    /// ([`AdmissionRecords::set`](crate::AdmissionRecords::set)), then their `max_ttl`; to lower it go the other way.
+    /// `docs/operations.md` has the steps. A client that asks for more than the records allow, or waits for less, gets no votes, and the error
     /// names both values.
     ///
     /// ```
@@ -275,8 +279,8 @@ impl Builder {
     /// Whether clients that wait for the same lock get it in the order in which they came, and are woken when it is
     /// their turn, instead of asking again and again. Default: true.
     ///
-    /// A waiting client publishes to the one that stands in its way, which keeps the lock for it, for one
-    /// [`instance_timeout`](Self::instance_timeout), when it releases it. That takes `SUBSCRIBE` and `PUBLISH` on channels
+    /// A waiting client publishes to the one that stands in its way, which publishes to it when it releases the lock, and
+    /// lets its own acquires of that lock pause for the least [`retry_delay`](Self::retry_delay). That takes `SUBSCRIBE` and `PUBLISH` on channels
     /// that begin with `redquorum:wake:`. Where it is turned off, the rights are missing or a message gets lost, a client
     /// asks again after pauses, as drawn from [`retry_delay`](Self::retry_delay). Clients with and without it exclude each other.
     pub fn order_between_clients(mut self, in_order: bool) -> Self {
@@ -285,10 +289,10 @@ impl Builder {
     }
 
     /// How often in a row a lock is handed over between guards of this client, without asking the instances, while other
-    /// clients are known to wait for it. Default: 16; zero turns it off. Then it is released for them.
+    /// clients are known to wait for it, for a second at most. Default: 16; zero turns it off. Then it is released for them.
     ///
     /// Who waits elsewhere is known with [`order_between_clients`](Self::order_between_clients). While nobody does, hand-overs
-    /// go on, with a pause of the least [`retry_delay`](Self::retry_delay) once a second for those who cannot make themselves known.
+    /// go on, with a release and a pause of the least [`retry_delay`](Self::retry_delay) once a second for those who cannot make themselves known.
     /// Where nobody can be known to wait, the lock is released after so many hand-overs, and such a pause follows each time.
     pub fn local_hand_overs(mut self, most: u32) -> Self {
         self.local_hand_overs = most;
@@ -298,6 +302,12 @@ impl Builder {
     #[cfg(feature = "testing")]
     pub(crate) fn dialed(mut self, instances: Vec<Address>) -> Self {
         self.dialed = instances;
+        self
+    }
+
+    #[cfg(feature = "testing")]
+    pub(crate) fn on_build(mut self, told: Arc<dyn Fn(Duration) + Send + Sync>) -> Self {
+        self.on_build = Some(told);
         self
     }
 

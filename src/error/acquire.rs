@@ -6,7 +6,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::report::Reports;
-use super::{BadRequest, HeldBy, InstanceReport};
+use super::{BadRequest, HeldBy, InstanceReport, Told};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -42,9 +42,9 @@ pub enum AcquireError {
         reports: Vec<InstanceReport>,
     },
     /// The grants came so late that too little of the ttl would have been left.
-    #[error("too slow, no quorum had granted while enough of the ttl was left; use a longer ttl or nearer instances: {}", Reports(.reports))]
+    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", Told(.reports))]
     TooSlow {
-        /// What each instance answered.
+        /// What each instance answered; empty where the first of several locks had aged by the time of the last.
         reports: Vec<InstanceReport>,
     },
     /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.

@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::report::{of_obstacles, of_release, of_round};
 use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, ShutdownError};
 use crate::instance::Claim;
-use crate::protocol::{ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
-use crate::resource::Resources;
+use crate::protocol::{ClientId, ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
+use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::acquire::AcquireFailure;
 use crate::runtime::extend::ExtendFailure;
 
 /// Why an acquire failed.
-pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: AcquireFailure) -> AcquireError {
+pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: AcquireFailure) -> AcquireError {
     match failure {
         AcquireFailure::ShutDown => AcquireError::ShutDown,
         AcquireFailure::RuntimeEnded => AcquireError::RuntimeEnded,
@@ -23,19 +23,20 @@ pub(crate) fn acquire_error(shared: &Shared, resources: &Resources, failure: Acq
         AcquireFailure::ClocksApart(ClocksApart { own_us, instances_us }) => {
             AcquireError::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }
         }
-        AcquireFailure::HeldHere { by, expires_in } => held_here(shared, resources, by.as_deref(), expires_in),
-        AcquireFailure::RoundLost(round) => defeat(shared, resources, &round),
+        AcquireFailure::HeldHere { by, expires_in } => held_here(shared, resource, by.as_deref(), expires_in),
+        AcquireFailure::PassedOn(next) => passed_on(shared, resource, next),
+        AcquireFailure::RoundLost(round) => defeat(shared, resource, &round),
         AcquireFailure::DeadlinePassed { waited, last } => {
-            AcquireError::DeadlinePassed { waited, last: Box::new(acquire_error(shared, resources, *last)) }
+            AcquireError::DeadlinePassed { waited, last: Box::new(acquire_error(shared, resource, *last)) }
         }
     }
 }
 
-fn held_here(shared: &Shared, resources: &Resources, by: Option<&Claim>, expires_in: Option<Duration>) -> AcquireError {
+fn held_here(shared: &Shared, resource: &Resource, by: Option<&Claim>, expires_in: Option<Duration>) -> AcquireError {
     let of_claim = |claim: &Claim| CurrentHolder::from_value(claim.value.as_bytes());
-    let waiting = shared.known_waiters(resources);
+    let waiting = shared.known_waiters(resource);
     AcquireError::Contended(Box::new(HeldBy {
-        resource: resources.display(0),
+        resource: resource.display(),
         by: by.map_or_else(|| shared.tokens.shown(), of_claim),
         refused_by: 0,
         instances: shared.quorum.instances(),
@@ -47,9 +48,25 @@ fn held_here(shared: &Shared, resources: &Resources, by: Option<&Claim>, expires
     }))
 }
 
-fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError {
+/// This client has just let it go for another one.
+fn passed_on(shared: &Shared, resource: &Resource, next: ClientId) -> AcquireError {
+    let waiting = shared.known_waiters(resource);
+    AcquireError::Contended(Box::new(HeldBy {
+        resource: resource.display(),
+        by: CurrentHolder { holder: None, label: None, client: Some(next.to_string()) },
+        refused_by: 0,
+        instances: shared.quorum.instances(),
+        earliest_expiry: None,
+        in_this_client: false,
+        waiting_here: waiting.here,
+        waiting_elsewhere: waiting.elsewhere,
+        next: Some(next.to_string()),
+    }))
+}
+
+fn defeat(shared: &Shared, resource: &Resource, round: &Round) -> AcquireError {
     let reports = || of_round(shared, round);
-    let held_by = |contention| Box::new(held_by(shared, resources, contention));
+    let held_by = |contention| Box::new(held_by(shared, resource, contention));
     match RoundFailure::of(round) {
         RoundFailure::Contended(contention) => AcquireError::Contended(held_by(contention)),
         RoundFailure::SplitVote(_) => AcquireError::SplitVote { reports: reports() },
@@ -60,12 +77,12 @@ fn defeat(shared: &Shared, resources: &Resources, round: &Round) -> AcquireError
     }
 }
 
-fn held_by(shared: &Shared, resources: &Resources, contention: Contention) -> HeldBy {
-    let waiting = shared.known_waiters(resources);
+fn held_by(shared: &Shared, resource: &Resource, contention: Contention) -> HeldBy {
+    let waiting = shared.known_waiters(resource);
     let by = CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default());
     HeldBy {
-        resource: resources.display(contention.most_named.resource),
-        next: by.client.clone().filter(|_| by.is_reserved),
+        resource: resource.display(),
+        next: None,
         by,
         refused_by: contention.refused_by.len(),
         instances: shared.quorum.instances(),

@@ -26,7 +26,8 @@ use crate::protocol::CurrentHolder;
 pub struct HeldBy {
     /// The resource that is taken.
     pub resource: String,
-    /// Who has it, as far as the stored value tells; this very client, if somebody of it waits for it.
+    /// Who has it, as far as the stored value tells; this very client, if somebody of it waits for it; the client that is
+    /// next, if this one has just let it go for that.
     pub by: CurrentHolder,
     /// How many instances refused; none was asked if it is held in this client.
     pub refused_by: usize,
@@ -36,13 +37,13 @@ pub struct HeldBy {
     pub earliest_expiry: Option<Duration>,
     /// Whether somebody of this very client has the resource, or waits for it.
     pub in_this_client: bool,
-    /// How many of this client wait for exactly these resources, in the order in which they came.
+    /// How many of this client wait for it, in the order in which they came.
     pub waiting_here: usize,
     /// How many other clients have told this one that they wait for it. They tell the one that has it, or gets it next,
     /// so it is zero elsewhere, as it is without [`order_between_clients`](crate::Builder::order_between_clients).
     pub waiting_elsewhere: usize,
-    /// The id of the client that gets it next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): for which
-    /// it is kept, or, of those who wait for a lock that this client has, the first; this very client, if somebody waits here.
+    /// The id of the client that comes next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): of those
+    /// who wait for a lock that this client has, or has just let go, the first; this very client, if somebody waits here.
     pub next: Option<String>,
 }
 
@@ -94,11 +95,10 @@ mod serialized {
 
     impl Serialize for CurrentHolder {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut fields = serializer.serialize_struct("CurrentHolder", 4)?;
+            let mut fields = serializer.serialize_struct("CurrentHolder", 3)?;
             fields.serialize_field("holder", &self.holder)?;
             fields.serialize_field("label", &self.label)?;
             fields.serialize_field("client", &self.client)?;
-            fields.serialize_field("is_reserved", &self.is_reserved)?;
             fields.end()
         }
     }
@@ -107,12 +107,8 @@ mod serialized {
 #[cfg(test)]
 impl HeldBy {
     pub(super) fn sample() -> Self {
-        let by = CurrentHolder {
-            holder: None,
-            label: Some("bank/1".to_owned()),
-            client: Some("0123456789ab".to_owned()),
-            is_reserved: false,
-        };
+        let (label, client) = (Some("bank/1".to_owned()), Some("0123456789ab".to_owned()));
+        let by = CurrentHolder { holder: None, label, client };
         let (in_this_client, waiting_here, waiting_elsewhere, next) = (false, 1, 2, None);
         let (resource, earliest_expiry) = ("a".to_owned(), Some(Duration::from_micros(1_900)));
         let (refused_by, instances) = (2, 3);
@@ -137,7 +133,7 @@ mod tests {
     #[test]
     fn what_an_answer_contains_keeps_its_names() {
         let expected = concat!(
-            r#"{"resource":"a","by":{"holder":null,"label":"bank/1","client":"0123456789ab","is_reserved":false},"#,
+            r#"{"resource":"a","by":{"holder":null,"label":"bank/1","client":"0123456789ab"},"#,
             r#""refused_by":2,"instances":3,"earliest_expiry_ms":1,"in_this_client":false,"#,
             r#""waiting_here":1,"waiting_elsewhere":2,"next":null}"#
         );

@@ -176,15 +176,9 @@ impl ReleaseError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BadRequest {
-    /// The resources.
+    /// The resource.
     #[error(transparent)]
-    Resources(#[from] ResourceError),
-    /// This is asked of one resource at a time.
-    #[error("{given} resources were named; this is asked of one at a time")]
-    NotOneResource {
-        /// How many were named.
-        given: usize,
-    },
+    Resource(#[from] ResourceError),
     /// The holder's identity is too long: it is stored with every lock.
     #[error("the holder's identity has {length} bytes; at most {most} are allowed")]
     HolderTooLong {

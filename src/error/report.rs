@@ -167,6 +167,7 @@ fn said(shared: &Shared, id: InstanceId, reply: &Reply) -> InstanceAnswer {
             Some(ago) => InstanceAnswer::Flushed { ago, remaining: *remaining },
             None => InstanceAnswer::NotAdmitted(*remaining),
         },
+        Reply::Kept { remaining } => InstanceAnswer::NotAdmitted(Some(*remaining)),
         Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone()),
         Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone()),
     }

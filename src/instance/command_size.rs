@@ -3,34 +3,22 @@
 
 use super::requests::Claim;
 
-/// The most names in one command. They take a script up to 4 ms.
-const MAX_NAMES: usize = 128;
-
 /// The most bytes of keys and values in one command.
-const MAX_BYTES: usize = 64 * 1024;
-
-/// What a claim adds to a command.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CommandSize {
-    names: usize,
-    bytes: usize,
-}
+pub(crate) const MAX_COMMAND_BYTES: usize = 64 * 1024;
 
 impl Claim {
-    /// What it adds to a command.
-    pub(crate) fn command_size(&self) -> CommandSize {
-        let resources = &self.resources;
-        let keys: usize = resources.lock_keys().map(<[u8]>::len).sum();
-        CommandSize { names: resources.len(), bytes: keys + self.value.as_bytes().len() }
+    /// How many bytes it adds to a command.
+    pub(crate) fn command_size(&self) -> usize {
+        self.resource.key().len() + self.value.as_bytes().len()
     }
 }
 
 /// How many of these, from the first on, go into one command: `most` at most, and one however large.
-pub(crate) fn fit_in_command(sizes: impl Iterator<Item = CommandSize>, most: usize) -> usize {
-    let mut sum = CommandSize::default();
-    let fits = |size: &CommandSize| {
-        sum = CommandSize { names: sum.names + size.names, bytes: sum.bytes + size.bytes };
-        sum.names <= MAX_NAMES && sum.bytes <= MAX_BYTES
+fn fit_in_command(sizes: impl Iterator<Item = usize>, most: usize) -> usize {
+    let mut sum: usize = 0;
+    let fits = |size: &usize| {
+        sum = sum.saturating_add(*size);
+        sum <= MAX_COMMAND_BYTES
     };
     sizes.take(most).take_while(fits).count().max(1)
 }
@@ -39,7 +27,7 @@ pub(crate) fn fit_in_command(sizes: impl Iterator<Item = CommandSize>, most: usi
 pub(crate) fn split_into_commands<T>(
     mut items: &[T],
     most: usize,
-    size: impl Fn(&T) -> CommandSize,
+    size: impl Fn(&T) -> usize,
 ) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let count = fit_in_command(items.iter().map(&size), most);
@@ -53,30 +41,21 @@ pub(crate) fn split_into_commands<T>(
 mod tests {
     use super::*;
 
-    fn counts(sizes: &[(usize, usize)]) -> Vec<usize> {
-        let sizes: Vec<CommandSize> =
-            sizes.iter().map(|(names, bytes)| CommandSize { names: *names, bytes: *bytes }).collect();
-        split_into_commands(&sizes, 4, |size| *size).map(<[CommandSize]>::len).collect()
+    fn counts(sizes: &[usize]) -> Vec<usize> {
+        split_into_commands(sizes, 4, |size| *size).map(<[usize]>::len).collect()
     }
 
     #[test]
-    fn a_command_carries_so_many_requests_names_and_bytes_and_one_however_large() {
+    fn a_command_carries_so_many_requests_and_bytes_and_one_however_large() {
         assert_eq!(counts(&[]), [0; 0]);
-        assert_eq!(counts(&[(1, 1); 9]), [4, 4, 1]);
-        assert_eq!(counts(&[(MAX_NAMES / 2, 1); 5]), [2, 2, 1]);
-        assert_eq!(counts(&[(1, MAX_BYTES / 3); 5]), [3, 2]);
-        assert_eq!(counts(&[(2 * MAX_NAMES, 1), (1, 1), (2 * MAX_NAMES, 1), (1, 2 * MAX_BYTES)]), [1, 1, 1, 1]);
-        assert_eq!(counts(&[(1, 1), (MAX_NAMES, 1), (1, 1)]), [1, 1, 1]);
+        assert_eq!(counts(&[1; 9]), [4, 4, 1]);
+        assert_eq!(counts(&[MAX_COMMAND_BYTES / 3; 5]), [3, 2]);
+        assert_eq!(counts(&[2 * MAX_COMMAND_BYTES, 1, MAX_COMMAND_BYTES, 1]), [1, 1, 1, 1]);
     }
 
     #[test]
-    fn a_claim_adds_its_keys_and_its_value_to_a_command() {
-        let one = Claim::sample(1, &["a".to_owned()]);
-        let two = Claim::sample(1, &["a".to_owned(), "b".to_owned()]);
-        let of_keys = |claim: &Claim| claim.resources.lock_keys().flatten().count();
-        for (claim, names) in [(one, 1), (two, 2)] {
-            let size = claim.command_size();
-            assert_eq!((size.names, size.bytes), (names, of_keys(&claim) + claim.value.as_bytes().len()));
-        }
+    fn a_claim_adds_its_key_and_its_value_to_a_command() {
+        let claim = Claim::sample(1, "ab");
+        assert_eq!(claim.command_size(), 2 + claim.value.as_bytes().len());
     }
 }

@@ -2,19 +2,21 @@
 
 mod command_size;
 mod examination;
+mod found_record;
 mod key_check;
+mod listener;
 pub(crate) mod redis;
-mod relay;
 mod requests;
 mod status;
 mod stored_key;
 
-pub(crate) use command_size::{fit_in_command, split_into_commands};
+pub(crate) use command_size::{MAX_COMMAND_BYTES, split_into_commands};
 pub use examination::{Examination, ServerDetails};
 pub(crate) use examination::{ExamineFuture, FoundKeys, ScanFuture};
+pub(crate) use found_record::{FoundRecord, RecordFuture, Trace};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
-pub(crate) use relay::{Listener, ReceivedMessage, Relay, RelayFuture};
-pub(crate) use requests::{Claim, ExtendReply, Request, Successors};
+pub(crate) use listener::{Listener, ReceivedMessage};
+pub(crate) use requests::{Claim, Request, Votes, Wake};
 pub use status::{AdmissionStatus, InstanceCounts, InstanceStatus, Trouble};
 pub(crate) use stored_key::{Read, StoredKey};
 
@@ -25,19 +27,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::{Cause, Instant, Reply};
-use crate::resource::Resources;
+use crate::resource::Resource;
 
 /// The reply to a request. It ends by the instance's own deadline.
 pub(crate) type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
 /// The replies to many extends, one for each.
-pub(crate) type ExtendManyFuture = Pin<Box<dyn Future<Output = Vec<ExtendReply>> + Send>>;
+pub(crate) type ExtendManyFuture = Pin<Box<dyn Future<Output = Vec<Reply>> + Send>>;
 
 /// The states of the keys of many leases, one for each.
 pub(crate) type KeyCheckFuture = Pin<Box<dyn Future<Output = Vec<KeyState>> + Send>>;
 
 /// What is stored for a lock.
 pub(crate) type ReadFuture = Pin<Box<dyn Future<Output = Read> + Send>>;
+
+/// Whether anybody heard it. It ends by the instance's own deadline. Dropping it takes nothing back.
+pub(crate) type PublishFuture = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 /// One instance.
 ///
@@ -60,17 +65,14 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     /// Queues a request.
     fn call(&self, request: Request) -> ReplyFuture;
 
-    /// Queues extends of leases with one resource each, as few commands as possible.
-    ///
-    /// Every key lives for its claim's ttl from then on. Where the ttls differ it may live longer, up
-    /// to the longest of them: callers put leases of one ttl together.
-    fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture;
+    /// Sends one command that extends leases, and sets the keys that are missing only if it `repairs`.
+    fn extend_many(&self, claims: Vec<Arc<Claim>>, repairs: bool) -> ExtendManyFuture;
 
     /// Checks the keys of leases, and asks for one push at the next change of them.
     fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture;
 
     /// Reads what is stored for a lock of one resource; changes nothing.
-    fn read(&self, resources: Resources) -> ReadFuture;
+    fn read(&self, resource: Resource) -> ReadFuture;
 
     /// Asks the server about itself; changes nothing.
     fn examine(&self) -> ExamineFuture;
@@ -78,11 +80,20 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     /// Looks for keys of texts that match, at about so many keys; changes nothing.
     fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture;
 
+    /// Reads its admission record; changes nothing.
+    fn read_record(&self) -> RecordFuture<FoundRecord>;
+
+    /// Writes its first record, so that it votes at once, if it shows no trace of use; or only looks (P15).
+    fn open_record(&self, writes: bool) -> RecordFuture<Trace>;
+
+    /// Gives a record that was found, and is for its process, this client's time (P29); gives whether it was still there.
+    fn set_record(&self, found: FoundRecord) -> RecordFuture<bool>;
+
     /// Whether messages to this client come over it (P25).
     fn hears(&self) -> bool;
 
-    /// Queues something for another client.
-    fn relay(&self, relay: Relay) -> RelayFuture;
+    /// Queues a message for another client.
+    fn publish(&self, wake: Wake) -> PublishFuture;
 
     /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
     /// `None` if that is not known.

@@ -1,16 +1,16 @@
 //! What a round asks of an instance.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::protocol::{ClientId, FencingToken, Message, Reply, Value, Waiter};
-use crate::resource::Resources;
+use crate::protocol::{ClientId, CountedVotes, FencingToken, Message, Value, Waiter};
+use crate::resource::Resource;
 
 /// What a round asks of every instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    /// The resources with their keys.
-    pub(crate) resources: Resources,
+    /// What is locked.
+    pub(crate) resource: Resource,
     /// The round's value (P1).
     pub(crate) value: Value,
     /// The proposed fencing token (P12).
@@ -23,19 +23,33 @@ pub(crate) struct Claim {
     pub(crate) resent: bool,
     /// Whether it is the first that an acquire asks for, and nothing is known to be in the way (P28).
     pub(crate) is_first: bool,
+    /// The votes that have counted for the value (P10): of all requests for it, however often the claim is cloned.
+    pub(crate) votes: Votes,
+}
+
+/// The votes that have counted for one value, which each request for it sees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Votes(Arc<Mutex<CountedVotes>>);
+
+impl Votes {
+    /// While nothing else is counted.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CountedVotes> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
 impl Claim {
     /// What a test asks for, of the round with this number.
-    pub(crate) fn sample(round: u128, names: &[String]) -> Self {
+    pub(crate) fn sample(round: u128, name: &str) -> Self {
         Self {
-            resources: Resources::new(b"", names.to_vec().into()).unwrap(),
+            resource: Resource::new(b"", name.as_bytes()).unwrap(),
             value: Value::new("", uuid::Uuid::from_u128(round), "host/1"),
             token: FencingToken::from_number(4096).unwrap(),
             ttl: Duration::from_secs(1),
             resent: false,
             is_first: false,
+            votes: Votes::default(),
         }
     }
 }
@@ -43,44 +57,52 @@ impl Claim {
 /// A request to one instance.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Set all keys or none.
+    /// Set the key.
     Acquire(Arc<Claim>),
-    /// Keep all keys for another ttl; set those that are missing.
+    /// Keep the key for another ttl; set it where it is missing.
     Extend(Arc<Claim>),
-    /// Delete the keys that still hold the value.
-    Release(Arc<Claim>),
-    /// As `Release`, but the key is kept for a successor (P26). Only of one resource.
-    PassOn(Arc<Claim>, Arc<Successors>),
+    /// Delete the key if it still holds the value, and wake who is next, if anybody is known to wait (P26).
+    Release(Arc<Claim>, Option<Arc<Wake>>),
 }
 
-/// Who gets a key that is given up (P26).
+/// What is published to another client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Successors {
-    /// The first of them that hears it.
-    pub(crate) clients: Vec<ClientId>,
-    /// What is published to it.
+pub(crate) struct Wake {
+    /// To which.
+    pub(crate) to: ClientId,
+    /// What.
     pub(crate) message: Vec<u8>,
-    /// For how long the key is kept, in whole milliseconds.
-    pub(crate) grace: Duration,
+}
+
+impl Wake {
+    /// That a key was let go for which these wait, in order; `None` if none does, or the key is too long for a message.
+    pub(crate) fn new(key: &[u8], waiters: &[Waiter]) -> Option<Self> {
+        let (first, then) = waiters.split_first()?;
+        let message = Message::Next { then: then.to_vec(), key: key.to_vec() }.to_wire()?;
+        Some(Self { to: first.client, message })
+    }
 }
 
 impl Request {
     /// What is asked for, whatever is asked.
     pub(crate) const fn claim(&self) -> &Arc<Claim> {
         match self {
-            Self::Acquire(claim) | Self::Extend(claim) | Self::Release(claim) | Self::PassOn(claim, _) => claim,
+            Self::Acquire(claim) | Self::Extend(claim) | Self::Release(claim, _) => claim,
         }
     }
 
-    /// Whether it ends a try or a lease.
-    pub(crate) const fn is_release(&self) -> bool {
-        !self.asks_for_a_vote()
+    /// What is published behind it.
+    pub(crate) fn wake(&self) -> Option<&Wake> {
+        match self {
+            Self::Release(_, wake) => wake.as_deref(),
+            Self::Acquire(_) | Self::Extend(_) => None,
+        }
     }
 
-    /// The same for a later time: whoever was to be its successor may not wait any more.
-    pub(crate) fn without_successor(self) -> Self {
+    /// The same for a later time: whoever was next may not wait any more.
+    pub(crate) fn without_wake(self) -> Self {
         match self {
-            Self::PassOn(claim, _) => Self::Release(claim),
+            Self::Release(claim, _) => Self::Release(claim, None),
             request => request,
         }
     }
@@ -89,8 +111,8 @@ impl Request {
     /// two round trips, and may never be in time where one takes more than half of that.
     pub(crate) fn resent(self) -> Self {
         match self {
-            Self::Release(claim) if !claim.resent => {
-                Self::Release(Arc::new(Claim { resent: true, ..Claim::clone(&claim) }))
+            Self::Release(claim, wake) if !claim.resent => {
+                Self::Release(Arc::new(Claim { resent: true, ..Claim::clone(&claim) }), wake)
             }
             request => request,
         }
@@ -100,32 +122,4 @@ impl Request {
     pub(crate) const fn asks_for_a_vote(&self) -> bool {
         matches!(self, Self::Acquire(_) | Self::Extend(_))
     }
-}
-
-/// How many are tried for one that hears.
-const MAX_SUCCESSORS: usize = 4;
-
-impl Successors {
-    /// For a key for which these wait, in order; `None` if none does, or the key is too long for a message.
-    pub(crate) fn new(key: &[u8], waiters: &[Waiter], grace: Duration) -> Option<Self> {
-        let clients: Vec<ClientId> = waiters.iter().take(MAX_SUCCESSORS).map(|waiter| waiter.client).collect();
-        let then = waiters.get(1..)?.to_vec();
-        let message = Message::Next { then, key: key.to_vec() }.to_wire()?;
-        Some(Self { clients, message, grace: grace.max(Duration::from_millis(1)) })
-    }
-
-    /// The clients as scripts take them.
-    pub(crate) fn names(&self) -> String {
-        let names: Vec<String> = self.clients.iter().map(ClientId::to_string).collect();
-        names.join(" ")
-    }
-}
-
-/// What an instance answers to one of many extends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ExtendReply {
-    /// As if it had been asked about this lease alone.
-    Decided(Reply),
-    /// It does not have the key with the lease's value: only an extend of its own shows why, and repairs (P10).
-    ExtendAlone,
 }

@@ -107,10 +107,8 @@ pub enum AdmissionStatus {
     Admitted,
     /// It may have forgotten locks and sits out for this long.
     Quarantine(Duration),
-    /// It has no record, and nothing shows that it was ever used. The first client that wants a lock writes one; if all
-    /// instances are like this they vote at once.
-    Unused,
-    /// It has no record to go by, as after a restart. The first client that wants a lock writes one, and from then on it sits out.
+    /// It has no record to go by, as when it is new, or after a restart. The first client that wants a lock writes one, and from then on
+    /// it sits out. An operator can spare that, where no lock was held: see [`AdmissionRecords::open`](crate::AdmissionRecords::open).
     Unrecorded,
     /// It gives this client no votes, for the client's settings: see [`InstanceStatus::refusal`].
     Refused,

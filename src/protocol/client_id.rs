@@ -11,10 +11,6 @@ const DIGITS: usize = 2 * CLIENT_ID_BYTES;
 /// Before a client's id, gives the channel that it listens to.
 const CHANNEL: &str = "redquorum:wake:";
 
-/// Before a client's id, gives what keeps a key for it. No holder's values begin with a colon, so none takes it
-/// over (P23), and to clients of other versions and libraries it is a value of somebody else.
-const RESERVATION: &[u8] = b":next:";
-
 /// The id of a client: the first twelve hexadecimal digits of the id of every value that it stores. Two clients
 /// that share one by chance get each other's messages, which costs them time and nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,27 +35,12 @@ impl ClientId {
         digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
     }
 
-    /// The client that has stored this value, or for which it is a reservation. A value of another library has
+    /// The client that has stored this value. A value of another library has
     /// none; one that only looks like ours names a client that does not exist.
     #[must_use]
     pub fn of_value(value: &[u8]) -> Option<Self> {
-        if let Some(client) = Self::of_reservation(value) {
-            return Some(client);
-        }
         let mut parts = value.split(|byte| *byte == b':').skip(1);
         Self::from_wire(parts.next().filter(|id| id.len() == 32)?.get(..DIGITS)?)
-    }
-
-    /// The client for which this value keeps a key.
-    #[must_use]
-    pub fn of_reservation(value: &[u8]) -> Option<Self> {
-        Self::from_wire(value.strip_prefix(RESERVATION)?)
-    }
-
-    /// The value that keeps a key for this client (P26).
-    #[must_use]
-    pub fn reservation(self) -> Vec<u8> {
-        [RESERVATION, &self.0].concat()
     }
 
     /// The channel that this client listens to.
@@ -94,7 +75,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_value_and_a_reservation_name_their_client() {
+    fn a_value_names_its_client() {
         let client = ClientId::new([0x01, 0xab, 0xff, 0x00, 0x9a, 0x10]);
         assert_eq!(client.to_string(), "01abff009a10");
         assert_eq!(client.channel(), "redquorum:wake:01abff009a10");
@@ -102,17 +83,12 @@ mod tests {
         for holder in ["", "me", "a:b%", "next"] {
             let value = Value::new(holder, id, "host/1");
             assert_eq!(ClientId::of_value(value.as_bytes()), Some(client), "{holder}");
-            assert_eq!(ClientId::of_reservation(value.as_bytes()), None);
         }
-        assert_eq!(ClientId::of_reservation(&client.reservation()), Some(client));
-        assert_eq!(ClientId::of_value(&client.reservation()), Some(client));
     }
 
     #[test]
     fn what_is_no_value_of_this_library_names_nobody() {
-        for value in
-            ["", "theirs", "a:b", ":next:", ":next:01ABFF009A10", ":next:01abff009a1", "::::", ":01abff009a10:x"]
-        {
+        for value in ["", "theirs", "a:b", "::::", ":01abff009a10:x"] {
             assert_eq!(ClientId::of_value(value.as_bytes()), None, "{value}");
         }
     }

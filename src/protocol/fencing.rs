@@ -17,7 +17,7 @@ const STEP: u64 = 1 << HAND_OVER_BITS;
 const EPOCH_US: u64 = 1_735_689_600_000_000;
 
 /// How far a token may be ahead of an instance's clock, and a client's clock apart from the instances'
-/// (P12). `token_limit.lua` has the same number.
+/// (P12). `acquire.lua` has the same number.
 pub const MAX_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_AHEAD_US: u64 = MAX_AHEAD.as_secs() * 1_000_000;
 
@@ -90,7 +90,7 @@ impl FencingToken {
 
     /// Whether it is so far ahead of an instance's clock that no clock can have made it (P12).
     ///
-    /// As `token_limit.lua`: in whole milliseconds, and before 2025 everything is.
+    /// As `acquire.lua`: in whole milliseconds, and before 2025 everything is.
     #[must_use]
     pub const fn is_ahead_of(self, wall_us: u64) -> bool {
         let most_ms = (wall_us / 1000 + MAX_AHEAD_US / 1000).saturating_sub(EPOCH_US / 1000);

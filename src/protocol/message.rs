@@ -28,9 +28,9 @@ pub enum Message {
         /// For what.
         key: Vec<u8>,
     },
-    /// The key is kept for the receiver.
+    /// The key was let go, and of those who wait the receiver comes first.
     Next {
-        /// Those who wait after it, in order.
+        /// Those who come after it, in order.
         then: Vec<Waiter>,
         /// Which key.
         key: Vec<u8>,

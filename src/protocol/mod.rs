@@ -15,24 +15,23 @@
 //! | P3 | the deciding clock counts suspended time | `crate::clock` |
 //! | P4 | the verdict falls at the quorum-th reply | [`Quorum`], [`Round`] |
 //! | P5 | unknown is a result: never a grant, always released | [`Reply`], [`Round::must_release`] |
-//! | P6 | calls are awaited past the verdict, releases are sent until confirmed, and leave a tombstone | `crate::runtime::background_release`, `tombstone.lua` |
+//! | P6 | calls are awaited past the verdict, releases are sent until confirmed, and leave a tombstone | `crate::runtime::background_release`, `release.lua` |
 //! | P7 | a release compares, on every instance | `release.lua`, [`Lease::release_targets`] |
 //! | P8 | a failed extend deletes nothing | [`Lease::settle`], `extend.lua` |
 //! | P9 | an extend continues a lease that is still valid | [`Round::extend`], [`Lease`] |
-//! | P10 | an extend repairs, unless its lease was released | `extend.lua`, [`FencingToken::tombstone`] |
-//! | P11 | all or nothing on each instance | `acquire.lua`, `extend.lua`, `crate::resource` |
-//! | P14, P15, P16, P29 | instances that may have forgotten do not vote | [`decide_record`], [`AdmissionRecord`], [`SeenRecords`], `admission.lua` |
+//! | P10 | an extend repairs, unless its lease was released; in quarantine an instance keeps what it has | `extend.lua`, [`FencingToken::tombstone`], [`CountedVotes`] |
+//! | P14, P15, P16, P29 | instances that may have forgotten do not vote | [`decide_record`], [`AdmissionRecord`], [`SeenRecords`], `acquire.lua` |
 //! | P17 | votes after a clock step do not count | [`ClockWatch`], [`AdmissionState`], [`which_clock_jumped`] |
 //! | P19 | leases are renewed at a third, then every tenth of the ttl | [`RenewalSchedule`], `crate::runtime::keep_alive` |
 //! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_replies`], [`Lease::no_quorum_has_key`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
 //! | P23 | re-entry: the same holder enters its lease again | `crate::runtime::acquire::share` |
-//! | P24 | who waits in one client stands in line, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::line`, `crate::runtime::held_lease` |
-//! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `pass_on.lua`, `reservation.lua`, `crate::runtime::succession` |
+//! | P24 | who waits in one client stands in line, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::slot`, `crate::runtime::held_lease` |
+//! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `crate::runtime::order` |
 //! | P32 | a lease can be moved by its value | `crate::runtime::attach` |
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
 //! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::plain` |
-//! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua`, `token_limit.lua` |
+//! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua` |
 
 mod admission;
 mod client_id;
@@ -50,7 +49,7 @@ mod value;
 mod waiters;
 
 pub use admission::clock_watch::{ClockWatch, Jump, Observation};
-pub use admission::decide::{FirstLook, ProcessFacts, RecordAction, decide_as_recorded, decide_record, never_used};
+pub use admission::decide::{ProcessFacts, RecordAction, check_terms, decide_as_recorded, decide_record};
 pub use admission::known_record::{AttachedRecord, RecordMeaning};
 pub use admission::own_clock::{JumpedClock, which_clock_jumped};
 pub use admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, SeenRecords};
@@ -58,10 +57,11 @@ pub use admission::state::{AdmissionFollowUp, AdmissionState, RawReply};
 pub use client_id::{CLIENT_ID_BYTES, ClientId};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, ProposingClock, proposing_clock};
 pub use instance_set::{InstanceId, InstanceSet};
+pub use lease::counted_votes::{CountedVotes, VoteRequest};
 pub use lease::schedule::RenewalSchedule;
 pub use lease::{ExtendRejected, Lease};
 pub use message::{MAX_MESSAGE, MAX_MESSAGE_KEY, Message};
-pub use plain::{PlainAnswers, PlainOutcome, TokenAnswer, may_propose_plainly};
+pub use plain::{PlainAnswers, PlainOutcome, may_propose_plainly};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use retry::{RetryDelay, reconnect_delay};
 pub use round::cause::{Cause, NotUsable};

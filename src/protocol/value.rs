@@ -60,8 +60,6 @@ pub struct CurrentHolder {
     pub label: Option<String>,
     /// The id of the client, [`Redlock::client_id`](crate::Redlock::client_id); `None` for a client of another library.
     pub client: Option<String>,
-    /// Whether the lock was released and is kept, for a moment, for the client that has waited longest.
-    pub is_reserved: bool,
 }
 
 impl CurrentHolder {
@@ -78,8 +76,7 @@ impl CurrentHolder {
         let (holder, label) = parts.unwrap_or_default();
         let given = |text: String| (!text.is_empty()).then(|| text.chars().take(MAX_SHOWN).collect());
         let client = ClientId::of_value(value).map(|client| client.to_string());
-        let is_reserved = ClientId::of_reservation(value).is_some();
-        Self { holder: given(holder), label: given(label), client, is_reserved }
+        Self { holder: given(holder), label: given(label), client }
     }
 }
 
@@ -89,11 +86,10 @@ impl fmt::Display for CurrentHolder {
             (Some(holder), Some(label)) => write!(f, "holder {holder:?} on {}", label.escape_debug()),
             (Some(holder), None) => write!(f, "holder {holder:?}"),
             (None, Some(label)) => write!(f, "a client on {}", label.escape_debug()),
-            (None, None) if self.is_reserved => {
-                write!(f, "nobody; it is kept for client {}", self.client.as_deref().unwrap_or_default())?;
-                write!(f, ", which waited longest")
-            }
-            (None, None) => write!(f, "a client of another kind"),
+            (None, None) => match &self.client {
+                Some(client) => write!(f, "client {client}"),
+                None => write!(f, "a client of another kind"),
+            },
         }
     }
 }

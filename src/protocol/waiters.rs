@@ -48,9 +48,18 @@ struct KeyWaiters {
     waiting: Vec<Remembered>,
     /// Who was served last, of each client the latest: a slower instance may announce them once more.
     served: Vec<Remembered>,
-    /// To whom the key was passed on, until the key is held here again.
-    passed_to: Option<Remembered>,
-    /// Who was told of to whom it was passed on: an announcement comes over several instances.
+    /// Set when the key is let go for another client, until it is held here again.
+    passed_on: Option<PassedOn>,
+}
+
+/// That a client was woken, for which the key was let go.
+#[derive(Clone, Debug)]
+struct PassedOn {
+    to: ClientId,
+    at: Instant,
+    /// When a single try of this client was refused since, or else as `at`.
+    refused_at: Instant,
+    /// Whose announcements went on to it: one comes over several instances.
     forwarded: Vec<Waiter>,
 }
 
@@ -67,21 +76,21 @@ impl Waiters {
         if known.was_served(waiter) {
             return Announcement::Dropped;
         }
-        if let Some(passed_to) = known.passed_to.filter(|passed_to| now < passed_to.until) {
-            if known.forwarded.contains(&waiter) || known.forwarded.len() >= MAX_WAITERS {
+        if let Some(passed_on) = known.passed_on.as_mut().filter(|passed_on| passed_on.is_remembered(now)) {
+            if passed_on.forwarded.contains(&waiter) || passed_on.forwarded.len() >= MAX_WAITERS {
                 return Announcement::Dropped;
             }
-            known.forwarded.push(waiter);
-            return Announcement::Forward(passed_to.waiter.client);
+            passed_on.forwarded.push(waiter);
+            return Announcement::Forward(passed_on.to);
         }
         known.waiting.retain(|other| other.waiter.client != waiter.client);
         known.insert(waiter, now)
     }
 
-    /// Takes in what another client knew, from which the key came: what is known here already is newer.
-    pub fn inherit(&mut self, key: &[u8], waiters: &[Waiter], now: Instant) {
+    /// Takes in what another client knew that has woken this one, `own`: what is known here already is newer.
+    pub fn take_in(&mut self, key: &[u8], waiters: &[Waiter], own: ClientId, now: Instant) {
         let Some(known) = self.entry(key) else { return };
-        for waiter in waiters {
+        for waiter in waiters.iter().filter(|waiter| waiter.client != own) {
             let is_known = known.waiting.iter().any(|other| other.waiter.client == waiter.client);
             if !is_known && !known.was_served(*waiter) {
                 known.insert(*waiter, now);
@@ -93,8 +102,7 @@ impl Waiters {
     /// The key is held here, or waited for: announcements are kept again.
     pub fn hold(&mut self, key: &[u8]) {
         if let Some(known) = self.keys.get_mut(key) {
-            known.passed_to = None;
-            known.forwarded.clear();
+            known.passed_on = None;
             self.forget_if_empty(key);
         }
     }
@@ -114,26 +122,32 @@ impl Waiters {
             known.served.push(first);
             let surplus = known.served.len().saturating_sub(MAX_WAITERS);
             known.served.drain(..surplus);
-            known.passed_to = Some(first);
-            known.forwarded.clear();
+            known.passed_on =
+                Some(PassedOn { to: first.waiter.client, at: now, refused_at: now, forwarded: Vec::new() });
         }
         self.forget_if_empty(key);
         waiters
     }
 
-    /// Forgets a waiter of which something better is known.
-    pub fn remove(&mut self, key: &[u8], client: ClientId) {
-        if let Some(known) = self.keys.get_mut(key) {
-            known.waiting.retain(|other| other.waiter.client != client);
-            self.forget_if_empty(key);
+    /// When the key was let go for another client, or a single try was refused since, and for which; `None` if it is held
+    /// here again.
+    #[must_use]
+    pub fn passed_on(&self, key: &[u8], now: Instant) -> Option<(Instant, ClientId)> {
+        let passed_on = self.keys.get(key)?.passed_on.as_ref().filter(|passed_on| passed_on.is_remembered(now))?;
+        Some((passed_on.refused_at, passed_on.to))
+    }
+
+    /// A single try of this client was refused.
+    pub fn refused(&mut self, key: &[u8], now: Instant) {
+        if let Some(passed_on) = self.keys.get_mut(key).and_then(|known| known.passed_on.as_mut()) {
+            passed_on.refused_at = now;
         }
     }
 
-    /// The clients other than `own` that are known to wait for a key, in order.
-    pub fn others(&self, key: &[u8], own: ClientId, now: Instant) -> impl Iterator<Item = Waiter> {
+    /// Those who are known to wait for a key, in order.
+    pub fn waiting(&self, key: &[u8], now: Instant) -> impl Iterator<Item = Waiter> {
         let known = self.keys.get(key).map_or(&[][..], |known| &known.waiting);
-        let is_other = move |remembered: &&Remembered| remembered.waiter.client != own && now < remembered.until;
-        known.iter().filter(is_other).map(|remembered| remembered.waiter)
+        known.iter().filter(move |remembered| now < remembered.until).map(|remembered| remembered.waiter)
     }
 
     /// Whether anybody is known to wait for a key, or to have been served lately.
@@ -152,7 +166,8 @@ impl Waiters {
     #[must_use]
     pub fn len(&self) -> usize {
         let entries = |known: &KeyWaiters| {
-            known.waiting.len() + known.served.len() + usize::from(known.passed_to.is_some()) + known.forwarded.len()
+            let passed_on = known.passed_on.as_ref().map_or(0, |passed_on| 1 + passed_on.forwarded.len());
+            known.waiting.len() + known.served.len() + passed_on
         };
         self.keys.values().map(entries).sum()
     }
@@ -162,9 +177,7 @@ impl Waiters {
         self.keys.retain(|_, known| {
             known.waiting.retain(|remembered| now < remembered.until);
             known.served.retain(|remembered| now < remembered.until);
-            if known.passed_to.take_if(|passed_to| passed_to.until <= now).is_some() {
-                known.forwarded.clear();
-            }
+            known.passed_on.take_if(|passed_on| !passed_on.is_remembered(now));
             !known.is_empty()
         });
     }
@@ -199,7 +212,13 @@ impl KeyWaiters {
     }
 
     const fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.served.is_empty() && self.passed_to.is_none()
+        self.waiting.is_empty() && self.served.is_empty() && self.passed_on.is_none()
+    }
+}
+
+impl PassedOn {
+    fn is_remembered(&self, now: Instant) -> bool {
+        now < self.at.saturating_add(REMEMBERED)
     }
 }
 
@@ -215,6 +234,12 @@ mod tests {
         Waiter { ticket, client: ClientId::new([client; 6]) }
     }
 
+    const OWN: u8 = 200;
+
+    fn own() -> ClientId {
+        ClientId::new([OWN; 6])
+    }
+
     fn clients(waiters: &[Waiter]) -> Vec<u64> {
         waiters.iter().map(|waiter| waiter.ticket).collect()
     }
@@ -225,10 +250,14 @@ mod tests {
         for (ticket, client) in [(3, 3), (1, 1), (2, 2), (1, 1)] {
             assert_eq!(waiters.announce(KEY, waiter(ticket, client), NOW), Announcement::Kept);
         }
-        waiters.inherit(KEY, &[waiter(9, 1), waiter(4, 4)], NOW);
-        assert_eq!(clients(&waiters.others(KEY, waiter(0, 2).client, NOW).collect::<Vec<_>>()), [1, 3, 4]);
-        assert_eq!(clients(&waiters.take(KEY, NOW)), [1, 2, 3, 4], "what is known here is newer");
-        assert_eq!(waiters.others(KEY, waiter(0, 9).client, NOW).count(), 0);
+        waiters.take_in(KEY, &[waiter(0, OWN), waiter(9, 1), waiter(4, 4)], own(), NOW);
+        assert_eq!(
+            clients(&waiters.waiting(KEY, NOW).collect::<Vec<_>>()),
+            [1, 2, 3, 4],
+            "what is known here is newer"
+        );
+        assert_eq!(clients(&waiters.take(KEY, NOW)), [1, 2, 3, 4]);
+        assert_eq!(waiters.waiting(KEY, NOW).count(), 0);
     }
 
     #[test]
@@ -239,7 +268,7 @@ mod tests {
         waiters.hold(KEY);
         assert!(waiters.knows_of(KEY) && !waiters.knows_of(b"another"));
         assert_eq!(waiters.announce(KEY, waiter(5, 1), NOW), Announcement::Dropped, "a slower instance");
-        waiters.inherit(KEY, &[waiter(5, 1), waiter(4, 1)], NOW);
+        waiters.take_in(KEY, &[waiter(5, 1), waiter(4, 1)], own(), NOW);
         assert!(waiters.take(KEY, NOW).is_empty());
         assert_eq!(waiters.announce(KEY, waiter(6, 1), NOW), Announcement::Kept, "the next wait");
     }
@@ -250,7 +279,14 @@ mod tests {
         waiters.announce(KEY, waiter(1, 1), NOW);
         assert_eq!(clients(&waiters.take(KEY, NOW)), [1]);
         assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Forward(ClientId::new([1; 6])));
+        assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Dropped, "over another instance");
+        assert_eq!(waiters.passed_on(KEY, NOW), Some((NOW, ClientId::new([1; 6]))));
+        let later = NOW.saturating_add(REMEMBERED / 2);
+        waiters.refused(KEY, later);
+        assert_eq!(waiters.passed_on(KEY, later), Some((later, ClientId::new([1; 6]))));
+        assert_eq!(waiters.passed_on(KEY, NOW.saturating_add(REMEMBERED)), None);
         waiters.hold(KEY);
+        assert_eq!(waiters.passed_on(KEY, NOW), None);
         assert_eq!(waiters.announce(KEY, waiter(2, 2), NOW), Announcement::Kept);
     }
 
@@ -269,9 +305,8 @@ mod tests {
     #[test]
     fn a_table_without_entries_keeps_nothing_of_a_key() {
         let mut waiters = Waiters::default();
-        waiters.inherit(KEY, &[], NOW);
-        waiters.announce(KEY, waiter(1, 1), NOW);
-        waiters.remove(KEY, waiter(1, 1).client);
+        waiters.take_in(KEY, &[waiter(1, OWN)], own(), NOW);
+        assert!(waiters.take(KEY, NOW).is_empty());
         waiters.hold(KEY);
         assert!(waiters.is_empty());
     }

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock;
 use crate::instance::{Instance, ReplyFuture, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply};
-use crate::resource::Resources;
+use crate::resource::Resource;
 use crate::runtime::lasting_task::ran_to_its_end;
 use crate::runtime::pending_releases::{PendingRelease, PendingReleases, ReleaseNumber};
 
@@ -100,14 +100,14 @@ impl BackgroundReleaser {
         self.finish(targets.iter().filter_map(call).collect());
     }
 
-    /// P6: what earlier tries for any of these resources may have left on `targets` is released now, ahead of what is asked
+    /// P6: what earlier tries for this lock may have left on `targets` is released now, ahead of what is asked
     /// next.
-    pub(super) fn release_ahead(&self, instances: &[Arc<dyn Instance>], resources: &Resources, targets: InstanceSet) {
+    pub(super) fn release_ahead(&self, instances: &[Arc<dyn Instance>], resource: &Resource, targets: InstanceSet) {
         for id in targets.iter() {
             let Some(instance) = instances.get(id.index()) else { continue };
-            let mut releases = self.waiting.for_try.take_for(id, resources);
+            let mut releases = self.waiting.for_try.take_for(id, resource);
             if instance.obstacle().is_none() {
-                releases.extend(self.waiting.for_retry.take_for(id, resources).into_iter().map(PendingRelease::resent));
+                releases.extend(self.waiting.for_retry.take_for(id, resource).into_iter().map(PendingRelease::resent));
             }
             let calls: Vec<OutstandingCall> = releases
                 .into_iter()

@@ -47,7 +47,7 @@ impl RoundInFlight {
     pub(super) fn send(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
         let now = shared.clock.now();
         if let Request::Acquire(claim) = &request {
-            shared.releaser.release_ahead(&shared.instances, &claim.resources, targets);
+            shared.releaser.release_ahead(&shared.instances, &claim.resource, targets);
         }
         let mut calls = Vec::with_capacity(shared.instances.len());
         for (id, instance) in InstanceId::all(shared.instances.len()).zip(shared.instances.iter()) {
@@ -61,7 +61,7 @@ impl RoundInFlight {
         let on_drop = match request {
             Request::Acquire(_) => OnDrop::ReleaseKeys,
             Request::Extend(_) => OnDrop::LeaveKeys,
-            Request::Release(_) | Request::PassOn(..) => OnDrop::FinishRelease,
+            Request::Release(..) => OnDrop::FinishRelease,
         };
         Self { shared: Arc::clone(shared), round, request, calls, sent_before: InstanceSet::default(), on_drop }
     }
@@ -189,7 +189,7 @@ impl RoundInFlight {
             OnDrop::ReleaseKeys => self.on_drop = OnDrop::LeaveKeys,
             OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
         }
-        let release = Request::Release(Arc::clone(self.request.claim()));
+        let release = Request::Release(Arc::clone(self.request.claim()), None);
         let mut targets = self.round.must_release_one_copy().union(self.sent_before);
         if awaits_replies && self.is_refused() {
             targets = targets.without(self.release_after_reply(&release));

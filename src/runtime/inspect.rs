@@ -8,9 +8,9 @@ use tokio::sync::oneshot;
 use super::client_task::run_detached;
 use super::examine::ask_all;
 use super::shared::Shared;
-use crate::instance::{Claim, Read, Request, StoredKey};
+use crate::instance::{Claim, Read, Request, StoredKey, Votes};
 use crate::protocol::{Cause, CurrentHolder, FencingToken, Reply, Value};
-use crate::resource::Resources;
+use crate::resource::Resource;
 
 /// A token for a release where none is stored; the least there is.
 const LEAST_TOKEN: u64 = 4096;
@@ -27,20 +27,20 @@ pub(crate) enum TakenAway {
 }
 
 /// Reads what every instance has stored for a lock of one resource.
-pub(crate) async fn read_all(shared: &Arc<Shared>, resources: &Resources) -> Vec<Read> {
-    ask_all(shared, shared.instances.iter().map(|instance| instance.read(resources.clone())).collect()).await
+pub(crate) async fn read_all(shared: &Arc<Shared>, resource: &Resource) -> Vec<Read> {
+    ask_all(shared, shared.instances.iter().map(|instance| instance.read(resource.clone())).collect()).await
 }
 
 /// Deletes the keys of `expected` on every instance, each by the very value that was read there (P7).
-pub(crate) async fn take_away(shared: &Arc<Shared>, resources: &Resources, expected: &CurrentHolder) -> Vec<TakenAway> {
-    let found = read_all(shared, resources).await;
+pub(crate) async fn take_away(shared: &Arc<Shared>, resource: &Resource, expected: &CurrentHolder) -> Vec<TakenAway> {
+    let found = read_all(shared, resource).await;
     let calls: Vec<_> = shared
         .instances
         .iter()
         .zip(found)
         .map(|(instance, read)| match read {
             Err(cause) => Err(TakenAway::Unknown(cause)),
-            Ok(stored) => match release(resources, expected, stored) {
+            Ok(stored) => match release(resource, expected, stored) {
                 Some(request) => Ok(instance.call(request)),
                 None => Err(TakenAway::NotTheirs),
             },
@@ -59,17 +59,19 @@ pub(crate) async fn take_away(shared: &Arc<Shared>, resources: &Resources, expec
     outcome.await.unwrap_or_else(|_| vec![TakenAway::Unknown(shared.runtime_has_ended()); known])
 }
 
-fn release(resources: &Resources, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {
+fn release(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {
     let value = stored.value.filter(|value| CurrentHolder::from_value(value) == *expected)?;
     let token = stored.token.or_else(|| FencingToken::from_number(LEAST_TOKEN))?;
-    Some(Request::Release(Arc::new(Claim {
-        resources: resources.clone(),
+    let claim = Arc::new(Claim {
+        resource: resource.clone(),
         value: Value::from_wire(&value),
         token,
         ttl: stored.expires_in.unwrap_or_default(),
         resent: true, // its holder may be about to extend it (P6)
         is_first: false,
-    })))
+        votes: Votes::default(),
+    });
+    Some(Request::Release(claim, None))
 }
 
 fn of_reply(reply: Reply) -> TakenAway {

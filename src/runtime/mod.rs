@@ -14,10 +14,11 @@ pub(crate) mod inspect;
 pub(crate) mod keep;
 pub(crate) mod keep_alive;
 mod lasting_task;
+pub(crate) mod order;
 mod pending_releases;
+pub(crate) mod records;
 pub(crate) mod release;
 mod shared;
-pub(crate) mod succession;
 #[cfg(feature = "testing")]
 mod table_sizes;
 mod wait_events;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::instance::Request;
 use crate::protocol::{InstanceId, Instant};
-use crate::resource::Resources;
+use crate::resource::Resource;
 
 /// A release that one instance has not confirmed yet.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl PendingRelease {
     pub(super) fn new(request: Request, now: Instant) -> Self {
         // Twice the ttl: no clock is off by that much.
         let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
-        Self { request: request.without_successor(), expires_at }
+        Self { request: request.without_wake(), expires_at }
     }
 
     /// The same for another time.
@@ -45,27 +45,24 @@ pub(super) struct PendingReleases {
 struct OfInstance {
     last: ReleaseNumber,
     releases: BTreeMap<ReleaseNumber, PendingRelease>,
-    by_key: HashMap<Box<[u8]>, Vec<ReleaseNumber>>,
+    by_key: HashMap<Resource, Vec<ReleaseNumber>>,
 }
 
 impl OfInstance {
     fn put(&mut self, release: PendingRelease) -> ReleaseNumber {
         self.last += 1;
-        for key in release.request.claim().resources.lock_keys() {
-            self.by_key.entry(key.into()).or_default().push(self.last);
-        }
+        self.by_key.entry(release.request.claim().resource.clone()).or_default().push(self.last);
         self.releases.insert(self.last, release);
         self.last
     }
 
     fn take(&mut self, number: ReleaseNumber) -> Option<PendingRelease> {
         let release = self.releases.remove(&number)?;
-        for key in release.request.claim().resources.lock_keys() {
-            if let Some(numbers) = self.by_key.get_mut(key) {
-                numbers.retain(|other| *other != number);
-                if numbers.is_empty() {
-                    self.by_key.remove(key);
-                }
+        let resource = &release.request.claim().resource;
+        if let Some(numbers) = self.by_key.get_mut(resource) {
+            numbers.retain(|other| *other != number);
+            if numbers.is_empty() {
+                self.by_key.remove(resource);
             }
         }
         Some(release)
@@ -97,15 +94,14 @@ impl PendingReleases {
         taken
     }
 
-    /// Those for any of these resources.
-    pub(super) fn take_for(&self, id: InstanceId, resources: &Resources) -> Vec<PendingRelease> {
+    /// Those for a lock.
+    pub(super) fn take_for(&self, id: InstanceId, resource: &Resource) -> Vec<PendingRelease> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
         let mut waiting = self.lock();
         let Some(of_instance) = waiting.get_mut(id.index()) else { return Vec::new() };
-        let of_keys = resources.lock_keys().filter_map(|key| of_instance.by_key.get(key)).flatten();
-        let numbers: Vec<ReleaseNumber> = of_keys.copied().collect();
+        let numbers = of_instance.by_key.get(resource).cloned().unwrap_or_default();
         let taken = of_instance.take_all(numbers);
         drop(waiting);
         self.uncount(taken.len());

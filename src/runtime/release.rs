@@ -24,11 +24,10 @@ pub(crate) enum ReleaseOutcome {
 /// the scripts were missing. The round is sent before this returns. Whatever the outcome, and also if the future is
 /// dropped, the release goes on in the background wherever the keys are not known to be gone (P6).
 pub(crate) fn release(shared: &Arc<Shared>, due: DueRelease) -> impl Future<Output = ReleaseOutcome> + use<> {
-    let DueRelease { mut release, left } = due;
-    release.request = shared.name_successor(release.request);
+    let DueRelease { mut release, held } = due;
+    release.request = shared.wake_next(release.request);
     let in_flight = send(shared, &release);
-    shared.keep_for_successors(&release.request);
-    drop(left); // it is queued: what is asked next stands behind it
+    shared.slots.let_go(&held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {
         let client = Arc::clone(&shared);

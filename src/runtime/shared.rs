@@ -6,23 +6,22 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::acquire::ask_limit::AskLimit;
-use super::acquire::limiter::AttemptLimiter;
-use super::acquire::line::lines::{LeftLine, Lines};
+use super::acquire::slot::Slots;
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
 use super::held_lease::{AfterLoss, GuardNumber, HeldLease, LeaseRelease};
 use super::keep_alive::KeepAlive;
-use super::succession::Succession;
+use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::foreign::contain;
 use crate::instance::{Instance, Request};
 use crate::protocol::{
-    Cause, ClocksApart, InstanceId, InstanceSet, ProposingClock, Quorum, Reply, RetryDelay, Round, proposing_clock,
+    Cause, ClientId, ClocksApart, InstanceId, InstanceSet, ProposingClock, Quorum, Reply, RetryDelay, Round,
+    proposing_clock,
 };
-use crate::resource::Resources;
+use crate::resource::Resource;
 use crate::token::TokenSource;
 
 /// How often a shutdown checks whether the guards of leases that it has ended were dropped.
@@ -31,10 +30,10 @@ const GUARD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How often a shutdown checks which instances have pending releases.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A release that is to be queued; after that the line of the lease goes on.
+/// A release that is to be queued; after that those of this client who wait for the lock are told.
 pub(crate) struct DueRelease {
-    pub(crate) release: LeaseRelease,
-    pub(super) left: LeftLine,
+    pub(super) release: LeaseRelease,
+    pub(super) held: Arc<HeldLease>,
 }
 
 /// What the operations of one client share.
@@ -54,11 +53,9 @@ pub(crate) struct Shared {
     /// Where the client's tasks run, whoever calls it.
     pub(crate) runtime: Handle,
     pub(crate) attempts: Arc<AttemptTracker>,
-    pub(crate) limiter: Arc<AttemptLimiter>,
-    pub(crate) ask_limit: AskLimit,
     /// `None` if waiting clients do not keep an order among themselves.
-    pub(crate) succession: Option<Succession>,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) order: Option<Order>,
+    pub(crate) slots: Slots,
 }
 
 impl Shared {
@@ -73,42 +70,50 @@ impl Shared {
         InstanceSet::first(self.instances.len())
     }
 
-    /// The release of a lease, which goes to the client that has waited longest, as far as that is known (P26).
-    pub(super) fn name_successor(&self, release: Request) -> Request {
-        match &self.succession {
-            Some(succession) => succession.name_successor(release, !self.attempts.is_closed()),
+    /// The release of a lease, behind which the client is woken that has waited longest, as far as that is known (P26).
+    pub(super) fn wake_next(&self, release: Request) -> Request {
+        match &self.order {
+            Some(order) => order.wake_next(release),
             None => release,
         }
     }
 
-    /// Has what a release frees that was queued, and names nobody, kept for those who wait.
-    pub(super) fn keep_for_successors(&self, release: &Request) {
-        if let Some(succession) = &self.succession {
-            succession.keep_for_successors(release, !self.attempts.is_closed());
+    /// A single try was refused this lock.
+    pub(super) fn note_refused(&self, resource: &Resource) {
+        if let Some(order) = &self.order {
+            order.refused(resource);
         }
+    }
+
+    /// P26: for how long yet, and for which client, this one leaves a lock that it has let go to that one.
+    pub(super) fn stands_back(&self, resource: &Resource) -> Option<(Duration, ClientId)> {
+        let (since, next) = self.order.as_ref()?.passed_on(resource)?;
+        let until = since.saturating_add(self.retry.least().min(self.instance_timeout));
+        let left = until.saturating_since(self.clock.now());
+        (!left.is_zero()).then_some((left, next))
     }
 
     /// Whether other clients are known to wait for a lock, or to have got it lately.
-    pub(super) fn is_wanted_elsewhere(&self, resources: &Resources) -> bool {
-        self.succession.as_ref().is_some_and(|succession| succession.is_wanted(resources))
+    pub(super) fn is_wanted_elsewhere(&self, resource: &Resource) -> bool {
+        self.order.as_ref().is_some_and(|order| order.is_wanted(resource))
     }
 
-    /// This client has won these resources.
-    pub(super) fn note_held(&self, resources: &Resources, held: &Arc<HeldLease>) {
-        if let Some(succession) = &self.succession {
-            succession.hold(resources, held);
+    /// This client has won this lock.
+    pub(super) fn note_held(&self, resource: &Resource) {
+        if let Some(order) = &self.order {
+            order.hold(resource);
         }
     }
 
-    /// How many are known to wait for what is held, beside the line of this client; `None` if that cannot be known.
+    /// How many are known to wait for what is held, beside those of this client; `None` if that cannot be known.
     fn others_waiting(&self, held: &HeldLease) -> Option<usize> {
-        self.succession.as_ref()?.others_waiting(&held.claim().resources, self.quorum)
+        self.order.as_ref()?.others_waiting(&held.claim().resource, self.quorum)
     }
 
     /// Who waits for a lock, as far as this client knows.
-    pub(crate) fn known_waiters(&self, resources: &Resources) -> KnownWaiters {
-        let here = self.lines.waiting(resources);
-        let others = self.succession.as_ref().map(|succession| succession.known_waiters(resources));
+    pub(crate) fn known_waiters(&self, resource: &Resource) -> KnownWaiters {
+        let here = self.slots.waiting(resource);
+        let others = self.order.as_ref().map(|order| order.known_waiters(resource));
         let (elsewhere, first) = others.unwrap_or_default();
         let next = if here > 0 { Some(self.tokens.client()) } else { first };
         KnownWaiters { here, elsewhere, next }
@@ -149,32 +154,26 @@ impl Shared {
         self.releaser.has_ended()
     }
 
-    /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is handed over to whoever of this client is next in line
-    /// (P24), or to be released (P22).
+    /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is laid down for
+    /// whoever of this client is next (P24), or to be released (P22).
     pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<DueRelease> {
-        let left = self.lines.leave(held);
-        if self.is_forked() {
-            let _ = self.keep_alive.drop_guard(held, guard);
+        let others = || self.others_waiting(held);
+        if !self.is_forked() && !self.attempts.is_closed() && self.slots.hand_over(held, others, &*self.clock) {
             return None;
         }
-        if !self.attempts.is_closed() && self.lines.hand_over(&left, || self.others_waiting(held), &*self.clock) {
-            left.stay();
-            return None;
+        let release = self.keep_alive.drop_guard(held, guard).filter(|_| !self.is_forked());
+        if release.is_none() && !held.has_guards() {
+            self.slots.let_go(held); // nothing is to be released
         }
-        let release = self.keep_alive.drop_guard(held, guard);
-        if held.has_guards() {
-            left.stay();
-            return None;
-        }
-        release.map(|release| DueRelease { release, left })
+        release.map(|release| DueRelease { release, held: Arc::clone(held) })
     }
 
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
         if let Some(due) = self.begin_to_let_go(held, guard) {
-            let release = self.name_successor(due.release.request);
+            let release = self.wake_next(due.release.request);
             self.release_in_background(&release, due.release.targets);
-            self.keep_for_successors(&release);
+            self.slots.let_go(&due.held);
         }
     }
 
@@ -232,13 +231,11 @@ impl Shared {
     }
 
     fn release_for_guards(&self, held: &Arc<HeldLease>) {
-        let left = self.lines.leave(held);
         if let Some(release) = held.release_for_guards() {
-            let request = self.name_successor(release.request);
+            let request = self.wake_next(release.request);
             self.release_in_background(&request, release.targets);
-            self.keep_for_successors(&request);
         }
-        drop(left);
+        self.slots.let_go(held);
     }
 
     /// Returns once only instances without a connection have had pending releases for one instance timeout.

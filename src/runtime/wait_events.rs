@@ -5,8 +5,8 @@
 use tracing::{Level, debug};
 
 use crate::foreign::contain;
-use crate::protocol::{ClientId, CurrentHolder, InstanceId, InstanceSet, Round, RoundFailure};
-use crate::resource::{Resources, display_name};
+use crate::protocol::{ClientId, CurrentHolder, InstanceSet, Round, RoundFailure};
+use crate::resource::{Resource, display_name};
 
 const TARGET: &str = "redquorum::wait";
 
@@ -16,7 +16,7 @@ pub(crate) enum AskReason {
     /// The wait has begun.
     #[default]
     First,
-    /// It is kept for this client.
+    /// This client was woken: the lock was let go, and it comes first.
     Woken,
     /// What stood in the way has expired.
     Expired,
@@ -24,7 +24,7 @@ pub(crate) enum AskReason {
     Pause,
     /// Somebody of this client let it go, or lost it.
     LetGo,
-    /// Others had their turn, after the most hand-overs in a row.
+    /// Others had their turn: after the most hand-overs in a row, or a client that was woken.
     Turn,
     /// Somebody joined the line, or left it.
     Line,
@@ -37,32 +37,32 @@ pub(crate) struct KnownWaiters {
     pub(crate) here: usize,
     /// How many other clients.
     pub(crate) elsewhere: usize,
-    /// To whom it goes if this client lets it go.
+    /// Who is woken if this client lets it go.
     pub(crate) next: Option<ClientId>,
 }
 
 /// A round is about to be sent for those who wait.
-pub(crate) fn asks(resources: &Resources, asks: u32, why: AskReason, waiting: impl FnOnce() -> KnownWaiters) {
+pub(crate) fn asks(resource: &Resource, asks: u32, why: AskReason, waiting: impl FnOnce() -> KnownWaiters) {
     contain(
-        || debug!(target: TARGET, resources = resources.display_all(), asks, ?why, waiting_here = waiting().here, "asks"),
+        || debug!(target: TARGET, resource = resource.display(), asks, ?why, waiting_here = waiting().here, "asks"),
     );
 }
 
 /// It was lost.
-pub(crate) fn refused(resources: &Resources, round: &Round, waiting: impl FnOnce() -> KnownWaiters) {
+pub(crate) fn refused(resource: &Resource, round: &Round, waiting: impl FnOnce() -> KnownWaiters) {
     if !tracing::enabled!(target: TARGET, Level::DEBUG) {
         return;
     }
     let (RoundFailure::Contended(by) | RoundFailure::SplitVote(by)) = RoundFailure::of(round) else {
         return contain(
-            || debug!(target: TARGET, resources = resources.display_all(), "not granted: too few instances gave a vote"),
+            || debug!(target: TARGET, resource = resource.display(), "not granted: too few instances gave a vote"),
         );
     };
     let KnownWaiters { here, elsewhere, .. } = waiting();
     contain(|| {
         debug!(
             target: TARGET,
-            resources = resources.display_all(),
+            resource = resource.display(),
             by = %CurrentHolder::from_value(by.most_named.value.as_deref().unwrap_or_default()),
             refused_by = by.refused_by.len(),
             expires_in = ?by.earliest_expiry,
@@ -74,13 +74,13 @@ pub(crate) fn refused(resources: &Resources, round: &Round, waiting: impl FnOnce
 }
 
 /// It was won, with so many asks and rounds.
-pub(crate) fn won(resources: &Resources, asks: u32, rounds: usize) {
-    contain(|| debug!(target: TARGET, resources = resources.display_all(), asks, rounds, "won"));
+pub(crate) fn won(resource: &Resource, asks: u32, rounds: usize) {
+    contain(|| debug!(target: TARGET, resource = resource.display(), asks, rounds, "won"));
 }
 
 /// A lease passed to the next of its client, for the so-manieth time in a row.
-pub(crate) fn handed_over(resources: &Resources, in_a_row: u32, waiting_here: usize) {
-    contain(|| debug!(target: TARGET, resources = resources.display_all(), in_a_row, waiting_here, "handed over"));
+pub(crate) fn handed_over(resource: &Resource, in_a_row: u32, waiting_here: usize) {
+    contain(|| debug!(target: TARGET, resource = resource.display(), in_a_row, waiting_here, "handed over"));
 }
 
 /// The client that has the lock was told that this one waits, if it heard that.
@@ -88,14 +88,9 @@ pub(crate) fn announced(key: &[u8], heard: bool) {
     contain(|| debug!(target: TARGET, key = display_name(key), heard, "announced"));
 }
 
-/// A release names who is next.
-pub(crate) fn named(key: &[u8], next: ClientId, waiting_elsewhere: usize) {
-    contain(|| debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "named a successor"));
-}
-
-/// An instance keeps a key for a wait of this client.
-pub(crate) fn kept(key: &[u8], instance: InstanceId) {
-    contain(|| debug!(target: TARGET, key = display_name(key), %instance, "kept for this client"));
+/// Behind a release the next client is woken.
+pub(crate) fn wakes(key: &[u8], next: ClientId, waiting_elsewhere: usize) {
+    contain(|| debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next"));
 }
 
 /// A wait was woken over these instances.
@@ -103,8 +98,8 @@ pub(crate) fn woken(key: &[u8], over: InstanceSet) {
     contain(|| debug!(target: TARGET, key = display_name(key), ?over, "woken"));
 }
 
-/// What an instance kept for this client, which does not want it any more, goes to the next.
-pub(crate) fn passed_on(key: &[u8], instance: InstanceId, next: Option<ClientId>) {
+/// Wake-ups that came over these instances, for a wait that is over, go to the next.
+pub(crate) fn passed_on(key: &[u8], over: InstanceSet, next: Option<ClientId>) {
     let next = next.map(|next| next.to_string());
-    contain(|| debug!(target: TARGET, key = display_name(key), %instance, next, "passed on"));
+    contain(|| debug!(target: TARGET, key = display_name(key), ?over, next, "passed on"));
 }

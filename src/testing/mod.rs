@@ -33,8 +33,8 @@
 //! As in production, an instance that was restarted, flushed, promoted or whose clock has stepped forward does not vote for
 //! a [`max_ttl`](crate::Builder::max_ttl), 10 s by default; [`Admission::Off`](crate::Admission::Off) turns that off. Under a
 //! paused clock such a time costs nothing: sleep through it. (`tokio::time::advance` moves the clock at one go, as if the
-//! program had been blocked meanwhile: requests that are on their way time out.) A new cluster is one that nobody has
-//! used yet, which votes as soon as a first client is connected to all of it; so connect before anything goes wrong.
+//! program had been blocked meanwhile: requests that are on their way time out.) A new cluster votes at once: it has admission
+//! records from the start, which allow ttls up to the [`quarantine`](crate::Builder::quarantine) of the first client that is built.
 //!
 //! ```
 //! use std::time::Duration;
@@ -69,7 +69,7 @@ mod requests;
 pub mod simulation;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 pub use self::instance::{Hang, TestInstance};
@@ -83,6 +83,8 @@ use crate::config::Builder;
 pub struct Cluster {
     instances: Arc<[TestInstance]>,
     clock: Arc<RuntimeClock>,
+    /// Whether a client was built.
+    begun: Arc<Once>,
 }
 
 impl fmt::Debug for Cluster {
@@ -97,7 +99,8 @@ impl Cluster {
     #[must_use]
     pub fn new(count: usize) -> Self {
         let clock = Arc::new(RuntimeClock::start());
-        Self { instances: (0..count).map(|index| TestInstance::new(index, &clock)).collect(), clock }
+        let instances = (0..count).map(|index| TestInstance::new(index, &clock)).collect();
+        Self { instances, clock, begun: Arc::new(Once::new()) }
     }
 
     /// A builder for a client of these instances that goes by the runtime's clock. Every client has
@@ -129,7 +132,14 @@ impl Cluster {
         Builder::default()
             .wants_locks()
             .dialed(addresses)
+            .on_build(self.allow_first_clients_ttls())
             .clock(Arc::new(self.clock.with_wall_clock_off(ahead, behind)))
+    }
+
+    /// What the records of new instances allow is what the first client goes by.
+    fn allow_first_clients_ttls(&self) -> Arc<dyn Fn(Duration) + Send + Sync> {
+        let Self { instances, begun, .. } = self.clone();
+        Arc::new(move |quarantine| begun.call_once(|| instances.iter().for_each(|instance| instance.allow(quarantine))))
     }
 
     /// The instance at `index`, counted from 0.

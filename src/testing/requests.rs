@@ -10,7 +10,7 @@ pub struct Requests {
     pub acquire: usize,
     /// To extend, or to enter again.
     pub extend: usize,
-    /// To release, or to pass on.
+    /// To release.
     pub release: usize,
 }
 
@@ -25,7 +25,7 @@ impl Requests {
         match request {
             Request::Acquire(_) => self.acquire += 1,
             Request::Extend(_) => self.extend += 1,
-            Request::Release(_) | Request::PassOn(..) => self.release += 1,
+            Request::Release(..) => self.release += 1,
         }
     }
 }

@@ -77,6 +77,27 @@ async fn everything(server: &Server, admission: Admission) -> Result<(), String>
     Ok(())
 }
 
+/// What only `open` needs: it looks whether a client listens.
+#[test]
+fn new_servers_are_opened_with_the_rights_that_the_page_names_for_it() -> Outcome {
+    on_every_kind(|program| async move {
+        let right = "+pubsub|channels";
+        assert!(PAGE.contains(&format!("(`redquorum admission open`) `{right}`")));
+        let server = with_rights(&program, &rule()?)?;
+        for (has_right, word) in [(false, "permission denied"), (true, "")] {
+            if has_right {
+                server.command(&["ACL", "SETUSER", "locks", right])?;
+            }
+            let operator = client(&server, Admission::AsRecorded)?;
+            operator.wait_connected(ms(5_000)).await?;
+            let opened = operator.admission_records().open(SHORT).await;
+            assert_eq!(opened.is_ok(), has_right, "{opened:?}");
+            opened.err().into_iter().for_each(|error| assert!(error.to_string().contains(word), "{error}"));
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn the_rule_of_the_page_is_enough_and_nothing_in_it_is_too_much() -> Outcome {
     on_every_kind(|program| async move {
@@ -132,7 +153,7 @@ fn a_release_that_may_not_look_is_no_release() -> Outcome {
         let redlock = client(&server, Admission::Off)?;
         redlock.wait_connected(ms(5_000)).await?;
         for holder in [None, Some(Holder::from("me"))] {
-            let mut lock = redlock.lock([LOCK, "orders:other"]).renew(Renewal::Off);
+            let mut lock = redlock.lock(LOCK).renew(Renewal::Off);
             if let Some(holder) = holder {
                 lock = lock.holder(holder);
             }

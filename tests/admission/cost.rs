@@ -32,7 +32,7 @@ async fn run(server: &Server, redlock: &Redlock, prefix: &str, locks: usize) -> 
     }
     let scripts = server.calls("evalsha")?;
     // Plain commands where no script was needed (P28).
-    let names: &[&str] = if scripts > 0 { &["evalsha"] } else { &["set", "zadd", "pexpiretime", "getrange", "get"] };
+    let names: &[&str] = if scripts > 0 { &["evalsha"] } else { &["set", "zadd", "get"] };
     let mut us = 0.0;
     for name in names {
         us += server.usec_per_call(name)?.unwrap_or(0.0);

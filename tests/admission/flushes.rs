@@ -4,6 +4,7 @@ use redquorum::{Admission, AdmissionStatus, Redlock, Renewal};
 use redquorum_testkit::{Program, Server};
 use tokio::time::sleep;
 
+use crate::kept::flush_another_database;
 use crate::support::{Held, LOCK, Outcome, RECORD, Stage, TTL, all_vote, ms, on_every_kind, until, with_and_without};
 
 /// Throws everything away and sets the record again, as if an old copy of the data had been loaded.
@@ -55,9 +56,6 @@ fn a_flush_of_another_database_is_a_quarantine_that_status_and_errors_explain() 
     on_every_kind(|program| async move {
         let stage = Stage::start(&program, Admission::On).await?;
         let (client, other) = (stage.client().await?, stage.client().await?);
-        let flush = |server: &Server| {
-            server.command(&["EVAL", "redis.call('SELECT', 1) return redis.call('FLUSHDB')", "0"]).map(drop)
-        };
         let waits = |redlock: &Redlock, at: usize| {
             let status = &redlock.instances()[at];
             matches!(status.admission, AdmissionStatus::Quarantine(_)) && status.flushed_ago.is_some()
@@ -67,7 +65,7 @@ fn a_flush_of_another_database_is_a_quarantine_that_status_and_errors_explain() 
             guards.push(client.lock(format!("orders:{lock}")).renew(Renewal::Auto).try_acquire().await?);
         }
         for at in [0, 1] {
-            flush(&stage.fleet[at])?;
+            flush_another_database(&stage.fleet[at])?;
             for redlock in [&client, &other] {
                 assert!(until(ms(1_000), || waits(redlock, at)).await, "{:?}", redlock.instances()[at]);
             }
@@ -75,7 +73,7 @@ fn a_flush_of_another_database_is_a_quarantine_that_status_and_errors_explain() 
         assert!(guards.iter().all(redquorum::Guard::is_valid), "a minority was flushed, and leases ended");
         client.lock(LOCK).try_acquire().await?.release().await?;
 
-        flush(&stage.fleet[2])?;
+        flush_another_database(&stage.fleet[2])?;
         assert!(until(ms(1_000), || waits(&other, 2)).await, "{:?}", other.instances()[2]);
         let error = other.lock(LOCK).try_acquire().await.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("in quarantine, a database of it was flushed"), "{error}");

@@ -6,6 +6,7 @@ mod access;
 mod cost;
 mod flushes;
 mod forgets;
+mod kept;
 mod life;
 mod own_clock;
 mod refusals;

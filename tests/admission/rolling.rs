@@ -119,11 +119,21 @@ async fn all_vote(redlock: &Redlock, quarantine: Duration) -> Outcome {
     Ok(())
 }
 
-fn terms(server: &Server) -> Outcome<(String, String)> {
-    let record = server.command(&["GET", RECORD])?.text().ok_or("no record")?;
-    let words: Vec<&str> = record.split(' ').collect();
-    // The quarantine is named only where it is longer than max_ttl.
-    Ok((words[2].to_owned(), words.get(5).unwrap_or(&words[2]).to_string()))
+/// What the records allow, in milliseconds.
+fn allowed(servers: &[Server]) -> Outcome<BTreeSet<String>> {
+    let allowed = |server: &Server| {
+        let record = server.command(&["GET", RECORD])?.text().ok_or("no record")?;
+        Ok(record.split(' ').nth(2).unwrap_or_default().to_owned())
+    };
+    servers.iter().map(allowed).collect()
+}
+
+/// What an operator does with `redquorum admission set`.
+async fn set(servers: &[Server], quarantine: Duration) -> Outcome {
+    let builder = Redlock::builder().instances(servers.iter().map(Server::address)).admission(Admission::AsRecorded);
+    let builder = builder.ttl(SHORT).max_ttl(SHORT).quarantine(quarantine).instance_timeout(ms(1_000));
+    let operator = builder.connect().await?;
+    Ok(operator.admission_records().set().await?)
 }
 
 #[test]
@@ -139,21 +149,23 @@ fn max_ttl_is_raised_and_lowered_while_clients_lock_and_an_instance_forgets() ->
         assert!(service.progress(ms(500)).await > 0, "both work beside each other");
         all_vote(&first.redlock, SHORT).await?;
         first.end().await?;
+        assert_eq!(allowed(&fleet)?, BTreeSet::from(["2000".to_owned()]), "nothing is raised by itself");
+        set(&fleet, LONG).await?;
 
         let third = service.start("c", &fleet, LATTER).await?;
         restart_empty(&fleet[2], &third).await?;
         assert!(service.progress(ms(500)).await > 0, "both work beside each other");
-        let recorded = ("5000".to_owned(), "5000".to_owned());
-        assert_eq!(fleet.iter().map(terms).collect::<Outcome<Vec<_>>>()?, vec![recorded; 5]);
+        assert_eq!(allowed(&fleet)?, BTreeSet::from(["5000".to_owned()]));
         second.end().await?;
 
         // And back: first what is asked for, then what instances say of it, then how long they wait.
         let fourth = service.start("d", &fleet, BETWEEN).await?;
         restart_empty(&fleet[3], &fourth).await?;
         third.end().await?;
-        for server in fleet.iter() {
+        sleep(LONG).await; // the last lock that was asked for as long
+        for server in fleet.chunks(1) {
             sleep(RENEWED).await;
-            server.command(&["DEL", RECORD])?;
+            set(server, SHORT).await?;
             all_vote(&fourth.redlock, LONG).await?;
         }
         assert!(service.progress(ms(500)).await > 0);
@@ -185,7 +197,7 @@ fn the_list_grows_and_shrinks_by_one_instance_at_a_time_while_clients_lock() -> 
 }
 
 #[test]
-fn a_client_that_is_too_early_is_told_and_disturbs_nobody() -> Outcome {
+fn a_client_that_is_too_early_or_left_behind_is_told_and_disturbs_nobody() -> Outcome {
     on_every_kind(|program| async move {
         let fleet = Fleet::start(&program, 3)?;
         let builder = |(max_ttl, quarantine): (Duration, Duration)| {
@@ -196,12 +208,11 @@ fn a_client_that_is_too_early_is_told_and_disturbs_nobody() -> Outcome {
         all_vote(&former, SHORT).await?;
         let guard = former.lock("a").renew(Renewal::Auto).acquire().await?;
         let refused = builder(LATTER).connect().await.err().map(|error| error.to_string()).unwrap_or_default();
-        assert!(refused.contains("wait for 2000 ms only") && refused.contains("5000 ms"), "{refused}");
+        assert!(refused.contains("allows ttls of 2000 ms") && refused.contains("ask for 5000 ms"), "{refused}");
         former.lock("b").try_acquire().await?.release().await?;
 
         // And one that was left behind.
-        let between = builder(BETWEEN).connect().await?;
-        all_vote(&between, LONG).await?;
+        set(&fleet, LONG).await?;
         let latter = builder(LATTER).connect().await?;
         all_vote(&latter, LONG).await?;
         let left_behind = former.lock("c").wait_at_most(ms(1_000)).acquire().await;
@@ -210,7 +221,9 @@ fn a_client_that_is_too_early_is_told_and_disturbs_nobody() -> Outcome {
         };
         let seen = format!("{error} {:?}", former.instances());
         assert!(seen.contains("5000 ms"), "{seen}");
-        between.lock("c").try_acquire().await?.release().await?;
+        let extended = guard.extend().await;
+        assert!(extended.is_err(), "extends are votes: {extended:?}");
+        builder(BETWEEN).connect().await?.lock("c").try_acquire().await?.release().await?;
         latter.lock("c").ttl(LONG).try_acquire().await?.release().await?;
         drop(guard);
         Ok(())

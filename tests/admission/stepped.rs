@@ -30,7 +30,15 @@ pub(crate) async fn stage(program: &Program, mode: Admission) -> Outcome<(Clock,
     Ok((clock, stage))
 }
 
-/// The clock of the third server of a stage, as an offset to the machine's.
+/// A stage under guard, each server of which goes by a clock of its own.
+pub(crate) async fn stage_of_steps(program: &Program) -> Outcome<(Vec<Clock>, Stage)> {
+    let clocks: Vec<Clock> = (0..5).map(|_| Clock::new()).collect::<Outcome<_>>()?;
+    let set = |index: usize, builder| clocks[index].set(builder);
+    let stage = Stage::start_with(program, Admission::On, set).await?;
+    Ok((clocks, stage))
+}
+
+/// The clock of a server of a stage, as an offset to the machine's.
 pub(crate) struct Clock {
     library: PathBuf,
     file: PathBuf,
@@ -47,9 +55,10 @@ impl Clock {
     }
 
     fn set_on(&self, index: usize, builder: ServerBuilder) -> ServerBuilder {
-        if index != THIRD {
-            return builder;
-        }
+        if index == THIRD { self.set(builder) } else { builder }
+    }
+
+    fn set(&self, builder: ServerBuilder) -> ServerBuilder {
         builder.env("LD_PRELOAD", &self.library).env("CLOCK_OFFSET_FILE", &self.file)
     }
 

@@ -63,7 +63,7 @@ where
     side_by_side(both.collect(), |(program, mode)| scenario(program, mode))
 }
 
-fn side_by_side<T, F>(cases: Vec<T>, scenario: impl Fn(T) -> F + Sync) -> Outcome
+pub(crate) fn side_by_side<T, F>(cases: Vec<T>, scenario: impl Fn(T) -> F + Sync) -> Outcome
 where
     T: Send,
     F: Future<Output = Outcome>,
@@ -102,6 +102,7 @@ impl Stage {
     ) -> Outcome<Self> {
         let no_delay = |index, builder: ServerBuilder| set(index, builder.config("repl-diskless-sync-delay", "0"));
         let fleet = Fleet::start_with(program, 5, no_delay)?;
+        open(&fleet, TTL).await?;
         let switch = Switch::to(fleet[THIRD].port()).await?;
         let third = Instance::url(switch.address());
         Ok(Self { fleet, switch, third, mode })
@@ -238,6 +239,20 @@ pub(crate) async fn storm<T>(mode: Admission, begin: impl AsyncFn() -> Outcome<(
 pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let begun = std::time::Instant::now();
     (work.await, begun.elapsed())
+}
+
+/// Lets new servers vote at once, for ttls up to this.
+pub(crate) async fn open(servers: &[Server], longest_ttl: Duration) -> Outcome {
+    let operator = Redlock::builder()
+        .instances(servers.iter().map(Server::address))
+        .admission(Admission::AsRecorded)
+        .max_ttl(longest_ttl)
+        .ttl(longest_ttl)
+        .instance_timeout(ms(1_000))
+        .order_between_clients(false);
+    let operator = operator.connect().await?;
+    operator.admission_records().open(longest_ttl).await?;
+    Ok(())
 }
 
 /// Waits until every instance votes, a quarantine at the most.

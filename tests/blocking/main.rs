@@ -170,3 +170,28 @@ fn a_lock_that_was_detached_goes_on_in_another_client() {
     assert!(guard.release().unwrap().was_still_held);
     assert!(free(&cluster, "a"));
 }
+
+#[test]
+fn several_locks_are_held_together_and_taken_apart() {
+    let cluster = Cluster::new(3);
+    let redlock = connected(&cluster, |builder| builder.ttl(SECOND));
+    let all = redlock.lock_all(["b", "a"]).wait_at_most(SECOND).acquire().unwrap();
+    let contended = redlock.lock_all(["c", "b"]).try_acquire().unwrap_err();
+    assert!(contended.is_contended(), "{contended}");
+    assert!(all.is_valid() && all.remaining() <= SECOND && all.extend().unwrap() > SECOND / 2);
+    assert!(all.lost_within(Duration::ZERO).is_none() && free(&cluster, "c"));
+    assert!(all.fencing_token("a").is_some() && all.fencing_token("c").is_none());
+    let mut guards = all.into_guards();
+    assert!(guards.pop().unwrap().release().unwrap().was_still_held);
+    assert!(free(&cluster, "b") && guards[0].is_valid());
+    drop(guards);
+    assert!(free(&cluster, "a"));
+    assert_eq!(redlock.lock_all(["a", "b"]).run(|leases| leases.leases().len()).unwrap(), 2);
+    let lost = redlock.lock_all(["a", "b"]).run(|_| {
+        cluster.instances().for_each(|instance| assert!(instance.remove("a")));
+        thread::sleep(3 * SECOND);
+    });
+    assert!(matches!(lost, Err(RunError::Lost(_))), "{lost:?}");
+    assert!(free(&cluster, "a") && free(&cluster, "b"));
+    assert!(redlock.lock_all(["a", "b"]).try_acquire().unwrap().release().unwrap().was_still_held);
+}

@@ -104,7 +104,7 @@ fn a_lock_of_several_holders_is_shown_and_taken_with_each_of_them() {
     holders.iter_mut().for_each(|holder| assert_eq!(status_of(holder), 79, "its command was ended"));
 }
 
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 #[test]
 fn certificates_of_ones_own_are_trusted_and_shown() {
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};

@@ -197,8 +197,9 @@ fn the_command_learns_of_its_lock_and_reads_what_is_meant_for_it() {
     assert!(wait_until(crate::support::PATIENCE, || child.try_wait().unwrap().is_some()));
     let text = stdout(&child.wait_with_output().unwrap());
     let rest = text.strip_prefix("from stdin\na b / ").unwrap();
-    let (token, until) = rest.trim().split_once(" / ").unwrap();
-    assert!(token.parse::<u64>().unwrap() > 4096);
+    let (tokens, until) = rest.trim().split_once(" / ").unwrap();
+    let tokens: Vec<u64> = tokens.split(' ').map(|token| token.parse().unwrap()).collect();
+    assert!(tokens.len() == 2 && tokens.iter().all(|token| *token > 4096), "{tokens:?}");
     let wall = std::process::Command::new("date").arg("+%s").output().unwrap();
     let left = until.parse::<f64>().unwrap() - stdout(&wall).trim().parse::<f64>().unwrap();
     assert!((5.0..11.0).contains(&left), "{left}");

@@ -174,7 +174,11 @@ fn following_the_words_of_a_refusal_breaks_no_lock_that_is_held() {
         let asked = output(&mut plain(&fleet, &["run", "-r", "other", "--try", "--max-ttl", "30s", "--", "true"]));
         assert_eq!(asked.status.code(), Some(69));
         let told = stderr(&asked);
-        assert!(told.contains("give this one their max_ttl") && told.contains("(--max-ttl"), "{told}");
+        assert!(told.contains("give it a max_ttl of 10000 ms") && told.contains("(--max-ttl"), "{told}");
+        assert!(
+            told.contains("once all clients have a quarantine of 30000 ms, run 'redquorum admission set"),
+            "{told}"
+        );
         let followed = output(&mut plain(&fleet, &["run", "-r", "other", "--try", "--max-ttl", "10s", "--", "true"]));
         assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
         assert!(is_held(&guard));
@@ -190,9 +194,12 @@ fn a_command_that_locks_and_comes_first_makes_an_instance_wait_for_as_long_as_th
         fleet[2].command(&["DEL", RECORD]).unwrap();
         let run =
             output(&mut plain(&fleet, &["run", "-r", "a", "--try", "--ttl", "2s", "--max-ttl", "2s", "--", "true"]));
-        assert!(stderr(&run).contains("in quarantine"), "{}", stderr(&run));
+        assert!(stderr(&run).contains("allows ttls of 5000 ms"), "{}", stderr(&run));
         let written = record_of(&fleet[2]).unwrap();
-        assert!(written.contains(" 2000 waits ") && written.ends_with(" 5000"), "{written}");
+        assert!(written.contains(" 5000 waits "), "{written}");
+        let words: Vec<u64> = written.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [vote_from, _, written_at] = words.as_slice() else { unreachable!("{written}") };
+        assert_eq!(vote_from - written_at, 5_000, "{written}");
     });
 }
 
@@ -203,14 +210,12 @@ fn a_client_writes_nothing_before_its_first_lock_and_goes_on_to_write_after_it()
         let fleet = fleet_of(3);
         let max_ttl = Duration::from_millis(500);
         let redlock = service(&fleet.addresses(), max_ttl).ttl(max_ttl).connect().await.unwrap();
-        std::thread::sleep(max_ttl + Duration::from_millis(1_600)); // they look as if they had run for long without a client
         let status = stdout(&output(plain(&fleet, &["status"]).env("REDQUORUM_MAX_TTL", "500ms")));
-        assert!(status.ends_with("3 of 3 vote with the first lock, 2 needed: locks can be acquired\n"), "{status}");
+        assert!(status.ends_with("0 of 3 may vote, 2 needed: no lock can be acquired\n"), "{status}");
         redlock.inspect(LOCK).await.unwrap();
         assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty() && record_of(server).is_none()));
-        let guard = redlock.lock(LOCK).try_acquire().await;
-        assert!(guard.is_ok(), "the first acquire waits until the records are written: {guard:?}");
-        guard.unwrap().release().await.unwrap();
+        let guard = redlock.lock(LOCK).wait_at_most(PATIENCE).acquire().await.unwrap();
+        guard.release().await.unwrap();
         assert!(fleet.iter().all(|server| record_of(server).is_some()));
         fleet[0].restart().unwrap();
         assert!(
@@ -219,7 +224,7 @@ fn a_client_writes_nothing_before_its_first_lock_and_goes_on_to_write_after_it()
         );
         assert!(redlock.instances().iter().all(|it| it.refusal.is_none()));
         let other = service(&fleet.addresses(), LONG).build().unwrap();
-        let refused = |it: &redquorum::InstanceStatus| matches!(it.refusal, Some(NotUsable::ShortQuarantine { .. }));
+        let refused = |it: &redquorum::InstanceStatus| matches!(it.refusal, Some(NotUsable::TtlAboveRecord { .. }));
         assert!(wait_until(PATIENCE, || other.instances().iter().all(|it| it.connected && refused(it))));
     });
 }

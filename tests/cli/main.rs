@@ -1,6 +1,7 @@
 //! The program `redquorum` as people and scripts see it: real processes, on real servers.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
+mod admission;
 mod connections;
 mod environment;
 mod exits;

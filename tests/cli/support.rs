@@ -30,18 +30,21 @@ pub(crate) fn now() -> Instant {
 /// start. A signal that is caught is not inherited, and nobody looks at those that are caught here.
 fn start_children_with_default_signals() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        let _entered = runtime.enter();
-        for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()] {
-            // Without /proc all are taken for ignored.
-            if mask.is_none_or(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1) {
-                drop(tokio::signal::unix::signal(kind).unwrap());
-            }
+    // On a thread of its own: the first to come may be within a runtime, where none may be dropped.
+    ONCE.call_once(|| std::thread::spawn(take_default_signals).join().unwrap());
+}
+
+fn take_default_signals() {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    let _entered = runtime.enter();
+    for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::quit(), SignalKind::terminate()] {
+        // Without /proc all are taken for ignored.
+        if mask.is_none_or(|mask| mask >> (kind.as_raw_value() - 1) & 1 == 1) {
+            drop(tokio::signal::unix::signal(kind).unwrap());
         }
-    });
+    }
 }
 
 /// The program, with nothing from the environment of whoever runs the tests.

@@ -1,8 +1,8 @@
 //! `write_record.lua` on real servers against its mirror: every state of the record, with every intention.
 
 use redis::Value as Wire;
-use redquorum::protocol::{AdmissionRecord, AdmissionTerms, Instant, ProcessIdentity, RecordOrigin};
-use redquorum::testing::conformance::{Admission, Content, Dialect, Mirror};
+use redquorum::protocol::{AdmissionRecord, Instant, ProcessIdentity, RecordOrigin};
+use redquorum::testing::conformance::{Admission, Content, Mirror, admit, load};
 use redquorum_testkit::{Program, Server};
 
 use crate::model::wall_us;
@@ -13,14 +13,13 @@ const MOST_MS: u64 = 1_000;
 
 /// What is there, or is thought to be.
 const THERE: [&str; 4] = ["", "no string", "something else", "RECORD"];
-const ORIGINS: [RecordOrigin; 4] =
-    [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened];
+const ORIGINS: [RecordOrigin; 3] = [RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened];
 
 fn record(vote_from_ms: u64) -> AdmissionRecord {
     AdmissionRecord {
         identity: ProcessIdentity::new("a", "b"),
         vote_from_ms,
-        terms: AdmissionTerms::of_max_ttl(5_000),
+        longest_ttl_ms: 5_000,
         origin: RecordOrigin::Waits,
         order: 1,
     }
@@ -43,20 +42,19 @@ fn a_record_is_written_only_over_what_was_found_and_follows_it_or_begins_a_quara
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        let dialect = Dialect::shipped();
-        dialect.load().exec(&mut connection).unwrap();
+        load().exec(&mut connection).unwrap();
         let now_ms = wall_us() / 1_000;
         let there_is = |name: &str| if name == "RECORD" { record(now_ms).to_wire() } else { name.to_owned() };
-        let instants = [None, Some(0), Some(now_ms - 20 * MOST_MS), Some(now_ms + 20 * MOST_MS)];
+        let instants = [0, now_ms - 20 * MOST_MS, now_ms + 20 * MOST_MS];
         let orders = [0, now_ms + 20 * MOST_MS];
         for (there, found) in THERE.iter().flat_map(|there| THERE.map(|found| (there_is(there), there_is(found)))) {
             let intentions = ORIGINS.iter().flat_map(|origin| instants.map(|instant| (*origin, instant)));
-            let rest =
-                |one| orders.iter().flat_map(move |order| [2_000, 5_000].map(|max_ttl_ms| (one, *order, max_ttl_ms)));
-            for ((origin, vote_from_ms), order, max_ttl_ms) in intentions.flat_map(rest) {
+            let waits = [None, Some(0), Some(5_000), Some(40 * MOST_MS)];
+            let rest = |one| orders.iter().flat_map(move |order| waits.map(|wait_ms| (one, *order, wait_ms)));
+            for ((origin, vote_from_ms), order, wait_ms) in intentions.flat_map(rest) {
                 let (identity, found) = (ProcessIdentity::new("run", "replication"), found.clone().into_bytes());
-                let terms = AdmissionTerms { max_ttl_ms, quarantine_ms: 5_000 };
-                let admission = Admission { found, identity, terms, vote_from_ms, origin, order };
+                let longest_ttl_ms = 5_000;
+                let admission = Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order };
                 let mut mirror = Mirror::default();
                 redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
                 match there.as_str() {
@@ -70,7 +68,7 @@ fn a_record_is_written_only_over_what_was_found_and_follows_it_or_begins_a_quara
                         mirror.set(KEY, text);
                     }
                 }
-                let answer = dialect.admit(&admission).query::<(Option<Vec<u8>>, u64)>(&mut connection).unwrap();
+                let answer = admit(&admission).query::<(Option<Vec<u8>>, u64)>(&mut connection).unwrap();
                 let expected = mirror.admit(&admission, wall_us());
                 let at = format!("{server:?}: {there:?} is there, {admission:?}");
                 let agrees = answer.0.as_deref().zip(expected.as_deref()).map(|(one, other)| same(one, other));

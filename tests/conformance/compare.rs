@@ -13,6 +13,7 @@ pub(crate) fn same_reply(one: &Reply, other: &Reply, within: Duration) -> bool {
             timeless(one) == timeless(other) && near(one.expires_in, other.expires_in, within)
         }
         (Reply::NotAdmitted { remaining: one }, Reply::NotAdmitted { remaining: other }) => near(*one, *other, within),
+        (Reply::Kept { remaining: one }, Reply::Kept { remaining: other }) => one.abs_diff(*other) <= within,
         // The words are the server's own.
         (Reply::Unknown(one), Reply::Unknown(other)) => discriminant(one) == discriminant(other),
         _ => one == other,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
-use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin, Value};
-use redquorum::testing::conformance::{Ask, Kind, id_of, in_batch_order, reservation_of};
+use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Value};
+use redquorum::testing::conformance::{Ask, Kind, Write, writes};
 
 use crate::model::wall_us;
 
@@ -47,8 +47,6 @@ impl Key {
 pub(crate) enum Step {
     /// Requests that may be sent together, and the admission record that they name.
     Asks(Vec<Ask>, Option<AdmissionRecord>),
-    /// The command that renews leases with one resource each, and the record that it names.
-    Renew(Vec<Ask>, Option<AdmissionRecord>),
     /// SET NX PX
     SetIfAbsent(Key, String, Duration),
     /// SET
@@ -88,18 +86,23 @@ pub(crate) fn record(rng: &mut StdRng, now_ms: u64) -> AdmissionRecord {
     AdmissionRecord {
         identity: ProcessIdentity::new("run", "replication"),
         vote_from_ms,
-        terms: AdmissionTerms::of_max_ttl(10_000),
+        longest_ttl_ms: 10_000,
         origin: RecordOrigin::Waits,
         order: 1,
     }
 }
 
 pub(crate) fn value(holder: &str, nonce: u128) -> String {
-    String::from_utf8_lossy(Value::new(holder, id_of(nonce), "").as_bytes()).into_owned()
+    String::from_utf8_lossy(Value::new(holder, uuid::Uuid::from_u128(nonce), "").as_bytes()).into_owned()
 }
 
 pub(crate) fn token(number: u64) -> FencingToken {
     FencingToken::from_number(number).unwrap()
+}
+
+/// As they are carried out where they are sent together.
+fn in_write_order(asks: &[Ask]) -> Vec<Ask> {
+    writes("", asks, false).unwrap().iter().flat_map(Write::asks).cloned().collect()
 }
 
 impl Generator<'_> {
@@ -128,14 +131,10 @@ impl Generator<'_> {
             30..33 => Step::SetToken(self.one_of(&NAMES), self.score()),
             5 => Step::Expire(self.key(), self.ttl()),
             6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
-            8..=10 => Step::Renew(self.leases(), self.named()),
+            8..=10 => Step::Asks(self.leases(), self.named()),
             _ => {
                 let count = self.rng.random_range(1..5);
-                let mut asks: Vec<Ask> = (0..count).map(|_| self.ask()).collect();
-                if let [one] = &mut asks[..] {
-                    one.quarantine_over = self.rng.random_bool(0.5);
-                }
-                Step::Asks(in_batch_order(asks).unwrap(), self.named())
+                Step::Asks(in_write_order(&(0..count).map(|_| self.ask()).collect::<Vec<_>>()), self.named())
             }
         }
     }
@@ -157,8 +156,7 @@ impl Generator<'_> {
 
     /// For a key: a lock's value, own or foreign.
     fn text(&mut self) -> String {
-        match self.rng.random_range(0..10) {
-            9 => reservation_of(self.rng.random_range(0..6)),
+        match self.rng.random_range(0..9) {
             0 => "foreign".to_owned(),
             1 => String::new(),
             2 => i64::MAX.to_string(),
@@ -193,20 +191,15 @@ impl Generator<'_> {
             14 => self.token_of_a_clock_ahead(),
             _ => self.token(),
         };
-        let mut names: Vec<String> = NAMES.map(str::to_owned).to_vec();
-        while names.len() > 1 && self.rng.random_bool(0.6) {
-            let index = self.rng.random_range(0..names.len());
-            names.swap_remove(index);
-        }
-        let kind = match self.rng.random_range(0..15) {
-            12.. => Kind::PassOn,
+        let name = self.one_of(&NAMES).to_owned();
+        let kind = match self.rng.random_range(0..12) {
             0..6 => Kind::Acquire,
             6..8 => Kind::Extend,
             _ => Kind::Release,
         };
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
-        Ask { kind, names, holder, nonce, token, ttl: self.ttl(), resent, quarantine_over: false }
+        Ask { kind, name, holder, nonce, token, ttl: self.ttl(), resent }
     }
 
     /// A holder and a nonce that mostly belong together.
@@ -216,14 +209,11 @@ impl Generator<'_> {
         (holder, nonce as u128)
     }
 
-    /// Leases with one resource each and the same ttl.
+    /// Leases with the same ttl.
     fn leases(&mut self) -> Vec<Ask> {
         let (count, ttl) = (self.rng.random_range(1..7), self.ttl());
-        let lease = |_| {
-            let name = self.one_of(&NAMES).to_owned();
-            Ask { kind: Kind::Extend, names: vec![name], ttl, ..self.ask() }
-        };
-        (0..count).map(lease).collect()
+        let lease = |_| Ask { kind: Kind::Keep, ttl, ..self.ask() };
+        in_write_order(&(0..count).map(lease).collect::<Vec<_>>())
     }
 
     fn named(&mut self) -> Option<AdmissionRecord> {

@@ -10,6 +10,7 @@ mod admit;
 mod client;
 mod compare;
 mod generate;
+mod kept;
 mod known;
 mod model;
 mod plain;
@@ -30,7 +31,7 @@ use redquorum::protocol::{RawReply, Reply};
 use redquorum::testing::conformance::Content;
 use redquorum_testkit::{Program, Server};
 use seen::Seen;
-use server::{Execution, Real, executions, renewed};
+use server::{Execution, Real, executions};
 
 const SEQUENCES: usize = 2_000;
 /// Sequences that are carried out side by side, so that one wait is enough for all. Fewer if the
@@ -173,28 +174,21 @@ pub(crate) fn part(
 fn check_replies(execution: &Execution, model: &Model, answers: &mut IntoIter<Wire>, at: &str) {
     for (index, (step, told)) in model.part().iter().enumerate() {
         let difference = match (step, told) {
-            (Step::Asks(asks, _), Told::Replies(expected)) => {
-                let raws = execution.raws(asks, told.all_end(), answers);
+            (Step::Asks(asks, record), Told::Replies(expected)) => {
+                let raws = execution.raws(asks, record.as_ref(), told.all_end(), answers);
                 let same = |(raw, expected): (&RawReply, &Reply)| {
-                    let tells_clock = matches!(raw.reply, Reply::Granted | Reply::Repaired);
+                    let tells_clock = matches!(raw.reply, Reply::Granted | Reply::Repaired | Reply::Kept { .. });
                     let near = raw.instance_us.is_none_or(|us| us.abs_diff(model::wall_us()) < 10_000_000);
                     same_reply(expected, &raw.reply, MOST) && (tells_clock || raw.instance_us.is_none()) && near
                 };
                 let all_same = raws.len() == expected.len() && raws.iter().zip(expected).all(same);
                 (!all_same).then(|| format!("{raws:?}"))
             }
-            (Step::Renew(leases, _), Told::Renewed(expected, others)) => {
-                let (raw, found) = renewed(leases, answers);
-                let tells_clock = raw.reply == Reply::Granted;
-                let same = same_reply(expected, &raw.reply, MOST) && found == *others;
-                let same = same && (tells_clock || raw.instance_us.is_none());
-                (!same).then(|| format!("{raw:?}, others {found:?}"))
-            }
             (_, Told::Answers(expected)) => {
                 let given: Vec<Wire> = answers.by_ref().take(expected.len()).collect();
                 (given != *expected).then(|| format!("{given:?}"))
             }
-            (_, Told::Replies(_) | Told::Renewed(..)) => unreachable!("only requests get replies"),
+            (_, Told::Replies(_)) => unreachable!("only requests get replies"),
         };
         if let Some(found) = difference {
             panic!("{at}: step {index} of the last part is answered {found}\n{model}");

@@ -15,8 +15,6 @@ use crate::server::write_record;
 #[derive(Debug)]
 pub(crate) enum Told {
     Replies(Vec<Reply>),
-    /// The reply to the leases that hold their value, and the places of the others.
-    Renewed(Reply, Vec<usize>),
     Answers(Vec<Wire>),
 }
 
@@ -25,7 +23,7 @@ impl Told {
     pub(crate) fn all_end(&self) -> bool {
         match self {
             Self::Replies(replies) => !replies.iter().any(|reply| matches!(reply, Reply::Unknown(Cause::Server(_)))),
-            Self::Renewed(..) | Self::Answers(_) => true,
+            Self::Answers(_) => true,
         }
     }
 }
@@ -112,20 +110,14 @@ impl Model {
         let answer = match step {
             Step::Asks(asks, record) => {
                 let run = |ask: &Ask| {
-                    let names = ask.sorted_names();
-                    let before = names.iter().map(|name| mirror.content(name, now)).collect::<Vec<_>>();
-                    let odd = names.iter().any(|name| is_odd(&mirror.token(name)));
+                    let before = mirror.content(&ask.name, now);
+                    let odd = is_odd(&mirror.token(&ask.name));
                     let reply = mirror.run(ask, record.as_ref(), now, wall_us()).unwrap();
                     self.seen.note(ask, &before, &reply);
                     self.seen.note_token(ask, odd, &reply);
                     reply
                 };
                 return Told::Replies(asks.iter().map(run).collect());
-            }
-            Step::Renew(leases, record) => {
-                let (reply, others) = mirror.extend_many(leases, record.as_ref(), now, wall_us()).unwrap();
-                self.seen.note_renewal(leases.len(), &reply, &others);
-                return Told::Renewed(reply, others);
             }
             Step::SetIfAbsent(key, value, ttl) => {
                 if mirror.set_if_absent(&key.within(""), value, *ttl, now) {

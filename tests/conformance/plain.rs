@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use redis::{Connection, ConnectionLike};
-use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply};
-use redquorum::testing::conformance::{
-    Ask, Dialect, Kind, TOKENS, plain_acquire, plain_reply, reply, shared_replies, shared_write,
-};
+use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply};
+use redquorum::testing::conformance::{Ask, Kind, TOKENS, Write, load, writes};
 use redquorum_testkit::{Program, Server};
 
 use crate::compare::same_reply;
@@ -32,7 +30,7 @@ fn record() -> AdmissionRecord {
     AdmissionRecord {
         identity: ProcessIdentity::new("run", "replication"),
         vote_from_ms: 1_000,
-        terms: AdmissionTerms::of_max_ttl(10_000),
+        longest_ttl_ms: 10_000,
         origin: RecordOrigin::Waits,
         order: 1,
     }
@@ -53,28 +51,33 @@ fn prepare(connection: &mut Connection, there: &[&str], stored: Option<&str>, is
     all.exec(connection).unwrap();
 }
 
+/// What comes of this one, alone in its write.
+fn sent(connection: &mut Connection, write: &Write) -> Vec<RawReply> {
+    let commands = write.commands(Some(&record()));
+    let answers = connection.req_packed_commands(&commands.get_packed_pipeline(), 0, commands.len()).unwrap();
+    write.replies(Some(&record()), answers)
+}
+
+fn one_write(asks: &[Ask], is_plain: bool) -> Write {
+    let mut writes = writes("", asks, is_plain).unwrap();
+    assert_eq!(writes.len(), 1);
+    writes.remove(0)
+}
+
 /// What an instance says and is left with.
 fn outcome(connection: &mut Connection, ask: &Ask, is_plain: bool) -> (RawReply, Option<String>) {
-    let record = record();
-    let raw = if is_plain {
-        let commands = plain_acquire("", ask).unwrap();
-        let answers = connection.req_packed_commands(&commands.get_packed_pipeline(), 0, commands.len());
-        plain_reply(ask, &record, wall_us(), answers.map(redis::Value::Array)).unwrap()
-    } else {
-        let command = Dialect::shipped().command("", ask, Some(&record)).unwrap();
-        reply(ask, command.query(connection)).unwrap()
-    };
+    let raw = sent(connection, &one_write(std::slice::from_ref(ask), is_plain)).remove(0);
     let key = redis::cmd("GET").arg("a").query::<Option<String>>(connection).unwrap_or_default();
     (raw, key)
 }
 
 #[test]
 fn plain_commands_grant_exactly_where_the_script_does() {
-    let ask = Ask { quarantine_over: true, ..ask(Kind::Acquire, &["a"], 3 * 4096, false) };
+    let ask = ask(Kind::Acquire, "a", 3 * 4096, false);
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        Dialect::shipped().load().exec(&mut connection).unwrap();
+        load().exec(&mut connection).unwrap();
         let mut granted = 0;
         for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
             for is_recorded in [true, false] {
@@ -84,9 +87,12 @@ fn plain_commands_grant_exactly_where_the_script_does() {
                 };
                 let ((script, left_by_script), (plain, left_by_plain)) = (by(false), by(true));
                 let at = format!("{server:?}: {there:?}, {stored:?}, {is_recorded}: {script:?} {plain:?}");
-                // Plain commands do not tell the stored token. What they set is released.
+                // Plain commands tell no token and no end, and nothing of a value that is empty. What they set is released.
                 let without_token = match script.reply.clone() {
-                    Reply::Refused(refusal) => Reply::Refused(Refusal { token: None, ..refusal }),
+                    Reply::Refused(refusal) => Reply::Refused(Refusal {
+                        value: refusal.value.filter(|value| !value.is_empty()),
+                        ..Refusal::default()
+                    }),
                     Reply::Stale { .. } => Reply::Stale { stored: ask.token },
                     reply => reply,
                 };
@@ -103,27 +109,15 @@ fn plain_commands_grant_exactly_where_the_script_does() {
     }
 }
 
-/// The whole of it would end the connection.
-#[test]
-fn of_a_foreign_value_plain_commands_tell_the_beginning() {
-    let ask = Ask { quarantine_over: true, ..ask(Kind::Acquire, &["a"], 3 * 4096, false) };
-    for program in Program::all_required().unwrap() {
-        let server = Server::start(&program).unwrap();
-        let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        prepare(&mut connection, &["SET", "a", &"x".repeat(1 << 20)], None, true);
-        let Reply::Refused(refusal) = outcome(&mut connection, &ask, true).0.reply else { panic!("it is there") };
-        assert_eq!(refusal.value.map(|value| value.len()), Some(2048));
-    }
-}
-
 /// Others come in between the commands. Read first, the record would vouch for what was set after it was forgotten.
 #[test]
 fn an_instance_that_forgets_before_the_last_of_the_commands_grants_nothing() {
-    let ask = Ask { quarantine_over: true, ..ask(Kind::Acquire, &["a"], 3 * 4096, false) };
+    let ask = ask(Kind::Acquire, "a", 3 * 4096, false);
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        let commands = plain_acquire("", &ask).unwrap();
+        let write = one_write(std::slice::from_ref(&ask), true);
+        let commands = write.commands(Some(&record()));
         for forgets_after in 0..=commands.len() {
             prepare(&mut connection, &[], None, true);
             let mut answers = Vec::new();
@@ -133,7 +127,7 @@ fn an_instance_that_forgets_before_the_last_of_the_commands_grants_nothing() {
                 }
                 answers.push(command.query::<redis::Value>(&mut connection).unwrap());
             }
-            let raw = plain_reply(&ask, &record(), wall_us(), Ok(redis::Value::Array(answers))).unwrap();
+            let raw = write.replies(Some(&record()), answers).remove(0);
             let is_granted = raw.reply == Reply::Granted;
             assert_eq!(is_granted, forgets_after == commands.len(), "{server:?}: after {forgets_after}: {raw:?}");
             assert!(raw.reply.may_hold_key(), "what was set is released");
@@ -142,17 +136,17 @@ fn an_instance_that_forgets_before_the_last_of_the_commands_grants_nothing() {
 }
 
 /// Two plain acquires, `a` and `b`, between a release and an extend.
-fn together() -> ([Ask; 4], [usize; 2]) {
-    let of = |kind, name, nonce| Ask { nonce, quarantine_over: true, ..ask(kind, &[name], 3 * 4096, false) };
+fn together() -> [Ask; 4] {
+    let of = |kind, name, nonce| Ask { nonce, ..ask(kind, name, 3 * 4096, false) };
     let acquires = [of(Kind::Acquire, "a", 1), of(Kind::Acquire, "b", 2)];
     let [a, b] = acquires;
-    ([of(Kind::Release, "c", 3), a, b, of(Kind::Extend, "d", 4)], [1, 2])
+    [of(Kind::Release, "c", 3), a, b, of(Kind::Extend, "d", 4)]
 }
 
 /// What an instance says to them when it forgets before the command with this index, if any.
 fn replies_together(connection: &mut Connection, forgets_before: Option<usize>) -> Vec<RawReply> {
-    let (asks, first) = together();
-    let commands = shared_write(&asks, first, &record()).unwrap();
+    let write = one_write(&together(), true);
+    let commands = write.commands(Some(&record()));
     let mut answers = Vec::new();
     for (index, command) in commands.cmd_iter().enumerate() {
         if forgets_before == Some(index) {
@@ -160,17 +154,17 @@ fn replies_together(connection: &mut Connection, forgets_before: Option<usize>) 
         }
         answers.push(connection.req_command(command).unwrap());
     }
-    shared_replies(&asks, first, &record(), Ok(redis::Value::Array(answers))).unwrap()
+    write.replies(Some(&record()), answers)
 }
 
 #[test]
 fn of_plain_acquires_that_share_a_write_each_is_granted_where_it_is_alone_unless_a_token_is_in_doubt() {
-    let (asks, _) = together();
+    let asks = together();
     let stale = |ask: &Ask| Reply::Stale { stored: ask.token };
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        Dialect::shipped().load().exec(&mut connection).unwrap();
+        load().exec(&mut connection).unwrap();
         let [mut granted, mut doubted] = [0, 0];
         for (there, stored) in THERE.iter().flat_map(|there| STORED.map(|stored| (there, stored))) {
             for is_recorded in [true, false] {
@@ -185,12 +179,17 @@ fn of_plain_acquires_that_share_a_write_each_is_granted_where_it_is_alone_unless
                 // Whether the token of `a` is one that is not larger, wherever its key stands.
                 let is_doubted = stored.is_some_and(|stored| stored.parse::<f64>().unwrap() >= 3.0);
                 let is_free = matches!(there.first(), None | Some(&"ZADD"));
+                let value = match there {
+                    ["SET", _, value, ..] if !value.is_empty() => Some(value.as_bytes().to_vec()),
+                    _ => None,
+                };
+                let refused = Reply::Refused(Refusal { value, ..Refusal::default() });
                 let expected = match (is_recorded, is_free, is_doubted) {
                     (false, ..) => [Reply::NotAdmitted { remaining: None }, Reply::NotAdmitted { remaining: None }],
                     (_, true, true) => [stale(&asks[1]), stale(&asks[2])],
-                    (_, false, true) => [Reply::Refused(Refusal::default()), stale(&asks[2])],
+                    (_, false, true) => [refused.clone(), stale(&asks[2])],
                     (_, true, false) => [Reply::Granted, Reply::Granted],
-                    (_, false, false) => [Reply::Refused(Refusal::default()), Reply::Granted],
+                    (_, false, false) => [refused.clone(), Reply::Granted],
                 };
                 assert_eq!([a.reply.clone(), b.reply], expected, "{at}");
                 // Nothing is granted that is not granted alone.
@@ -211,9 +210,8 @@ fn an_instance_that_forgets_before_the_record_is_read_grants_nothing_to_those_th
     for program in Program::all_required().unwrap() {
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        Dialect::shipped().load().exec(&mut connection).unwrap();
-        let (asks, first) = together();
-        let commands = shared_write(&asks, first, &record()).unwrap().len();
+        load().exec(&mut connection).unwrap();
+        let commands = one_write(&together(), true).commands(Some(&record())).len();
         let behind_the_record = commands - 1;
         for forgets_before in 0..=commands {
             prepare(&mut connection, &[], None, true);

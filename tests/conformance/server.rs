@@ -4,7 +4,7 @@ use std::vec::IntoIter;
 
 use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
 use redquorum::protocol::{AdmissionRecord, RawReply};
-use redquorum::testing::conformance::{Ask, Content, Dialect, TOKENS, channels, renewal, replies, reply};
+use redquorum::testing::conformance::{Ask, Content, TOKENS, Write, load, writes};
 use redquorum_testkit::Server;
 
 use crate::generate::{Key, Step};
@@ -29,18 +29,12 @@ return seen";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Execution {
     pub(crate) name: &'static str,
-    dialect: Dialect,
     together: bool,
 }
 
 /// All ways; they must not differ in anything.
-pub(crate) fn executions() -> Vec<Execution> {
-    let execution = |name, dialect, together| Execution { name, dialect, together };
-    vec![
-        execution("one-by-one", Dialect::shipped(), false),
-        execution("together", Dialect::shipped(), true),
-        execution("without-shortcuts", Dialect::without_shortcuts(), false),
-    ]
+pub(crate) const fn executions() -> [Execution; 2] {
+    [Execution { name: "one-by-one", together: false }, Execution { name: "together", together: true }]
 }
 
 impl Execution {
@@ -49,9 +43,10 @@ impl Execution {
         format!("{}:{sequence}:", self.name)
     }
 
-    fn sends_together(&self, asks: &[Ask], all_end: bool) -> bool {
-        // An error ends a whole batch; after one, requests are sent one by one.
-        self.together && asks.len() > 1 && all_end
+    /// An error ends a whole script; where there is one, requests are sent one by one.
+    fn writes(&self, namespace: &str, asks: &[Ask], all_end: bool) -> Vec<Write> {
+        let at_once = if self.together && all_end { asks.len().max(1) } else { 1 };
+        asks.chunks(at_once).flat_map(|asks| writes(namespace, asks, false).unwrap()).collect()
     }
 
     /// The commands of a step. `all_end` says that no request of it ends with an error.
@@ -62,13 +57,13 @@ impl Execution {
             cmd
         };
         match step {
-            Step::Asks(asks, record) if self.sends_together(asks, all_end) => {
-                vec![self.dialect.batch(namespace, asks, record.as_ref()).unwrap()]
-            }
             Step::Asks(asks, record) => {
-                asks.iter().map(|ask| self.dialect.command(namespace, ask, record.as_ref()).unwrap()).collect()
+                let writes = self.writes(namespace, asks, all_end);
+                writes
+                    .iter()
+                    .flat_map(|write| write.commands(record.as_ref()).cmd_iter().cloned().collect::<Vec<_>>())
+                    .collect()
             }
-            Step::Renew(leases, record) => vec![self.dialect.extend_many(namespace, leases, record.as_ref()).unwrap()],
             Step::SetIfAbsent(key, value, ttl) => {
                 let mut cmd = set(key, value);
                 cmd.arg("NX").arg("PX").arg(ttl.as_millis().to_string());
@@ -94,38 +89,32 @@ impl Execution {
     }
 
     /// What the answers to `commands` mean for the requests of a step.
-    pub(crate) fn raws(&self, asks: &[Ask], all_end: bool, answers: &mut IntoIter<Wire>) -> Vec<RawReply> {
-        if self.sends_together(asks, all_end) {
-            replies(asks, Ok(answers.next().unwrap())).unwrap()
-        } else {
-            asks.iter().map(|ask| reply(ask, Ok(answers.next().unwrap())).unwrap()).collect()
-        }
+    pub(crate) fn raws(
+        &self,
+        asks: &[Ask],
+        record: Option<&AdmissionRecord>,
+        all_end: bool,
+        answers: &mut IntoIter<Wire>,
+    ) -> Vec<RawReply> {
+        let replies = |write: &Write| {
+            let count = write.commands(record).len();
+            write.replies(record, answers.by_ref().take(count).collect())
+        };
+        self.writes("", asks, all_end).iter().flat_map(replies).collect()
     }
-}
-
-/// What the answer to a renewal means.
-pub(crate) fn renewed(leases: &[Ask], answers: &mut IntoIter<Wire>) -> (RawReply, Vec<usize>) {
-    renewal(leases.len(), Ok(answers.next().unwrap()))
 }
 
 /// A server with one connection.
 pub(crate) struct Real {
     pub(crate) server: Server,
     connection: Connection,
-    /// Listens to the channels of successors.
-    _listener: Connection,
 }
 
 impl Real {
     pub(crate) fn start(server: Server) -> Self {
-        let connect = || redis::Client::open(server.address()).unwrap().get_connection().unwrap();
-        let (connection, mut listener) = (connect(), connect());
-        listener.send_packed_command(&redis::cmd("SUBSCRIBE").arg(channels()).get_packed_command()).unwrap();
-        listener.recv_response().unwrap();
-        let mut real = Self { server, connection, _listener: listener };
-        for execution in executions() {
-            execution.dialect.load().exec(&mut real.connection).unwrap();
-        }
+        let connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
+        let mut real = Self { server, connection };
+        load().exec(&mut real.connection).unwrap();
         real
     }
 

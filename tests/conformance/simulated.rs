@@ -6,11 +6,10 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value as Wire};
-use redquorum::protocol::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin};
-use redquorum::testing::conformance::{Admission, Dialect, channels};
+use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin};
+use redquorum::testing::conformance::{Admission, admit, load};
 use redquorum::testing::simulation::{MachineClock, Server as Simulated};
 use redquorum_testkit::{Program, Server};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::generate::{Generator, Step};
@@ -32,35 +31,26 @@ struct Peer {
     runtime: Runtime,
     connection: MultiplexedConnection,
     server: Simulated,
-    /// Listens to the channels of successors.
-    _listener: DuplexStream,
 }
 
 impl Peer {
     fn new() -> Self {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let (connection, listener, server) = runtime.block_on(async {
+        let (connection, server) = runtime.block_on(async {
             let clock = MachineClock::new(tokio::time::Instant::now(), wall_us(), 0);
             let server = Simulated::new(0, Arc::new(clock));
-            let connect = || {
-                let (ours, theirs) = tokio::io::duplex(1 << 20);
-                let served = server.clone();
-                tokio::spawn(async move { served.serve(theirs).await });
-                ours
-            };
-            let (ours, mut listener) = (connect(), connect());
-            let subscribe = redis::cmd("SUBSCRIBE").arg(channels()).get_packed_command();
-            listener.write_all(&subscribe).await.unwrap();
-            let _ = listener.read(&mut [0; 1024]).await.unwrap();
+            let (ours, theirs) = tokio::io::duplex(1 << 20);
+            let served = server.clone();
+            tokio::spawn(async move { served.serve(theirs).await });
             let config = AsyncConnectionConfig::new();
             let info = RedisConnectionInfo::default();
             let login = MultiplexedConnection::new_with_config(&info, ours, config).await;
             let (connection, driver) = login.unwrap();
             tokio::spawn(driver);
-            (connection, listener, server)
+            (connection, server)
         });
-        let mut peer = Self { runtime, connection, server, _listener: listener };
-        peer.runtime.block_on(Dialect::shipped().load().exec_async(&mut peer.connection)).unwrap();
+        let mut peer = Self { runtime, connection, server };
+        peer.runtime.block_on(load().exec_async(&mut peer.connection)).unwrap();
         peer
     }
 
@@ -89,7 +79,7 @@ fn same(one: &Wire, other: &Wire) -> bool {
 fn commands(rng: &mut StdRng, recorded: &AdmissionRecord, execution: &Execution, sequence: usize) -> Vec<Cmd> {
     let namespace = execution.namespace(sequence);
     let steps = Generator { rng, recorded: recorded.clone() }.steps();
-    let asks = steps.iter().filter(|step| matches!(step, Step::Asks(..) | Step::Renew(..)));
+    let asks = steps.iter().filter(|step| matches!(step, Step::Asks(..)));
     asks.flat_map(|step| execution.commands(step, true, &namespace)).collect()
 }
 
@@ -97,24 +87,25 @@ fn commands(rng: &mut StdRng, recorded: &AdmissionRecord, execution: &Execution,
 fn simulated_servers_answer_as_real_ones_do() {
     let seed = std::env::var("REDQUORUM_SEED").ok().map_or_else(rand::random, |seed| seed.parse().unwrap());
     println!("REDQUORUM_SEED={seed}");
-    let executions = &executions()[..2];
+    let executions = executions();
     for program in Program::all_required().unwrap() {
         let mut rng = StdRng::seed_from_u64(seed);
         let (mut real, mut peer) = (Real::start(Server::start(&program).unwrap()), Peer::new());
         let identity = ProcessIdentity::new("run", "replication");
         let vote_from_ms = wall_us() / 1_000 + HOUR_MS;
-        let terms = AdmissionTerms { max_ttl_ms: 10_000, quarantine_ms: 30_000 };
+        let longest_ttl_ms = 10_000;
         let (origin, order) = (RecordOrigin::Waits, vote_from_ms);
         let admission = Admission {
             found: Vec::new(),
             identity: identity.clone(),
-            terms,
-            vote_from_ms: Some(vote_from_ms),
+            longest_ttl_ms,
             origin,
+            vote_from_ms,
+            wait_ms: None,
             order,
         };
-        let recorded = AdmissionRecord { identity, vote_from_ms, terms, origin, order };
-        let mut all = vec![Dialect::shipped().admit(&admission)];
+        let recorded = AdmissionRecord { identity, vote_from_ms, longest_ttl_ms, origin, order };
+        let mut all = vec![admit(&admission)];
         all.extend((0..SEQUENCES).flat_map(|at| commands(&mut rng, &recorded, &executions[at % executions.len()], at)));
         assert!(all.len() > 2 * SEQUENCES, "too few commands: {}", all.len());
         // A few to the one and the same to the other, so that they come at about the same time.

@@ -1,7 +1,7 @@
 //! The states of the small world and the steps between them.
 //!
-//! A quarantined instance grants nothing new here and keeps what it has. The library is stricter: there an extend counts after the
-//! quarantine only. What holds here holds there.
+//! A quarantined instance grants nothing new and keeps what it has (P10). The library is stricter: there the last vote must also
+//! be younger than the ttl. What holds here holds there.
 
 use std::ops::Range;
 

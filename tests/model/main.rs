@@ -1,5 +1,5 @@
 //! Exhaustive searches of small worlds: three instances, two clients, one resource; the same with lists of instances that
-//! differ; and three clients, one of which is named by the other's release.
+//! differ; and an operator who raises and lowers the longest ttl.
 //!
 //! In the first, time is counted in ticks. Client 0 acquires, extends once and releases; client 1 acquires. Any
 //! message may be carried out late or never, one instance may be restarted (empty or from disk) and
@@ -10,15 +10,15 @@
 use std::collections::BTreeSet;
 
 mod lock;
-mod succession;
+mod times;
 
 use lock::{Accidents, Broken, List, Lock};
 use stateright::{Checker, HasDiscoveries, Model};
-use succession::{Planted, Succession};
+use times::{Begins, Deviation, Times};
 
 /// All states that can be reached with every rule in force. A change of a rule changes it.
-const SUCCESSION_STATES: usize = 991_894;
-const KEPT_BEHIND_STATES: usize = 2_718_151;
+const RAISED_STATES: usize = 262_538;
+const LOWERED_STATES: usize = 160_554;
 
 /// Both clients use the same instances.
 const SAME: [List; 2] = [List(0, 3); 2];
@@ -53,12 +53,11 @@ fn counter_example_of_lists<const N: usize>(
     path.into_actions().iter().map(|action| format!("{action:?}")).collect()
 }
 
-fn counter_example_of_succession(planted: Planted, property: &'static str) -> Vec<String> {
-    // Breadth first: the trace that is found is one of the shortest.
+fn counter_example_of_times(deviation: Deviation, begins: Begins) -> Vec<String> {
+    let property = "no vote before what was forgotten is over";
     let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
-    let kept_behind = planted == Planted::KeptUncompared;
-    let path = Succession { planted, kept_behind }.checker().finish_when(until).spawn_bfs().join().discovery(property);
-    let path = path.unwrap_or_else(|| panic!("{planted:?} must break {property}"));
+    let path = Times(deviation, begins).checker().finish_when(until).spawn_bfs().join().discovery(property);
+    let path = path.unwrap_or_else(|| panic!("{deviation:?} must break {property}"));
     path.into_actions().iter().map(|action| format!("{action:?}")).collect()
 }
 
@@ -177,100 +176,80 @@ fn a_key_that_an_extend_sets_in_quarantine_is_a_second_vote() {
     );
 }
 
+/// P29: every client waits for what any other may have asked for, whichever stage it is that an instance forgets in.
 #[test]
-#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
-fn with_every_rule_of_order_no_state_breaks_exclusion_tokens_or_what_is_kept() {
-    for (kept_behind, states) in [(false, SUCCESSION_STATES), (true, KEPT_BEHIND_STATES)] {
-        let checker = Succession { planted: Planted::Nothing, kept_behind }.checker().symmetry().spawn_dfs().join();
-        println!("{} states", checker.unique_state_count());
+fn while_the_longest_ttl_is_raised_and_lowered_no_instance_votes_before_what_it_forgot_is_over() {
+    for (begins, states) in [(Begins::Short, RAISED_STATES), (Begins::Long, LOWERED_STATES)] {
+        let checker = Times(Deviation::None, begins).checker().spawn_dfs().join();
+        println!("{begins:?}: {} states", checker.unique_state_count());
         checker.assert_properties();
         assert_eq!(checker.unique_state_count(), states);
     }
 }
 
+/// It has read no record, and so has the other.
 #[test]
-fn a_reservation_that_is_free_to_all_goes_to_the_poller() {
-    let trace = counter_example_of_succession(Planted::ReservationForAll, "a key is kept for its client");
-    assert_eq!(trace, ["Release(0)", "Ask(2)", "ServeRelease(0, 2)", "Serve(2, 2)"]);
-}
-
-#[test]
-#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
-fn a_successor_that_is_set_without_a_comparison_gets_in_beside_a_later_holder() {
-    let trace = counter_example_of_succession(Planted::NamedUncompared, "mutual exclusion");
+fn with_a_longer_ttl_that_comes_first_an_instance_votes_too_soon_once_everything_is_forgotten() {
+    let trace = counter_example_of_times(Deviation::TtlFirst, Begins::Short);
     assert_eq!(
         trace,
         [
+            "ForgetAll(0)",
+            "RollOut(0)",
+            "Write(0, 0)",
             "Tick",
             "Tick",
-            "Release(0)",
-            "Ask(2)",
-            "Ask(1)",
-            "Serve(2, 0)",
-            "Serve(2, 1)",
-            "ServeRelease(0, 1)",
-            "Serve(1, 1)",
-            "Serve(1, 2)"
+            "Vote(0)",
+            "ForgetAll(0)",
+            "Write(1, 0)",
+            "Tick",
+            "Vote(1)"
         ]
     );
 }
 
 #[test]
-#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
-fn a_reservation_that_is_declined_without_a_comparison_takes_the_lock_from_its_holder() {
-    let trace = counter_example_of_succession(Planted::DeclinedUncompared, "mutual exclusion");
+fn with_a_longer_ttl_that_comes_first_and_records_that_nobody_looks_at_an_instance_votes_too_soon() {
+    let trace = counter_example_of_times(Deviation::TtlFirstUnchecked, Begins::Short);
+    assert_eq!(trace, ["RollOut(1)", "Vote(1)", "RestartFromDisk(0)", "Write(0, 0)", "Tick", "Vote(1)"]);
+}
+
+#[test]
+fn with_a_shorter_quarantine_that_comes_too_soon_an_instance_votes_too_soon() {
+    let trace = counter_example_of_times(Deviation::QuarantineTooSoon, Begins::Long);
     assert_eq!(
         trace,
         [
+            "Vote(0)",
+            "ForgetAll(0)",
+            "RollOut(0)",
+            "RollOut(1)",
+            "NextStage",
+            "RollOut(1)",
+            "Write(1, 0)",
             "Tick",
-            "Tick",
-            "Release(0)",
-            "Ask(1)",
-            "Ask(2)",
-            "Serve(1, 0)",
-            "Serve(2, 1)",
-            "Serve(1, 2)",
-            "Decline(2)",
-            "Serve(2, 2)"
+            "Vote(0)"
         ]
     );
 }
 
 #[test]
-fn a_wake_up_that_counts_as_a_vote_makes_two_holders() {
-    let trace = counter_example_of_succession(Planted::WakeIsGrant, "mutual exclusion");
+fn with_a_client_that_was_left_behind_and_waits_for_its_own_quarantine_only_an_instance_votes_too_soon() {
+    let trace = counter_example_of_times(Deviation::OwnQuarantineOnly, Begins::Short);
     assert_eq!(
         trace,
         [
-            "Release(0)",
-            "Ask(1)",
-            "Ask(2)",
-            "ServeRelease(0, 0)",
-            "Serve(2, 2)",
+            "RollOut(0)",
+            "NextStage",
+            "Set(0)",
+            "Set(1)",
+            "NextStage",
+            "RollOut(0)",
+            "Vote(0)",
+            "RestartFromDisk(0)",
+            "Write(1, 0)",
             "Tick",
-            "ServeRelease(0, 1)",
-            "Serve(2, 0)"
-        ]
-    );
-}
-
-#[test]
-#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
-fn what_is_kept_behind_a_release_without_a_look_at_the_key_takes_the_lock_from_its_holder() {
-    let trace = counter_example_of_succession(Planted::KeptUncompared, "mutual exclusion");
-    assert_eq!(
-        trace,
-        [
-            "Tick",
-            "Tick",
-            "Release(0)",
-            "Ask(2)",
-            "Ask(1)",
-            "Serve(2, 0)",
-            "Serve(2, 1)",
-            "KeepFree(1)",
-            "Serve(1, 1)",
-            "Serve(1, 2)"
+            "Vote(0)"
         ]
     );
 }

@@ -32,7 +32,7 @@ async fn work(redlock: Redlock, kind: usize, name: String) {
             let _never = acquire().await; // waits for the guard above
         }
         _ => {
-            let _guard = redlock.lock([name.as_str(), "another"]).acquire().await.unwrap();
+            let _guard = redlock.lock_all([name.as_str(), "another"]).acquire().await.unwrap();
             tokio::task::yield_now().await;
         }
     }

@@ -71,7 +71,7 @@ fn two_thousand_locks_that_are_wanted_at_once_are_all_acquired() {
     });
 }
 
-/// Tries that wait together share a write, which does not say who is in the way.
+/// Tries that wait together share a write.
 #[test]
 fn each_of_a_crowd_of_tries_learns_who_is_in_its_way() {
     on_each_kind(async |program| {
@@ -83,7 +83,6 @@ fn each_of_a_crowd_of_tries_learns_who_is_in_its_way() {
         for (guard, tried) in guards.iter().zip(join_all(tries).await) {
             let AcquireError::Contended(held_by) = tried.unwrap_err() else { panic!("it is held") };
             assert_eq!(held_by.by.label.as_deref(), Some("ours"), "{guard:?}: {held_by:?}");
-            assert!(held_by.earliest_expiry.is_some_and(|left| left <= MAX_TTL), "{held_by:?}");
         }
         drop(guards);
         free_within(PATIENCE, &fleet).await;

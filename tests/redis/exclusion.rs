@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use redquorum::{FencingToken, Guard, Redlock};
+use redquorum::{AllGuard, FencingToken, Redlock};
 use redquorum_testkit::{Client, Server};
 use tokio::task::{spawn_blocking, yield_now};
 
@@ -26,12 +26,12 @@ async fn increment(storage: Client) -> Client {
     spawn_blocking(write).await.unwrap()
 }
 
-async fn acquire(redlock: &Redlock, names: &[&str]) -> Guard {
-    redlock.lock(names.to_vec()).wait_at_most(secs(80)).acquire().await.unwrap()
+async fn acquire(redlock: &Redlock, names: &[&str]) -> AllGuard {
+    redlock.lock_all(names).wait_at_most(secs(80)).acquire().await.unwrap()
 }
 
 async fn work(redlock: Redlock, storage: Client, tokens: Arc<Mutex<Vec<FencingToken>>>) {
-    let guard = acquire(&redlock, &["counter"]).await;
+    let guard = redlock.lock("counter").wait_at_most(secs(80)).acquire().await.unwrap();
     tokens.lock().unwrap().push(guard.fencing_token());
     increment(storage).await;
     assert!(guard.is_valid(), "the machine stood still for a whole ttl");
@@ -62,7 +62,7 @@ fn two_hundred_tasks_of_three_clients_lose_no_increment_and_tokens_only_grow() {
 }
 
 #[test]
-fn two_resources_in_opposite_order_do_not_block_each_other_for_good() {
+fn two_names_in_opposite_order_do_not_block_each_other_for_good() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let clients = [client_of(&fleet).await, client_of(&fleet).await];
@@ -87,13 +87,13 @@ fn two_resources_in_opposite_order_do_not_block_each_other_for_good() {
 }
 
 #[test]
-fn a_lock_on_several_resources_excludes_each_of_them() {
+fn locks_that_are_held_together_exclude_each_of_them() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let (ours, other) = (client_of(&fleet).await, client_of(&fleet).await);
         let guard = acquire(&ours, &["left", "right"]).await;
         for names in [&["left"] as &[&str], &["right"], &["right", "third"]] {
-            assert!(other.lock(names.to_vec()).try_acquire().await.is_err(), "{names:?}");
+            assert!(other.lock_all(names).try_acquire().await.is_err(), "{names:?}");
         }
         acquire(&other, &["third"]).await.release().await.unwrap(); // nothing stayed behind
         guard.release().await.unwrap();

@@ -86,8 +86,11 @@ fn a_key_of_another_type_is_in_the_way_and_stays() {
         for server in fleet.iter() {
             server.command(&["RPUSH", "a", "x"]).unwrap();
         }
-        for names in [vec!["a"], vec!["a", "b"], vec!["0", "a"]] {
-            let error = redlock.lock(names).try_acquire().await.unwrap_err();
+        for together in [false, true] {
+            let error = match together {
+                false => redlock.lock("a").try_acquire().await.unwrap_err(),
+                true => redlock.lock_all(["0", "a"]).try_acquire().await.unwrap_err(),
+            };
             let AcquireError::Contended(held_by) = error else { panic!("{error}") };
             assert_eq!((held_by.resource.as_str(), held_by.earliest_expiry), ("a", None));
         }

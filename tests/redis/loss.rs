@@ -127,17 +127,15 @@ fn a_deletion_is_no_takeover_by_what_an_instance_had_before() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
         let redlock = ready(renewing(&fleet)).await;
-        for before in ["foreign", ":next:01abff009a10"] {
-            fleet[2].command(&["SET", "a", before]).unwrap();
-            let guard = held(&redlock, "a").await;
-            guard.extend().await.unwrap(); // refused there by the same value
-            sleep(ms(100)).await;
-            for server in fleet.iter().take(2) {
-                server.command(&["DEL", "a"]).unwrap();
-            }
-            let loss = timeout(LONG_BEFORE_THE_RENEWAL, guard.lost()).await;
-            assert!(matches!(loss, Ok(Loss::Gone { .. })), "{before}: {loss:?}");
+        fleet[2].command(&["SET", "a", "foreign"]).unwrap();
+        let guard = held(&redlock, "a").await;
+        guard.extend().await.unwrap(); // refused there by the same value
+        sleep(ms(100)).await;
+        for server in fleet.iter().take(2) {
+            server.command(&["DEL", "a"]).unwrap();
         }
+        let loss = timeout(LONG_BEFORE_THE_RENEWAL, guard.lost()).await;
+        assert!(matches!(loss, Ok(Loss::Gone { .. })), "{loss:?}");
     });
 }
 
@@ -262,18 +260,27 @@ fn keys_that_expire_by_themselves_are_noticed() {
 fn what_a_lost_lease_has_left_keeps_nobody_out() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
-        let (ours, other) = (ready(renewing(&fleet).ttl(secs(4))).await, ready(renewing(&fleet).ttl(secs(4))).await);
+        let client = async || ready(renewing(&fleet).ttl(secs(4))).await;
+        let (ours, other, operator) = (client().await, client().await, client().await);
+        let mut took = Vec::new();
         for round in 0..30 {
-            let (guard, waiting) = watched(&ours, &fleet).await;
-            sleep(ms(round * 7 % 60)).await;
-            let seen = other.inspect("a").await.unwrap();
-            other.force_release("a", &seen.holder().unwrap().by).await.unwrap();
-            let (next, took) = timed(other.lock("a").wait_at_most(secs(3)).acquire()).await;
-            assert!(next.is_ok(), "round {round}: {next:?} after {took:?}, beside a guard that is not dropped yet");
-            assert!(timeout(secs(2), waiting).await.is_ok() && !guard.is_valid());
-            next.unwrap().release().await.unwrap();
+            let guard = ours.lock("a").wait_at_most(PATIENCE).acquire().await.unwrap(); // it stands back for a moment
+            assert!(eventually(PATIENCE, || all_have(&fleet)).await);
+            let next = tokio::spawn(other.lock("a").wait_at_most(PATIENCE).acquire());
+            sleep(ms(20 + round * 7 % 60)).await;
+            let seen = operator.inspect("a").await.unwrap();
+            let (_, after) = timed(async {
+                operator.force_release("a", &seen.holder().unwrap().by).await.unwrap();
+                next.await.unwrap().unwrap().release().await.unwrap();
+            })
+            .await;
+            assert!(after < secs(3), "round {round}: {after:?}, beside a guard that is not dropped yet");
+            took.push(after);
+            assert!(timeout(secs(2), guard.lost()).await.is_ok());
             drop(guard);
             assert!(eventually(PATIENCE, || none_has(&fleet)).await);
         }
+        took.sort_unstable();
+        println!("others get in after {:?} (p50), {:?} at most", took[took.len() / 2], took[took.len() - 1]);
     });
 }

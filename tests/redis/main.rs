@@ -19,11 +19,13 @@ mod kept;
 mod liars;
 mod links;
 mod listing;
+mod lock_all;
 mod loss;
 mod memory;
 mod names;
 mod namesakes;
 mod odd;
+mod order;
 mod readme;
 mod reentry;
 mod refusing;
@@ -32,10 +34,8 @@ mod requests;
 mod restart;
 mod scripts;
 mod sentinel;
-mod sets;
-mod succession;
 mod support;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 mod tls;
 mod tokens;
 mod tries;

@@ -12,9 +12,9 @@ fn has(fleet: &Fleet, key: &[u8]) -> bool {
 /// Locks, finds every key under its own name, is in another client's way, extends and releases.
 async fn round_trip(fleet: &Fleet, (ours, other): (&Redlock, &Redlock), names: &[Vec<u8>]) {
     let names_of = || names.iter().collect::<ResourceNames>();
-    let guard = ours.lock(names_of()).try_acquire().await.unwrap();
+    let guard = ours.lock_all(names_of()).try_acquire().await.unwrap();
     assert!(eventually(PATIENCE, || names.iter().all(|name| has(fleet, name))).await);
-    assert!(matches!(other.lock(names_of()).try_acquire().await, Err(AcquireError::Contended(_))));
+    assert!(matches!(other.lock_all(names_of()).try_acquire().await, Err(AcquireError::Contended(_))));
     guard.extend().await.unwrap();
     assert!(guard.release().await.unwrap().was_still_held);
     free_within(PATIENCE, fleet).await;
@@ -36,25 +36,25 @@ fn names_of_any_bytes_and_of_every_length_are_locked() {
         ] {
             round_trip(&fleet, (&ours, &other), &names).await;
         }
-        let too_long = ours.lock([vec![b'n'; 64 * 1024 + 1]]).try_acquire().await;
+        let too_long = ours.lock(vec![b'n'; 64 * 1024 + 1]).try_acquire().await;
         assert!(matches!(too_long, Err(AcquireError::BadRequest(_))));
     });
 }
 
 #[test]
-fn two_hundred_and_fifty_six_resources_are_one_lock() {
+fn two_hundred_and_fifty_six_names_are_locked_together() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
         let (ours, other) = (client_of(&fleet).await, client_of(&fleet).await);
         let names = |count: usize| (0..count).map(|number| format!("name-{number}").into_bytes()).collect::<Vec<_>>();
         round_trip(&fleet, (&ours, &other), &names(256)).await;
-        assert!(matches!(ours.lock(names(257)).try_acquire().await, Err(AcquireError::BadRequest(_))));
+        assert!(matches!(ours.lock_all(names(257)).try_acquire().await, Err(AcquireError::BadRequest(_))));
 
         // The last of them is taken: none of the others stays.
         let last = names(256).pop().unwrap();
-        let taken = other.lock([&last]).try_acquire().await.unwrap();
+        let taken = other.lock(&last).try_acquire().await.unwrap();
         assert!(eventually(PATIENCE, || has(&fleet, &last)).await);
-        assert!(matches!(ours.lock(names(256)).try_acquire().await, Err(AcquireError::Contended(_))));
+        assert!(matches!(ours.lock_all(names(256)).try_acquire().await, Err(AcquireError::Contended(_))));
         let only_that = || fleet.iter().all(|server| server.keys().unwrap().len() == 1);
         assert!(eventually(PATIENCE, only_that).await);
         taken.release().await.unwrap();

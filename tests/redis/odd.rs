@@ -175,7 +175,7 @@ fn a_foreign_value_of_many_megabytes_is_in_the_way_like_any_other() {
         }
         assert!(redlock.inspect("a").await.is_ok());
         pair(&redlock, "b").await;
-        assert!(redlock.instances().iter().all(|status| status.connected && status.counts.connections == 1));
+        assert!(redlock.instances().iter().all(|status| status.connected && status.counts.connections < 5));
     });
 }
 

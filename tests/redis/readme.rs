@@ -15,19 +15,19 @@ const HERE: &str = include_str!("readme.rs");
 async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error::Error>> {
     let redlock = Redlock::builder()
         .instances(addresses)
-        .max_hold(Duration::from_secs(600)) // without it a task that is stuck keeps its lock for ever
+        .max_hold(Duration::from_secs(600)) // a task that is stuck loses its lock after ten minutes
         .connect()
         .await?;
 
-    let guard = redlock.lock("orders:42").acquire().await?; // waits until it is free
-    println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token()); // and renewed from now on
-    guard.release().await?; // or drop it: it is then released in the background
+    let guard = redlock.lock("orders:42").acquire().await?; // waits until the lock is free, then renews it
+    println!("valid for {:?}, token {}", guard.remaining(), guard.fencing_token());
+    guard.release().await?; // or drop the guard: it is released in the background
 
     match redlock.lock("orders:42").try_acquire().await {
         Ok(guard) => drop(guard),
         Err(error) => match error.held_by() {
-            Some(held_by) => println!("somebody else has it: {held_by}"),
-            None => println!("nobody is known to have it: {error}"), // each instance, with its cause
+            Some(held_by) => println!("contended: {held_by}"),
+            None => println!("not acquired: {error}"), // names each instance and its cause
         },
     }
 

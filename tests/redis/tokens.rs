@@ -72,7 +72,7 @@ fn the_longest_times_work() {
             guard.extend().await.unwrap();
             assert!(guard.release().await.unwrap().was_still_held);
         }
-        let several = redlock.lock(["a", "b"]).try_acquire().await.unwrap();
+        let several = redlock.lock_all(["a", "b"]).try_acquire().await.unwrap();
         several.extend().await.unwrap();
         assert!(several.release().await.unwrap().was_still_held);
     });

@@ -14,7 +14,7 @@ const UNPOLLED: usize = 9;
 /// Four acquires in a `select!` whose other branch was busy stopped every other operation of the client.
 async fn others_go_on(fleet: &Fleet) {
     let redlock = ready(builder_of(fleet)).await;
-    let before = redlock.lock(["before", "before:2"]).try_acquire().await.unwrap();
+    let before = redlock.lock_all(["before", "before:2"]).try_acquire().await.unwrap();
     let mut unpolled = Vec::new();
     for index in 0..UNPOLLED {
         let mut acquire = Box::pin(redlock.lock(format!("unpolled:{index}")).acquire());

@@ -8,8 +8,8 @@ use tokio::time::sleep;
 
 use crate::support::{TIMEOUT, cluster_of, hang_first, held, ms, secs, settle, timed};
 
-/// How many tries for one lock are on their way at once.
-const AT_ONCE: usize = 2;
+/// How many tries of one client for one lock are on their way at once.
+const AT_ONCE: usize = 1;
 
 #[tokio::test(start_paused = true)]
 async fn one_asks_for_all_who_wait_and_other_locks_do_not_wait_for_them() {

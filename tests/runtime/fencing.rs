@@ -240,16 +240,6 @@ async fn whoever_waits_beside_an_instance_that_lies_gets_the_lock_when_it_is_fre
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn of_several_resources_the_largest_token_is_told_so_that_one_repeat_is_enough() {
-    let (cluster, redlock) = cluster_of(3).await;
-    set_token(&cluster, "a", token_ahead_by(&cluster, HOUR).to_score());
-    set_token(&cluster, "b", token_ahead_by(&cluster, 2 * HOUR).to_score());
-    let guard = redlock.lock(["a", "b"]).try_acquire().await.unwrap();
-    assert!(guard.fencing_token() > token_ahead_by(&cluster, 2 * HOUR));
-    assert_eq!(cluster.requests().acquire, 2 * 3);
-}
-
 /// Without admission a client knows no clock but its own.
 #[tokio::test(start_paused = true)]
 async fn instances_grant_no_token_that_no_clock_can_have_made() {

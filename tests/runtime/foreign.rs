@@ -202,7 +202,6 @@ async fn whoever_listens_to_the_log_and_panics_ends_no_renewals_of_others() {
     );
 }
 
-/// A holder's wait is woken by the task that takes in what other clients say.
 #[tokio::test(start_paused = true)]
 async fn a_waker_that_panics_keeps_nobody_from_being_woken_in_their_turn() {
     let (cluster, redlock) = renewing(3).await;
@@ -216,6 +215,7 @@ async fn a_waker_that_panics_keeps_nobody_from_being_woken_in_their_turn() {
     drop(guard);
     settle().await;
     drop(waiting);
+    sleep(ms(10)).await; // it has let the lock go for others
     let guard = held(&elsewhere, "a").await;
     let next = tokio::spawn(async move { redlock.lock("a").acquire().await.unwrap() });
     sleep(secs(5)).await; // its pauses are long by now
@@ -279,9 +279,9 @@ async fn an_answer_over_which_somebody_panics_ends_no_renewals_and_no_releases()
     assert_eq!(cluster.keys(), ["a"]);
 }
 
-/// The asker is a task of the client; what listens to its events is not.
+/// A wait is a task of the client; what listens to its events is not.
 #[tokio::test(start_paused = true)]
-async fn an_asker_that_panics_is_followed_by_another() {
+async fn a_wait_whose_task_panics_goes_on() {
     listen(Level::DEBUG);
     let (cluster, redlock) = renewing(3).await;
     let elsewhere = cluster.builder().connect().await.unwrap();
@@ -294,7 +294,7 @@ async fn an_asker_that_panics_is_followed_by_another() {
     sleep(ms(50)).await;
     panic_at("acquire round");
     sleep(secs(2)).await; // it asks, and panics
-    assert!(told().iter().any(|line| line.starts_with("an asker has panicked")));
+    assert!(told().iter().any(|line| line.starts_with("a task that waits for a lock has panicked")));
     drop(guard);
     let token = first.await.unwrap().fencing_token();
     let guard = second.await.unwrap();
@@ -318,7 +318,7 @@ async fn whoever_listens_to_the_log_and_panics_keeps_no_lock_from_being_given_or
     let guard = held(&elsewhere, "a").await;
     let waits = tokio::spawn(async move { redlock.lock("a").acquire().await.unwrap() });
     sleep(ms(50)).await;
-    panic_at("named a successor");
+    panic_at("wakes the next");
     drop(guard);
     let (guard, took) = timed(waits).await;
     assert!(took < secs(1), "{took:?}");

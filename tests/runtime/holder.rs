@@ -149,31 +149,6 @@ async fn an_empty_text_is_no_identity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_resources_are_entered_again_in_any_order() {
-    let (cluster, redlock) = renewing(3).await;
-    let lock = |names: [&str; 3]| redlock.lock(names).holder(Holder::from("me"));
-    let first = lock(["a", "b", "c"]).try_acquire().await.unwrap();
-    let again = lock(["c", "a", "b"]).try_acquire().await.unwrap();
-    assert_eq!(cluster.requests().acquire, 3);
-    assert_eq!(first.fencing_token(), again.fencing_token());
-    drop(first);
-    settle().await;
-    assert_eq!(cluster.keys(), ["a", "b", "c"]);
-    drop(again);
-    settle().await;
-    assert!(cluster.keys().is_empty());
-}
-
-/// A lease is of all its resources.
-#[tokio::test(start_paused = true)]
-async fn a_part_of_the_resources_is_refused_like_anybodys() {
-    let (_cluster, redlock) = renewing(3).await;
-    let both = redlock.lock(["a", "b"]).holder(Holder::from("me")).try_acquire().await.unwrap();
-    assert!(try_as(&redlock, "me", "a").await.unwrap_err().is_contended());
-    assert!(both.is_valid());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_retry_after_a_timeout_whose_request_arrived_succeeds() {
     for holder in ["", "me"] {
         let (cluster, redlock) = renewing(5).await;

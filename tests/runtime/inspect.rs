@@ -45,24 +45,19 @@ async fn whoever_has_too_few_instances_is_shown_and_is_no_holder() {
     let seen = ours.inspect("a").await.unwrap();
     assert!(seen.holder().is_none());
     assert_eq!((seen.holders[0].on.len(), seen.holders[0].expires_in, seen.holders[0].token), (2, None, None));
-    for names in [vec![], vec!["a", "b"]] {
-        assert!(matches!(ours.inspect(names).await, Err(BadRequest::NotOneResource { .. } | BadRequest::Resources(_))));
-    }
+    assert!(matches!(ours.inspect("").await, Err(BadRequest::Resource(_))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn tries_that_look_alike_are_not_counted_together_and_what_is_kept_is_nobodys() {
+async fn tries_that_look_alike_are_not_counted_together() {
     let (cluster, ours, _other) = two_clients().await;
     cluster.instances().take(2).for_each(|instance| instance.set("a", "a client of another library"));
     cluster.instances().skip(2).for_each(|instance| instance.set("a", "one more of another library"));
     let seen = ours.inspect("a").await.unwrap();
     assert_eq!(seen.holders.iter().map(|holder| holder.on.len()).collect::<Vec<_>>(), [3, 2]);
-    cluster.instances().take(3).for_each(|instance| instance.set("b", ":next:0123456789ab"));
     cluster.instances().take(2).for_each(|instance| instance.set("a", "a third one"));
     cluster.instance(2).remove("a");
     assert!(ours.inspect("a").await.unwrap().holder().is_none(), "two have it on two each");
-    let kept = ours.inspect("b").await.unwrap();
-    assert!(kept.holders[0].by.is_reserved && kept.holders[0].on.len() == 3 && kept.holder().is_none());
 }
 
 #[tokio::test(start_paused = true)]

@@ -142,21 +142,6 @@ async fn a_lease_that_is_not_renewed_is_handed_over_only_while_it_is_fresh() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_resources_in_another_order_are_the_same_line() {
-    let (cluster, redlock) = renewing(3).await;
-    let guard = redlock.lock(["a", "b"]).acquire().await.unwrap();
-    let waiting = tokio::spawn({
-        let redlock = redlock.clone();
-        async move { redlock.namespace("").lock(["b", "a"]).acquire().await }
-    });
-    settle().await;
-    let sent = cluster.requests();
-    drop(guard);
-    let _guard = got(waiting).await;
-    assert_eq!(cluster.requests(), sent);
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_was_handed_over_is_renewed_for_its_new_guard_and_its_longest_time_counts_anew() {
     let (_cluster, redlock) = renewing(3).await;
     let lock = || redlock.lock("a").max_hold(secs(30));

@@ -91,7 +91,7 @@ async fn what_was_offered_to_one_who_leaves_goes_to_the_next_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_is_not_polled_is_passed_over_and_keeps_the_place() {
+async fn one_who_misses_its_turn_stands_in_line_again_when_it_is_polled() {
     let (_cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let mut first = begin(&redlock, "a");
@@ -105,8 +105,11 @@ async fn one_who_is_not_polled_is_passed_over_and_keeps_the_place() {
     assert!(took >= ms(200) && took <= ms(401), "{took:?}");
     assert!(poll(&mut first).is_none());
     drop(second);
-    assert!(poll(&mut first).unwrap().is_ok(), "before the third");
-    assert!(third.await.unwrap().is_valid());
+    let third = third.await.unwrap();
+    assert!(poll(&mut first).is_none(), "behind the third");
+    drop(third);
+    settle().await;
+    assert!(poll(&mut first).unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]

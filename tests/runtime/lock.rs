@@ -21,7 +21,7 @@ async fn a_lock_is_acquired_again_and_again_also_through_its_clones() {
         assert!(matches!(lock.try_acquire().await, Err(AcquireError::Contended(_))));
         guard.release().await.unwrap();
     }
-    assert_eq!(lock.run(async |lease| lease.resources()).await.unwrap(), "x".into());
+    assert_eq!(lock.run(async |lease| lease.resource()).await.unwrap(), "x".into());
     assert!(cluster.keys().is_empty());
 }
 
@@ -66,18 +66,17 @@ async fn futures_of_a_lock_outlive_it_and_the_client() {
 #[tokio::test(start_paused = true)]
 async fn a_guard_says_what_it_holds_below_the_namespace() {
     let (_cluster, redlock) = renewing(3).await;
-    let lock = redlock.namespace("a:").lock(["x", "b", "a:a"]);
+    let lock = redlock.namespace("a:").lock("a:a");
     let guard = lock.acquire().await.unwrap();
-    assert_eq!(guard.resources(), ["a:a", "b", "x"].into());
-    assert_eq!(guard.resources().iter().collect::<Vec<_>>(), [b"a:a".as_slice(), b"b", b"x"]);
-    assert_eq!(guard.lease().resources(), guard.resources());
+    assert_eq!((guard.resource(), guard.resource().as_bytes()), ("a:a".into(), b"a:a".as_slice()));
+    assert_eq!(guard.lease().resource(), guard.resource());
     assert_eq!(ResourceNames::from(["é", "b"]).to_string(), "é, b");
 
     // The same key through another namespace: each guard shows the name that it was given.
     let holder = Holder::from("me");
     let first = redlock.namespace("n:").lock("y").holder(holder.clone()).acquire().await.unwrap();
     let second = redlock.lock("n:y").holder(holder).acquire().await.unwrap();
-    assert_eq!((first.resources(), second.resources()), ("y".into(), "n:y".into()));
+    assert_eq!((first.resource(), second.resource()), ("y".into(), "n:y".into()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -163,7 +163,7 @@ async fn a_release_that_nobody_confirms_is_logged_and_does_not_hide_the_output()
     assert_eq!(run.unwrap(), Err("the work's own"));
     let lines = told();
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
-    assert!(line.starts_with("its work is done, its release is not confirmed resources=\"a\" token="), "{line}");
+    assert!(line.starts_with("its work is done, its release is not confirmed resource=\"a\" token="), "{line}");
     assert!(line.contains("memory:0, memory:1, memory:2: no answer within"), "{line}");
     assert_eq!(took, TIMEOUT);
     cluster.instances().for_each(TestInstance::resume);

@@ -18,7 +18,7 @@ async fn a_lease_that_expires_is_told_once_and_why() {
     let lines = told();
     let [failed, line] = lines.as_slice() else { panic!("{lines:?}") };
     assert!(failed.starts_with("not renewed, will be tried again") && failed.contains("unreachable"), "{failed}");
-    assert!(line.contains("validity has passed") && line.contains("resources=\"a\""), "{line}");
+    assert!(line.contains("validity has passed") && line.contains("resource=\"a\""), "{line}");
     assert!(line.contains("held_for=9.8") && line.contains("ttl=10s") && line.contains("token="), "{line}");
     assert!(
         line.contains("#0") && line.contains("#2") && !line.contains("#3") && line.contains("unreachable"),
@@ -69,7 +69,7 @@ async fn the_first_renewal_that_fails_is_told_and_no_other_until_one_succeeds() 
         let lines = told();
         let [line] = lines.as_slice() else { panic!("{outage}: {lines:?}") };
         assert!(line.starts_with("not renewed, will be tried again"), "{line}");
-        assert!(line.contains("resources=\"a\"") && line.contains("remaining=6.") && line.contains("#0"), "{line}");
+        assert!(line.contains("resource=\"a\"") && line.contains("remaining=6.") && line.contains("#0"), "{line}");
         cluster.instances().for_each(TestInstance::resume);
         sleep(secs(10)).await;
         assert!(guard.is_valid() && told().is_empty());
@@ -131,7 +131,7 @@ async fn a_lock_that_is_held_for_long_without_a_bound_is_told_once() {
     sleep(secs(1_000)).await;
     let lines = told();
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
-    assert!(line.starts_with("held for long") && line.contains("resources=\"a\"") && line.contains("held_for=100"));
+    assert!(line.starts_with("held for long") && line.contains("resource=\"a\"") && line.contains("held_for=100"));
     drop(guards);
 
     let redlock = cluster.builder().warn_when_held_for(secs(60)).connect().await.unwrap();

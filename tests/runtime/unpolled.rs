@@ -111,14 +111,14 @@ async fn a_shared_lease_that_nobody_polls_does_not_keep_the_lock_of_whoever_rele
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shared_lease_that_is_polled_at_last_is_renewed_from_then_on() {
+async fn a_wait_that_is_polled_at_last_has_a_lease_that_is_renewed_from_then_on() {
     let (_cluster, redlock) = renewing(3).await;
     let lock = redlock.lock("a").holder(Holder::from("h"));
-    let mut first = begin(lock.acquire());
+    let first = begin(lock.acquire());
     settle().await;
     drop(lock.acquire().await.unwrap());
-    sleep(secs(5)).await; // a renewal would have been due
-    let again = come(&mut first).unwrap().unwrap();
+    sleep(secs(5)).await;
+    let again = first.await.unwrap();
     sleep(secs(60)).await;
     assert!(again.is_valid());
 }
@@ -284,14 +284,12 @@ async fn an_acquire_on_its_way_gives_no_lock_after_a_shutdown() {
     let (result, took) = timed(redlock.shutdown(secs(5))).await;
     assert_eq!(result, Ok(()));
     assert!(took <= ms(100), "{took:?}");
-    assert_eq!(cluster.keys(), ["won"], "what is on its way is given back, what nobody polls ends with its ttl");
+    assert!(cluster.keys().is_empty(), "what is on its way is given back, and what nobody has polled for");
     assert!(matches!(polled.await.unwrap(), Err(AcquireError::ShutDown)));
     for acquire in [&mut unpolled, &mut begun, &mut by_holder] {
         let result = come(acquire).unwrap();
         assert!(matches!(result, Err(AcquireError::ShutDown)), "{result:?}");
     }
-    sleep(ms(50)).await;
-    assert!(cluster.keys().is_empty());
 }
 
 #[test]

@@ -27,8 +27,7 @@ const ROOMS: &[Room] = &[
 ];
 const BELOW_RUNTIME: &[&str] =
     &["protocol", "resource", "clock", "foreign", "log_limit", "random", "token", "instance"];
-const SERVERS: &[&str] =
-    &["redis", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls", "tokio_native_tls"];
+const SERVERS: &[&str] = &["redis", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];
 /// Crates that do nothing by themselves: open to all rooms but the protocol.
 const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];
 /// Time, chance and the outside come into the protocol as arguments.

@@ -62,8 +62,12 @@ async fn wait_for(world: &World, fault: Fault) -> bool {
 }
 
 fn note(world: &World, fault: Fault, server: usize, client: usize) {
-    let connected = |client: usize| u8::from(world.links[client][server].is_connected()) << client;
-    let witnesses = (0..world.machines.len()).map(connected).sum();
+    // A connection that is just being made is not told yet.
+    let (tracking, judge) = (world.servers[server].tracking(), world.judge());
+    let is_told = |client: usize| judge.newest(client, server).is_some_and(|newest| tracking.contains(&newest));
+    let witness = |client: usize| u8::from(is_told(client) && world.links[client][server].is_heard()) << client;
+    let witnesses = (0..world.machines.len()).map(witness).sum();
+    drop(judge);
     let at = world.at();
     let mut history = world.history();
     let kind = FaultKind::ALL.iter().position(|kind| *kind == fault.what).unwrap_or(0);
@@ -91,6 +95,7 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
         FaultKind::RestartOld => restart(world, fault, (index, Data::Saved), amount).await,
         FaultKind::Kill => restart(world, fault, (index, Data::Present), amount * 8).await,
         FaultKind::Flush if running => server.flush(),
+        FaultKind::FlushAnotherDatabase if running => server.flush_another_database(),
         FaultKind::FailOver => server.fail_over(if amount % 2 == 0 { Data::Present } else { Data::Saved }),
         FaultKind::Resynchronise if running => server.resynchronise(Data::Saved),
         FaultKind::Restore if running => server.restore(Data::Saved),
@@ -107,16 +112,13 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
         FaultKind::BreakReply => link.break_after(Way::Down, bytes, time),
         FaultKind::HoldUpCommands => link.hold_up(Way::Up, time),
         FaultKind::HoldUpReplies => link.hold_up(Way::Down, time),
-        FaultKind::HoldUpBoth => [Way::Up, Way::Down].into_iter().for_each(|way| link.hold_up(way, time)),
+        FaultKind::HoldUpBoth => link.hold_up_both(time),
         FaultKind::Suspend | FaultKind::StandStill => {
             if fault.what == FaultKind::StandStill {
                 machine.clock.stop();
             }
             machine.suspend(time);
-            world.links[client].iter().for_each(|link| {
-                link.hold_up(Way::Up, time);
-                link.hold_up(Way::Down, time);
-            });
+            world.links[client].iter().for_each(|link| link.hold_up_both(time));
             sleep(time).await;
             machine.clock.go_on();
         }
@@ -132,10 +134,11 @@ async fn strike(world: &World, fault: Fault, index: usize, client: usize) {
         }
         FaultKind::LoadNothing if running => server.restore(Data::Nothing),
         FaultKind::OddToken => store_odd_tokens(server, amount),
-        FaultKind::Delete if running => server.delete_locks(),
+        FaultKind::Delete if running => world.delete_locks(index),
         FaultKind::EndRuntime if world.scenario.apart.is_some() => world.apart.end(),
         // A process that is not there, or stands still, does nothing.
         FaultKind::Flush
+        | FaultKind::FlushAnotherDatabase
         | FaultKind::Resynchronise
         | FaultKind::Restore
         | FaultKind::LoadNothing
@@ -153,10 +156,11 @@ fn store_odd_tokens(server: &Server, amount: u64) {
 
 /// Whether it is one of those after which a server is judged otherwise.
 const fn is_accident(what: FaultKind, running: bool) -> bool {
-    use FaultKind::{Flush, LoadNothing, Restore, Resynchronise};
-    let happens = running || !matches!(what, Flush | LoadNothing | Resynchronise | Restore);
-    happens
-        && (loses_data(what) || matches!(what, FaultKind::StepForward | FaultKind::StepBack | FaultKind::StandStill))
+    use FaultKind::{
+        Flush, FlushAnotherDatabase, LoadNothing, Restore, Resynchronise, StandStill, StepBack, StepForward,
+    };
+    let happens = running || !matches!(what, Flush | FlushAnotherDatabase | LoadNothing | Resynchronise | Restore);
+    happens && (loses_data(what) || matches!(what, FlushAnotherDatabase | StepForward | StepBack | StandStill))
 }
 
 /// The process ends, and another begins after so many ms.

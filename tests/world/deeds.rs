@@ -37,10 +37,12 @@ pub(crate) enum Deed {
     RuntimeApart,
     /// A command that was carried out after its connection had broken.
     LateCommand,
+    /// A server in quarantine has extended a key that it kept.
+    KeptInQuarantine,
 }
 
 impl Deed {
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::Try,
         Self::WaitAtMost,
         Self::Wait,
@@ -70,5 +72,6 @@ impl Deed {
         Self::LargerQuorum,
         Self::RuntimeApart,
         Self::LateCommand,
+        Self::KeptInQuarantine,
     ];
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::{AcquireError, Guard, Holder, Redlock};
+use redquorum::{AcquireError, AllGuard, Guard, Holder, Redlock};
 
 use crate::deeds::Deed;
 use crate::invariants::bounds::Watch;
@@ -23,6 +23,18 @@ pub(crate) struct Demand {
     pub(crate) way: Way,
     /// For how long it wants what it gets to be renewed.
     pub(crate) max_hold: Option<Duration>,
+}
+
+impl Demand {
+    /// Whether it is for names that are locked together.
+    pub(crate) const fn is_of_several(&self) -> bool {
+        self.resources.count_ones() > 1
+    }
+
+    /// The same for the first of its names.
+    pub(crate) const fn of_one(self) -> Self {
+        Self { resources: 1 << self.resources.trailing_zeros(), ..self }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +102,7 @@ impl Drop for Unpolled<'_> {
     }
 }
 
-fn note_demand(world: &World, demand: &Demand, schedule: Schedule) {
+pub(crate) fn note_demand(world: &World, demand: &Demand, schedule: Schedule) {
     let stats = &mut world.history().stats;
     stats.asked += 1;
     stats.did(match demand.way {
@@ -104,7 +116,7 @@ fn note_demand(world: &World, demand: &Demand, schedule: Schedule) {
         Schedule::Unpolled(..) => stats.did(Deed::LeaveUnpolled),
         Schedule::Elsewhere(_) => stats.did(Deed::PollElsewhere),
     }
-    if demand.resources.count_ones() > 1 {
+    if demand.is_of_several() {
         stats.did(Deed::SeveralResources);
     } else if demand.resources == 4 {
         stats.did(Deed::Namespace);
@@ -118,7 +130,22 @@ pub(crate) fn names(resources: u8) -> Vec<&'static str> {
 pub(crate) fn acquire(client: Redlock, demand: Demand) -> Boxed<Acquired> {
     Box::pin(async move {
         let spaced = client.namespace("space:");
-        let lock = if demand.resources == 4 { spaced.lock("c") } else { client.lock(names(demand.resources)) };
+        let name = NAMES[demand.resources.trailing_zeros() as usize];
+        let lock = if demand.resources == 4 { spaced.lock("c") } else { client.lock(name) };
+        let lock = if demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
+        let lock = if let Some(longest) = demand.max_hold { lock.max_hold(longest) } else { lock };
+        match demand.way {
+            Way::Try => lock.try_acquire().await,
+            Way::WaitAtMost(limit) => lock.wait_at_most(limit).acquire().await,
+            Way::Wait => lock.acquire().await,
+        }
+    })
+}
+
+/// As [`acquire`], of several names.
+pub(crate) fn acquire_all(client: Redlock, demand: Demand) -> Boxed<Result<AllGuard, AcquireError>> {
+    Box::pin(async move {
+        let lock = client.lock_all(names(demand.resources));
         let lock = if demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
         let lock = if let Some(longest) = demand.max_hold { lock.max_hold(longest) } else { lock };
         match demand.way {

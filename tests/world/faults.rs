@@ -51,10 +51,12 @@ pub(crate) enum FaultKind {
     LoadNothing,
     /// Somebody stores a token that is far ahead of the clock.
     OddToken,
+    /// Another database of a server is flushed: its own data stays, and nobody is told that.
+    FlushAnotherDatabase,
 }
 
 impl FaultKind {
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::RestartEmpty,
         Self::RestartOld,
         Self::Kill,
@@ -79,6 +81,7 @@ impl FaultKind {
         Self::Delete,
         Self::LoadNothing,
         Self::OddToken,
+        Self::FlushAnotherDatabase,
     ];
 
     /// So many of them are drawn by chance; the others are of drills alone.
@@ -239,6 +242,38 @@ impl Fault {
                         byte(rng.below(256)),
                     ));
                 }
+            }
+        }
+        plan
+    }
+
+    /// Those of [`flushes_elsewhere`](Self::flushes_elsewhere) in so many of a hundred runs.
+    pub(crate) fn flushes_elsewhere_in(percent: u64, rng: &mut Rng) -> Vec<Self> {
+        if rng.percent(percent) { Self::flushes_elsewhere(rng) } else { Vec::new() }
+    }
+
+    /// Other databases are flushed while locks are held, one server after the other or all at once, and one of the servers
+    /// forgets something in its quarantine, or is out of reach.
+    pub(crate) fn flushes_elsewhere(rng: &mut Rng) -> Vec<Self> {
+        use FaultKind::{
+            Delete, FailOver, Flush, FlushAnotherDatabase, HoldUpBoth, Kill, RestartOld, Restore, Resynchronise,
+            StepForward,
+        };
+        let byte = |number: u64| u8::try_from(number).unwrap_or(u8::MAX);
+        let target = |server: u64| byte(24 * (server / 3 % 3) + server % 3);
+        let mut plan = Vec::new();
+        let (first, at_once) = (rng.below(9), rng.percent(40));
+        for nth in 0..rng.between(1, 4) {
+            let held = |what, target, amount| Self { trigger: Trigger::Held, nth: byte(nth), what, target, amount };
+            let at = rng.below(160);
+            for server in 0..rng.between(1, 3) {
+                let at = if at_once { at } else { rng.below(220) };
+                plan.push(held(FlushAnotherDatabase, target(first + server), byte(at)));
+            }
+            if rng.percent(60) {
+                let what = rng.pick(&[Flush, RestartOld, Kill, FailOver, Resynchronise, Restore, StepForward, Delete]);
+                plan.push(held(what, target(first), byte(at + rng.below(96))));
+                plan.push(held(HoldUpBoth, target(rng.below(9)), byte(rng.below(256))));
             }
         }
         plan

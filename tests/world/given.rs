@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use redquorum::testing::simulation::value_of;
-use redquorum::{Guard, LeaseView};
+use redquorum::{AllLeases, Guard, LeaseView};
 
+use crate::demand::Demand;
 use crate::history::Hold;
 use crate::world::World;
 
@@ -64,6 +65,18 @@ impl World {
         self.check_given(number);
         self.given.notify_waiters();
         number
+    }
+
+    /// The same, for each of several that are held together.
+    pub(crate) fn given_all(&self, client: (usize, u64), demand: &Demand, leases: &AllLeases) -> Vec<usize> {
+        let bits = (0..3).map(|bit| 1 << bit).filter(|bit| demand.resources & bit != 0);
+        let given = |(bit, lease)| self.given_for(client, (bit, demand.has_holder, demand.max_hold), lease);
+        bits.zip(leases.leases()).map(given).collect()
+    }
+
+    /// Its user extends a lease for longer than it was to be renewed.
+    pub(crate) fn extends(&self, lease: &LeaseView) {
+        self.judge().rounds_of(&value_of(lease)).not_after = None;
     }
 
     /// Waits until this lock is given; for how long it is valid then.

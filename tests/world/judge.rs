@@ -1,13 +1,15 @@
 //! What the world knows and no client can: when each request left, what came of it on its server, when the
 //! answer was there, and what each server had forgotten by then. The invariants judge by it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use redquorum::FencingToken;
 use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
 
+use crate::deeds::Deed;
 use crate::faults::FaultKind;
+use crate::invariants::nobody::AcquiredTogether;
 use crate::invariants::rivals::Refusal;
 use crate::net::{Connection, Passed, Way, passed};
 use crate::world::World;
@@ -23,9 +25,13 @@ pub(crate) struct Judge {
     pub(crate) readings: Vec<Reading>,
     /// What happened to servers.
     pub(crate) accidents: Vec<Accident>,
+    /// After how many commands the keys of locks were deleted on which server.
+    pub(crate) deleted: Vec<(usize, u64)>,
     /// What stood in the way of rounds.
     pub(crate) refusals: Vec<Refusal>,
     /// Plain sets whose token has not come yet: over which connection, and of which value.
+    /// Who acquires several names together.
+    pub(crate) together: Vec<AcquiredTogether>,
     unraised: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
 
@@ -109,6 +115,8 @@ pub(crate) struct Vote {
     pub(crate) is_others: bool,
     /// Whether a stored token alone was in its way.
     pub(crate) is_stale: bool,
+    /// By when, by the clock of its machine, what it sets may have expired; of a mark, by when others may vote again.
+    stands_until: Duration,
     /// What speaks against the server's vote, by all that happened to it; see `doubt`.
     doubt: Option<Duration>,
 }
@@ -121,11 +129,19 @@ impl Vote {
 
     /// Whether it keeps a key that was granted before.
     pub(crate) const fn extends(&self) -> bool {
-        matches!(self.kind, StepKind::Extend | StepKind::ExtendMany)
+        matches!(self.kind, StepKind::Extend | StepKind::Keep)
     }
 
+    /// Whether the server has the key by it. A release that says yes has deleted the key; and an operator's, under the
+    /// value of somebody else, is sent and heard by the clock of another machine.
     pub(crate) const fn grants(&self) -> bool {
-        matches!(self.said, Said::Yes | Said::Repaired)
+        let is_release = matches!(self.kind, StepKind::Release);
+        !is_release && matches!(self.said, Said::Yes | Said::Repaired | Said::Kept)
+    }
+
+    /// Whether the server had the key before.
+    const fn keeps(&self) -> bool {
+        self.extends() && matches!(self.said, Said::Yes | Said::Kept)
     }
 }
 
@@ -133,6 +149,12 @@ impl Judge {
     pub(crate) fn connect(&mut self, client: (usize, u64), server: usize, connection: &Connection) -> u64 {
         self.connections.push(Connected { client, server, connection: connection.clone() });
         self.connections.len() as u64 - 1
+    }
+
+    /// The last connection of a client to a server.
+    pub(crate) fn newest(&self, client: usize, server: usize) -> Option<u64> {
+        let is_its = |connected: &Connected| (connected.client.0, connected.server) == (client, server);
+        self.connections.iter().rposition(is_its).map(|at| at as u64)
     }
 
     /// When the client has read the answer.
@@ -144,6 +166,14 @@ impl Judge {
         self.connections.get(usize::try_from(reading.connection).ok()?)?.heard(reading.ends)
     }
 
+    /// When its client may have made the request, which waits while others over the same connection are unanswered.
+    pub(crate) fn may_be_asked_at(&self, vote: &Vote) -> Duration {
+        let votes = self.rounds.values().flat_map(|rounds| &rounds.votes);
+        let before = votes.filter(|other| other.connection == vote.connection && other.sent.at < vote.sent.at);
+        let is_unanswered = |other: &&Vote| self.heard(other).is_none_or(|heard| heard.at >= vote.sent.at);
+        before.filter(is_unanswered).map(|other| other.sent.at).min().unwrap_or(vote.sent.at)
+    }
+
     /// The client that asked for it.
     pub(crate) fn asked_by(&self, vote: &Vote) -> Option<(usize, u64)> {
         self.connections.get(usize::try_from(vote.connection).ok()?).map(|connected| connected.client)
@@ -153,6 +183,46 @@ impl Judge {
     pub(crate) fn may_vote(&self, vote: &Vote) -> bool {
         let took = self.heard(vote).map(|heard| heard.at.saturating_sub(vote.sent.at));
         vote.doubt.is_none_or(|doubt| took.is_some_and(|took| took >= doubt))
+    }
+
+    /// Of the votes for a value that are in doubt, those by which a process keeps what it has (P10): by server and command.
+    ///
+    /// The key was there under the value in the process that had voted for it before. That vote stood, its answer was heard
+    /// first, what it set cannot have expired by the time of this answer, and nobody else was given the lock by a vote in between.
+    pub(crate) fn kept(&self, value: &[u8]) -> HashSet<(usize, u64)> {
+        let mut kept = HashSet::new();
+        let Some(rounds) = self.rounds.get(value) else { return kept };
+        let mut standing: Vec<&Vote> = Vec::new();
+        for vote in rounds.votes.iter().filter(|vote| vote.grants() && (vote.is_whole || vote.extends())) {
+            if self.may_vote(vote) {
+                standing.push(vote);
+            } else if vote.keeps() && standing.iter().any(|earlier| self.is_kept(rounds, earlier, vote)) {
+                kept.insert((vote.server, vote.command));
+                standing.push(vote);
+            }
+        }
+        kept
+    }
+
+    fn is_kept(&self, rounds: &Rounds, earlier: &Vote, vote: &Vote) -> bool {
+        let (Some(before), Some(heard)) = (self.heard(earlier), self.heard(vote)) else { return false };
+        let is_between = |command: u64| earlier.command <= command && command < vote.command;
+        let ends_process = |accident: &Accident| {
+            accident.server == vote.server && ends_process(accident.what) && is_between(accident.command)
+        };
+        let is_others = |other: &Vote| {
+            other.server == vote.server && other.grants() && is_between(other.command) && self.may_vote(other)
+        };
+        let is_of_others =
+            |other: &&Rounds| other.key == rounds.key && other.given > 0 && !std::ptr::eq(*other, rounds);
+        let of_others = self.rounds.values().filter(is_of_others);
+        let is_in_time = heard.reading < earlier.stands_until && before.at <= heard.at;
+        // Whoever deletes a key lets others in.
+        let is_deleted = self.deleted.iter().any(|(server, command)| *server == vote.server && is_between(*command));
+        earlier.server == vote.server
+            && is_in_time
+            && !self.accidents.iter().any(ends_process)
+            && (is_deleted || !of_others.flat_map(|other| &other.votes).any(is_others))
     }
 
     /// Whether anything befell a server, or any of them, or the clock of a client, since: its answers may not count then, whatever they say.
@@ -197,7 +267,11 @@ impl Judge {
             best[vote.server] = best[vote.server].max(vote.until());
             let mut sorted = best;
             sorted.sort_unstable();
-            until = until.max(sorted[best.len() - quorum]);
+            let granted = sorted[best.len() - quorum];
+            // What is over when its last answer comes was never held: a later round of the value begins anew.
+            if granted > heard.reading {
+                until = until.max(granted);
+            }
         }
         until
     }
@@ -234,9 +308,10 @@ impl Judge {
             let (connection, ends) = (step.connection, step.ends);
             return self.readings.push(Reading { key, client, server, sent, connection, ends, found });
         }
-        if step.value.is_empty() || step.keys.1 > 0 {
+        if step.value.is_empty() {
             return;
         }
+        let ttl = step.ttl.min(max_ttl);
         let vote = Vote {
             kind: step.kind,
             said: step.said,
@@ -251,6 +326,7 @@ impl Judge {
             is_whole: is_larger(&step.before, step) && step.kind != StepKind::Set,
             is_others: step.before.value.as_ref().is_some_and(|there| *there != step.value),
             is_stale: step.stale.is_some_and(|stored| Duration::from_micros(stored.clock_us()) <= step.wall + BELIEVED),
+            stands_until: (sent.reading + ttl).saturating_sub(ttl / 100 + Duration::from_millis(2)),
             doubt: self.doubt(server, step, max_ttl),
         };
         if step.kind == StepKind::Set {
@@ -296,7 +372,13 @@ impl Judge {
             votes.any(|vote| vote.connection == step.connection && vote.command <= accident.command)
         };
         let comes_unseen = |what| matches!(what, FaultKind::LoadNothing | FaultKind::Restore);
-        let is_seen = |accident: &Accident| !comes_unseen(accident.what) || is_used(accident);
+        // A flush shows by the record that is missing, unless that has come back behind it.
+        let is_hidden = |flush: &Accident| {
+            let mut later = mine.clone().filter(|later| later.command >= flush.command && later.at >= flush.at);
+            flush.what == FaultKind::Flush && later.any(|later| later.what == FaultKind::Restore)
+        };
+        let comes_unseen = |accident: &Accident| comes_unseen(accident.what) || is_hidden(accident);
+        let is_seen = |accident: &Accident| !comes_unseen(accident) || is_used(accident);
         let is_forgotten =
             mine.clone().any(|accident| loses(accident.what) && step.at < accident.at + least && is_seen(accident));
         is_forgotten.then_some(Duration::MAX)
@@ -339,6 +421,12 @@ const fn loses(kind: FaultKind) -> bool {
     crate::invariants::promises::loses_data(kind)
 }
 
+/// Whether another process, or another life of it, goes on afterwards.
+const fn ends_process(kind: FaultKind) -> bool {
+    use FaultKind::{FailOver, Kill, RestartEmpty, RestartOld, Resynchronise};
+    matches!(kind, FailOver | Kill | RestartEmpty | RestartOld | Resynchronise)
+}
+
 /// P12: whether its token is above what was stored.
 fn is_larger(before: &KeyState, step: &Step) -> bool {
     let day = Duration::from_secs(24 * 60 * 60);
@@ -360,6 +448,9 @@ impl World {
             }
             for step in &steps {
                 self.check_step(index, step);
+                if step.said == Said::Kept {
+                    self.history().stats.did(Deed::KeptInQuarantine);
+                }
             }
             let mut judge = self.judge();
             let mut broken = Vec::new();
@@ -376,17 +467,19 @@ impl World {
                 judge.note(index, step, self.scenario.max_ttl);
                 broken.extend(judge.is_for_nobody(step, self.scenario.instance_timeout).filter(|_| is_as_it_went));
                 broken.extend(judge.is_behind_its_release(index, step));
-                broken.extend(judge.is_not_repaired(
-                    index,
-                    step,
-                    (self.scenario.quorum, self.scenario.instance_timeout),
-                ));
             }
             drop(judge);
             for (invariant, what) in broken {
                 self.violate(invariant, what);
             }
         }
+    }
+
+    /// Somebody deletes the keys of locks on a server.
+    pub(crate) fn delete_locks(&self, server: usize) {
+        let command = self.servers[server].commands();
+        self.judge().deleted.push((server, command));
+        self.servers[server].delete_locks();
     }
 
     /// Something happens to a server.

@@ -14,6 +14,7 @@ mod given;
 mod history;
 mod invariants;
 mod judge;
+mod left_behind;
 mod net;
 mod operator;
 mod planted;

@@ -157,6 +157,10 @@ impl Link {
         state.disturbed = state.disturbed.max(until);
     }
 
+    pub(crate) fn hold_up_both(&self, time: Duration) {
+        [Way::Up, Way::Down].into_iter().for_each(|way| self.hold_up(way, time));
+    }
+
     /// The present connection breaks after so many bytes more in one direction. A part of what is on its
     /// way upwards still arrives, and late.
     pub(crate) fn break_after(&self, way: Way, bytes: usize, late: Duration) {
@@ -186,6 +190,13 @@ impl Link {
     pub(crate) fn slowest(&self) -> Duration {
         let Delays { most, slow, slow_permille, .. } = self.lock().delays;
         Duration::from_millis(most + if slow_permille > 0 { slow } else { 0 })
+    }
+
+    /// Whether there is a connection, and none that is about to break: what a server pushes then may not arrive.
+    pub(crate) fn is_heard(&self) -> bool {
+        let state = self.lock();
+        let is_whole = |pipe: &Pipe| !pipe.is_ended && pipe.breaks_after.is_none();
+        state.newest.as_ref().is_some_and(|connection| lock(connection).iter().all(is_whole))
     }
 
     /// Whether there is a connection.
@@ -351,8 +362,6 @@ impl AsyncWrite for End {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.link.lock();
         let delay = state.delay();
-        let asks = self.writes == Way::Up && state.sent.as_mut().is_some_and(|sent| sent.read(bytes, now()));
-        drop(state);
         let mut pipes = lock(&self.connection);
         let pipe = &mut pipes[self.writes as usize];
         if pipe.is_ended {
@@ -362,10 +371,11 @@ impl AsyncWrite for End {
         }
         if self.writes == Way::Up {
             pipe.note_passed(bytes.len(), &self.clock);
-            if asks {
+            if state.sent.as_mut().is_some_and(|sent| sent.read(bytes, now())) {
                 pipe.unanswered.push(now());
             }
         }
+        drop(state);
         let most = pipe.breaks_after.unwrap_or(bytes.len()).min(bytes.len());
         let arrives = pipe.last_arrival.max(now() + delay);
         pipe.last_arrival = arrives;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, advance};
 
 use crate::runner::live;
 use crate::scenario::Scenario;
-use crate::time::{self, now, sleep_until};
+use crate::time::{self, shown, sleep_until};
 use crate::world::World;
 
 /// By how much the clocks differ at most: as fine as timers are.
@@ -47,6 +47,7 @@ impl Drop for PausedRuntime {
 
 /// Lives a world to its end.
 pub(crate) fn run_world(scenario: Scenario, told: bool) -> Arc<World> {
+    time::begin();
     let main = PausedRuntime::new(Duration::ZERO);
     let world = main.block_on(async { World::new(scenario, told) });
     match world.scenario.apart {
@@ -78,7 +79,7 @@ fn run_apart(main: &PausedRuntime, world: &Arc<World>, client: usize) {
                 }
             });
         }
-        at = at.max(main.block_on(async { now() })); // it may have been blocked
+        at = at.max(main.block_on(async { shown() })); // it may have been blocked
         apart.go_on(main, world, at);
     }
 }
@@ -120,7 +121,7 @@ impl Apart {
         let was_blocked = std::mem::take(&mut self.is_blocked);
         self.paused.block_on(async {
             if was_blocked {
-                advance(at.saturating_sub(now())).await;
+                advance(at.saturating_sub(shown())).await;
             }
             sleep_until(at).await;
         });

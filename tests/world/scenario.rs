@@ -25,7 +25,7 @@ pub(crate) struct Scenario {
     /// How long there are faults.
     pub(crate) chaos: Duration,
     pub(crate) delays: Delays,
-    /// The servers have just been started, and were not up for long.
+    /// The servers are new: they have no records.
     pub(crate) fresh: bool,
     /// Wall clocks of clients are far apart: the order of tokens then rests on the stored ones alone.
     pub(crate) far_wall_clocks: bool,
@@ -44,6 +44,8 @@ pub(crate) struct Scenario {
     pub(crate) grain_us: u64,
     /// Clients are told of changes; otherwise tracking is denied.
     pub(crate) pushes: bool,
+    /// A client that asks and waits for less than the others is there as well.
+    pub(crate) has_left_behind: bool,
     /// Somebody takes locks away by force.
     pub(crate) has_operator: bool,
     /// Each client has one user, who only tries, one lock after the other, and waits for every answer.
@@ -136,6 +138,7 @@ impl Scenario {
         // Drawn apart, so that a seed's faults are the same as before.
         let in_order = Rng::new(seed ^ 0x6f72_6465_7200_0000).pick(&[None, Some(1), Some(1), Some(2)]);
         let has_operator = Rng::new(seed ^ 0x7461_6b65_6e00_0000).percent(8);
+        planned.extend(Fault::flushes_elsewhere_in(10, &mut Rng::new(seed ^ 0x656c_7365_0000_0000)));
         Self {
             seed,
             servers,
@@ -156,6 +159,7 @@ impl Scenario {
             in_order,
             grain_us: 1,
             pushes: true,
+            has_left_behind: admission && !fresh && Rng::new(seed ^ 0x6c65_6674_0000_0000).percent(8),
             has_operator,
             is_steady: false,
             is_narrow: false,
@@ -171,12 +175,10 @@ impl Scenario {
         // Drawn apart, so that the rest of a seed is the same as before.
         let apart = |part: u64| Rng::new(seed ^ part << 32);
         let (is_steady, is_crowded) = (apart(6).percent(12), apart(7).percent(2));
-        let users = if is_steady {
-            clients
-        } else if is_crowded {
-            clients * 6
-        } else {
-            users
+        let users = match (is_steady, is_crowded) {
+            (true, _) => clients,
+            (_, true) => clients * 6,
+            _ => users,
         };
         let ttl = Duration::from_millis(rng.pick(&[200, 200, 300]));
         // In some a key outlives by far what it takes to release it.
@@ -211,6 +213,8 @@ impl Scenario {
             planned.extend(Fault::further_drill(&mut apart(10)));
             planned.retain(|fault| pushes || fault.what != FaultKind::LoadNothing);
         }
+        let elsewhere = (pushes && apart(11).percent(15)).then(|| Fault::flushes_elsewhere(&mut apart(12)));
+        planned.extend(elsewhere.into_iter().flatten());
         Self {
             seed,
             servers,
@@ -231,6 +235,7 @@ impl Scenario {
             in_order,
             grain_us,
             pushes,
+            has_left_behind: apart(13).percent(8),
             has_operator: false,
             is_steady,
             is_narrow: true,

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redquorum::{AcquireError, Guard, LeaseView, RunError};
+use redquorum::{AcquireError, AllGuard, AllLeases, Guard, LeaseView, RunError};
 use tokio::time::{sleep, timeout};
 
 use crate::deeds::Deed;
-use crate::demand::{Demand, Way, acquire, ask_at, names};
+use crate::demand::{Demand, Way, acquire, acquire_all, ask_at, names, note_demand};
 use crate::invariants::bounds::Watch;
 use crate::invariants::kept::Kept;
+use crate::invariants::nobody::Together;
 use crate::invariants::told::Listening;
 use crate::rng::Rng;
 use crate::scenario::Part;
@@ -70,7 +71,9 @@ impl User {
     }
 
     fn demand(&mut self) -> Demand {
-        let resources = if self.world.scenario.is_narrow {
+        let resources = if self.world.scenario.is_steady {
+            self.rng.pick(&[1, 1, 1, 1, 1, 2, 2])
+        } else if self.world.scenario.is_narrow {
             self.rng.pick(&[1, 1, 1, 1, 1, 2, 2, 3])
         } else {
             self.rng.pick(&[1, 1, 1, 1, 2, 3, 4, 5, 7])
@@ -90,19 +93,91 @@ impl User {
     /// Asks, and does something with what it gets.
     async fn lock(&mut self) {
         let demand = self.demand();
-        if let Some((guard, life)) = self.ask(&demand).await {
+        if demand.is_of_several() {
+            if let Some((guard, life)) = self.ask_for_several(&demand).await {
+                self.hold_several(guard, life, &demand).await;
+            }
+        } else if let Some((guard, life)) = self.ask(&demand).await {
             self.hold(guard, life, &demand).await;
         }
     }
 
+    async fn ask_for_several(&mut self, demand: &Demand) -> Option<(AllGuard, u64)> {
+        let schedule = self.schedule(demand);
+        let (client, life) = self.world.client(self.client)?;
+        note_demand(&self.world, demand, schedule);
+        let asks = [self.client as u64, u64::from(demand.resources)];
+        self.world.note("asks for several", asks, || format!("client {}: {demand:?}, {schedule:?}", self.client));
+        let together = Together::begin(&self.world, (self.client, life), demand.resources);
+        let acquired = schedule.carry_out(acquire_all(client, demand.clone())).await;
+        drop(together);
+        match acquired {
+            Some(Ok(guard)) => return Some((guard, life)),
+            Some(Err(error)) => self.world.note("refused", asks, || error.to_string()),
+            None => self.world.history().stats.abandoned += 1,
+        }
+        None
+    }
+
+    /// Holds locks together for a while, and lets them go.
+    async fn hold_several(&mut self, guard: AllGuard, life: u64, demand: &Demand) {
+        let leases = guard.leases();
+        let numbers = self.world.given_all((self.client, life), demand, &leases);
+        let time = self.some_time(1) * 2;
+        match self.rng.below(3) {
+            0 => {
+                leases.leases().iter().for_each(|lease| self.world.extends(lease));
+                let extended = guard.extend().await;
+                self.world.history().stats.did(Deed::Extend);
+                self.world.note("extended", [numbers[0] as u64, 0], || format!("locks {numbers:?}: {extended:?}"));
+                sleep(time / 2).await;
+            }
+            1 => tokio::select! {
+                biased;
+                loss = guard.lost() => {
+                    self.world.note("told", [numbers[0] as u64, 0], || format!("locks {numbers:?}: {loss}"));
+                }
+                () = sleep(time) => {}
+            },
+            _ => sleep(time).await,
+        }
+        self.world.machines[self.client].awake().await;
+        numbers.iter().for_each(|number| self.world.let_go(*number));
+        if self.rng.percent(30) {
+            self.world.history().stats.did(Deed::DropGuard);
+            drop(guard);
+            numbers.iter().for_each(|number| self.world.gone(*number));
+        } else {
+            self.world.history().stats.did(Deed::Release);
+            let schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 16);
+            if schedule == Schedule::Steadily {
+                numbers.iter().for_each(|number| self.world.gone(*number));
+            }
+            let release: Boxed<_> = Box::pin(guard.release());
+            let released = schedule.carry_out(release).await;
+            self.world.history().stats.released += u64::from(matches!(released, Some(Ok(_))));
+            self.world.note("released", [numbers[0] as u64, 0], || format!("locks {numbers:?}: {released:?}"));
+        }
+        for (number, lease) in numbers.iter().zip(leases.leases()) {
+            self.world.check_not_relied_on(*number, lease);
+        }
+    }
+
+    /// How it polls.
+    fn schedule(&mut self, demand: &Demand) -> Schedule {
+        let schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8);
+        match schedule {
+            _ if self.world.scenario.is_steady => Schedule::Steadily,
+            // Somebody has lost patience.
+            Schedule::Steadily if demand.way == Way::Wait && self.rng.percent(30) => {
+                Schedule::Dropped(1_000, self.some_time(1) * 3)
+            }
+            schedule => schedule,
+        }
+    }
+
     async fn ask(&mut self, demand: &Demand) -> Option<(Guard, u64)> {
-        let mut schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8);
-        if demand.way == Way::Wait && schedule == Schedule::Steadily && self.rng.percent(30) {
-            schedule = Schedule::Dropped(1_000, self.some_time(1) * 3); // somebody has lost patience
-        }
-        if self.world.scenario.is_steady {
-            schedule = Schedule::Steadily;
-        }
+        let schedule = self.schedule(demand);
         if let (Schedule::Unpolled(_, time), Some((client, _)), false) =
             (schedule, self.world.client(self.client), self.world.scenario.is_narrow)
         {
@@ -126,6 +201,7 @@ impl User {
             match self.rng.below(10) {
                 0..3 => {
                     let watch = Watch::begin(&self.world, self.client);
+                    self.world.extends(&guard.lease());
                     let extended = guard.extend().await;
                     watch.round("an extend ends in time");
                     self.world.history().stats.did(Deed::Extend);
@@ -188,6 +264,7 @@ impl User {
     async fn keep_for(&self, number: usize, guard: Guard, resources: u8) {
         self.world.history().stats.did(Deed::KeepFor);
         let (since, time) = (now(), self.world.scenario.max_ttl * 3 / 2);
+        self.world.extends(&guard.lease());
         let kept = guard.keep_for(time).await;
         self.world.note("kept", [number as u64, 0], || format!("lock {number} for {time:?}: {kept:?}"));
         if kept.is_ok() {
@@ -199,8 +276,8 @@ impl User {
     /// The holder whose name several users share tries again: before its first try has ended, while it has the lock, or
     /// afterwards; from the same client, where it shares its lease, or from another, where it is refused like anybody.
     async fn retry(&mut self) {
-        let demand =
-            Demand { has_holder: true, max_hold: None, way: Way::WaitAtMost(self.some_time(2)), ..self.demand() };
+        let demand = self.demand().of_one();
+        let demand = Demand { has_holder: true, max_hold: None, way: Way::WaitAtMost(self.some_time(2)), ..demand };
         let elsewhere = self.rng.index(self.world.machines.len());
         let (when, pause, held) = (self.rng.below(3), self.some_time(20), self.some_time(2));
         let schedules = [(); 2].map(|()| Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8));
@@ -258,26 +335,27 @@ impl User {
     async fn run(&mut self) {
         let demand = Demand { has_holder: false, max_hold: None, ..self.demand() };
         let Some((client, life)) = self.world.client(self.client) else { return };
-        let (world, index, resources, time) =
-            (Arc::clone(&self.world), self.client, demand.resources, self.some_time(1) * 2);
+        let (world, index, time) = (Arc::clone(&self.world), self.client, self.some_time(1) * 2);
         let limit = self.some_time(1) * 2;
         self.world.history().stats.did(Deed::Run);
-        self.world.note("runs", [index as u64, u64::from(resources)], || format!("client {index}: {demand:?}"));
-        let work = move |lease: LeaseView| async move {
-            let number = world.given((index, life), resources, false, &lease);
-            let _over = Over(Arc::clone(&world), number);
+        self.world.note("runs", [index as u64, u64::from(demand.resources)], || format!("client {index}: {demand:?}"));
+        let (asked, together) = (demand.clone(), Together::begin(&self.world, (index, life), demand.resources));
+        let work = move |leases: AllLeases| async move {
+            drop(together);
+            let numbers = world.given_all((index, life), &asked, &leases);
+            let _over = Over(Arc::clone(&world), numbers);
             let mut time = std::pin::pin!(sleep(time));
             std::future::poll_fn(|cx| {
                 // Polled: what is lost does not go on.
-                if !lease.is_valid() {
-                    world.check_polled_work(index, &lease);
-                }
+                leases.leases().iter().filter(|lease| !lease.is_valid()).for_each(|lease| {
+                    world.check_polled_work(index, lease);
+                });
                 time.as_mut().poll(cx)
             })
             .await;
         };
         let future: Boxed<_> =
-            Box::pin(async move { client.lock(names(resources)).wait_at_most(limit).run(work).await.map(drop) });
+            Box::pin(async move { client.lock_all(names(demand.resources)).wait_at_most(limit).run(work).await });
         let schedule = Schedule::draw(&mut self.rng, time);
         let ended = schedule.carry_out(future).await;
         self.world.history().stats.lost += u64::from(matches!(ended, Some(Err(RunError::Lost(_)))));
@@ -318,13 +396,22 @@ impl User {
         let Some((client, life)) = self.world.client(self.client) else { return };
         let demand = Demand { resources, has_holder: false, way: Way::Wait, max_hold: None };
         let begun = now();
-        match timeout(limit, acquire(client, demand.clone())).await {
+        let acquired = if demand.is_of_several() {
+            let _together = Together::begin(&self.world, (self.client, life), demand.resources);
+            timeout(limit, acquire_all(client, demand.clone())).await.map(|won| won.map(Won::Several))
+        } else {
+            timeout(limit, acquire(client, demand.clone())).await.map(|won| won.map(Won::One))
+        };
+        match acquired {
             // By somebody who had begun to do so before; another has taken its place.
             Ok(Err(AcquireError::ShutDown)) => Box::pin(self.get_in()).await,
-            Ok(Ok(guard)) => {
-                let number = self.world.given((self.client, life), resources, false, &guard.lease());
+            Ok(Ok(won)) => {
+                let numbers = match &won {
+                    Won::One(guard) => vec![self.world.given((self.client, life), resources, false, &guard.lease())],
+                    Won::Several(guard) => self.world.given_all((self.client, life), &demand, &guard.leases()),
+                };
                 sleep(Duration::from_millis(5)).await;
-                self.world.let_go(number);
+                numbers.into_iter().for_each(|number| self.world.let_go(number));
             }
             Ok(Err(error)) => self.world.violate("everybody gets in after the faults", error.to_string()),
             Err(_) => {
@@ -341,12 +428,20 @@ fn pause_in_step(pause: Duration) -> Duration {
     Duration::from_millis(u64::try_from(pause.as_millis() % 5).unwrap_or(0))
 }
 
-/// The end of work under a lock, however it ends.
-struct Over(Arc<World>, usize);
+/// What somebody got in by.
+enum Won {
+    One(Guard),
+    Several(AllGuard),
+}
+
+/// The end of work under locks, however it ends.
+struct Over(Arc<World>, Vec<usize>);
 
 impl Drop for Over {
     fn drop(&mut self) {
-        self.0.let_go(self.1);
-        self.0.gone(self.1);
+        for number in &self.1 {
+            self.0.let_go(*number);
+            self.0.gone(*number);
+        }
     }
 }

@@ -59,11 +59,8 @@ impl World {
         };
         let server = |index: usize| Server::new(scenario.rng(Part::Server(index)).next(), clock(index));
         let servers: Vec<Server> = (0..scenario.servers).map(server).collect();
-        if scenario.fresh {
-            servers.iter().for_each(|server| server.start(Data::Nothing));
-        }
-        if scenario.is_narrow {
-            servers.iter().for_each(|server| server.admit(scenario.max_ttl));
+        if !scenario.fresh {
+            servers.iter().for_each(|server| server.admit(scenario.max_ttl, Duration::ZERO));
         }
         if !scenario.pushes {
             servers.iter().for_each(Server::deny_tracking);
@@ -99,6 +96,7 @@ impl World {
         let world = Arc::new(world);
         let here = (0..world.machines.len()).filter(|client| world.scenario.apart != Some(*client));
         here.for_each(|client| drop(world.begin_client(client)));
+        world.begin_left_behind();
         world
     }
 
@@ -121,6 +119,10 @@ impl World {
 
     pub(crate) fn violate(&self, invariant: &'static str, what: String) {
         self.history().violate(self.at(), invariant, what);
+    }
+
+    pub(crate) fn main(&self) -> Handle {
+        self.main.clone()
     }
 
     pub(crate) fn is_calm(&self) -> bool {

@@ -54,7 +54,7 @@ async fn spans_are_exported_below_the_callers_own() -> Result<(), Error> {
         assert_eq!(span.status, Status::Unset, "{name}: {outcome}");
         assert_eq!(attribute(span, "db.system.name").as_deref(), Some("redis"));
         assert_eq!(attribute(span, "db.operation.name").as_deref(), Some(*name));
-        assert_eq!(attribute(span, "redquorum.resources").as_deref(), Some("shop:order:42"));
+        assert_eq!(attribute(span, "redquorum.resource").as_deref(), Some("shop:order:42"));
         assert_eq!(attribute(span, "error.type"), None, "{name}: {outcome}");
     }
     let own_token = attribute(order[0].2, "redquorum.fencing_token").expect("it was acquired");

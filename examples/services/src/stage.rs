@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::Arc;
 
-use redquorum::{AdmissionStatus, Builder, Redlock};
+use redquorum::{Admission, AdmissionStatus, Builder, Redlock};
 use redquorum_testkit::{Fleet, Program};
 use tokio::time::sleep;
 
@@ -30,6 +30,7 @@ impl Stage {
     pub async fn start() -> Outcome<Self> {
         let program = Program::required()?;
         let fleet = Fleet::start(&program, 5)?;
+        open(&fleet.addresses()).await?;
         let database = Database::start().await?;
         println!("Five servers to lock against: {program}. The rows are in {}.", database.address());
         Ok(Self { instances: fleet.addresses(), database: database.address().clone(), _owned: Some((fleet, database)) })
@@ -94,6 +95,16 @@ impl Stage {
         let environment = [(INSTANCES, self.instances.join(" ")), (DATABASE, self.database.to_string())];
         Worker::spawn(role, environment)
     }
+}
+
+/// Lets servers vote at once that this process has just started, as an operator does who knows that nobody held a lock on them.
+///
+/// # Errors
+/// When one of them cannot be reached, or was used.
+pub async fn open(instances: &[String]) -> Outcome {
+    let builder = Redlock::builder().instances(instances).max_ttl(TTL).ttl(TTL).admission(Admission::AsRecorded);
+    let operator = builder.order_between_clients(false).connect().await?;
+    Ok(operator.admission_records().open(TTL).await?)
 }
 
 /// What [`Stage::spawn`] told this process to be; empty in the one that a person has started.

@@ -107,6 +107,9 @@ pub(crate) enum Command {
     Release(ReleaseArgs),
     /// Look for what an installation needs before it goes live
     Check(CheckArgs),
+    /// Show, write or change the records that let instances vote
+    #[command(subcommand)]
+    Admission(AdmissionCommand),
     /// Measure how long locks take, and say what ttl and timeouts that asks for
     Bench(BenchArgs),
     /// Write the completions of a shell
@@ -134,6 +137,44 @@ pub(crate) struct StatusArgs {
     /// Show it again and again, every so often
     #[arg(long, value_name = "TIME", value_parser = duration::parse_some, num_args = 0..=1, default_missing_value = "2s")]
     pub(crate) watch: Option<Duration>,
+}
+
+/// Show, write or change the records that let instances vote.
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdmissionCommand {
+    /// Show the record of each instance, and whether a client with these settings gets votes
+    Show {
+        #[command(flatten)]
+        form: Form,
+    },
+    /// Let new servers vote at once, on your word that no lock was held on them
+    Open(OpenArgs),
+    /// Give the records another time: the longest ttl that instances vote for
+    Set(SetArgs),
+}
+
+/// Let new servers vote at once, on your word that no lock was held on them. Servers cannot show that: all of them may have
+/// been restarted empty under somebody's lock. So do it by hand, once, when a cluster is set up and before its clients
+/// start, and never from a script that starts servers. Without it they wait for a quarantine, and that is safe.
+#[derive(Debug, Args)]
+pub(crate) struct OpenArgs {
+    /// Your word: nobody held a lock on any of these servers within this time. It must be as long as --quarantine, which must be
+    /// given too, as the longest ttl that they vote for (--max-ttl, if you give only that)
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, required = true)]
+    pub(crate) no_lock_was_held_within: Duration,
+    /// Look whether it could be done, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Give the records another time: the longest ttl that instances vote for. To raise it give all clients the longer
+/// quarantine, then run this with it, then give them the longer max_ttl. To lower it give all clients the shorter max_ttl, wait
+/// for the former one, run this, wait until all instances vote again, then give them the shorter quarantine.
+#[derive(Debug, Args)]
+pub(crate) struct SetArgs {
+    /// Look whether it could be done, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Look for what an installation needs before it goes live.

@@ -101,7 +101,7 @@ pub(crate) fn to_json(inspection: &Inspection) -> Value {
 }
 
 fn by(by: &CurrentHolder) -> Value {
-    json!({ "holder": by.holder, "label": by.label, "client": by.client, "is_reserved": by.is_reserved })
+    json!({ "holder": by.holder, "label": by.label, "client": by.client })
 }
 
 /// Instances that did not tell, and why.

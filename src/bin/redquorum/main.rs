@@ -1,5 +1,6 @@
 //! `redquorum` on the command line: runs commands under a lock, and shows operators what the instances do.
 
+mod admission;
 mod bench;
 mod check;
 mod cli;
@@ -76,6 +77,7 @@ async fn carry_out(cli: Cli) -> Result<ExitCode, Failure> {
         Command::List(args) => list::list(&args, &settings()?).await,
         Command::Release(args) => release::release(&args, &settings()?).await,
         Command::Check(args) => check::check(&args, &settings()?).await,
+        Command::Admission(command) => admission::admission(&command, &settings()?).await,
         Command::Bench(args) => bench::bench(&args, &settings()?).await,
         Command::Completions { shell } => documents::completions(shell),
         Command::Man => documents::man(),

@@ -281,12 +281,12 @@ mod tests {
 
     #[test]
     fn tls_needs_a_feature_of_this_library_and_checks_certificates() {
-        let enabled = cfg!(any(feature = "tls-rustls", feature = "tls-native-tls"));
+        let enabled = cfg!(feature = "tls-rustls");
         for url in ["rediss://user:secret@h:7/1", "valkeys://h:7"] {
             let address = Address::parse(url);
             assert_eq!(address.is_ok(), enabled, "{url}");
             let told = address.as_ref().err().cloned().unwrap_or_default();
-            assert!(enabled || told.contains("tls-rustls or tls-native-tls"), "{told}");
+            assert!(enabled || told.contains("tls-rustls"), "{told}");
             let has_tls = |address: Address| matches!(address.endpoint(), Endpoint::Tcp { host, port: 7, tls: Some(_) } if host == "h");
             assert!(address.is_ok_and(has_tls) || !enabled, "{url}");
         }
@@ -295,7 +295,7 @@ mod tests {
         assert!(Address::new("unix:///tmp/x.sock", of_a_socket).unwrap_err().contains("takes no TLS"));
     }
 
-    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    #[cfg(feature = "tls-rustls")]
     #[test]
     fn certificates_that_cannot_be_read_are_told_without_the_key() {
         let told = |tls| Address::new("rediss://h", InstanceSettings { tls: Some(tls), ..InstanceSettings::default() });

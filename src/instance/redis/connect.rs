@@ -1,14 +1,11 @@
 //! The steps to a connection that serves. Each has a deadline by the round trips that it takes, so
 //! that an instance which answers requests in time can also be connected, and the error names the step that was late.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::{OptionFuture, try_join};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, PushInfo};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 use super::address::Endpoint;
 use super::admission::handshake::{AdmissionConfig, AdmissionHandshake};
@@ -16,19 +13,20 @@ use super::admission::namesakes::claim_name;
 use super::admission::peers::PeerConnections;
 use super::admission::server_info::{self, ServerInfo, ServerReport};
 use super::admission::shared::SharedAdmission;
+use super::byte_stream::ByteStream;
 use super::classify::failed;
-use super::connection::{ConnectionParts, InstanceConnection, MAX_WAITING};
+use super::connection::{ConnectionParts, InstanceConnection};
 use super::deadline::{ConnectFailure, within_trips};
-use super::driver::{Driver, poll_once};
 use super::flushes::Flushes;
 use super::health::{InstanceHealth, PreviousAdmission};
-use super::hello::{Hello, hello};
+use super::login::{Hello, log_in};
 use super::options::ConnectOptions;
+use super::publish::listen;
 use super::pushes::Pushes;
-use super::relay::listen;
 use super::scripts::Scripts;
 use super::sentinel::find_master;
-use super::stream::ServerStream;
+use super::stream::open_stream;
+use super::wire::{Answer, Wire};
 use crate::foreign::contain;
 use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, RecordMeaning};
 
@@ -44,38 +42,26 @@ pub(super) async fn connect(
     let instance = InstanceId::new(options.index);
     let pushes = Arc::new(Pushes::new(options.listener.as_ref().map(|listener| (instance, listener.messages.clone()))));
     let stream = open(options, health).await?;
-    let too_much = stream.too_much();
-    health.excess.watch(&too_much);
-    let sender = Arc::clone(&pushes);
-    let config = AsyncConnectionConfig::new()
-        .set_push_sender(move |push: PushInfo| -> Result<(), mpsc::error::SendError<()>> {
-            sender.receive(push);
-            Ok(())
-        })
-        .set_response_timeout(None) // each request has its own deadline
-        .set_pipeline_buffer_size(MAX_WAITING);
     let login = options.address.login().await.map_err(ConnectFailure::Failed)?;
-    let login = async {
-        let login = MultiplexedConnection::new_with_config(&login, stream, config).await;
-        login.map_err(|error| failed(&error))
-    };
-    let (mut connection, driver) = within_trips(options, "logging in", 2, login).await?;
     let broken = Arc::<Notify>::default();
-    let driver = Driver::start(driver, Arc::clone(&broken));
-
-    let ask = ask_what_it_is(options, &mut connection);
-    let WhatItIs { hello: Hello { session }, rights, report } =
-        within_trips(options, "asking what it is", 2, ask).await?;
+    let clock = Arc::clone(&options.clock);
+    let receiver = Arc::clone(&pushes);
+    let on_push = Box::new(move |push| receiver.receive(push));
+    let (mut wire, wire_task) = Wire::begin(stream, on_push, clock, Arc::clone(&broken));
+    health.excess.watch(wire.too_much());
+    let Hello { session } = within_trips(options, "logging in", 2, log_in(&wire, &login)).await?;
+    let ask = ask_what_it_is(options, &mut wire);
+    let WhatItIs { rights, report } = within_trips(options, "asking what it is", 2, ask).await?;
     note_rights(options, health, &rights);
     let Rights { tracking, hears, .. } = rights;
     let scripts = Scripts::shipped();
-    let loaded = load(scripts, connection.clone());
+    let loaded = load(scripts, &wire);
     let admission = match report {
         Some(report) => {
-            let outcome = admit(options, connection.clone(), scripts, tracking, report, &pushes, health);
+            let outcome = admit(options, wire.clone(), scripts, tracking, report, &pushes, health);
             let both = try_join(loaded, outcome);
             let admission = within_trips(options, "agreeing on admission", ADMISSION_TRIPS, both).await?.1;
-            let ended = end_former_sessions(connection.clone(), health, session);
+            let ended = end_former_sessions(&wire, health, session);
             within_trips(options, "ending the former connections", 1, ended).await?;
             Some(admission)
         }
@@ -89,10 +75,9 @@ pub(super) async fn connect(
     let last_acquire = Arc::clone(&options.last_acquire);
     let (shown, health) = (options.address.shown().to_owned(), Arc::clone(health));
     let parts = ConnectionParts {
-        multiplexed: connection,
-        driver,
+        wire: wire.clone(),
+        wire_task,
         broken,
-        too_much,
         scripts,
         deadline,
         clock,
@@ -108,14 +93,14 @@ pub(super) async fn connect(
 }
 
 /// Opens the connection, to the present master where Sentinels name it.
-async fn open(options: &ConnectOptions, health: &InstanceHealth) -> Result<ServerStream, ConnectFailure> {
+async fn open(options: &ConnectOptions, health: &InstanceHealth) -> Result<Box<dyn ByteStream>, ConnectFailure> {
     let endpoint = match options.address.endpoint() {
         Endpoint::Group(group) => find_master(options, group).await.map_err(ConnectFailure::Failed)?,
         endpoint => endpoint.clone(),
     };
     health.lock().endpoint = Some(endpoint.clone());
     let began_tls = AtomicBool::new(false);
-    let open = ServerStream::open(&endpoint, options.address.tcp(), (&options.clock, &began_tls));
+    let open = open_stream(&endpoint, options.address.tcp(), &began_tls);
     let opened = within_trips(options, "opening the connection", 4, open).await;
     opened.map_err(|reason| match reason {
         ConnectFailure::Late(_) if began_tls.load(Ordering::Relaxed) => ConnectFailure::LateTls,
@@ -125,7 +110,6 @@ async fn open(options: &ConnectOptions, health: &InstanceHealth) -> Result<Serve
 
 /// What an instance says and allows first.
 struct WhatItIs {
-    hello: Hello,
     rights: Rights,
     /// For admission.
     report: Option<ServerReport>,
@@ -142,29 +126,24 @@ struct Rights {
 }
 
 /// All asked together, as far as one answer does not decide the next question.
-async fn ask_what_it_is(options: &ConnectOptions, connection: &mut MultiplexedConnection) -> Result<WhatItIs, Cause> {
-    let hello = poll_once(hello(connection.clone()));
-    let tracking = poll_once(track(connection.clone()));
-    let channel = options.listener.as_ref().map(|listener| listener.client.channel());
-    let hears = channel.map(|channel| poll_once(listen(connection.clone(), channel)));
-    let named = options.address.client_name().map(|name| poll_once(set_name(connection.clone(), name)));
+async fn ask_what_it_is(options: &ConnectOptions, wire: &mut Wire) -> Result<WhatItIs, Cause> {
+    // Pushes of flushes, and of changes of the keys that this connection reads. Without them a flush is still noticed
+    // by the next request, data that was replaced by an old copy of itself is not, and a lease that was
+    // deleted is missed by its next renewal.
+    let tracking = wire.ask(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP"));
+    let hears = options.listener.as_ref().map(|listener| listen(wire, &listener.client.channel()));
+    let named = options.address.client_name();
+    let named = named.map(|name| wire.ask(redis::cmd("CLIENT").arg("SETNAME").arg(name)));
     let report = match options.admission {
-        true => Some(server_info::read(connection).await),
+        true => Some(server_info::read(wire).await?),
         false => None,
     };
-    let hello = hello.await?; // first: it says best what cannot be used
     let rights = Rights {
-        tracking: tracking.await,
-        hears: OptionFuture::from(hears).await,
-        named: OptionFuture::from(named).await,
+        tracking: tracking.succeeded().await,
+        hears: OptionFuture::from(hears.map(Answer::succeeded)).await,
+        named: OptionFuture::from(named.map(Answer::succeeded)).await,
     };
-    Ok(WhatItIs { hello, rights, report: report.transpose()? })
-}
-
-/// Whether the connection has this name now.
-fn set_name(mut connection: MultiplexedConnection, name: &str) -> impl Future<Output = bool> + 'static {
-    let ask = redis::cmd("CLIENT").arg("SETNAME").arg(name).to_owned();
-    async move { ask.query_async::<()>(&mut connection).await.is_ok() }
+    Ok(WhatItIs { rights, report })
 }
 
 /// Warns of rights that are missing: once, not at each reconnect.
@@ -188,26 +167,15 @@ fn note_rights(options: &ConnectOptions, health: &InstanceHealth, rights: &Right
     }
 }
 
-async fn load(scripts: &'static Scripts, mut connection: MultiplexedConnection) -> Result<(), Cause> {
-    scripts.load().query_async::<()>(&mut connection).await.map_err(|error| failed(&error))
-}
-
-/// Asks for pushes of flushes, and of changes of the keys that this connection reads. Without it a flush is still noticed
-/// by the next request, data that was replaced by an old copy of itself is not, and a lease that was
-/// deleted is missed by its next renewal.
-async fn track(mut connection: MultiplexedConnection) -> bool {
-    let ask = redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP").to_owned();
-    ask.query_async::<()>(&mut connection).await.is_ok()
+async fn load(scripts: &'static Scripts, wire: &Wire) -> Result<(), Cause> {
+    let loaded = wire.ask_all(scripts.load()).without_error().await;
+    loaded.map(drop).map_err(|error| failed(&error))
 }
 
 /// Ends the former connections to the same process, if that still has them, before anything is released over this one:
 /// what was on its way over them is not carried out any more. A plain acquire that came behind its own release would set
 /// the key again, for a ttl (P6, P28). Until the process has answered, the next connection asks for the same.
-async fn end_former_sessions(
-    mut connection: MultiplexedConnection,
-    health: &InstanceHealth,
-    session: Option<u64>,
-) -> Result<(), Cause> {
+async fn end_former_sessions(wire: &Wire, health: &InstanceHealth, session: Option<u64>) -> Result<(), Cause> {
     let former = {
         let mut last = health.lock();
         let run_id = last.info.as_ref().map(|info| info.run_id.clone()).unwrap_or_default();
@@ -221,7 +189,7 @@ async fn end_former_sessions(
         commands.cmd("CLIENT").arg("KILL").arg("ID").arg(*former);
     }
     // Whoever does not let it may find such a key until it expires.
-    if connection.send_packed_commands(&commands, 0, former.len()).await.is_ok() {
+    if wire.ask_all(&commands).await.is_ok() {
         health.lock().sessions.note_ended(&former);
     }
     Ok(())
@@ -230,7 +198,7 @@ async fn end_former_sessions(
 /// Has the instance admitted, as the server's report and its record allow.
 async fn admit(
     options: &ConnectOptions,
-    connection: MultiplexedConnection,
+    wire: Wire,
     scripts: &'static Scripts,
     tracking: bool,
     report: ServerReport,
@@ -239,11 +207,11 @@ async fn admit(
 ) -> Result<SharedAdmission, Cause> {
     let (drift_ppm, clock) = (options.drift_ppm, Arc::clone(&options.clock));
     let (records, health_of) = (Arc::clone(&options.records), Arc::clone(health));
-    let instance_timeout = options.instance_timeout;
-    let config = AdmissionConfig { records, drift_ppm, instance_timeout, clock, health: health_of };
+    let id = InstanceId::new(options.index);
+    let config = AdmissionConfig { id, records, drift_ppm, clock, health: health_of };
     let flushes = Flushes::new(pushes.flushes().clone());
-    let asked = connection.clone();
-    let mut handshake = AdmissionHandshake { connection, scripts, config: &config, tracking };
+    let asked = wire.clone();
+    let mut handshake = AdmissionHandshake { wire, scripts, config: &config, tracking };
     let outcome = handshake.run(report, false).await;
     let shown = options.address.shown();
     let mut outcome = outcome?;
@@ -268,7 +236,7 @@ async fn admit(
 pub(super) fn note_refusal(options: &ConnectOptions, health: &InstanceHealth, meaning: &RecordMeaning) {
     let refusal = match meaning {
         RecordMeaning::Refused(reason) => Some(reason.clone()),
-        RecordMeaning::Recorded | RecordMeaning::ToBeRaised | RecordMeaning::Unrecorded(_) => None,
+        RecordMeaning::Recorded | RecordMeaning::Unrecorded => None,
     };
     let instance = options.address.shown();
     let former = std::mem::replace(&mut health.lock().refusal, refusal.clone());

@@ -2,30 +2,31 @@
 
 use std::fmt;
 use std::future::ready;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, Value};
+use redis::{Cmd, Pipeline};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
-use super::driver::{Driver, poll_once};
 use super::health::InstanceHealth;
 use super::plain::{self, LastAcquire};
-use super::reply_limit::TooMuch;
+use super::publish;
 use super::scripts::Scripts;
-use super::send_queue::{SendDecision, SendQueue, closed};
-use super::sent_command::{Form, KnownAtSending, SentCommand};
+use super::send_queue::{QueuedRequest, SendDecision, SendQueue, closed};
+use super::sent_command::{KnownAtSending, SentWrite};
 use super::timer_wakeups::TimerWakeups;
+use super::wire::{Wire, WireTask};
+use super::write::{self, Parts};
 use crate::clock::Clock;
-use crate::instance::{ReplyFuture, Request};
-use crate::protocol::{AdmissionFollowUp, AttachedRecord, Cause, Instant, Reply};
+use crate::instance::{PublishFuture, ReplyFuture, Request, Wake};
+use crate::protocol::{AdmissionFollowUp, Cause, Instant, Reply};
 
 /// After this many unanswered commands in a row an instance is only probed until it answers.
 const SILENT_AFTER: u32 = 3;
@@ -41,14 +42,12 @@ pub(super) fn probe_interval(max_ttl: Duration) -> Duration {
 
 /// What a connection is made from.
 pub(super) struct ConnectionParts {
-    pub(super) multiplexed: MultiplexedConnection,
-    /// The task behind the connection; it ends with the connection.
+    pub(super) wire: Wire,
+    /// Its task, which ends with the connection.
     #[expect(dead_code, reason = "it is kept for its end")]
-    pub(super) driver: Driver,
+    pub(super) wire_task: WireTask,
     /// Notified when that task ended before.
     pub(super) broken: Arc<Notify>,
-    /// Set if it ended because of what the instance sent.
-    pub(super) too_much: Arc<OnceLock<TooMuch>>,
     pub(super) scripts: &'static Scripts,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
@@ -104,7 +103,7 @@ impl InstanceConnection {
     /// Resolves when the connection should be given up, to the reason.
     pub(super) async fn given_up(&self) -> Cause {
         self.parts.broken.notified().await;
-        match self.parts.too_much.get() {
+        match self.parts.wire.too_much().get() {
             Some(too_much) => Cause::NotConnected(too_much.to_string()),
             None if self.is_silent() => Cause::Silent,
             None => closed(),
@@ -152,20 +151,12 @@ impl InstanceConnection {
         self.parts.scripts
     }
 
-    pub(super) fn last_acquire(&self) -> &LastAcquire {
-        &self.parts.last_acquire
-    }
-
     pub(super) const fn deadline(&self) -> Duration {
         self.parts.deadline
     }
 
-    pub(super) fn multiplexed(&self) -> MultiplexedConnection {
-        self.parts.multiplexed.clone()
-    }
-
-    pub(super) const fn runtime(&self) -> &Handle {
-        &self.runtime
+    pub(super) const fn wire(&self) -> &Wire {
+        &self.parts.wire
     }
 
     pub(super) fn note_request(&self) {
@@ -182,13 +173,15 @@ impl InstanceConnection {
             return Box::pin(ready(self.counted(Reply::NotSent(Cause::Silent), 1)));
         }
         self.parts.wakeups.note_request();
-        match self.send_queue.submit(request, self.now(), MAX_WAITING) {
+        match self.send_queue.submit(request, MAX_WAITING) {
             SendDecision::SendNow(request) => {
                 let permit = SendPermit(Arc::clone(self), 1);
                 let sent = self.send_one(&request);
                 let connection = Arc::clone(self);
                 Box::pin(async move {
-                    let reply = connection.reply(&request, sent).await.unwrap_or(Reply::Unknown(Cause::TimedOut)); // P5
+                    let replies = connection.replies(&[&request], sent).await;
+                    let reply = replies.and_then(|mut replies| replies.pop());
+                    let reply = reply.unwrap_or(Reply::Unknown(Cause::TimedOut)); // P5
                     drop(permit);
                     connection.counted(reply, 1)
                 })
@@ -209,29 +202,19 @@ impl InstanceConnection {
         }
     }
 
+    /// Sends a message to another client. It does not wait in the send queue: nothing depends on its order.
+    pub(super) fn publish(&self, wake: &Wake) -> PublishFuture {
+        if self.is_silent() {
+            return Box::pin(ready(false));
+        }
+        self.parts.wakeups.note_request();
+        publish::publish(&self.parts.wire, wake, self.parts.deadline)
+    }
+
     /// Counts how so many requests have ended, for whoever made them.
     pub(super) fn counted(&self, reply: Reply, requests: usize) -> Reply {
         self.parts.health.counts.replied(&reply, requests);
         reply
-    }
-
-    /// Sends one command with so many requests.
-    pub(super) fn send(&self, requests: usize, command: impl FnOnce(Option<&AttachedRecord>) -> Cmd) -> SentCommand {
-        self.send_command((requests, Form::Script), self.what_is_known(), command)
-    }
-
-    /// As [`send`](Self::send), where it is looked up already what is known.
-    pub(super) fn send_command(
-        &self,
-        (requests, form): (usize, Form),
-        now: KnownAtSending,
-        command: impl FnOnce(Option<&AttachedRecord>) -> Cmd,
-    ) -> SentCommand {
-        self.parts.health.counts.sent(requests);
-        let command = command(now.attached.as_ref());
-        let mut connection = self.parts.multiplexed.clone();
-        let result = poll_once(async move { connection.send_packed_command(&command).await });
-        SentCommand { at: now.at, attached: now.attached, result, form }
     }
 
     /// What is known of the instance as something is sent.
@@ -241,42 +224,72 @@ impl InstanceConnection {
         KnownAtSending { at, attached, wall_us: wall_us.unwrap_or(0) }
     }
 
-    pub(super) fn may_be_plain(&self, request: &Request, now: &KnownAtSending) -> bool {
-        plain::may_be_plain(request, now.attached.as_ref(), now.wall_us)
-    }
-
-    /// Sends one request, as plain commands if it may be.
-    pub(super) fn send_one(&self, request: &Request) -> SentCommand {
+    /// Sends the only request of a write.
+    fn send_one(&self, request: &Request) -> SentWrite {
         let now = self.what_is_known();
-        if self.may_be_plain(request, &now) {
-            return self.send_plain(1, now, Form::Plain, self.last_acquire().commands(request.claim()));
+        let is_plain = plain::may_be_plain(request, now.attached.as_ref(), now.wall_us);
+        let parts = Parts::of_one(request, is_plain);
+        if is_plain {
+            return self.send(now, parts, 1, &self.parts.last_acquire.commands(request.claim()), &[]);
         }
-        self.send_command((1, Form::Script), now, |attached| self.scripts().command(request, attached))
+        let commands = write::commands(self.parts.scripts, parts, &[request], now.attached.as_ref());
+        self.send(now, parts, 1, &commands, &publish::behind(&[request]))
     }
 
     /// Sends several commands in one write, with so many requests.
-    pub(super) fn send_plain(
+    pub(super) fn send(
         &self,
-        requests: usize,
         now: KnownAtSending,
-        form: Form,
-        commands: Arc<Pipeline>,
-    ) -> SentCommand {
+        parts: Parts,
+        requests: usize,
+        commands: &Pipeline,
+        behind: &[Cmd],
+    ) -> SentWrite {
         self.parts.health.counts.sent(requests);
-        let mut connection = self.parts.multiplexed.clone();
-        let result = poll_once(async move {
-            let answers = connection.send_packed_commands(&commands, 0, commands.len()).await;
-            answers.map(Value::Array)
+        let answer = self.parts.wire.ask_all_before(commands, behind);
+        SentWrite { at: now.at, attached: now.attached, parts, answer }
+    }
+
+    /// Sends what waits, as far as it may.
+    fn send_waiting(self: &Arc<Self>) {
+        loop {
+            let now = self.what_is_known();
+            let (attached, wall_us) = (now.attached.clone(), now.wall_us);
+            let is_plain = |request: &Request| plain::may_be_plain(request, attached.as_ref(), wall_us);
+            let next = self.send_queue.send_next(is_plain, |waiting, parts| {
+                let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
+                let commands = write::commands(self.parts.scripts, parts, &requests, attached.as_ref());
+                self.send(now, parts, requests.len(), &commands, &publish::behind(&requests))
+            });
+            let Some((waiting, sent)) = next else { return };
+            self.deliver_replies(SendPermit(Arc::clone(self), waiting.len()), waiting, sent);
+        }
+    }
+
+    /// Delivers the replies to requests that were sent together.
+    fn deliver_replies(self: &Arc<Self>, permit: SendPermit, waiting: Vec<QueuedRequest>, sent: SentWrite) {
+        let connection = Arc::clone(self);
+        let permit = TaskPermit(Some(permit));
+        self.runtime.spawn(async move {
+            let (requests, callers): (Vec<_>, Vec<_>) =
+                waiting.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
+            let requests: Vec<&Request> = requests.iter().collect();
+            let replies = connection.replies(&requests, sent).await;
+            let replies = replies.unwrap_or_else(|| vec![Reply::Unknown(Cause::TimedOut); callers.len()]); // P5
+            for (caller, reply) in callers.into_iter().zip(replies) {
+                let _ = caller.send(reply); // whoever gave up waiting has counted it as unknown
+            }
+            yield_now().await; // what those who were answered ask next goes with what waits
+            permit.give_up();
         });
-        SentCommand { at: now.at, attached: now.attached, result, form }
     }
 
     /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
     /// notices that an instance fell silent.
     pub(super) async fn probe(&self) -> Option<Duration> {
-        let mut connection = self.parts.multiplexed.clone();
+        let mut wire = self.parts.wire.clone();
         let sent = self.parts.clock.now();
-        let ask = async move { redis::cmd("TIME").query_async::<(u64, u64)>(&mut connection).await };
+        let ask = async move { redis::cmd("TIME").query_async::<(u64, u64)>(&mut wire).await };
         match timeout(self.parts.deadline, ask).await {
             Ok(Ok((seconds, micros))) => {
                 let received = self.parts.clock.now();
@@ -286,7 +299,7 @@ impl InstanceConnection {
                 self.send_queue.note_round_trip(round_trip);
                 Some(round_trip)
             }
-            Ok(Err(_)) => None, // its driver notices when the connection was closed
+            Ok(Err(_)) => None, // its task notices when the connection was closed
             Err(_) => {
                 self.note_silence();
                 None
@@ -303,8 +316,8 @@ impl InstanceConnection {
 
     /// Admission over this connection, once it has been admitted.
     pub(super) fn handshake<'a>(&self, admission: &'a SharedAdmission) -> AdmissionHandshake<'a> {
-        let (connection, scripts, tracking) = (self.parts.multiplexed.clone(), self.parts.scripts, self.parts.tracking);
-        AdmissionHandshake { connection, scripts, config: &admission.config, tracking }
+        let (wire, scripts, tracking) = (self.parts.wire.clone(), self.parts.scripts, self.parts.tracking);
+        AdmissionHandshake { wire, scripts, config: &admission.config, tracking }
     }
 
     pub(super) fn note_silence(&self) {
@@ -339,8 +352,7 @@ impl InstanceConnection {
         if self.loading_scripts.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (scripts, mut multiplexed) = (self.parts.scripts, self.parts.multiplexed.clone());
-        let load = poll_once(async move { scripts.load().query_async::<()>(&mut multiplexed).await });
+        let load = self.parts.wire.ask_all(self.parts.scripts.load()).without_error();
         let connection = Arc::clone(self);
         let sent = self.now();
         self.runtime.spawn(async move {
@@ -360,22 +372,31 @@ impl fmt::Debug for InstanceConnection {
     }
 }
 
-/// The right to have one command on its way, with so many requests. Giving it up sends the requests that wait for it.
-pub(super) struct SendPermit(Arc<InstanceConnection>, usize);
-
-impl SendPermit {
-    /// Whoever was to send what waits has ended.
-    pub(super) fn lose(&self) {
-        self.0.give_up();
-    }
-}
+/// The right to have one write on its way, with so many requests. Giving it up sends the requests that wait for it.
+struct SendPermit(Arc<InstanceConnection>, usize);
 
 impl Drop for SendPermit {
     fn drop(&mut self) {
         let Self(connection, requests) = self;
         connection.send_queue.finish(*requests);
-        while let Some((waiting, sent)) = connection.send_queue.send_next(|waiting| connection.send_together(waiting)) {
-            connection.deliver_replies(Self(Arc::clone(connection), waiting.len()), waiting, sent);
+        connection.send_waiting();
+    }
+}
+
+/// A permit that is held by a task. If the task is dropped, by the end of the runtime or by a panic, nobody follows those
+/// who wait, each of whom would be sent by the end of the one before: then the connection is given up.
+struct TaskPermit(Option<SendPermit>);
+
+impl TaskPermit {
+    fn give_up(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for TaskPermit {
+    fn drop(&mut self) {
+        if let Some(permit) = &self.0 {
+            permit.0.give_up();
         }
     }
 }

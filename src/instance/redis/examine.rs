@@ -5,13 +5,13 @@ use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::time::timeout;
 
 use super::admission::server_info::{field, version, word};
 use super::classify::failed;
 use super::connection::InstanceConnection;
+use super::wire::Wire;
 use crate::clock::Clock;
 use crate::instance::{ExamineFuture, FoundKeys, ScanFuture, ServerDetails};
 use crate::protocol::Cause;
@@ -26,23 +26,19 @@ pub(super) fn examine(connection: &Arc<InstanceConnection>, clock: Arc<dyn Clock
     if connection.is_silent() {
         return Box::pin(ready(Err(Cause::Silent)));
     }
-    let (multiplexed, deadline) = (connection.multiplexed(), connection.deadline());
+    let (wire, deadline) = (connection.wire().clone(), connection.deadline());
     let (pushes_changes, wakes_waiters) = (connection.is_tracking(), connection.hears());
     Box::pin(async move {
-        let details = ask(multiplexed, deadline, &*clock).await?;
+        let details = ask(wire, deadline, &*clock).await?;
         Ok(ServerDetails { pushes_changes, wakes_waiters, ..details })
     })
 }
 
-async fn ask(
-    mut connection: MultiplexedConnection,
-    deadline: Duration,
-    clock: &dyn Clock,
-) -> Result<ServerDetails, Cause> {
+async fn ask(mut wire: Wire, deadline: Duration, clock: &dyn Clock) -> Result<ServerDetails, Cause> {
     let (mut round_trip, mut clock_offset) = (Duration::MAX, 0.0);
     for _ in 0..TRIPS {
         let (sent, wall_us) = (clock.now(), clock.wall_us());
-        let (seconds, micros): (u64, u64) = within(deadline, redis::cmd("TIME").query_async(&mut connection)).await?;
+        let (seconds, micros): (u64, u64) = within(deadline, redis::cmd("TIME").query_async(&mut wire)).await?;
         let took = clock.now().saturating_since(sent);
         if took < round_trip {
             round_trip = took;
@@ -54,9 +50,9 @@ async fn ask(
     for section in ["server", "replication", "memory", "persistence", "cluster"] {
         sections.cmd("INFO").arg(section);
     }
-    let info: Vec<String> = within(deadline, sections.query_async(&mut connection)).await?;
+    let info: Vec<String> = within(deadline, sections.query_async(&mut wire)).await?;
     let snapshots = redis::cmd("CONFIG").arg("GET").arg("save").to_owned();
-    let snapshots = within(deadline, snapshots.query_async(&mut connection)).await;
+    let snapshots = within(deadline, snapshots.query_async(&mut wire)).await;
     let details = from_info(&info.concat(), snapshots.ok().as_ref());
     Ok(ServerDetails { round_trip, clock_offset, ..details })
 }
@@ -104,13 +100,13 @@ pub(super) fn scan(connection: &Arc<InstanceConnection>, pattern: Vec<u8>, most:
     if connection.is_silent() {
         return Box::pin(ready(Err(Cause::Silent)));
     }
-    let (mut multiplexed, deadline) = (connection.multiplexed(), connection.deadline());
+    let (mut wire, deadline) = (connection.wire().clone(), connection.deadline());
     Box::pin(async move {
         let (mut found, mut cursor, mut looked_at) = (FoundKeys::default(), 0_u64, 0_usize);
         while looked_at < most {
             let mut step = redis::cmd("SCAN");
             step.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP).arg("TYPE").arg("string");
-            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, step.query_async(&mut multiplexed)).await?;
+            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, step.query_async(&mut wire)).await?;
             found.keys.extend(keys);
             (cursor, looked_at) = (next, looked_at.saturating_add(STEP));
             if cursor == 0 {

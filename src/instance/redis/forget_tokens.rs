@@ -36,9 +36,7 @@ async fn forget_some(connection: &InstanceConnection, retention: Duration, from:
     let mut commands = Pipeline::with_capacity(2);
     commands.add_command(connection.scripts().forget_tokens(retention, from));
     commands.cmd("ZADD").arg(TOKENS_KEY).arg(0).arg(NO_LOCK); // behind it, for it is the oldest
-    let mut multiplexed = connection.multiplexed();
-    let asked = async move { multiplexed.send_packed_commands(&commands, 0, commands.len()).await };
-    match timeout(connection.deadline(), asked).await {
+    match timeout(connection.deadline(), connection.wire().ask_all(&commands).replies()).await {
         Ok(Ok(answers)) => match answers.into_iter().next() {
             Some(Value::BulkString(next)) => String::from_utf8(next).ok(),
             _ => None,

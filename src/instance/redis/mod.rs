@@ -11,34 +11,35 @@ mod credentials;
 mod deadline;
 #[cfg(feature = "testing")]
 mod dialed;
-mod driver;
 mod examine;
 mod excess;
 mod extend_many;
 mod flushes;
 mod forget_tokens;
 mod health;
-mod hello;
+mod key_check;
+mod login;
 mod lookup;
 mod options;
 mod plain;
+mod publish;
 mod pushes;
 mod read;
-mod relay;
-mod reply_bounds;
+mod reply_bound;
 mod reply_counts;
 mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
 mod sent_command;
 mod sentinel;
-mod shared_write;
 mod stream;
 mod supervisor;
 mod timer_wakeups;
 mod tls;
 mod trouble;
 mod votes;
+mod wire;
+pub(crate) mod write;
 
 pub(crate) use address::{Address, InstanceSettings};
 pub use credentials::Credentials;
@@ -46,10 +47,6 @@ pub(crate) use credentials::CredentialsSource;
 #[cfg(feature = "testing")]
 pub(crate) use dialed::Dialer;
 pub(crate) use options::ClientOptions;
-#[cfg(feature = "testing")]
-pub(crate) use plain::commands as plain_commands;
-#[cfg(feature = "testing")]
-pub(crate) use shared_write::{classify_shared, shared_commands};
 pub use tls::Tls;
 
 use std::fmt;
@@ -64,12 +61,12 @@ use tokio::time::timeout;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    Claim, ExamineFuture, ExtendManyFuture, ExtendReply, Instance, KeyCheckFuture, KeyState, ReadFuture, Relay,
-    RelayFuture, ReplyFuture, Request, ScanFuture,
+    Claim, ExamineFuture, ExtendManyFuture, FoundRecord, Instance, KeyCheckFuture, KeyState, PublishFuture, ReadFuture,
+    RecordFuture, ReplyFuture, Request, ScanFuture, Trace, Wake,
 };
-use crate::protocol::{Cause, Instant, RecordMeaning, RecordOrigin, Reply};
-use crate::resource::Resources;
-use admission::first_use::watch_first_use;
+use crate::protocol::{Cause, Instant, RecordMeaning, Reply};
+use crate::resource::Resource;
+use admission::operator;
 use admission::shared::{SharedAdmission, VoteObstacle};
 use connection::InstanceConnection;
 use health::InstanceHealth;
@@ -89,13 +86,9 @@ pub(crate) struct RedisInstance {
 impl RedisInstance {
     /// Begins to connect to all instances of a client. Must be called within a tokio runtime.
     pub(crate) fn start_all(addresses: Vec<Address>, options: ClientOptions) -> Vec<Self> {
-        let admission = options.admission;
         let mut instances: Vec<_> = options.for_each(addresses).map(Self::start).collect();
         let states: Arc<[_]> = instances.iter().map(|instance| instance.state.clone()).collect();
         instances.iter_mut().for_each(|instance| instance.states = Arc::clone(&states));
-        if admission && !instances.is_empty() {
-            tokio::spawn(watch_first_use(states.to_vec()));
-        }
         instances
     }
 
@@ -108,7 +101,7 @@ impl RedisInstance {
 
     fn none_extended(&self, cause: &Cause, leases: usize) -> ExtendManyFuture {
         let reply = self.not_sent(cause, leases);
-        Box::pin(ready(vec![ExtendReply::Decided(reply); leases]))
+        Box::pin(ready(vec![reply; leases]))
     }
 
     fn not_sent(&self, cause: &Cause, requests: usize) -> Reply {
@@ -149,6 +142,16 @@ impl RedisInstance {
     }
 }
 
+/// Why none of these leases is extended over a connection: for what admission says of each of them.
+fn why_not_extended(connection: &InstanceConnection, claims: &[Arc<Claim>]) -> Option<Cause> {
+    let admission = connection.admission()?;
+    let obstacle = |claim: &Arc<Claim>| admission.vote_obstacle(&Request::Extend(Arc::clone(claim)));
+    claims.iter().find_map(obstacle).map(|obstacle| match obstacle {
+        VoteObstacle::Refused(reason) => Cause::NotUsable(reason),
+        VoteObstacle::Unrecorded | VoteObstacle::NotYet => Cause::Unrecorded,
+    })
+}
+
 impl Instance for RedisInstance {
     fn address(&self) -> &str {
         self.options.address.shown()
@@ -164,10 +167,10 @@ impl Instance for RedisInstance {
         }
     }
 
-    fn extend_many(&self, claims: Vec<Arc<Claim>>) -> ExtendManyFuture {
+    fn extend_many(&self, claims: Vec<Arc<Claim>>, repairs: bool) -> ExtendManyFuture {
         match &*self.state.borrow() {
-            ConnectionState::Up(connection) => match connection.refusal() {
-                None => extend_many::extend_many(connection, &claims),
+            ConnectionState::Up(connection) => match why_not_extended(connection, &claims) {
+                None => extend_many::extend_many(connection, &claims, repairs),
                 Some(cause) => self.none_extended(&cause, claims.len()),
             },
             ConnectionState::Down(cause) => self.none_extended(cause, claims.len()),
@@ -176,14 +179,14 @@ impl Instance for RedisInstance {
 
     fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
         match &*self.state.borrow() {
-            ConnectionState::Up(connection) => extend_many::check_keys(connection, claims),
+            ConnectionState::Up(connection) => key_check::check_keys(connection, claims),
             ConnectionState::Down(_) => Box::pin(ready(vec![KeyState::Unknown; claims.len()])),
         }
     }
 
-    fn read(&self, resources: Resources) -> ReadFuture {
+    fn read(&self, resource: Resource) -> ReadFuture {
         match &*self.state.borrow() {
-            ConnectionState::Up(connection) => read::read(connection, &resources),
+            ConnectionState::Up(connection) => read::read(connection, &resource),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
@@ -202,13 +205,35 @@ impl Instance for RedisInstance {
         }
     }
 
+    fn read_record(&self) -> RecordFuture<FoundRecord> {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => operator::read(connection),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
+        }
+    }
+
+    fn open_record(&self, writes: bool) -> RecordFuture<Trace> {
+        let channel = self.options.listener.as_ref().map(|listener| listener.client.channel()).unwrap_or_default();
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => operator::open(connection, channel, writes),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
+        }
+    }
+
+    fn set_record(&self, found: FoundRecord) -> RecordFuture<bool> {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => operator::set(connection, found),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
+        }
+    }
+
     fn hears(&self) -> bool {
         matches!(&*self.state.borrow(), ConnectionState::Up(connection) if connection.hears())
     }
 
-    fn relay(&self, relay: Relay) -> RelayFuture {
+    fn publish(&self, wake: Wake) -> PublishFuture {
         match &*self.state.borrow() {
-            ConnectionState::Up(connection) => relay::relay(connection, relay),
+            ConnectionState::Up(connection) => connection.publish(&wake),
             ConnectionState::Down(_) => Box::pin(ready(false)),
         }
     }
@@ -286,20 +311,17 @@ impl Instance for RedisInstance {
                     let left = state.quarantine_left(self.options.clock.now());
                     status.admission = match state.meaning() {
                         RecordMeaning::Refused(_) => AdmissionStatus::Refused,
-                        RecordMeaning::Unrecorded(RecordOrigin::Blank) => AdmissionStatus::Unused,
-                        RecordMeaning::Unrecorded(_) => AdmissionStatus::Unrecorded,
-                        RecordMeaning::Recorded | RecordMeaning::ToBeRaised if left.is_zero() => {
-                            AdmissionStatus::Admitted
-                        }
-                        RecordMeaning::Recorded | RecordMeaning::ToBeRaised => AdmissionStatus::Quarantine(left),
+                        RecordMeaning::Unrecorded => AdmissionStatus::Unrecorded,
+                        RecordMeaning::Recorded if left.is_zero() => AdmissionStatus::Admitted,
+                        RecordMeaning::Recorded => AdmissionStatus::Quarantine(left),
                     };
                     match state.meaning() {
-                        RecordMeaning::Recorded | RecordMeaning::ToBeRaised => {
-                            status.max_ttl = Some(Duration::from_millis(state.record().terms.max_ttl_ms));
+                        RecordMeaning::Recorded => {
+                            status.max_ttl = Some(Duration::from_millis(state.record().longest_ttl_ms));
                             status.flushed_ago = state.flushed_ago(self.options.clock.now());
                         }
                         RecordMeaning::Refused(reason) => status.refusal = Some(reason.clone()),
-                        RecordMeaning::Unrecorded(_) => {}
+                        RecordMeaning::Unrecorded => {}
                     }
                     status.clock_offset = Some(state.watch().offset_ns() as f64 / 1e9);
                     status.clock_steps = state.watch().steps();

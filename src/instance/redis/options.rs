@@ -107,7 +107,7 @@ impl ConnectOptions {
     /// How long an instance waits of which the client learns late that it is a process of its own: what may have been forgotten
     /// behind its address has ended by then, whatever clocks do within the drift.
     pub(super) fn wait_of_namesake(&self) -> Duration {
-        let quarantine = Duration::from_millis(self.records.terms_to_write().quarantine_ms);
+        let quarantine = Duration::from_millis(self.records.to_write().wait_ms);
         let drift = quarantine.saturating_mul(self.drift_ppm.saturating_mul(2)) / 1_000_000;
         quarantine.saturating_add(drift)
     }

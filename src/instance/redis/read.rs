@@ -9,32 +9,28 @@ use tokio::time::timeout;
 
 use super::classify::failed;
 use super::connection::InstanceConnection;
-use super::driver::poll_once;
 use super::plain::read_beginning;
 use crate::instance::{ReadFuture, StoredKey};
 use crate::protocol::{Cause, FencingToken};
-use crate::resource::{Resources, TOKENS_KEY};
+use crate::resource::{Resource, TOKENS_KEY};
 
 /// How much of a value is read: what other programs put under the key of a lock may be longer than any answer that is
 /// accepted.
 const MOST_OF_ANY_VALUE: u64 = 64 * 1024;
 
 /// Queues the reads. They do not wait in the send queue: nothing depends on their order.
-pub(super) fn read(connection: &Arc<InstanceConnection>, resources: &Resources) -> ReadFuture {
+pub(super) fn read(connection: &Arc<InstanceConnection>, resource: &Resource) -> ReadFuture {
     if connection.is_silent() {
         return Box::pin(ready(Err(Cause::Silent)));
     }
     connection.note_request();
     let mut commands = redis::pipe();
-    for key in resources.lock_keys() {
-        read_beginning(&mut commands, key, MOST_OF_ANY_VALUE);
-        commands.cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key);
-    }
-    let mut multiplexed = connection.multiplexed();
-    let result = poll_once(async move { commands.query_async::<Vec<Value>>(&mut multiplexed).await });
-    let deadline = connection.deadline();
+    let key = resource.key();
+    read_beginning(&mut commands, key, MOST_OF_ANY_VALUE);
+    commands.cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key);
+    let (answer, deadline) = (connection.wire().ask_all(&commands), connection.deadline());
     Box::pin(async move {
-        match timeout(deadline, result).await {
+        match timeout(deadline, answer.replies_without_error()).await {
             Ok(Ok(values)) => Ok(stored(&values)),
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => Err(Cause::TimedOut),

@@ -69,7 +69,7 @@ const fn name_of(reply: &Reply) -> &'static str {
         Reply::Granted | Reply::Repaired => "granted",
         Reply::Refused(_) => "refused",
         Reply::Stale { .. } => "stale_token",
-        Reply::NotAdmitted { .. } => "not_admitted",
+        Reply::Kept { .. } | Reply::NotAdmitted { .. } => "not_admitted",
         Reply::NotSent(cause) | Reply::Unknown(cause) => name_of_cause(cause),
     }
 }
@@ -77,7 +77,8 @@ const fn name_of(reply: &Reply) -> &'static str {
 const fn name_of_cause(cause: &Cause) -> &'static str {
     match cause {
         Cause::TimedOut => "timed_out",
-        Cause::Unrecorded | Cause::NotUsable(NotUsable::OtherMaxTtl { .. } | NotUsable::ShortQuarantine { .. }) => {
+        Cause::Unrecorded
+        | Cause::NotUsable(NotUsable::QuarantineBelowRecord { .. } | NotUsable::TtlAboveRecord { .. }) => {
             "not_admitted"
         }
         Cause::Connecting

@@ -1,33 +1,34 @@
 //! The queue in front of one connection.
 //!
 //! Up to a few requests are on their way at once, each sent the moment it is made. Requests beyond that wait for
-//! replies and then share a command or a write: under load an instance is asked about many locks at once,
+//! replies and then share a write: under load an instance is asked about many locks at once,
 //! which costs it, and the client, half as much.
 
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::write::{Parts, take_for_one_write};
 use crate::instance::Request;
-use crate::instance::fit_in_command;
-use crate::protocol::{Cause, Instant, Reply};
+use crate::protocol::{Cause, Reply};
 
 /// A request is sent at once while fewer than so many are on their way: latency is one round trip for as many
 /// concurrent requests. Beyond that fewer make larger batches, and each request costs less.
 const FEW: usize = 4;
 
-/// Commands on their way at once, to an instance that is far away, or while more wait than fit into one.
+/// Writes on their way at once, to an instance that is far away, or while many wait.
 const MAX_IN_FLIGHT: usize = 4;
 
 /// An instance is far away if it takes so long to hear of it even when it has nothing to do. To wait for its replies
 /// would cost more than smaller batches.
 const FAR: Duration = Duration::from_millis(1);
 
-/// The most requests in one command.
-const MAX_BATCH: usize = 64;
+/// So many that wait do not wait for those on their way.
+const MANY: usize = 64;
 
-/// How many commands carry one request each after a batch that failed, perhaps by the fault of one of
+/// How many writes carry one request each after a batch that failed, perhaps by the fault of one of
 /// its requests; twice as many each time that follows, up to the most.
 const UNBATCHED_LEAST: usize = 64;
 const UNBATCHED_MOST: usize = 4096;
@@ -35,8 +36,6 @@ const UNBATCHED_MOST: usize = 4096;
 /// A request that waits to be sent.
 pub(super) struct QueuedRequest {
     pub(super) request: Request,
-    /// Since when.
-    pub(super) queued: Instant,
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
@@ -58,13 +57,13 @@ pub(super) struct SendQueue(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// How many commands are on their way, and requests in them.
+    /// How many writes are on their way, and requests in them.
     in_flight: usize,
     on_their_way: usize,
-    waiting: Vec<QueuedRequest>,
+    waiting: VecDeque<QueuedRequest>,
     /// The shortest time that it took to hear of the instance, as far as that is known.
     least_round_trip: Option<Duration>,
-    /// How many commands are still to carry one request each, and how many it was last time.
+    /// How many writes are still to carry one request each, and how many it was last time.
     unbatched_left: usize,
     unbatched_before: usize,
     closed: bool,
@@ -72,7 +71,7 @@ struct State {
 
 impl SendQueue {
     /// Sends a request if few enough are in flight, or queues it.
-    pub(super) fn submit(&self, request: Request, now: Instant, most_waiting: usize) -> SendDecision {
+    pub(super) fn submit(&self, request: Request, most_waiting: usize) -> SendDecision {
         let mut state = self.state();
         if state.closed {
             return SendDecision::Refused(closed());
@@ -86,43 +85,38 @@ impl SendQueue {
             return SendDecision::Refused(Cause::Overloaded);
         }
         let (reply, receiver) = oneshot::channel();
-        state.waiting.push(QueuedRequest { request, queued: now, reply });
+        state.waiting.push_back(QueuedRequest { request, reply });
         SendDecision::Queued(receiver)
     }
 
-    /// A command with so many requests is answered.
+    /// A write with so many requests is answered.
     pub(super) fn finish(&self, requests: usize) {
         let mut state = self.state();
         state.in_flight = state.in_flight.saturating_sub(1);
         state.on_their_way = state.on_their_way.saturating_sub(requests);
     }
 
-    /// Sends those that wait together, if they may be sent by now. Requests whose reply nobody awaits
-    /// any more are left out: they were never sent.
+    /// Sends in one write what waits, if it may be sent by now, in the order in which it is given to `send`. Requests whose reply
+    /// nobody awaits any more are left out: they were never sent.
     ///
     /// P6: nothing is submitted meanwhile. A release that could be sent before those that waited would overtake
     /// its own acquire among them.
     pub(super) fn send_next<T>(
         &self,
-        send: impl FnOnce(&mut Vec<QueuedRequest>) -> T,
+        is_plain: impl Fn(&Request) -> bool,
+        send: impl FnOnce(&[QueuedRequest], Parts) -> T,
     ) -> Option<(Vec<QueuedRequest>, T)> {
         let mut state = self.state();
         state.waiting.retain(|waiting| !waiting.reply.is_closed());
         if state.waiting.is_empty() || !state.may_send() {
             return None;
         }
-        let most = if state.unbatched_left > 0 { 1 } else { MAX_BATCH };
+        let most = if state.unbatched_left > 0 { 1 } else { usize::MAX };
         state.unbatched_left = state.unbatched_left.saturating_sub(1);
-        let sizes = state.waiting.iter().map(|waiting| waiting.request.claim().command_size());
-        let count = fit_in_command(sizes, most);
-        let mut next: Vec<QueuedRequest> = if state.waiting.len() <= count {
-            std::mem::take(&mut state.waiting)
-        } else {
-            state.waiting.drain(..count).collect()
-        };
+        let (next, parts) = take_for_one_write(&mut state.waiting, most, |waiting| &waiting.request, is_plain);
         state.in_flight += 1;
         state.on_their_way += next.len();
-        let sent = send(&mut next);
+        let sent = send(&next, parts);
         Some((next, sent))
     }
 
@@ -132,20 +126,20 @@ impl SendQueue {
         state.least_round_trip = Some(state.least_round_trip.map_or(round_trip, |least| least.min(round_trip)));
     }
 
-    /// A batch failed, perhaps by the fault of one of its requests (a key that the user may not touch,
-    /// say): for a while every request has a command of its own, so that it does not fail others.
+    /// A write failed, perhaps by the fault of one of its requests (a key that the user may not touch,
+    /// say): for a while every request has a write of its own, so that it does not fail others.
     pub(super) fn batch_failed(&self) {
         let mut state = self.state();
         let count = state.unbatched_before.saturating_mul(2).clamp(UNBATCHED_LEAST, UNBATCHED_MOST);
         (state.unbatched_left, state.unbatched_before) = (count, count);
     }
 
-    /// A batch was carried out.
+    /// A write of several was carried out.
     pub(super) fn batch_answered(&self) {
         self.state().unbatched_before = 0;
     }
 
-    /// How many requests wait, and commands are on their way.
+    /// How many requests wait, and writes are on their way.
     #[cfg(feature = "testing")]
     pub(super) fn outstanding(&self) -> usize {
         let state = self.state();
@@ -172,7 +166,7 @@ impl SendQueue {
 impl State {
     fn may_send(&self) -> bool {
         let is_far = self.least_round_trip.is_none_or(|least| least >= FAR);
-        let does_not_wait = is_far || self.unbatched_left > 0 || self.waiting.len() >= MAX_BATCH;
+        let does_not_wait = is_far || self.unbatched_left > 0 || self.waiting.len() >= MANY;
         self.on_their_way < FEW || (does_not_wait && self.in_flight < MAX_IN_FLIGHT)
     }
 }
@@ -189,12 +183,10 @@ mod tests {
     use super::*;
     use crate::instance::Claim;
 
-    fn request() -> Request {
-        Request::Acquire(Arc::new(Claim::sample(1, &["a".to_owned()])))
-    }
-
+    /// Each of a lock of its own.
     fn submit(queue: &SendQueue, most_waiting: usize) -> SendDecision {
-        queue.submit(request(), Instant::default(), most_waiting)
+        let name = queue.state().waiting.len().to_string();
+        queue.submit(Request::Acquire(Arc::new(Claim::sample(1, &name))), most_waiting)
     }
 
     /// A queue to an instance that is near, with as many requests on their way as go at once.
@@ -207,12 +199,12 @@ mod tests {
         queue
     }
 
-    /// How many of those that wait share the next command.
+    /// How many of those that wait share the next write.
     fn next(queue: &SendQueue) -> Option<usize> {
-        queue.send_next(|_| ()).map(|(next, ())| next.len())
+        queue.send_next(|_| true, |_, _| ()).map(|(next, ())| next.len())
     }
 
-    /// How many of `count` that wait share the next command, when one with so many is answered.
+    /// How many of `count` that wait share the next write, when one with so many is answered.
     fn next_of(queue: &SendQueue, count: usize, answered: usize) -> usize {
         let replies: Vec<_> = (0..count).map(|_| submit(queue, count)).collect();
         queue.finish(answered);
@@ -228,7 +220,7 @@ mod tests {
         assert!(matches!(submit(&queue, 1), SendDecision::Refused(Cause::Overloaded)));
         assert!(next(&queue).is_none(), "no place is free yet");
         queue.finish(1);
-        let left = queue.send_next(|waiting| (waiting.len(), queue.0.try_lock().is_err()));
+        let left = queue.send_next(|_| true, |waiting, _| (waiting.len(), queue.0.try_lock().is_err()));
         assert!(matches!(left, Some((_, (1, true)))));
         queue.finish(1);
         assert!(next(&queue).is_none(), "nobody waits any more, the place is free");
@@ -236,9 +228,9 @@ mod tests {
     }
 
     #[test]
-    fn while_many_are_on_their_way_the_others_wait_unless_the_instance_is_far_or_they_fill_a_command() {
+    fn while_many_are_on_their_way_the_others_wait_unless_the_instance_is_far_or_are_many() {
         for (is_far, waiting, expected) in
-            [(false, 9, None), (true, 9, Some(9)), (false, 2 * MAX_BATCH, Some(MAX_BATCH)), (true, 0, None)]
+            [(false, 9, None), (true, 9, Some(9)), (false, 2 * MANY, Some(2 * MANY)), (true, 0, None)]
         {
             let queue = busy();
             let _first: Vec<_> = (0..9).map(|_| submit(&queue, 9)).collect();

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::AsyncConnectionConfig;
-use redis::aio::MultiplexedConnection;
 use tokio::time::sleep;
 
 use super::address::{Address, Endpoint, SentinelGroup};
 use super::classify::failed;
 use super::deadline::within_trips;
-use super::driver::Driver;
+use super::login::hello;
 use super::options::ConnectOptions;
-use super::stream::ServerStream;
+use super::stream::open_stream;
+use super::wire::Wire;
 use crate::foreign::contain;
 use crate::protocol::Cause;
 
@@ -79,14 +78,12 @@ fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
 }
 
 async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
-    let stream =
-        ServerStream::open(sentinel.endpoint(), sentinel.tcp(), (&options.clock, &AtomicBool::new(false))).await?;
-    let (login, config) = (sentinel.login().await?, AsyncConnectionConfig::new().set_response_timeout(None));
-    let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
-    let (mut connection, driver) = connected.map_err(|error| failed(&error))?;
-    let _driver = Driver::start(driver, Arc::default());
+    let stream = open_stream(sentinel.endpoint(), sentinel.tcp(), &AtomicBool::new(false)).await?;
+    let login = sentinel.login().await?;
+    let (mut wire, _task) = Wire::begin(stream, Box::new(drop), Arc::clone(&options.clock), Arc::default());
+    hello(&wire, &login).await.map_err(|error| failed(&error))?;
     let ask = redis::cmd("SENTINEL").arg("MASTER").arg(name).to_owned();
-    let told: HashMap<String, String> = ask.query_async(&mut connection).await.map_err(|error| failed(&error))?;
+    let told: HashMap<String, String> = ask.query_async(&mut wire).await.map_err(|error| failed(&error))?;
     read(&told).ok_or_else(|| Cause::OtherProtocol("it tells no address of the master".to_owned()))
 }
 

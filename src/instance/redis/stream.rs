@@ -1,55 +1,24 @@
-//! The bytes to and from an instance: connects, and bounds what comes over it.
+//! Opens the stream of bytes to an instance.
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 
 use futures_util::future::select_ok;
 use redis::RedisError;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::address::{Endpoint, TcpSettings};
 use super::byte_stream::ByteStream;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 use super::classify::clip;
 use super::classify::failed;
-use super::reply_limit::{ReplyLimit, TooMuch};
 use super::tls::Tls;
-use crate::clock::Clock;
 use crate::protocol::Cause;
 
-/// A connection that breaks when the other side says more than the answers to what it was asked.
-pub(super) struct ServerStream {
-    inner: Box<dyn ByteStream>,
-    /// Boxed: a stream is moved through the futures that connect.
-    limit: Box<ReplyLimit>,
-    clock: Arc<dyn Clock>,
-    too_much: Arc<OnceLock<TooMuch>>,
-}
-
-impl ServerStream {
-    /// Connects: three round trips at most, with TLS. Sets `began_tls` once something answers that is to speak TLS.
-    pub(super) async fn open(
-        endpoint: &Endpoint,
-        settings: &TcpSettings,
-        (clock, began_tls): (&Arc<dyn Clock>, &AtomicBool),
-    ) -> Result<Self, Cause> {
-        let (limit, clock, too_much) = (Box::default(), Arc::clone(clock), Arc::default());
-        Ok(Self { inner: inner(endpoint, settings, began_tls).await?, limit, clock, too_much })
-    }
-
-    /// Set when it broke for that reason; the redis crate reports it only to those who await an answer.
-    pub(super) fn too_much(&self) -> Arc<OnceLock<TooMuch>> {
-        Arc::clone(&self.too_much)
-    }
-}
-
-async fn inner(
+/// Connects: three round trips at most, with TLS. Sets `began_tls` once something answers that is to speak TLS.
+pub(super) async fn open_stream(
     endpoint: &Endpoint,
     settings: &TcpSettings,
     began_tls: &AtomicBool,
@@ -109,7 +78,7 @@ fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 async fn secured(
     host: &str,
     tls: &Tls,
@@ -120,40 +89,13 @@ async fn secured(
     Ok(Box::new(stream.await.map_err(lost)?))
 }
 
-#[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
+#[cfg(not(feature = "tls-rustls"))]
 async fn secured(
     _: &str,
     _: &Tls,
     _: impl Future<Output = io::Result<TcpStream>>,
 ) -> Result<Box<dyn ByteStream>, Cause> {
     Err(lost(io::ErrorKind::Unsupported.into())) // its address is refused when it is read
-}
-
-impl AsyncRead for ServerStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let Self { inner, limit, clock, too_much } = &mut *self;
-        ready!(Pin::new(inner).poll_read(cx, buf))?;
-        let came = buf.filled().get(before..).unwrap_or_default();
-        let followed = limit.follow(came, || clock.now());
-        Poll::Ready(followed.map_err(|excess| io::Error::other(*too_much.get_or_init(|| excess))))
-    }
-}
-
-impl AsyncWrite for ServerStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, buf))?;
-        self.limit.ask(buf.get(..written).unwrap_or_default());
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_shutdown(cx)
-    }
 }
 
 #[cfg(test)]

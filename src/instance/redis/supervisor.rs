@@ -347,7 +347,7 @@ mod tests {
         let ConnectionState::Up(former) = next(is_up).await else { unreachable!() };
         clock.0.store(true, Ordering::Relaxed);
         next(|state| format!("{state:?}").contains("broken clock")).await;
-        let reply = former.call(Request::Acquire(Arc::new(Claim::sample(1, &["a".to_owned()])))).await;
+        let reply = former.call(Request::Acquire(Arc::new(Claim::sample(1, "a")))).await;
         assert_eq!(reply, Reply::NotSent(closed()), "it was closed");
         let ConnectionState::Up(second) = next(is_up).await else { unreachable!() };
         second.give_up(); // so does what ends a task that was to send what waits

@@ -29,7 +29,11 @@ impl CurrentTrouble {
     pub(super) fn note(&self, instance: &str, reply: &Reply, may_vote: bool, sent: Instant) {
         match reply {
             Reply::Unknown(cause) if is_its_own(cause) => self.begin(instance, cause, sent),
-            Reply::Granted | Reply::Repaired if may_vote && self.has_one.load(Ordering::Relaxed) => self.end(sent),
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. }
+                if may_vote && self.has_one.load(Ordering::Relaxed) =>
+            {
+                self.end(sent)
+            }
             _ => {}
         }
     }

@@ -1,22 +1,21 @@
-//! What the answer to a command counts for, and what it shows about the connection.
+//! What the answer to a write counts for, and what it shows about the connection.
 
 use std::sync::Arc;
 
 use redis::{RedisResult, Value};
 use tokio::time::timeout;
 
-use super::classify::{classify, classify_plain};
 use super::connection::InstanceConnection;
-use super::sent_command::{Form, SentCommand};
-use crate::instance::Request;
+use super::sent_command::SentWrite;
+use super::write::{Answers, Parts, classify};
+use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, Instant, RawReply, Reply};
 
-/// When a command was sent, with what record, and when it was answered.
+/// When a write was sent, with what record, and when it was answered.
 pub(super) struct Answered {
     pub(super) sent: Instant,
     pub(super) received: Instant,
     pub(super) attached: Option<AttachedRecord>,
-    pub(super) form: Form,
 }
 
 /// A reply of which the sample of the clock is taken in, and which is still to be judged.
@@ -26,28 +25,44 @@ pub(super) struct Observed {
     stepped: bool,
 }
 
+impl Observed {
+    /// What the instance's clock read.
+    pub(super) const fn instance_us(&self) -> Option<u64> {
+        self.raw.instance_us
+    }
+
+    /// Whether the key was missing until then, or is still.
+    fn was_missing(&self) -> bool {
+        matches!(self.raw.reply, Reply::Repaired | Reply::Refused(_))
+    }
+}
+
 impl InstanceConnection {
-    /// The answer to a command; `None` if there was none in time.
-    pub(super) async fn answer(&self, command: SentCommand) -> Option<(RedisResult<Value>, Answered)> {
-        let SentCommand { at: sent, attached, result, form } = command;
-        let Ok(result) = timeout(self.deadline(), result).await else {
+    /// The answer to a write; `None` if there was none in time.
+    async fn answer(&self, write: SentWrite) -> Option<(RedisResult<Value>, Parts, Answered)> {
+        let SentWrite { at: sent, attached, parts, answer } = write;
+        let Ok(result) = timeout(self.deadline(), answer).await else {
             self.note_silence();
             return None;
         };
-        Some((result, Answered { sent, received: self.now(), attached, form }))
+        Some((result, parts, Answered { sent, received: self.now(), attached }))
     }
 
-    /// The reply to a request that was alone in its write; `None` if there was none in time.
-    pub(super) async fn reply(self: &Arc<Self>, request: &Request, command: SentCommand) -> Option<Reply> {
-        let (result, answered) = self.answer(command).await?;
-        let raw = match answered.attached.as_ref().filter(|_| answered.form == Form::Plain) {
-            Some(attached) => {
-                let wall_us = self.admission().map_or(0, |admission| admission.about_us(answered.received));
-                classify_plain(request.claim(), attached, wall_us, result)
-            }
-            None => classify(request, result),
-        };
-        Some(self.judge(self.observe(raw, request.asks_for_a_vote(), &answered), &answered))
+    /// The reply to each request of a write; `None` if there was none in time.
+    pub(super) async fn replies(self: &Arc<Self>, requests: &[&Request], write: SentWrite) -> Option<Vec<Reply>> {
+        let (result, parts, answered) = self.answer(write).await?;
+        let Answers { replies, has_failed } = classify(parts, requests, answered.attached.as_ref(), &result);
+        match result {
+            _ if requests.len() < 2 => {}
+            Ok(_) if has_failed => self.send_queue.batch_failed(),
+            Ok(_) => self.send_queue.batch_answered(),
+            Err(_) => {}
+        }
+        // P17: before any vote counts, for the clock may have stepped behind what the first of them carry.
+        let observe = |(request, raw): (&&Request, RawReply)| self.observe(raw, request.asks_for_a_vote(), &answered);
+        let observed: Vec<Observed> = requests.iter().zip(replies).map(observe).collect();
+        let judge = |(request, observed): (&&Request, Observed)| self.judge(observed, request, &answered);
+        Some(requests.iter().zip(observed).map(judge).collect())
     }
 
     /// Takes in what a reply shows about the connection and the instance's clock.
@@ -58,12 +73,42 @@ impl InstanceConnection {
         Observed { raw, stepped }
     }
 
-    /// What a reply counts for (P14, P15, P17).
-    pub(super) fn judge(&self, observed: Observed, answered: &Answered) -> Reply {
+    /// What the reply to a request counts for.
+    pub(super) fn judge(&self, observed: Observed, request: &Request, answered: &Answered) -> Reply {
+        let asks = request.asks_for_a_vote();
+        if asks && observed.was_missing() {
+            self.note_missing(request.claim(), answered);
+        }
+        let instance_us = observed.instance_us();
+        let reply = self.admit(observed, answered);
+        if asks { self.count(reply, instance_us, request.claim(), answered) } else { reply }
+    }
+
+    /// What admission lets it count for (P14, P15, P17).
+    pub(super) fn admit(&self, observed: Observed, answered: &Answered) -> Reply {
         let Observed { raw, stepped } = observed;
         match (self.admission(), &answered.attached) {
             (Some(admission), Some(attached)) => admission.judge(raw, stepped, &attached.record, answered.received),
             _ => raw.reply,
+        }
+    }
+
+    /// What it counts for by what the instance has voted before (P10), whose clock read this.
+    pub(super) fn count(&self, reply: Reply, instance_us: Option<u64>, claim: &Claim, answered: &Answered) -> Reply {
+        match (self.admission(), &answered.attached) {
+            (Some(admission), Some(attached)) => {
+                let times = (answered.sent, answered.received);
+                let request = admission.vote_request(claim.ttl, &attached.record, times, instance_us);
+                claim.votes.lock().count(reply, &request)
+            }
+            _ => reply,
+        }
+    }
+
+    /// The key was missing when the instance carried out what was sent then: nothing of an earlier vote is kept.
+    pub(super) fn note_missing(&self, claim: &Claim, answered: &Answered) {
+        if let Some(admission) = self.admission() {
+            claim.votes.lock().forget(admission.config.id, answered.sent);
         }
     }
 }

@@ -7,6 +7,9 @@ use crate::protocol::time::Instant;
 /// A step of less than this cannot be distinguished from the resolution of the measurement.
 const TOLERANCE_NS: i128 = 1_000_000;
 
+/// A sample is in whole microseconds.
+const CUT_OFF_NS: i128 = 1_000;
+
 /// What a sample of an instance's clock shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -64,7 +67,7 @@ impl ClockWatch {
     /// Unix epoch) at some time between `sent` and `received` of the own clock.
     #[must_use]
     pub fn begin(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> Self {
-        let (least, most) = sample(drift_ppm, sent, received, (instance_us, 1));
+        let (least, most) = sample(drift_ppm, sent, received, instance_us);
         let went = Jump { after: received, least: 0, most: 0 };
         let (floor, set_at, since, at) = (least, received, received, received);
         Self { least, most, floor, set_at, since, at, drift_ppm, steps: 0, jumped: None, went }
@@ -84,15 +87,9 @@ impl ClockWatch {
     ///
     /// Samples may come in any order of sending; an old one only widens what it says.
     pub fn observe(&mut self, sent: Instant, received: Instant, instance_us: u64) -> Observation {
-        self.observe_cut(sent, received, (instance_us, 1))
-    }
-
-    /// Takes in a sample that the instance cut off to whole units of so many microseconds.
-    pub fn observe_cut(&mut self, sent: Instant, received: Instant, cut: (u64, u64)) -> Observation {
-        let (seen_least, seen_most) = sample(self.drift_ppm, sent, received, cut);
-        // What was cut off hides as much of a step; together it is never more than the tolerance.
-        let tolerance = TOLERANCE_NS - (i128::from(cut.1) * 1_000).min(TOLERANCE_NS);
-        self.take_in(received, seen_least, seen_most, tolerance)
+        let (seen_least, seen_most) = sample(self.drift_ppm, sent, received, instance_us);
+        // What is cut off of a sample hides as much of a step; together it is never more than the tolerance.
+        self.take_in(received, seen_least, seen_most, TOLERANCE_NS - CUT_OFF_NS)
     }
 
     fn take_in(&mut self, received: Instant, seen_least: i128, seen_most: i128, tolerance: i128) -> Observation {
@@ -186,14 +183,13 @@ impl ClockWatch {
 }
 
 /// The offsets that one sample allows, as of its arrival.
-fn sample(drift_ppm: u32, sent: Instant, received: Instant, (instance_us, unit_us): (u64, u64)) -> (i128, i128) {
+fn sample(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> (i128, i128) {
     let instance_ns = i128::from(instance_us) * 1_000;
     // Nothing here relies on the own clock not going back.
     let (sent, received) = (sent.min(received), received.max(sent));
     // Read right after the sending, the instance's clock may have gained on ours since then.
     let gained = drift(drift_ppm, received.saturating_since(sent));
-    let cut_off = i128::from(unit_us) * 1_000;
-    (instance_ns - i128::from(received.as_nanos()), instance_ns + cut_off + gained - i128::from(sent.as_nanos()))
+    (instance_ns - i128::from(received.as_nanos()), instance_ns + CUT_OFF_NS + gained - i128::from(sent.as_nanos()))
 }
 
 /// By how much an offset may change in this time, in nanoseconds.
@@ -350,7 +346,7 @@ mod tests {
                 now = sent + trip;
                 ahead_us += gain_us;
                 let instance_us = sent * 1_000 + ahead_us;
-                let (least, most) = sample(10_000, Instant::from_millis(sent), Instant::from_millis(now), (instance_us, 1));
+                let (least, most) = sample(10_000, Instant::from_millis(sent), Instant::from_millis(now), instance_us);
                 let explained = |before: &(i128, i128, u64)| {
                     let drift = drift(10_000, Duration::from_millis(now - before.2));
                     // A nanosecond of rounding for each sample.

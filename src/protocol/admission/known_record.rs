@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::protocol::admission::record::{AdmissionRecord, RecordOrigin};
+use crate::protocol::admission::record::AdmissionRecord;
 use crate::protocol::round::cause::NotUsable;
 
 /// The record as a request names it.
@@ -42,10 +42,8 @@ impl AttachedRecord {
 pub enum RecordMeaning {
     /// The client goes by it.
     Recorded,
-    /// It stands, and says less than this client needs: it must be raised first, by a client that wants locks (P29, P30).
-    ToBeRaised,
-    /// There is none to go by. A client that wants locks writes one, which would come to be like this (P15).
-    Unrecorded(RecordOrigin),
+    /// There is none to go by. A client that wants locks writes one (P15).
+    Unrecorded,
     /// It gives no vote to a client with these settings (P16, P29).
     Refused(NotUsable),
 }

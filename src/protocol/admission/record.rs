@@ -33,13 +33,11 @@ impl ProcessIdentity {
 /// How a record came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordOrigin {
-    /// No record was found on a process that had run for long, and reports no flush: never used, as far as its writer saw.
-    Blank,
-    /// The quarantine has a known reason.
+    /// A client has found no record to go by: its process may have forgotten locks.
     Waits,
     /// The reason is a flush that was pushed to its writer, of whatever database.
     Flushed,
-    /// All instances were blank at once: nobody has ever used them, so nothing can be forgotten.
+    /// An operator has said that no lock was held, so that the process voted at once.
     Opened,
 }
 
@@ -48,21 +46,26 @@ impl RecordOrigin {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Blank => "blank",
             Self::Waits => "waits",
             Self::Flushed => "flushed",
             Self::Opened => "opened",
         }
     }
+
+    /// The origin with this word.
+    #[must_use]
+    pub fn of_word(word: &[u8]) -> Option<Self> {
+        [Self::Waits, Self::Flushed, Self::Opened].into_iter().find(|origin| origin.word().as_bytes() == word)
+    }
 }
 
-/// What clients go by for the instances that they share, in milliseconds (P16, P29).
+/// The two times of a client, in milliseconds (P29).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionTerms {
-    /// The longest ttl that is asked for.
+    /// The longest ttl that it asks for.
     pub max_ttl_ms: u64,
-    /// How long an instance that may have forgotten locks sits out. Not less than the longest ttl that any client asks
-    /// for; more of it while that is being changed.
+    /// How long it makes an instance wait that may have forgotten locks, at least. Not less than the longest ttl that any
+    /// client asks for.
     pub quarantine_ms: u64,
 }
 
@@ -72,32 +75,22 @@ impl AdmissionTerms {
     pub const fn of_max_ttl(max_ttl_ms: u64) -> Self {
         Self { max_ttl_ms, quarantine_ms: max_ttl_ms }
     }
-
-    /// What covers both.
-    #[must_use]
-    pub fn covering(self, other: Self) -> Self {
-        Self {
-            max_ttl_ms: self.max_ttl_ms.max(other.max_ttl_ms),
-            quarantine_ms: self.quarantine_ms.max(other.quarantine_ms),
-        }
-    }
 }
 
-/// The admission record of an instance: `identity vote_from_ms max_ttl_ms origin order`, then `quarantine_ms` if that is longer
-/// than `max_ttl_ms`.
+/// The admission record of an instance: `identity vote_from_ms longest_ttl_ms origin order`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionRecord {
     /// Whom it was written for.
     pub identity: ProcessIdentity,
     /// From when on the process may vote, in milliseconds of the instance's clock.
     pub vote_from_ms: u64,
-    /// The longest ttl that any client may ask for under this record, and how long those that have written it wait.
-    pub terms: AdmissionTerms,
+    /// The longest ttl that votes under this record are given for.
+    pub longest_ttl_ms: u64,
     /// How it came to be.
     pub origin: RecordOrigin,
     /// Larger than that of every record of this process that its writer knew of. Of one that begins a quarantine it is not less than
-    /// the instance's clock in milliseconds: so a writer that knows of none writes no older one either. One that follows another, with
-    /// larger terms or opened, comes right behind that, so that whoever doubts the former doubts this one too.
+    /// the instance's clock in milliseconds: so a writer that knows of none writes no older one either. One that only allows a longer
+    /// ttl than the one that it replaces comes right behind that, so that whoever doubts the former doubts this one too.
     pub order: u64,
 }
 
@@ -108,21 +101,10 @@ impl AdmissionRecord {
         let mut words = std::str::from_utf8(wire).ok()?.split(' ');
         let identity = ProcessIdentity(words.next()?.to_owned());
         let vote_from_ms = words.next()?.parse().ok()?;
-        let max_ttl_ms = words.next()?.parse().ok()?;
-        let origin = match words.next()? {
-            "blank" => RecordOrigin::Blank,
-            "waits" => RecordOrigin::Waits,
-            "flushed" => RecordOrigin::Flushed,
-            "opened" => RecordOrigin::Opened,
-            _ => return None,
-        };
+        let longest_ttl_ms = words.next()?.parse().ok()?;
+        let origin = RecordOrigin::of_word(words.next()?.as_bytes())?;
         let order = words.next()?.parse().ok().filter(|order| *order <= MOST_ORDER)?;
-        let quarantine_ms = match words.next() {
-            Some(ms) => ms.parse().ok().filter(|ms| *ms > max_ttl_ms)?,
-            None => max_ttl_ms,
-        };
-        let terms = AdmissionTerms { max_ttl_ms, quarantine_ms };
-        let record = Self { identity, vote_from_ms, terms, origin, order };
+        let record = Self { identity, vote_from_ms, longest_ttl_ms, origin, order };
         // The scripts compare the text: one that reads the same but is written otherwise would
         // never match.
         (record.to_wire().as_bytes() == wire).then_some(record)
@@ -131,25 +113,8 @@ impl AdmissionRecord {
     /// The record as it is stored.
     #[must_use]
     pub fn to_wire(&self) -> String {
-        let Self { identity, vote_from_ms, terms, origin, order } = self;
-        let AdmissionTerms { max_ttl_ms, quarantine_ms } = terms;
-        let mut record = format!("{} {vote_from_ms} {max_ttl_ms} {} {order}", identity.as_str(), origin.word());
-        if quarantine_ms != max_ttl_ms {
-            record.push_str(&format!(" {quarantine_ms}"));
-        }
-        record
-    }
-
-    /// Whether the instance was blank and may not vote yet, and its clock shows a time at which this can have been written.
-    #[must_use]
-    pub fn is_untouched(&self, now_ms: u64) -> bool {
-        self.origin == RecordOrigin::Blank && now_ms < self.vote_from_ms && !self.is_from_later(now_ms)
-    }
-
-    /// Whether the clock shows less than when this was written: none is written for later than its own quarantine ahead (P29).
-    #[must_use]
-    pub const fn is_from_later(&self, now_ms: u64) -> bool {
-        self.vote_from_ms.saturating_sub(now_ms) > self.terms.quarantine_ms
+        let Self { identity, vote_from_ms, longest_ttl_ms, origin, order } = self;
+        format!("{} {vote_from_ms} {longest_ttl_ms} {} {order}", identity.as_str(), origin.word())
     }
 
     /// How long ago it was flushed at an instant of the instance's clock, if it waits, or has waited, for that: the order of a record
@@ -170,7 +135,7 @@ impl AdmissionRecord {
 ///
 /// A record that is older than one that was seen came back with an old copy of the data: what was
 /// granted since is missing from it. The instant from which a record lets vote says nothing about its
-/// age, as opening instances that were never used brings it forward.
+/// age: clients wait for different times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeenRecords {
     newest: Option<AdmissionRecord>,
@@ -208,12 +173,6 @@ impl SeenRecords {
         is_latest && self.suspect_up_to.is_none_or(|suspect| suspect < record.order)
     }
 
-    /// Whether this client has seen one, of whatever process.
-    #[must_use]
-    pub const fn has_any(&self) -> bool {
-        self.newest.is_some()
-    }
-
     /// The least order of a record that is written next for this process.
     #[must_use]
     pub fn next_order(&self, identity: &ProcessIdentity) -> u64 {
@@ -233,51 +192,37 @@ mod tests {
 
     fn record(run_id: &str, order: u64) -> AdmissionRecord {
         let identity = ProcessIdentity::new(run_id, "p");
-        let (terms, origin) = (AdmissionTerms::of_max_ttl(10), RecordOrigin::Waits);
-        AdmissionRecord { identity, vote_from_ms: 5, terms, origin, order }
+        AdmissionRecord { identity, vote_from_ms: 5, longest_ttl_ms: 10, origin: RecordOrigin::Waits, order }
     }
 
     #[test]
     fn a_record_comes_back_as_it_was_written() {
-        for origin in [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened] {
-            for quarantine_ms in [10, 11] {
-                let terms = AdmissionTerms { max_ttl_ms: 10, quarantine_ms };
-                let record = AdmissionRecord { origin, terms, ..record("a", 11) };
-                assert_eq!(AdmissionRecord::from_wire(record.to_wire().as_bytes()), Some(record));
-            }
+        for origin in [RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened] {
+            let record = AdmissionRecord { origin, ..record("a", 11) };
+            assert_eq!(AdmissionRecord::from_wire(record.to_wire().as_bytes()), Some(record));
         }
-        for read in ["11", "11 10"] {
-            let wire = format!("a/b 7 9 blank {read}");
-            let record = AdmissionRecord::from_wire(wire.as_bytes());
-            assert_eq!(record.map(|record| record.to_wire()), Some(wire));
+        let wire = "a/b 7 9 opened 11";
+        assert_eq!(AdmissionRecord::from_wire(wire.as_bytes()).map(|record| record.to_wire()), Some(wire.to_owned()));
+        for other in ["", "x", "11 ", "11 more", "11 10", " 11"] {
+            assert_eq!(AdmissionRecord::from_wire(format!("a/b 7 9 waits {other}").as_bytes()), None, "{other}");
         }
-        let others = ["11 ", "11 more", "11 10 more", "11 10 10", "11  10"];
-        for other in ["", "x"].into_iter().chain(others) {
-            assert_eq!(AdmissionRecord::from_wire(format!("a/b 7 9 blank {other}").as_bytes()), None, "{other}");
-        }
-        assert_eq!(AdmissionRecord::from_wire(b"a/b 7 9 blank"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"a/b 7 9 waits"), None);
+        assert_eq!(AdmissionRecord::from_wire(b"a/b 7 9 blank 11"), None);
     }
 
     #[test]
     fn a_record_that_is_written_otherwise_is_none() {
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 01000 10000 waits 7 20000"), None);
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 +1000 10000 waits 7 20000"), None);
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 07 20000"), None);
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 7 9999"), None, "it waits for too little");
-        assert_eq!(
-            AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 7 10000"),
-            None,
-            "that goes without saying"
-        );
-        assert_eq!(AdmissionRecord::from_wire(b"run1/repl1 1000 10000 waits 7 020000"), None);
+        for other in ["01000 10000 waits 7", "+1000 10000 waits 7", "1000 10000 waits 07", "1000 010000 waits 7"] {
+            assert_eq!(AdmissionRecord::from_wire(format!("run1/repl1 {other}").as_bytes()), None, "{other}");
+        }
     }
 
     /// Or nobody could write one that is believed, and the process would never vote again.
     #[test]
     fn a_record_that_nobody_could_follow_is_none() {
-        let largest = format!("a/b 7 9 blank {MOST_ORDER}");
+        let largest = format!("a/b 7 9 waits {MOST_ORDER}");
         assert!(AdmissionRecord::from_wire(largest.as_bytes()).is_some());
-        assert_eq!(AdmissionRecord::from_wire(format!("a/b 7 9 blank {}", MOST_ORDER + 1).as_bytes()), None);
+        assert_eq!(AdmissionRecord::from_wire(format!("a/b 7 9 waits {}", MOST_ORDER + 1).as_bytes()), None);
     }
 
     #[test]

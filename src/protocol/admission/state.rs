@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::protocol::admission::clock_watch::{ClockWatch, Observation};
 use crate::protocol::admission::known_record::{AttachedRecord, RecordMeaning};
-use crate::protocol::admission::record::{AdmissionRecord, AdmissionTerms, ProcessIdentity, RecordOrigin};
+use crate::protocol::admission::record::{AdmissionRecord, ProcessIdentity, RecordOrigin};
 use crate::protocol::round::reply::Reply;
 use crate::protocol::time::Instant;
 
@@ -16,8 +16,6 @@ pub struct RawReply {
     pub reply: Reply,
     /// Microseconds since the Unix epoch by the instance's clock, if the reply carried it.
     pub instance_us: Option<u64>,
-    /// To how many whole microseconds that was cut off.
-    pub unit_us: u64,
 }
 
 /// What must be done about an instance after a reply.
@@ -34,6 +32,8 @@ pub enum AdmissionFollowUp {
 pub struct AdmissionState {
     attached: AttachedRecord,
     meaning: RecordMeaning,
+    /// How long it had to sit out when its record was read, in milliseconds.
+    most_left_ms: u64,
     watch: ClockWatch,
     /// Whether the data is in doubt; the watch knows whether the clock is.
     suspended: bool,
@@ -48,24 +48,24 @@ impl AdmissionState {
         Self {
             attached: AttachedRecord::new(record, false),
             meaning: RecordMeaning::Recorded,
+            most_left_ms: u64::MAX,
             watch,
             suspended: false,
             withheld_until: Instant::ZERO,
         }
     }
 
-    /// Begins with the record of this process that must be raised before anything is asked for under it.
+    /// The same where the instance's clock showed `read_ms` when its record was read.
     #[must_use]
-    pub fn to_be_raised(record: AdmissionRecord, watch: ClockWatch) -> Self {
-        Self { meaning: RecordMeaning::ToBeRaised, ..Self::new(record, watch) }
+    pub fn read_at(self, read_ms: u64) -> Self {
+        Self { most_left_ms: self.record().vote_from_ms.saturating_sub(read_ms), ..self }
     }
 
     /// Begins without a record to go by. What is sent all the same names one that no instance ever has.
     #[must_use]
     pub fn without_record(identity: ProcessIdentity, meaning: RecordMeaning, watch: ClockWatch) -> Self {
-        let terms = AdmissionTerms::of_max_ttl(0);
         let origin = RecordOrigin::Waits;
-        let none = AdmissionRecord { identity, vote_from_ms: u64::MAX, terms, origin, order: 0 };
+        let none = AdmissionRecord { identity, vote_from_ms: u64::MAX, longest_ttl_ms: 0, origin, order: 0 };
         Self { meaning, ..Self::new(none, watch) }
     }
 
@@ -116,13 +116,14 @@ impl AdmissionState {
     pub fn replace_record(&mut self, record: AdmissionRecord) {
         self.attached = AttachedRecord::new(record, false);
         self.meaning = RecordMeaning::Recorded;
+        self.most_left_ms = u64::MAX;
         self.suspended = false;
     }
 
     /// As [`replace_record`](Self::replace_record), by what `found` was read to be.
     pub fn replace_meaning(&mut self, found: &Self) {
         self.replace_record((*found.attached.record).clone());
-        self.meaning = found.meaning.clone();
+        (self.meaning, self.most_left_ms) = (found.meaning.clone(), found.most_left_ms);
     }
 
     /// Goes on from how a previous connection left the same process; whether its clock has jumped
@@ -204,7 +205,7 @@ impl AdmissionState {
     /// Takes in what a reply shows of the instance's clock, as it comes; whether that jumped forward, and the instance
     /// must be put into quarantine.
     pub fn observe_reply(&mut self, raw: &RawReply, sent: Instant, received: Instant) -> bool {
-        raw.instance_us.is_some_and(|us| self.observe_cut(sent, received, (us, raw.unit_us)))
+        raw.instance_us.is_some_and(|us| self.observe(sent, received, us))
     }
 
     /// Judges a reply that was taken in. It is in doubt if the clock had jumped by then, or if a flush was pushed for which no
@@ -225,13 +226,17 @@ impl AdmissionState {
         match raw.reply {
             // P17: the keys of others may have expired too early, this vote does not count. It may
             // have set the key, so it is released like any other.
-            Reply::Granted | Reply::Repaired if in_doubt => (withheld(None), None),
-            Reply::Granted | Reply::Repaired if self.votes_suspended() => (withheld(None), None),
-            Reply::Granted | Reply::Repaired if received < self.withheld_until => {
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if in_doubt => (withheld(None), None),
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if self.votes_suspended() => (withheld(None), None),
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if received < self.withheld_until => {
                 (withheld(Some(self.withheld_until.saturating_since(received))), None)
             }
-            Reply::Granted | Reply::Repaired if !current => (withheld(None), None),
+            Reply::Granted | Reply::Repaired | Reply::Kept { .. } if !current => (withheld(None), None),
             Reply::Granted | Reply::Repaired if !early.is_zero() => self.not_yet(early),
+            // P10: whether it is a vote depends on the lease.
+            Reply::Kept { remaining } if self.was_set_back(remaining) => {
+                (Reply::Kept { remaining }, Some(AdmissionFollowUp::RereadRecord))
+            }
             Reply::NotAdmitted { remaining: None } if current && !self.votes_suspended() => {
                 (withheld(None), Some(AdmissionFollowUp::RereadRecord))
             }
@@ -242,18 +247,20 @@ impl AdmissionState {
 
     /// An instance that must still sit out so long.
     fn not_yet(&self, left: Duration) -> (Reply, Option<AdmissionFollowUp>) {
-        // Longer than any quarantine: its clock was set back.
-        let set_back = left.as_millis() > u128::from(self.record().terms.quarantine_ms);
-        if set_back { (withheld(None), Some(AdmissionFollowUp::RereadRecord)) } else { (withheld(Some(left)), None) }
+        if self.was_set_back(left) {
+            return (withheld(None), Some(AdmissionFollowUp::RereadRecord));
+        }
+        (withheld(Some(left)), None)
+    }
+
+    /// Whether that is longer than when its record was read: the instance's clock was set back.
+    fn was_set_back(&self, left: Duration) -> bool {
+        left.as_millis() > u128::from(self.most_left_ms)
     }
 
     /// Takes in a sample of the instance's clock; whether it jumped forward.
     pub fn observe(&mut self, sent: Instant, received: Instant, instance_us: u64) -> bool {
-        self.observe_cut(sent, received, (instance_us, 1))
-    }
-
-    fn observe_cut(&mut self, sent: Instant, received: Instant, cut: (u64, u64)) -> bool {
-        matches!(self.watch.observe_cut(sent, received, cut), Observation::SteppedForward(_))
+        matches!(self.watch.observe(sent, received, instance_us), Observation::SteppedForward(_))
     }
 }
 
@@ -264,24 +271,19 @@ const fn withheld(remaining: Option<Duration>) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{AdmissionTerms, ProcessIdentity, RecordOrigin};
+    use crate::protocol::{ProcessIdentity, RecordOrigin};
 
     const MS: fn(u64) -> Instant = Instant::from_millis;
 
     fn state() -> AdmissionState {
         let identity = ProcessIdentity::new("r", "p");
-        let record = AdmissionRecord {
-            identity,
-            vote_from_ms: 5,
-            terms: AdmissionTerms::of_max_ttl(10),
-            origin: RecordOrigin::Waits,
-            order: 1,
-        };
+        let record =
+            AdmissionRecord { identity, vote_from_ms: 5, longest_ttl_ms: 10, origin: RecordOrigin::Waits, order: 1 };
         AdmissionState::new(record, ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000))
     }
 
     fn granted(instance_us: u64) -> RawReply {
-        RawReply { reply: Reply::Granted, instance_us: Some(instance_us), unit_us: 1 }
+        RawReply { reply: Reply::Granted, instance_us: Some(instance_us) }
     }
 
     #[test]
@@ -317,6 +319,20 @@ mod tests {
         assert_eq!(old.0, withheld(None), "a grant under the record of before the quarantine");
     }
 
+    /// P10: what others set may have expired by the step, and one of them may have the lock.
+    #[test]
+    fn a_key_that_is_kept_does_not_count_if_the_clock_has_stepped() {
+        let kept = |instance_us| RawReply {
+            reply: Reply::Kept { remaining: Duration::from_millis(3) },
+            ..granted(instance_us)
+        };
+        let mut state = state();
+        let record = Arc::clone(state.record());
+        assert!(matches!(state.check_vote(kept(1_010_000), &record, MS(10), MS(11)).0, Reply::Kept { .. }));
+        assert_eq!(state.check_vote(kept(9_020_000), &record, MS(20), MS(21)).0, withheld(None), "by this answer");
+        assert_eq!(state.check_vote(kept(9_030_000), &record, MS(30), MS(31)).0, withheld(None), "by an earlier one");
+    }
+
     /// The record was read, the clock stepped again, and only then the record was put to use.
     #[test]
     fn a_step_while_a_remedy_is_on_its_way_is_not_forgotten() {
@@ -338,8 +354,7 @@ mod tests {
         assert!(!state.votes_suspended());
     }
 
-    /// Counter-example: a new cluster is opened by two clients at once, and a round that is sent
-    /// while one reads the records again finds nobody who may vote.
+    /// Or a round that is sent while the records are read again finds nobody who may vote.
     #[test]
     fn reading_a_record_again_withholds_no_vote() {
         let mut state = state();
@@ -380,6 +395,21 @@ mod tests {
     }
 
     #[test]
+    fn an_instance_that_sits_out_longer_than_when_its_record_was_read_is_looked_at_again() {
+        let found = state().read_at(1);
+        let mut state = state();
+        state.replace_meaning(&found);
+        let record = Arc::clone(state.record());
+        let refused = |left| {
+            let reply = withheld(Some(Duration::from_millis(left)));
+            RawReply { reply, instance_us: None }
+        };
+        for (left, follow_up) in [(4, None), (5, Some(AdmissionFollowUp::RereadRecord))] {
+            assert_eq!(state.check_vote(refused(left), &record, MS(1), MS(2)).1, follow_up, "{left} ms");
+        }
+    }
+
+    #[test]
     fn nothing_counts_after_the_data_was_replaced() {
         let mut state = state();
         let record = Arc::clone(state.record());
@@ -391,7 +421,7 @@ mod tests {
     fn a_record_that_is_not_the_known_one_is_read_again_once() {
         let mut state = state();
         let record = Arc::clone(state.record());
-        let refused = || RawReply { reply: withheld(None), instance_us: None, unit_us: 1 };
+        let refused = || RawReply { reply: withheld(None), instance_us: None };
         assert_eq!(state.check_vote(refused(), &record, MS(1), MS(2)).1, Some(AdmissionFollowUp::RereadRecord));
         state.replace_record(AdmissionRecord { vote_from_ms: 99, ..(*record).clone() });
         assert_eq!(state.check_vote(refused(), &record, MS(1), MS(2)).1, None);

@@ -1,5 +1,6 @@
 //! The lease that a won round leads to (P2, P8, P9).
 
+pub(super) mod counted_votes;
 mod key_presence;
 pub(super) mod schedule;
 
@@ -134,7 +135,11 @@ impl Lease {
             Reply::Granted => self.presence.note_present(id, sent),
             Reply::Repaired => self.presence.note_repaired(id, sent),
             Reply::Refused(_) => self.presence.note_missing(id, sent),
-            Reply::Stale { .. } | Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => {}
+            Reply::Kept { .. }
+            | Reply::Stale { .. }
+            | Reply::NotAdmitted { .. }
+            | Reply::NotSent(_)
+            | Reply::Unknown(_) => {}
         }
     }
 

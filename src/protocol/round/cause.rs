@@ -79,6 +79,7 @@ pub enum Cause {
 const CHECK_PORT: &str = "check its certificate, and that rediss:// leads to its TLS port";
 const TRUST_IT: &str = "trust who signed it with Tls::ca, or name whom it is for with Tls::server_name";
 const CHECK_GROUP: &str = "check the addresses of the sentinels, with their port, and the name of the group";
+const CHANGING: &str = "(see 'changing max_ttl' in redquorum::guide::operations)";
 const GIVE_ONE: &str = "give it one that it trusts with Tls::client_certificate";
 
 impl fmt::Display for Cause {
@@ -141,7 +142,8 @@ impl fmt::Display for Cause {
             Self::Unrecorded => {
                 write!(
                     f,
-                    "it has no admission record yet; the first client that wants a lock writes one, and then it waits"
+                    "it has no admission record yet; the first client that wants a lock writes one, and then it waits, unless an \
+                     operator runs 'redquorum admission open'"
                 )
             }
             Self::NotUsable(reason) => write!(f, "not usable: {reason}"),
@@ -167,16 +169,16 @@ pub enum NotUsable {
     TooOld(String),
     /// Its `INFO` lacks this field: what it is, or whether it is the same process, is not known.
     Untold(&'static str),
-    /// Other clients ask for ttls that are longer than this client's quarantine, both in milliseconds.
-    OtherMaxTtl {
-        /// What they ask for at most, as recorded.
+    /// Its record allows longer ttls than this client's quarantine, both in milliseconds: others may ask for them.
+    QuarantineBelowRecord {
+        /// The longest ttl that its record allows.
         recorded_ms: u64,
         /// The quarantine of this client: its `max_ttl` unless it is set to more.
         ours_ms: u64,
     },
-    /// The quarantine of other clients is shorter than the ttls that this one may ask for, both in milliseconds.
-    ShortQuarantine {
-        /// Theirs, as recorded.
+    /// This client may ask for longer ttls than its record allows, both in milliseconds.
+    TtlAboveRecord {
+        /// The longest ttl that its record allows.
         recorded_ms: u64,
         /// The `max_ttl` of this client.
         ours_ms: u64,
@@ -189,7 +191,7 @@ impl NotUsable {
     /// Whether it is a matter of this client's settings beside those of others: the instance is well, and may be looked at.
     #[must_use]
     pub const fn is_of_settings(&self) -> bool {
-        matches!(self, Self::OtherMaxTtl { .. } | Self::ShortQuarantine { .. })
+        matches!(self, Self::QuarantineBelowRecord { .. } | Self::TtlAboveRecord { .. })
     }
 }
 
@@ -207,16 +209,17 @@ impl fmt::Display for NotUsable {
                     "its INFO does not tell {field:?}: a proxy, or neither Redis nor Valkey; name the server itself"
                 )
             }
-            Self::OtherMaxTtl { recorded_ms, ours_ms } => write!(
+            Self::QuarantineBelowRecord { recorded_ms, ours_ms } => write!(
                 f,
-                "its clients ask for up to {recorded_ms} ms (max_ttl), this one waits for {ours_ms} ms only; give this one \
-                 their max_ttl (see 'changing max_ttl' in redquorum::guide::operations)"
+                "its record allows ttls of {recorded_ms} ms, and this client makes instances wait for {ours_ms} ms only; give it a \
+                 quarantine of {recorded_ms} ms, or, once no client asks for more than {ours_ms} ms, run \
+                 'redquorum admission set --quarantine {ours_ms}ms' {CHANGING}"
             ),
-            Self::ShortQuarantine { recorded_ms, ours_ms } => write!(
+            Self::TtlAboveRecord { recorded_ms, ours_ms } => write!(
                 f,
-                "its clients wait for {recorded_ms} ms only, this one may ask for {ours_ms} ms (max_ttl); give this one \
-                 their max_ttl, or all clients a new one, in two steps \
-                 (see 'changing max_ttl' in redquorum::guide::operations)"
+                "its record allows ttls of {recorded_ms} ms, and this client may ask for {ours_ms} ms; give it a max_ttl of \
+                 {recorded_ms} ms, or, once all clients have a quarantine of {ours_ms} ms, run \
+                 'redquorum admission set --quarantine {ours_ms}ms' {CHANGING}"
             ),
             Self::SameProcess(address) => {
                 write!(f, "it is the same server process as {address}; every instance has one vote")

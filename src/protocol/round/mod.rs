@@ -79,8 +79,6 @@ struct Rivals {
 /// A value that refused a round.
 #[derive(Clone, Debug)]
 struct Rival {
-    /// Which of the round's resources has it.
-    resource: usize,
     /// `None` if that is no string, or gone by now.
     value: Option<Vec<u8>>,
     /// When the first round was begun that it refused.
@@ -137,7 +135,7 @@ impl Round {
         let is_own = |refusal: &Refusal| own.iter().any(|own| refusal.value.as_deref() == Some(own.as_bytes()));
         let rival = |refusal: &Refusal| {
             let since = former.seen_since(refusal).unwrap_or(former.started_at);
-            Rival { resource: refusal.resource, value: refusal.value.clone(), since }
+            Rival { value: refusal.value.clone(), since }
         };
         let seen = former.refusals().filter(|refusal| !is_own(refusal)).map(rival).collect();
         self.rivals = Some(Rivals { seen, patience });
@@ -147,7 +145,7 @@ impl Round {
     /// Since when what this refusal names has stood in the way of each round.
     fn seen_since(&self, refusal: &Refusal) -> Option<Instant> {
         let mut seen = self.rivals.iter().flat_map(|rivals| &rivals.seen);
-        let same = seen.find(|rival| rival.resource == refusal.resource && rival.value == refusal.value);
+        let same = seen.find(|rival| rival.value == refusal.value);
         same.map(|rival| rival.since)
     }
 
@@ -162,9 +160,8 @@ impl Round {
     fn may_be_held_by(&self, refusal: &Refusal) -> bool {
         let is_without = |reply: &Reply| match reply {
             Reply::Granted | Reply::Repaired | Reply::Stale { .. } => true,
-            // Of several resources only the first that is taken is named.
-            Reply::Refused(other) => other.resource == refusal.resource && other.value != refusal.value,
-            Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => false,
+            Reply::Refused(other) => other.value != refusal.value,
+            Reply::Kept { .. } | Reply::NotAdmitted { .. } | Reply::NotSent(_) | Reply::Unknown(_) => false,
         };
         let may_have_it = self.which(|reply| !reply.is_some_and(is_without));
         self.quorum.is_out_of_reach(may_have_it.len())
@@ -232,7 +229,7 @@ impl Round {
 
     /// The refusal that most instances agree on, and how many they are.
     pub(super) fn most_named(&self) -> Option<(&Refusal, usize)> {
-        let same = |a: &Refusal, b: &Refusal| a.resource == b.resource && a.value == b.value;
+        let same = |a: &Refusal, b: &Refusal| a.value == b.value;
         let agreeing = |named: &Refusal| self.refusals().filter(|other| same(other, named)).count();
         self.refusals().map(|refusal| (refusal, agreeing(refusal))).max_by_key(|(_, times)| *times)
     }

@@ -13,6 +13,12 @@ pub enum Reply {
     /// The vote of an instance that did not have the key any more, or not yet, and that an extend has
     /// set it on again (P10). A grant that also says that the key was missing until now.
     Repaired,
+    /// An instance in quarantine has extended a key that it kept (P10). A vote only if the same process has voted for the lease
+    /// before, which [`CountedVotes`](crate::protocol::CountedVotes) decides: no round ever gets this.
+    Kept {
+        /// How long the instance is still in quarantine.
+        remaining: Duration,
+    },
     /// Something stands in the way; for a release, the key was gone or foreign.
     Refused(Refusal),
     /// The proposed fencing token is not above the one that the instance stored (P12).
@@ -44,8 +50,6 @@ impl Reply {
 /// What a refusing instance reports about the key that stands in the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
-    /// Which of the round's resources, in key order.
-    pub resource: usize,
     /// The value of the key; `None` if it is gone (release) or no string.
     pub value: Option<Vec<u8>>,
     /// When the key expires; `None` if never or not reported.

@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::uncollected::UncollectedLease;
-use crate::instance::{Claim, Request};
-use crate::protocol::{Contest, FencingToken, Instant, Lease, ProposingClock, Round, RoundFailure, Value, Verdict};
+use crate::instance::{Claim, Request, Votes};
+use crate::protocol::{Contest, FencingToken, Lease, ProposingClock, Round, RoundFailure, Value, Verdict};
 use crate::random;
 use crate::runtime::held_lease::{Acquired, HeldLease};
 use crate::runtime::in_flight::{OnDrop, RoundInFlight};
@@ -63,16 +63,13 @@ impl Attempt {
     }
 
     /// The lease, not renewed yet, or why there is none; then the releases of the try are queued. Asks again where nobody
-    /// has a quorum, but not after `until`.
-    pub(super) async fn outcome(&mut self, until: Option<Instant>) -> Result<UncollectedLease, AcquireFailure> {
+    /// has a quorum.
+    pub(super) async fn outcome(&mut self) -> Result<UncollectedLease, AcquireFailure> {
         loop {
             match self.next_outcome().await {
                 Outcome::Won(lease) => return Ok(lease),
                 Outcome::Lost(failure) => return Err(failure),
-                Outcome::Undecided(failure, pause) => {
-                    if until.is_some_and(|until| self.shared.clock.now().saturating_add(pause) >= until) {
-                        return Err(failure);
-                    }
+                Outcome::Undecided(_, pause) => {
                     tokio::select! {
                         biased; // a run that is repeated under a seed takes the same branches
                         () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
@@ -143,7 +140,7 @@ impl Attempt {
         let client = Arc::downgrade(&self.shared);
         let acquired = Acquired { lease, claim, holder, counters };
         let held = Arc::new(HeldLease::new(acquired, client));
-        self.shared.note_held(&self.params.resources, &held);
+        self.shared.note_held(&self.params.resource);
         Some(UncollectedLease::new(Arc::clone(&self.shared), held))
     }
 
@@ -195,12 +192,13 @@ fn send(
     shared.counters.round_sent();
     let token = shared.tokens.propose(by, seen); // P12
     let claim = Arc::new(Claim {
-        resources: params.resources.clone(),
+        resource: params.resource.clone(),
         value: value.clone(),
         token,
         ttl: params.terms.ttl(),
         resent,
-        is_first: seen.is_none() && !shared.is_wanted_elsewhere(&params.resources),
+        is_first: seen.is_none() && !shared.is_wanted_elsewhere(&params.resource),
+        votes: Votes::default(),
     });
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::instance::Claim;
-use crate::protocol::{ClocksApart, Round};
+use crate::protocol::{ClientId, ClocksApart, Round};
 
 /// Why there is no lease.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub(crate) enum AcquireFailure {
         /// When that ends, unless it is renewed or released.
         expires_in: Option<Duration>,
     },
+    /// This client has just let it go for this other one (P26).
+    PassedOn(ClientId),
     /// It waited for other tries of this client for the same lock for as long as it could.
     QueueTimeout,
     /// It was won, but its caller did not poll until too little validity was left.

@@ -1,23 +1,20 @@
-//! Acquires a lease. Whoever waits stands in a line, and one task asks on the wire for all of it; a single try has a
-//! task of its own.
+//! Acquires a lease. Each wait is a task of the client, and so is each single try; those for one lock share a slot.
 
-pub(crate) mod ask_limit;
-mod asker;
+mod asking;
 mod attempt;
 mod failure;
-pub(crate) mod limiter;
-pub(crate) mod line;
 mod params;
-mod pauses;
 mod place;
 mod share;
+pub(crate) mod slot;
 pub(crate) mod tracker;
 mod try_acquire;
+mod turns;
 mod uncollected;
-mod waiting;
+mod waiter;
 
 pub(crate) use failure::AcquireFailure;
 pub(crate) use params::AcquireParams;
 pub(crate) use try_acquire::try_acquire;
 pub(in crate::runtime) use uncollected::UncollectedLease;
-pub(crate) use waiting::acquire_until;
+pub(crate) use waiter::acquire_until;

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::protocol::{Instant, LeaseTerms};
-use crate::resource::Resources;
-use crate::runtime::held_lease::{RenewalPolicy, Wish};
+use crate::resource::Resource;
+use crate::runtime::held_lease::{HeldLease, RenewalPolicy, Wish};
 
 /// What to acquire, for whom and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireParams {
-    pub(crate) resources: Resources,
+    pub(crate) resource: Resource,
     pub(crate) terms: LeaseTerms,
     /// The holder's identity; empty if it has none (P23).
     pub(crate) holder: Arc<str>,
@@ -23,5 +24,14 @@ impl AcquireParams {
     pub(super) fn wish(&self, now: Instant) -> Wish {
         let not_after = self.max_hold.map(|longest| now.saturating_add(longest));
         Wish { terms: self.terms, renewal: RenewalPolicy { renews: self.renews, not_after } }
+    }
+
+    /// Whether this may go on with a lease that somebody else of this client lets go (P24). Not a holder, whose own value is
+    /// under the keys of its lease.
+    pub(super) fn may_take(&self, held: &HeldLease, clock: &dyn Clock) -> bool {
+        // Renewed, it will last. Otherwise the next has what the former left of it.
+        let terms = self.terms;
+        let least = if self.renews { terms.min_remaining() } else { terms.ttl().saturating_sub(terms.ttl() / 10) };
+        self.holder.is_empty() && held.terms() == terms && held.remaining(clock) >= least
     }
 }

@@ -15,8 +15,7 @@ pub(super) async fn share(
     shared: &Arc<Shared>,
     params: &AcquireParams,
 ) -> Result<Option<UncollectedLease>, AcquireFailure> {
-    // Counted under the lease's mutex, so that it is not let go meanwhile.
-    let Some(held) = shared.lines.share(params) else { return Ok(None) };
+    let Some(held) = shared.slots.share(params) else { return Ok(None) };
     let lease = UncollectedLease::new(Arc::clone(shared), held);
     let held = lease.held();
     if held.remaining(&*shared.clock) >= params.terms.min_remaining() {
@@ -30,14 +29,13 @@ pub(super) async fn share(
     }
 }
 
-/// As [`share`], for a caller that has it at once.
+/// As [`share`], for a caller that goes on with it now; `None` also if it has ended in this moment.
 pub(super) async fn share_now(shared: &Arc<Shared>, params: &AcquireParams) -> Result<Option<Tenure>, AcquireFailure> {
-    if shared.is_forked() {
-        return Err(AcquireFailure::Forked);
-    }
     match share(shared, params).await? {
-        Some(lease) if lease.held().has_ended() => Ok(None), // in the moment in which it was confirmed
-        Some(lease) => lease.collect(params).map(Some),
+        Some(lease) => match lease.collect(params) {
+            Err(AcquireFailure::NotPolled) => Ok(None),
+            collected => collected.map(Some),
+        },
         None => Ok(None),
     }
 }

@@ -1,6 +1,8 @@
 //! A lease that was won, until its caller polls.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
 
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
@@ -33,7 +35,7 @@ impl UncollectedLease {
     }
 
     /// The lease, for a caller that drops the guard itself from now on, if it has polled in time.
-    pub(in crate::runtime) fn collect(self, params: &AcquireParams) -> Result<Tenure, AcquireFailure> {
+    pub(in crate::runtime) fn collect(mut self, params: &AcquireParams) -> Result<Tenure, AcquireFailure> {
         if self.shared.attempts.is_closed() {
             return Err(AcquireFailure::ShutDown);
         }
@@ -44,14 +46,8 @@ impl UncollectedLease {
         if !self.shared.keep_alive.adopt(&self.held) {
             return Err(AcquireFailure::ShutDown);
         }
-        drop(self.into_held());
-        Ok(tenure)
-    }
-
-    /// The lease, for whoever sees to it that its guard is dropped or collected.
-    pub(super) fn into_held(mut self) -> Arc<HeldLease> {
         self.is_collected = true;
-        Arc::clone(&self.held)
+        Ok(tenure)
     }
 }
 
@@ -63,5 +59,30 @@ impl Drop for UncollectedLease {
             }
             self.shared.let_go(&self.held, None);
         }
+    }
+}
+
+/// A lease that was won for a caller, who may not poll for long. Caller and client share it: either may take it.
+#[derive(Debug)]
+pub(super) struct WonLease {
+    lease: Mutex<Option<UncollectedLease>>,
+    taken: Notify,
+}
+
+impl WonLease {
+    pub(super) const fn new(lease: UncollectedLease) -> Self {
+        Self { lease: Mutex::new(Some(lease)), taken: Notify::const_new() }
+    }
+
+    /// The lease, unless it was taken before.
+    pub(super) fn take(&self) -> Option<UncollectedLease> {
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.taken.notify_one();
+        lease
+    }
+
+    /// Waits until somebody has taken it.
+    pub(super) async fn taken(&self) {
+        self.taken.notified().await;
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::renewal_policy::RenewalPolicy;
 use crate::instance::Claim;
-use crate::protocol::{CurrentHolder, InstanceId, InstanceSet, Instant, Reply, Round};
+use crate::protocol::{InstanceId, InstanceSet, Instant, Reply, Round};
 use crate::runtime::counters::LossKind;
 
 /// How a lease ended. It never comes back.
@@ -60,18 +60,17 @@ impl LossCause {
 impl LossLog {
     /// A warning, if there are not too many; `times` is how many losses it stands for.
     pub(super) fn write(self, claim: &Claim, times: Option<u64>) {
-        let (resources, token, ttl, held_for) =
-            (claim.resources.display_all(), claim.token.get(), claim.ttl, self.held_for);
+        let (resource, token, ttl, held_for) = (claim.resource.display(), claim.token.get(), claim.ttl, self.held_for);
         let Some(times) = times else {
-            return tracing::debug!(resources, token, ?held_for, ?ttl, why = self.cause.kind().name(), "lease lost");
+            return tracing::debug!(resource, token, ?held_for, ?ttl, why = self.cause.kind().name(), "lease lost");
         };
         match self.cause {
             LossCause::Gone(keys) => {
                 let on = keys.on;
-                tracing::warn!(resources, token, ?held_for, ?ttl, ?on, times, "lease lost: no quorum can have kept it");
+                tracing::warn!(resource, token, ?held_for, ?ttl, ?on, times, "lease lost: no quorum can have kept it");
             }
             LossCause::Expired { cause } => {
-                tracing::warn!(resources, token, ?held_for, ?ttl, cause, times, "lease lost: its validity has passed");
+                tracing::warn!(resource, token, ?held_for, ?ttl, cause, times, "lease lost: its validity has passed");
             }
         }
     }
@@ -98,9 +97,7 @@ impl ObservedKeys {
     pub(super) fn take(&mut self, absent: InstanceSet) -> Arc<GoneKeys> {
         let observed = std::mem::take(&mut self.0);
         let on = observed.iter().map(|(instance, _)| *instance).chain(absent.iter()).collect();
-        // Kept for a waiter after a release: nobody has it.
-        let is_held = |value: &&Vec<u8>| !CurrentHolder::from_value(value).is_reserved;
-        let values: Vec<&Vec<u8>> = observed.iter().filter_map(|(_, value)| value.as_ref()).filter(is_held).collect();
+        let values: Vec<&Vec<u8>> = observed.iter().filter_map(|(_, value)| value.as_ref()).collect();
         let count = |value: &Vec<u8>| values.iter().filter(|other| **other == value).count();
         let most_named = values.iter().copied().max_by_key(|value| count(value));
         let gone = observed.len() - values.len();
@@ -124,7 +121,7 @@ pub(crate) fn who_did_not_grant(round: &Round) -> String {
         let what = match answer.as_ref().map(|answer| &answer.reply) {
             None | Some(Reply::Granted | Reply::Repaired) => return None,
             Some(Reply::Refused(_)) => "has somebody else's key".to_owned(),
-            Some(Reply::NotAdmitted { .. }) => "may not vote".to_owned(),
+            Some(Reply::Kept { .. } | Reply::NotAdmitted { .. }) => "may not vote".to_owned(),
             Some(Reply::Stale { .. }) => "has a larger token".to_owned(),
             Some(Reply::NotSent(cause) | Reply::Unknown(cause)) => cause.to_string(),
         };

@@ -110,23 +110,13 @@ impl HeldLease {
         self.state().lease.rests_on()
     }
 
-    /// Whether it has ended, or the instance was found without it.
-    pub(crate) fn lacks(&self, id: InstanceId) -> bool {
-        let state = self.state();
-        state.has_ended() || state.lease.absent().contains(id)
-    }
-
     /// One more guard for the same holder (P23), which no caller has collected yet; false if it has ended.
     pub(crate) fn add_guard(&self) -> bool {
         let mut state = self.state();
         state.guards += usize::from(!state.has_ended());
         state.uncollected += usize::from(!state.has_ended());
+        state.was_shared |= !state.has_ended();
         !state.has_ended()
-    }
-
-    /// Whether more than one guard has it.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.state().guards > 1
     }
 
     /// One guard less; `None` for one that no caller has collected. No release if others still hold the lease, or the
@@ -146,7 +136,7 @@ impl HeldLease {
             return (None, EndNotice::default());
         }
         let claim = Arc::clone(&state.claim);
-        let release = LeaseRelease { request: Request::Release(claim), targets: state.lease.release_targets() };
+        let release = LeaseRelease { request: Request::Release(claim, None), targets: state.lease.release_targets() };
         let keeps_keys = state.keeps_keys;
         let notice = self.end(state, LeaseEnd::GivenUp, None);
         ((!keeps_keys).then_some(release), notice)
@@ -165,17 +155,17 @@ impl HeldLease {
         if state.guards == 0 || std::mem::replace(&mut state.keeps_keys, true) {
             return None;
         }
-        let request = Request::Release(Arc::clone(&state.claim));
+        let request = Request::Release(Arc::clone(&state.claim), None);
         Some(LeaseRelease { request, targets: state.lease.release_targets() })
     }
 
     /// Tells the log that it is held for long.
     pub(crate) fn tell_long_held(&self, now: Instant, times: u64) {
         let (claim, held_for) = (self.claim(), self.state().held_for(now));
-        let (resources, token) = (claim.resources.display_all(), claim.token.get());
+        let (resource, token) = (claim.resource.display(), claim.token.get());
         contain(|| {
             tracing::warn!(
-                resources,
+                resource,
                 token,
                 ?held_for,
                 times,
@@ -290,7 +280,7 @@ impl HeldLease {
         if !is_lost || state.keeps_keys || std::mem::replace(&mut state.is_swept, true) {
             return None;
         }
-        let request = Request::Release(Arc::clone(&state.claim));
+        let request = Request::Release(Arc::clone(&state.claim), None);
         Some(LeaseRelease { request, targets: state.lease.release_targets() })
     }
 
@@ -305,11 +295,6 @@ impl HeldLease {
             let times = self.counters.loss_warnings.note(log.at);
             contain(|| log.write(&self.claim(), times));
         }
-    }
-
-    /// Whether it is known to have ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.state().has_ended()
     }
 
     /// Whether it was found that no quorum has kept it. Its keys may be there again: repaired (P10),

@@ -66,6 +66,8 @@ pub(crate) struct HeldLeaseState {
     longest: LeaseTerms,
     /// How many of them no caller has collected yet.
     pub(super) uncollected: usize,
+    /// Whether it ever had a second guard (P23): then it is not handed over.
+    pub(super) was_shared: bool,
     /// Counts the hand-overs (P24).
     pub(super) tenure: u32,
     /// Since when its guards have it.
@@ -112,6 +114,7 @@ impl HeldLeaseState {
             last_number: 0,
             longest: terms,
             uncollected: 1,
+            was_shared: false,
             tenure: 0,
             is_collected: false,
             needs_token: false,
@@ -186,6 +189,7 @@ impl HeldLeaseState {
     pub(super) fn note_missing(&mut self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
         self.observe(id, value, sent);
         self.lease.note_missing(id, sent);
+        self.claim.votes.lock().forget(id, sent);
     }
 
     /// What an instance has that had not granted the lease was there before it, and tells nothing of its end.

@@ -8,7 +8,7 @@ use super::held::HeldLease;
 use super::state::{GuardNumber, Wish};
 use crate::clock::Clock;
 use crate::instance::Claim;
-use crate::protocol::{FencingToken, InstanceSet, LeaseTerms};
+use crate::protocol::{FencingToken, InstanceSet};
 
 /// The time during which a guard has a lease. It ends with the lease, or before: when the guard is dropped, when the
 /// lease is handed over, and when the guard has had it for as long as it asked, while others of its holder go on (P23).
@@ -102,23 +102,14 @@ impl HeldLease {
         }
     }
 
-    /// Whether it is what this holder asks for on these terms.
-    pub(crate) fn suits(&self, terms: LeaseTerms, holder: &Arc<str>) -> bool {
-        let state = self.state();
-        !state.has_ended() && state.lease.terms() == terms && self.holder() == holder
-    }
-
-    /// Ends the tenure of its only guard, for somebody who asks for these terms; `false` if the lease is to be released
-    /// instead, as that of a holder is. Those who wait for the end are told by `note_tenure_end`.
-    pub(crate) fn end_tenure_for(&self, terms: LeaseTerms, renews: bool, clock: &dyn Clock) -> bool {
+    /// Ends the tenure of its only guard, for somebody else of the client; `false` if the lease is to be released instead, as
+    /// that of a holder is, and one that others may still have (P23). Those who wait for the end are told by
+    /// `note_tenure_end`.
+    pub(crate) fn end_tenure(&self, clock: &dyn Clock) -> bool {
         let mut state = self.state();
-        if !self.holder().is_empty() || state.lease.terms() != terms {
-            return false;
-        }
-        // Renewed, it will last. Otherwise the next has what the former left of it.
-        let least = if renews { terms.min_remaining() } else { terms.ttl().saturating_sub(terms.ttl() / 10) };
         let has_token = !state.is_collected || state.token.next_in_lease().is_some();
-        if state.has_ended() || state.guards != 1 || state.keeps_keys || !has_token || state.remaining(clock) < least {
+        let is_for_others = self.holder().is_empty() && !state.was_shared && !state.keeps_keys && has_token;
+        if !is_for_others || state.guards != 1 || state.remaining(clock) < state.lease.terms().min_remaining() {
             return false;
         }
         state.tenure += 1;

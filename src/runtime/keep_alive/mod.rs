@@ -156,10 +156,9 @@ impl KeepAlive {
 mod tests {
     use super::*;
     use crate::clock::SystemClock;
-    use crate::instance::Claim;
-    use crate::names::ResourceNames;
+    use crate::instance::{Claim, Votes};
     use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Reply, Round, Value};
-    use crate::resource::Resources;
+    use crate::resource::Resource;
     use crate::runtime::held_lease::{Acquired, AfterLoss, RenewalPolicy, Wish};
 
     const TTL: Duration = Duration::from_secs(10);
@@ -178,12 +177,13 @@ mod tests {
             round.on_reply(id, Reply::Granted, now);
         }
         let claim = Arc::new(Claim {
-            resources: Resources::new(b"", ResourceNames::from("a")).unwrap(),
+            resource: Resource::new(b"", b"a").unwrap(),
             value: Value::from_wire(b"v"),
             token,
             ttl: TTL,
             resent: false,
             is_first: true,
+            votes: Votes::default(),
         });
         let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
         let acquired = Acquired { lease, claim, holder: "me".into(), counters: Arc::clone(counters) };

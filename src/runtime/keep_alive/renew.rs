@@ -10,13 +10,13 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
 use crate::foreign::contain;
-use crate::instance::{Claim, ExtendReply, Instance, Request, split_into_commands};
-use crate::protocol::{InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
+use crate::instance::{Claim, Instance, Request, split_into_commands};
+use crate::protocol::{Cause, InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
 
 /// The most leases in one command: an instance does nothing else meanwhile.
-const MAX_BATCH: usize = 128;
+const MAX_BATCH: usize = 32;
 
 /// A lease that is to be renewed now.
 type Due = (Arc<HeldLease>, Arc<Claim>);
@@ -58,14 +58,16 @@ struct FailedRenewal {
 struct RenewalBatch {
     started_at: Instant,
     leases: Vec<Arc<HeldLease>>,
+    /// Whether nothing was sent for it before.
+    is_first: bool,
 }
 
 /// What one instance answered to a batch.
 pub(super) struct BatchReplies {
     batch: Arc<RenewalBatch>,
     instance: InstanceId,
-    /// By lease of the batch; `None` where a whole extend must ask again.
-    replies: Vec<ExtendReply>,
+    /// By lease of the batch.
+    replies: Vec<Reply>,
 }
 
 /// Leases that one instance has extended, which ended its watch of their keys.
@@ -106,7 +108,7 @@ impl Renewer {
         let now = self.clock.now();
         let mut table = self.table.lock_send_order();
         let mut batches: BTreeMap<Duration, Vec<Due>> = BTreeMap::new(); // by ttl
-        let (mut whole, mut over, mut long_held) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut over, mut long_held) = (Vec::new(), Vec::new());
         while let Some(held) = table.pop_due(now) {
             let mut state = held.state();
             state.schedule_key = None;
@@ -130,18 +132,11 @@ impl Renewer {
                 long_held.push(Arc::clone(&held));
             }
             drop(state);
-            if claim.resources.len() > 1 {
-                whole.push((held, claim));
-            } else {
-                batches.entry(claim.ttl).or_default().push((held, claim));
-            }
+            batches.entry(claim.ttl).or_default().push((held, claim));
         }
         for leases in batches.into_values() {
             split_into_commands(&leases, MAX_BATCH, |(_, claim)| claim.command_size())
                 .for_each(|due| self.send_batch(&table, due, now));
-        }
-        for (held, claim) in whole {
-            self.send_whole(&table, held, claim, now);
         }
         let next = table.mark_asleep();
         drop(table); // those who wait are told without it
@@ -175,27 +170,17 @@ impl Renewer {
 
     fn send_batch(&self, _order: &SendOrder<'_>, due: &[Due], started_at: Instant) {
         let (leases, claims): (Vec<_>, Vec<_>) = due.iter().cloned().unzip();
-        let batch = Arc::new(RenewalBatch { started_at, leases });
+        let batch = Arc::new(RenewalBatch { started_at, leases, is_first: true });
         for (id, instance) in InstanceId::all(self.instances.len()).zip(self.instances.iter()) {
-            let (batch, replies) = (Arc::clone(&batch), instance.extend_many(claims.clone()));
+            let (batch, replies) = (Arc::clone(&batch), instance.extend_many(claims.clone(), true));
             self.in_flight.push(Box::pin(async move { BatchReplies { batch, instance: id, replies: replies.await } }));
-        }
-    }
-
-    /// Sends a whole extend, for one lease, to every instance.
-    fn send_whole(&self, order: &SendOrder<'_>, held: Arc<HeldLease>, claim: Arc<Claim>, started_at: Instant) {
-        let batch = Arc::new(RenewalBatch { started_at, leases: vec![held] });
-        for id in InstanceId::all(self.instances.len()) {
-            self.send_extend(order, id, Arc::clone(&batch), Arc::clone(&claim));
         }
     }
 
     fn send_extend(&self, _order: &SendOrder<'_>, id: InstanceId, batch: Arc<RenewalBatch>, claim: Arc<Claim>) {
         let Some(instance) = self.instances.get(id.index()) else { return };
         let call = instance.call(Request::Extend(claim));
-        self.in_flight.push(Box::pin(async move {
-            BatchReplies { batch, instance: id, replies: vec![ExtendReply::Decided(call.await)] }
-        }));
+        self.in_flight.push(Box::pin(async move { BatchReplies { batch, instance: id, replies: vec![call.await] } }));
     }
 
     /// Feeds the replies of one instance to the rounds of its batch.
@@ -203,26 +188,25 @@ impl Renewer {
         let BatchReplies { batch, instance, replies } = replies;
         let mut confirmed = Vec::new();
         for (held, reply) in batch.leases.iter().zip(replies) {
-            match reply {
-                ExtendReply::Decided(reply) => {
-                    let granted = matches!(reply, Reply::Granted | Reply::Repaired);
-                    if self.record_reply(held, batch.started_at, instance, reply) && granted {
-                        confirmed.push(Arc::clone(held));
-                    }
-                }
-                ExtendReply::ExtendAlone => self.ask_again(held, batch.started_at, instance),
+            if matches!(reply, Reply::NotSent(Cause::ScriptMissing)) && batch.is_first {
+                self.ask_again(held, batch.started_at, instance);
+                continue;
+            }
+            let granted = matches!(reply, Reply::Granted | Reply::Repaired);
+            if self.record_reply(held, batch.started_at, instance, reply) && granted {
+                confirmed.push(Arc::clone(held));
             }
         }
         Confirmed { by: instance, leases: confirmed }
     }
 
-    /// P10: the instance does not have the key as expected; a whole extend says why, and repairs.
+    /// The instance has lost its scripts, which are on their way to it again.
     fn ask_again(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId) {
         let order = self.table.lock_send_order();
         let state = held.state();
         let is_open = state.renewal.as_ref().is_some_and(|round| round.started_at() == started_at);
         if is_open && !state.has_ended() {
-            let batch = Arc::new(RenewalBatch { started_at, leases: vec![Arc::clone(held)] });
+            let batch = Arc::new(RenewalBatch { started_at, leases: vec![Arc::clone(held)], is_first: false });
             self.send_extend(&order, id, batch, Arc::clone(&state.claim));
         }
     }
@@ -248,13 +232,13 @@ impl Renewer {
 
     /// The first failure of a lease is a warning, unless many leases fail at once.
     fn tell_failure(&self, held: &HeldLease, failed: &FailedRenewal) {
-        let resources = held.claim().resources.display_all();
+        let resource = held.claim().resource.display();
         let FailedRenewal { is_first, cause, remaining } = failed;
         let times = is_first.then(|| self.counters.renewal_warnings.note(self.clock.now())).flatten();
         if let Some(times) = times {
-            tracing::warn!(resources, cause, ?remaining, times, "not renewed, will be tried again");
+            tracing::warn!(resource, cause, ?remaining, times, "not renewed, will be tried again");
         } else {
-            tracing::debug!(resources, cause, ?remaining, "not renewed, will be tried again");
+            tracing::debug!(resource, cause, ?remaining, "not renewed, will be tried again");
         }
     }
 

@@ -111,11 +111,10 @@ impl LeaseTable {
         }
         self.unschedule(state);
         if std::mem::take(&mut state.is_watched) {
-            for key in state.claim.resources.lock_keys() {
-                // By now it may be the key of a later lease.
-                if self.watched.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
-                    self.watched.remove(key);
-                }
+            let key = state.claim.resource.key();
+            // By now it may be the key of a later lease.
+            if self.watched.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
+                self.watched.remove(key);
             }
         }
     }
@@ -154,12 +153,10 @@ impl LeaseTable {
         if state.is_watched {
             return true;
         }
-        if self.watched.len() + state.claim.resources.len() > self.most_watched {
+        if self.watched.len() >= self.most_watched {
             return false;
         }
-        for key in state.claim.resources.lock_keys() {
-            self.watched.insert(key.to_vec(), Arc::downgrade(held));
-        }
+        self.watched.insert(state.claim.resource.key().to_vec(), Arc::downgrade(held));
         state.is_watched = true;
         true
     }

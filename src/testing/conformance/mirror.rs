@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Admission, Ask, channels};
-use crate::instance::Request;
+use super::{Admission, Ask, Kind};
 use crate::protocol::{AdmissionRecord, AttachedRecord, Instant, Reply};
 use crate::resource::TOKENS_KEY;
 use crate::testing::mirror::bulk::{self, NewRecord};
@@ -12,16 +11,8 @@ use crate::testing::mirror::store::Store;
 
 /// The data of an in-process instance, and the scripts as they are mirrored there. Every operation
 /// takes the instant at which it is carried out.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Mirror(Store);
-
-impl Default for Mirror {
-    fn default() -> Self {
-        let mut store = Store::default();
-        store.set_channels(channels().into_iter().map(String::into_bytes).collect());
-        Self(store)
-    }
-}
 
 /// What is under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,38 +28,14 @@ pub enum Content {
 impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
     pub fn run(&mut self, ask: &Ask, record: Option<&AdmissionRecord>, now: Instant, wall_us: u64) -> Option<Reply> {
-        let attached = record.map(|record| AttachedRecord::new(record.clone(), ask.quarantine_over));
-        let reply = run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us));
-        let _ = self.0.take_published(); // to nobody in particular
-        Some(reply)
-    }
-
-    /// What a renewal must be: the keys of each lease that holds its value live on, and nothing to the
-    /// others, whose places are told.
-    pub fn extend_many(
-        &mut self,
-        leases: &[Ask],
-        record: Option<&AdmissionRecord>,
-        now: Instant,
-        wall_us: u64,
-    ) -> Option<(Reply, Vec<usize>)> {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        let requests: Option<Vec<Request>> = leases.iter().map(|lease| lease.request("")).collect();
-        let requests = requests?;
-        let leases = requests.iter().filter_map(|request| {
-            let claim = request.claim();
-            Some((claim.resources.lock_keys().next()?, claim.value.as_bytes(), claim.ttl))
-        });
-        Some(match bulk::extend_many(&mut self.0, leases, attached.as_ref(), (now, wall_us)) {
-            Ok(others) => (Reply::Granted, others),
-            Err(refused) => (refused, Vec::new()),
-        })
+        Some(run(&mut self.0, &ask.request("")?, attached.as_ref(), ask.kind != Kind::Keep, (now, wall_us)))
     }
 
     /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
     pub fn admit(&mut self, admission: &Admission, wall_us: u64) -> Option<Vec<u8>> {
-        let Admission { found, identity, terms, vote_from_ms, origin, order } = admission.clone();
-        let new = NewRecord { found, identity, terms, vote_from_ms, origin, order };
+        let Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order } = admission.clone();
+        let new = NewRecord { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order };
         bulk::write_record(&mut self.0, new, wall_us)
     }
 

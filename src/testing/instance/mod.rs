@@ -37,8 +37,16 @@ impl TestInstance {
         let time = Arc::clone(clock);
         let machine = MachineClock::driven_by(move || time.elapsed(), clock.wall_us_at_start(), 0);
         let server = Server::new(index as u64, Arc::new(machine));
+        // As if it had been used before; not from this very moment on, as the time of a paused runtime that is entered later
+        // may be an earlier one.
+        server.admit(Duration::from_secs(10), Duration::from_secs(60));
         let network = Arc::new(Network::new(Arc::clone(clock)));
         Self(Arc::new(Inner { address: format!("memory:{index}"), server, network }))
+    }
+
+    /// A record that it has since it was made allows ttls up to `longest`.
+    pub(super) fn allow(&self, longest: Duration) {
+        self.0.server.allow(longest);
     }
 
     /// Where clients connect to.

@@ -1,12 +1,10 @@
-//! What the scripts `write_record.lua`, `extend_many.lua` and `forget_tokens.lua` do. Whoever changes one of those changes its mirror here.
+//! What the scripts `write_record.lua`, `open.lua` and `forget_tokens.lua` do. Whoever changes one of those changes its mirror here.
 
 use std::time::Duration;
 
-use super::scripts::may_vote;
 use super::store::Store;
-use crate::protocol::{
-    AdmissionRecord, AdmissionTerms, AttachedRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply,
-};
+use crate::instance::Trace;
+use crate::protocol::{AdmissionRecord, FencingToken, ProcessIdentity, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// An admission record that is to be written.
@@ -16,13 +14,15 @@ pub(crate) struct NewRecord {
     pub(crate) found: Vec<u8>,
     /// The process that it is for.
     pub(crate) identity: ProcessIdentity,
-    /// What the process must sit out, and what is asked of it.
-    pub(crate) terms: AdmissionTerms,
-    /// From when on it may vote, if it follows what was found; `None` for a quarantine from now.
-    pub(crate) vote_from_ms: Option<u64>,
+    /// The longest ttl that it allows.
+    pub(crate) longest_ttl_ms: u64,
     /// Why it is written.
     pub(crate) origin: RecordOrigin,
-    /// Its order, or the least of it where a quarantine begins.
+    /// The least instant from which the process may vote.
+    pub(crate) vote_from_ms: u64,
+    /// For how long it waits from now; `None` if it only follows what was found.
+    pub(crate) wait_ms: Option<u64>,
+    /// Its order, or the least of it where it waits from now.
     pub(crate) order: u64,
 }
 
@@ -34,36 +34,41 @@ pub(crate) fn write_record(store: &mut Store, new: NewRecord, wall_us: u64) -> O
     if found.unwrap_or_default() != new.found {
         return found.map(<[u8]>::to_vec);
     }
-    let NewRecord { identity, terms, origin, .. } = new;
+    let NewRecord { identity, longest_ttl_ms, origin, .. } = new;
     let now_ms = wall_us / 1_000;
-    let (vote_from_ms, order) = match new.vote_from_ms {
-        Some(from) => (from, new.order),
-        None => (now_ms + new.terms.quarantine_ms, new.order.max(now_ms)),
+    let (vote_from_ms, order) = match new.wait_ms {
+        Some(wait_ms) => (new.vote_from_ms.max(now_ms + wait_ms), new.order.max(now_ms)),
+        None => (new.vote_from_ms, new.order),
     };
-    let record = AdmissionRecord { identity, vote_from_ms, terms, origin, order }.to_wire();
+    let record = AdmissionRecord { identity, vote_from_ms, longest_ttl_ms, origin, order }.to_wire();
     store.set(key, record.as_bytes(), None);
     Some(record.into_bytes())
 }
 
-/// As `extend_many.lua`: each key that holds its value lives for `ttl` from now on. Gives the places, from 0,
-/// of the others, which are left as they are.
-pub(crate) fn extend_many<'a>(
+/// As `open.lua`: the trace of use that is found, of `others` what the store does not know. Where there is none the record is written.
+pub(crate) fn open(
     store: &mut Store,
-    leases: impl Iterator<Item = (&'a [u8], &'a [u8], Duration)>,
-    attached: Option<&AttachedRecord>,
-    (now, wall_us): (Instant, u64),
-) -> Result<Vec<usize>, Reply> {
-    store.expire(now);
-    may_vote(store, attached, wall_us, false)?;
-    let mut others = Vec::new();
-    for (place, (key, value, ttl)) in leases.enumerate() {
-        if store.get(key) == Some(value) {
-            store.extend_ttl(key, now.saturating_add(ttl));
-        } else {
-            others.push(place);
-        }
+    (identity, longest_ttl_ms, writes): (ProcessIdentity, u64, bool),
+    others: impl FnOnce() -> Option<Trace>,
+    wall_us: u64,
+) -> Trace {
+    let key = ADMISSION_KEY.as_bytes();
+    if store.contains(key) {
+        let record = store.get(key).unwrap_or(b"no string");
+        return Trace::Record(String::from_utf8_lossy(record).into_owned());
     }
-    Ok(others)
+    if let Some((lock, _)) = store.scores(TOKENS_KEY.as_bytes()).first() {
+        return Trace::Token(String::from_utf8_lossy(lock).into_owned());
+    }
+    if let Some(trace) = others() {
+        return trace;
+    }
+    if writes {
+        let (now_ms, origin) = (wall_us / 1_000, RecordOrigin::Opened);
+        let record = AdmissionRecord { identity, vote_from_ms: now_ms, longest_ttl_ms, origin, order: now_ms };
+        store.set(key, record.to_wire().as_bytes(), None);
+    }
+    Trace::Unused
 }
 
 /// How many tokens are looked at in one go (`forget_tokens.lua`).

@@ -1,6 +1,6 @@
 //! Keys with expiry, as far as the scripts need them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::Instant;
@@ -31,13 +31,7 @@ pub(crate) struct Store {
     entries: BTreeMap<Vec<u8>, Entry>,
     /// The keys that changed since somebody asked, if somebody does.
     changed: Option<Vec<Vec<u8>>>,
-    /// The channels that somebody listens to, and what was published on them since somebody asked.
-    channels: BTreeSet<Vec<u8>>,
-    published: Vec<Published>,
 }
-
-/// A channel and a message.
-pub(crate) type Published = (String, Vec<u8>);
 
 impl Store {
     /// Notes from now on which keys change.
@@ -48,25 +42,6 @@ impl Store {
     /// The keys that changed, expired or were touched since this was last asked.
     pub(crate) fn take_changes(&mut self) -> Vec<Vec<u8>> {
         self.changed.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    /// From now on somebody listens to these channels, and to no others.
-    pub(crate) fn set_channels(&mut self, channels: BTreeSet<Vec<u8>>) {
-        self.channels = channels;
-    }
-
-    /// PUBLISH: whether anybody hears it.
-    pub(crate) fn publish(&mut self, channel: &str, message: &[u8]) -> bool {
-        let is_heard = self.channels.contains(channel.as_bytes());
-        if is_heard {
-            self.published.push((channel.to_owned(), message.to_vec()));
-        }
-        is_heard
-    }
-
-    /// What was published since this was last asked.
-    pub(crate) fn take_published(&mut self) -> Vec<Published> {
-        std::mem::take(&mut self.published)
     }
 
     /// Forgets everything (FLUSHALL, or a restart without a file).
@@ -173,7 +148,7 @@ impl Store {
         }
     }
 
-    /// As `extend_ttl.lua`: PEXPIREAT, unless the key lives for longer anyway.
+    /// As `extend.lua`: PEXPIREAT, unless the key lives for longer anyway.
     pub(crate) fn extend_ttl(&mut self, key: &[u8], at: Instant) {
         if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.expires_at.is_none_or(|end| end < at)) {
             entry.expires_at = Some(at);

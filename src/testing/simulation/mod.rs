@@ -113,15 +113,15 @@ mod tests {
             client.wait_connected(Duration::from_secs(1)).await.unwrap();
         }
         let guard = one.lock("a").acquire().await.unwrap();
-        assert!(other.lock(["a", "b"]).try_acquire().await.is_err());
+        assert!(other.lock_all(["a", "b"]).try_acquire().await.is_err());
         sleep(Duration::from_secs(3)).await;
         assert!(guard.is_valid(), "it was renewed");
         assert!(fleet.0.iter().all(|server| server.locks().len() == 1));
         assert!(guard.release().await.unwrap().was_still_held);
-        let both = other.lock(["a", "b"]).holder("me".into()).acquire().await.unwrap();
-        let again = other.lock(["a", "b"]).holder("me".into()).acquire().await.unwrap();
-        assert_eq!(again.fencing_token(), both.fencing_token());
-        assert!(one.lock(["a", "b"]).holder("me".into()).try_acquire().await.is_err());
+        let both = other.lock_all(["a", "b"]).holder("me".into()).acquire().await.unwrap();
+        let again = other.lock_all(["a", "b"]).holder("me".into()).acquire().await.unwrap();
+        assert_eq!(again.fencing_tokens(), both.fencing_tokens());
+        assert!(one.lock_all(["a", "b"]).holder("me".into()).try_acquire().await.is_err());
         drop((both, again));
         sleep(Duration::from_millis(100)).await;
         assert!(fleet.0.iter().all(|server| server.locks().is_empty()));

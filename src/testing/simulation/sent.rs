@@ -38,28 +38,12 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
 /// Reads one call, as far as it is one.
 fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8>)>) -> Option<()> {
     let mut add = |asked, value: &[u8]| requests.push((asked, value.to_vec()));
+    let mut each = |asked, args: &[&[u8]]| args.iter().step_by(3).for_each(|value| add(asked, value));
     match kind {
-        ScriptKind::Acquire => add(Asked::Lock, args.get(2)?),
-        ScriptKind::Extend => add(Asked::Extend, args.get(2)?),
-        ScriptKind::Release | ScriptKind::PassOn => add(Asked::Release, args.first()?),
-        ScriptKind::ExtendMany => args.get(3..)?.iter().for_each(|value| add(Asked::Extend, value)),
-        ScriptKind::Keep | ScriptKind::WriteRecord | ScriptKind::ForgetTokens => {}
-        ScriptKind::Batch => {
-            let [_, _, first, _, letters, rest @ ..] = args else { return None };
-            let (first, mut rest) = rest.split_at_checked(2 * number(first)?)?;
-            first.iter().step_by(2).for_each(|value| add(Asked::Release, value));
-            for letter in letters.iter() {
-                let (asked, words) = match letter {
-                    b'a' => (Asked::Lock, 2),
-                    b'A' => (Asked::Lock, 4),
-                    b'E' => (Asked::Extend, 4),
-                    b'P' | b'Q' => (Asked::Release, 7),
-                    _ => (Asked::Release, 4),
-                };
-                add(asked, rest.first()?);
-                rest = rest.get(words..)?;
-            }
-        }
+        ScriptKind::Acquire => each(Asked::Lock, args.get(2..)?),
+        ScriptKind::Extend => each(Asked::Extend, args.get(3..)?),
+        ScriptKind::Release => each(Asked::Release, args),
+        ScriptKind::WriteRecord | ScriptKind::Open | ScriptKind::ForgetTokens => {}
     }
     Some(())
 }
@@ -70,35 +54,22 @@ fn number(word: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::instance::{Claim, Request};
-
-    fn sent(command: &redis::Cmd) -> Vec<(Asked, Vec<u8>)> {
-        sent_requests(&command.get_packed_command())
-    }
+    use crate::instance::Claim;
 
     #[test]
-    fn requests_are_read_from_single_commands_and_from_batches() {
-        let claim = |round: u128| Arc::new(Claim::sample(round, &["a".to_owned()]));
-        let value = |round: u128| claim(round).value.as_bytes().to_vec();
+    fn requests_are_read_from_calls_for_one_lock_and_for_several() {
+        let claims = [1, 2].map(|round| Claim::sample(round, "a"));
+        let [first, second] = [0, 1].map(|at: usize| claims[at].value.as_bytes().to_vec());
         let scripts = Scripts::shipped();
-        type Kind = (fn(Arc<Claim>) -> Request, Asked);
-        let kinds: [Kind; 3] =
-            [(Request::Acquire, Asked::Lock), (Request::Extend, Asked::Extend), (Request::Release, Asked::Release)];
-        for (kind, asked) in kinds {
-            assert_eq!(sent(&scripts.command(&kind(claim(1)), None)), [(asked, value(1))]);
-        }
-        assert_eq!(
-            sent(&scripts.extend_many(&[claim(1), claim(2)], None)),
-            [(Asked::Extend, value(1)), (Asked::Extend, value(2))]
-        );
-        let batch = [Request::Release(claim(1)), Request::Acquire(claim(2)), Request::Extend(claim(3))];
-        let expected = [(Asked::Release, value(1)), (Asked::Lock, value(2)), (Asked::Extend, value(3))];
-        for first in [0, 1] {
-            let requests: Vec<&Request> = batch.iter().collect();
-            assert_eq!(sent(&scripts.batch(&requests, first, None)), expected);
+        let commands = [
+            (scripts.acquire(claims.iter(), None), Asked::Lock),
+            (scripts.extend(claims.iter(), None, true), Asked::Extend),
+            (scripts.release(claims.iter()), Asked::Release),
+        ];
+        for (command, asked) in commands {
+            let expected = [(asked, first.clone()), (asked, second.clone())];
+            assert_eq!(sent_requests(&command.get_packed_command()), expected);
         }
     }
 }

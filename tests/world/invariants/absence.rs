@@ -25,9 +25,10 @@ impl World {
         let history = self.history();
         let hold = &history.holds[number];
         let (client, resources, since) = ((hold.client, hold.life), hold.resources, hold.won_by);
-        // What its client has of the same key since is another lock, and keys are checked for that one.
+        // What its client has of the same key since, or still from before, is another lock, and keys are checked for that one.
         let is_of_it = |hold: &Hold| (hold.client, hold.life) == client && hold.resources & resources != 0;
-        if history.holds[number + 1..].iter().any(is_of_it) {
+        let is_still_had = |hold: &Hold| is_of_it(hold) && hold.lease.is_some();
+        if history.holds[number + 1..].iter().any(is_of_it) || history.holds[..number].iter().any(is_still_had) {
             return;
         }
         drop(history);
@@ -65,13 +66,13 @@ impl World {
         for vote in rounds.votes.iter().filter(|vote| vote.server == server) {
             let Some(heard) = judge.heard(vote).filter(|heard| heard.at <= settled) else { continue };
             let (had, has_since) = match (vote.kind, vote.said) {
-                (_, Said::Yes) => (true, true),
+                (_, Said::Yes | Said::Kept) => (true, true),
                 (_, Said::Repaired) => (false, true),
                 (StepKind::Extend, Said::No) => (false, false),
                 _ => continue,
             };
             // What may have come too late to count can only speak for the lease.
-            if heard.at > vote.sent.at + in_time && !has_since {
+            if !has_since && heard.at > judge.may_be_asked_at(vote) + in_time {
                 continue;
             }
             known.push(Evidence { sent: vote.sent.at, had, has_since });

@@ -9,7 +9,7 @@ impl Judge {
         let rounds = self.rounds.get_mut(&step.value)?;
         let what = |what: &str| format!("{what} of {} at server {server}", String::from_utf8_lossy(&step.value));
         match step.kind {
-            StepKind::Release | StepKind::PassOn if step.value.first() == Some(&b':') => {
+            StepKind::Release if step.value.first() == Some(&b':') => {
                 rounds.released |= 1 << server;
                 // Where it was extended, another copy of an extend may still come.
                 let was_extended = rounds.votes.iter().any(|vote| vote.server == server && vote.extends());

@@ -4,6 +4,7 @@ use crate::world::World;
 
 impl World {
     pub(super) fn check_exclusion(&self, number: usize) {
+        self.absorb();
         let at = self.at();
         let mut history = self.history();
         let history = &mut *history;
@@ -25,7 +26,9 @@ impl World {
             if let Some(excuse) = self.excuses_overlap(at, history, [one, new]) {
                 history.stats.excused[excuse as usize] += 1;
             } else {
-                let what = format!("locks {other} (client {}) and {number} (client {})", one.client, new.client);
+                let votes = [&one.value, &new.value].map(|value| self.judge().told(value));
+                let clients = format!("locks {other} (client {}) and {number} (client {})", one.client, new.client);
+                let what = format!("{clients}: {}", votes.join(" / "));
                 history.violate(at, "exclusion", what);
             }
         }

@@ -10,9 +10,6 @@ use crate::world::World;
 /// Further ahead than what clients believe: a day less a minute, and what clocks may differ by and be stepped by.
 const MOST_AHEAD: Duration = Duration::from_secs(24 * 60 * 60 - 50);
 
-/// How the value begins with which a key is kept for a waiter (P26).
-const RESERVED: &[u8] = b":next:";
-
 impl World {
     pub(crate) fn check_step(&self, server: usize, step: &Step) {
         let mut broken: Option<&'static str> = None;
@@ -20,20 +17,23 @@ impl World {
         let (before, after) = (&step.before, &step.after);
         let is_others = |state: &KeyState| state.value.is_some() && !is_own(state);
         match step.kind {
-            StepKind::Set | StepKind::Acquire | StepKind::Extend | StepKind::ExtendMany => {
-                let is_kept = before.value.as_ref().is_some_and(|value| value.starts_with(RESERVED));
-                if is_others(before) && after != before && !(is_kept && is_own(after)) {
+            StepKind::Set | StepKind::Acquire | StepKind::Extend | StepKind::Keep => {
+                if is_others(before) && after != before {
                     broken = Some("nobody's key is taken"); // P8
                 } else if is_own(before) && is_own(after) && after.end < before.end {
                     broken = Some("an end moves only forward"); // P9
                 } else if step.kind != StepKind::Set && has_granted(step) && !is_own(after) {
-                    broken = Some("what is granted is there"); // P11
+                    broken = Some("what is granted is there"); // P2
                 } else if has_granted(step) && after.end < Some(step.wall + step.ttl) {
                     broken = Some("what is granted is kept for its ttl"); // P2
                 } else if step.kind == StepKind::Acquire && step.said == Said::No && !is_own(before) && is_own(after) {
-                    broken = Some("all keys are set or none"); // P11
+                    broken = Some("what is refused sets nothing"); // P5
                 } else if has_granted(step) && !step.is_known {
                     broken = Some("nothing is granted under another record"); // P14
+                } else if step.said == Said::Kept && !is_own(before) {
+                    broken = Some("in quarantine nothing is set"); // P10
+                } else if is_left_missing(step) {
+                    broken = Some("a missing key is set again"); // P10
                 } else if step.said == Said::NotAdmitted && after != before {
                     broken = Some("who may not vote changes nothing"); // P14
                 } else if step.kind != StepKind::Set && before.value.is_none() && is_own(after) && was_released(step) {
@@ -42,7 +42,7 @@ impl World {
                     broken = Some("what is granted leaves its token"); // P12
                 }
             }
-            StepKind::Release | StepKind::PassOn => {
+            StepKind::Release => {
                 if is_others(before) && (&after.value, after.end) != (&before.value, before.end) {
                     broken = Some("a release compares"); // P7
                 } else if is_own(after) {
@@ -84,7 +84,13 @@ fn is_odd(step: &Step) -> Option<&'static str> {
 }
 
 const fn has_granted(step: &Step) -> bool {
-    matches!(step.said, Said::Yes | Said::Repaired)
+    matches!(step.said, Said::Yes | Said::Repaired | Said::Kept)
+}
+
+/// Whether an extend finds no key, and leaves it at that.
+fn is_left_missing(step: &Step) -> bool {
+    let is_missing = step.before.value.is_none() && step.said == Said::No;
+    step.kind == StepKind::Extend && is_missing && step.is_admitted && !was_released(step)
 }
 
 /// Whether what is stored says that what is asked for was released.

@@ -45,7 +45,8 @@ impl World {
         let hold = &history.holds[number];
         let (resources, won_by) = (hold.resources, hold.won_by);
         // When it was won is told by what is left, which says little where time has passed that nobody saw.
-        if self.machines[hold.client].was_disturbed_since(won_by) {
+        let is_disturbed = self.machines[hold.client].was_disturbed_since(won_by);
+        if is_disturbed || self.stood_still_lately(self.at(), &history, hold.client) {
             return;
         }
         // Whatever an instance has forgotten since, and however long before it was asked.

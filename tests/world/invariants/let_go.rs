@@ -53,6 +53,10 @@ impl World {
         if judge.accidents.iter().any(|accident| accident.server == server && accident.at >= begun) {
             return None;
         }
+        // It was handed over to somebody who has it, and waits for others.
+        if judge.is_acquired_together((client, life), &rounds.key, (now(), self.scenario.instance_timeout * 3)) {
+            return None;
+        }
         drop(judge);
         if self.history().unpolled.contains(&(client, life)) {
             return None;

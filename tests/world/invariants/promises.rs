@@ -1,4 +1,4 @@
-//! What is not promised: the only excuses there are, each with what `docs/safety.md` says of it. What is excused is
+//! What is not promised: the only excuses there are, each with the assumption of `docs/safety.md` that is broken. What is excused is
 //! counted by its excuse.
 
 use std::time::Duration;
@@ -15,21 +15,19 @@ const TOKENS_OF_A_GRANT: u64 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excuse {
-    /// "Between a deletion on a quorum and the key check that shows it another client may already hold the lock. [..] a
-    /// forced release [..]"
+    /// A8: nobody deletes keys by hand. (A forced release is of that kind.)
     TakenAway,
-    /// "Clock steps that nobody saw", and "All instances stepped together, by the same".
+    /// A3 and A4: steps of clocks are seen, and no majority is stepped together.
     ClockStep,
-    /// "The client's clock counts suspended time and is never set. (If it stands still all the same, that is noticed
-    /// with the next answers [..]; until then its leases seem to last longer by as much, and may be handed over.)"
+    /// A2: the client's clock counts suspended time.
     ClockStoodStill,
-    /// "An old copy of the data that nobody sees come back."
+    /// A7: old data comes back only while a connected client notices.
     OldCopyUnseen,
-    /// "Exclusion with admission turned off, after an instance has lost data or its clock was stepped."
+    /// A10: all clients have admission on.
     AdmissionOff,
-    /// "Order of tokens after lost data with wall clocks far apart."
+    /// A13: wall clocks agree, after instances lost tokens.
     WallClocksApart,
-    /// "Order of tokens after lost data", where admission is off and nothing is waited out.
+    /// A10 for tokens: with admission off nothing is waited out.
     OrderWithoutAdmission,
 }
 
@@ -86,8 +84,9 @@ impl World {
             return Some(Excuse::ClockStoodStill);
         }
         let has = |is_of: fn(FaultKind) -> bool| history.marks.iter().any(|mark| is_of(mark.what));
-        // Whoever has taken it late had it before, beside somebody who was let in since.
-        if has(|what| what == FaultKind::Delete) {
+        // A deletion lets somebody in beside the holder, who may be given the lock later; a token that is set by hand takes the
+        // place of the one that was stored.
+        if has(|what| matches!(what, FaultKind::Delete | FaultKind::OddToken)) {
             return Some(Excuse::TakenAway);
         }
         if !has(loses_data) {
@@ -100,7 +99,7 @@ impl World {
     }
 
     /// Whether the clock of a client stood still so lately that it may take a lease that is over for valid.
-    fn stood_still_lately(&self, at: Duration, history: &History, client: usize) -> bool {
+    pub(super) fn stood_still_lately(&self, at: Duration, history: &History, client: usize) -> bool {
         let lately = self.scenario.max_ttl * 3 + LONGEST_FAULT;
         let of_client = history.marks.iter().filter(|mark| mark.what == FaultKind::StandStill && mark.client == client);
         of_client.into_iter().any(|mark| mark.at + lately >= at)

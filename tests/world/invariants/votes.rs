@@ -1,5 +1,7 @@
-//! P14, P15, P17: a lease rests on servers that have forgotten nothing and waited, and whose clocks were not put forward.
+//! P14, P15, P17: a lease rests on servers that have forgotten nothing and waited, and whose clocks were not put forward;
+//! and, P10, on others for what the same process has kept of it.
 
+use crate::judge::Vote;
 use crate::world::World;
 
 impl World {
@@ -9,7 +11,9 @@ impl World {
         }
         let Some((value, until)) = self.relied_on(number) else { return };
         let judge = self.judge();
-        let certified = judge.certified(&value, self.scenario.quorum, |vote| judge.may_vote(vote));
+        let kept = judge.kept(&value);
+        let stands = |vote: &Vote| judge.may_vote(vote) || kept.contains(&(vote.server, vote.command));
+        let certified = judge.certified(&value, self.scenario.quorum, stands);
         if until > certified {
             let what = format!("lock {number} until {until:?} instead of {certified:?}: {}", judge.told(&value));
             drop(judge);

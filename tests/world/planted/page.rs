@@ -62,10 +62,28 @@ pub(super) fn write(bugs: &[Bug], pinned: &Pinned, drawn: &str) -> io::Result<()
     fs::write(file(), tables(bugs, pinned) + &drawn)
 }
 
-/// Whether the page tells what is pinned.
+/// Whether the page tells what is pinned, and so does the table of guarantees.
 pub(super) fn check(bugs: &[Bug], pinned: &Pinned) -> io::Result<()> {
-    let is_same = fs::read_to_string(file())?.starts_with(&tables(bugs, pinned));
-    if is_same { Ok(()) } else { Err(Error::other("docs/planted.md is not of today: make sim PAGE=yes")) }
+    if !fs::read_to_string(file())?.starts_with(&tables(bugs, pinned)) {
+        return Err(Error::other("docs/planted.md is not of today: make sim PAGE=yes"));
+    }
+    check_guarantees(&fs::read_to_string(root().join("docs/safety.md"))?, pinned)
+}
+
+/// Each guarantee names a bug that breaks it, and the invariant by which that bug is caught.
+fn check_guarantees(page: &str, pinned: &Pinned) -> io::Result<()> {
+    let table = page.split("guarantees: begin").nth(1).and_then(|rest| rest.split("guarantees: end").next());
+    let rows: Vec<&str> = table.unwrap_or_default().lines().filter(|line| line.starts_with("| G")).collect();
+    let is_wrong = |row: &&&str| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [.., invariant, bug, _] = cells.as_slice() else { return true };
+        !matches!(pinned.get(bug.trim_matches('`')), Some(Finding::Caught { by, .. }) if by == invariant)
+    };
+    match rows.iter().find(is_wrong) {
+        _ if rows.len() < 9 => Err(Error::other("docs/safety.md has no table of guarantees")),
+        Some(row) => Err(Error::other(format!("docs/safety.md: its bug is not caught by its invariant: {row}"))),
+        None => Ok(()),
+    }
 }
 
 fn file() -> PathBuf {

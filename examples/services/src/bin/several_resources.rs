@@ -1,4 +1,4 @@
-//! Transfers between accounts: each reads two balances, works, and writes both. A lock on both accounts, all or nothing,
+//! Transfers between accounts: each reads two balances, works, and writes both. The locks of both accounts, held together,
 //! whatever order they are named in.
 //!
 //! `cargo run -p redquorum-examples --bin several_resources`
@@ -42,8 +42,8 @@ async fn show(servers: &[Arc<(Redlock, Connection)>], with_lock: bool) -> Outcom
         transfers.spawn(async move {
             let (redlock, database) = &*server;
             if with_lock {
-                let lock = redlock.lock([format!("account:{from}"), format!("account:{to}")]);
-                lock.run(async |_lease| transfer(database, from, to, amount).await).await?
+                let accounts = redlock.namespace("account:").lock_all([from, to]);
+                accounts.run(async |_tokens| transfer(database, from, to, amount).await).await?
             } else {
                 transfer(database, from, to, amount).await
             }

@@ -72,9 +72,7 @@ impl<'a> Attempt<'a> {
     fn new(resource: &'a str, settings: &Settings, redlock: &Redlock) -> Self {
         let instances = redlock.instances();
         let recorded = instances.iter().filter_map(|instance| instance.max_ttl).min();
-        let missing =
-            |it: &&InstanceStatus| matches!(it.admission, AdmissionStatus::Unused | AdmissionStatus::Unrecorded);
-        let missing = instances.iter().filter(missing).count();
+        let missing = instances.iter().filter(|it| it.admission == AdmissionStatus::Unrecorded).count();
         let is_possible = missing == 0 || instances.len() - missing >= settings.quorum_of(instances.len());
         Self { resource, ttl: recorded.map_or(settings.ttl, |longest| longest.min(settings.ttl)), is_possible }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
-use redquorum::{ConnectError, Guard, Holder, Lock, Redlock};
+use redquorum::{AllGuard, ConnectError, Holder, LockAll, Redlock};
 
 use crate::cli::RunArgs;
 use crate::clock::since_boot;
@@ -67,16 +67,16 @@ fn ended_by(signal: i32) -> Failure {
     Failure::new(Code::Signal(signal), "")
 }
 
-async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Duration) -> Result<Guard, Failure> {
+async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Duration) -> Result<AllGuard, Failure> {
     let begun = since_boot();
     connect(args, settings, redlock).await?;
     let wait = args.wait.map(|wait| wait.saturating_sub(since_boot().saturating_sub(begun)));
-    let mut lock = redlock.lock(&args.resources).ttl(ttl);
+    let mut lock = redlock.lock_all(&args.resources).ttl(ttl);
     lock = args.holder.iter().fold(lock, |lock, holder| lock.holder(Holder::from(holder.as_str())));
-    lock = args.max_hold.into_iter().fold(lock, Lock::max_hold);
+    lock = args.max_hold.into_iter().fold(lock, LockAll::max_hold);
     let acquired = match args.once {
         true => lock.try_acquire().await,
-        false => waiting::acquire(redlock, wait.into_iter().fold(lock, Lock::wait_at_most), &args.resources).await,
+        false => waiting::acquire(redlock, wait.into_iter().fold(lock, LockAll::wait_at_most), &args.resources).await,
     };
     acquired.map_err(|error| {
         let failure = Failure::from(error);
@@ -105,7 +105,7 @@ async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Resu
 }
 
 /// Lets the lock go, and says how it ended.
-async fn finish(args: &RunArgs, guard: Guard, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
+async fn finish(args: &RunArgs, guard: AllGuard, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
     let Outcome { ended, forced, left, .. } = match outcome {
         Ok(outcome) => outcome,
         Err(failure) => {

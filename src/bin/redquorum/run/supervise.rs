@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use redquorum::{Guard, LeaseView, Loss};
+use redquorum::{AllGuard, Loss};
 use tokio::time::sleep;
 
 use super::child;
@@ -64,7 +64,7 @@ enum Stage {
 
 struct Supervision<'a> {
     group: Group,
-    lease: LeaseView,
+    lock: &'a AllGuard,
     limits: Limits,
     terminal: Option<Terminal>,
     watchdog: Watchdog,
@@ -84,28 +84,27 @@ struct Supervision<'a> {
 /// Runs the command, and waits until nothing is left of its process group.
 pub(super) async fn supervise(
     args: &RunArgs,
-    guard: &Guard,
+    lock: &AllGuard,
     limits: Limits,
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
     let failed = |error| Failure::new(Code::OsError, format!("no process could be started: {error}"));
     let watchdog = Watchdog::start(LONGEST_START).map_err(failed)?;
-    let lease = guard.lease();
     let terminal = Terminal::of_session();
     let takes_terminal = terminal.as_ref().is_some_and(Terminal::is_wanted);
-    let group = match child::start(args, takes_terminal, environment(&lease)) {
+    let group = match child::start(args, takes_terminal, environment(lock)) {
         Ok(group) => group,
         Err(error) => {
             watchdog.dismiss();
             return Err(failed(error));
         }
     };
-    let (valid_until, stage) = (since_boot().saturating_add(lease.remaining()), Stage::Running);
+    let (valid_until, stage) = (since_boot().saturating_add(lock.remaining()), Stage::Running);
     let (is_to_stop, needs_terminal, forced) = (false, false, None);
     let max_hold = args.max_hold.map(|time| (since_boot().saturating_add(time), time));
     let mut supervision = Supervision {
         group,
-        lease,
+        lock,
         limits,
         terminal,
         watchdog,
@@ -129,20 +128,22 @@ pub(super) async fn supervise(
 }
 
 /// What the command learns of its lock.
-fn environment(lease: &LeaseView) -> Vec<(&'static str, OsString)> {
-    let names: Vec<String> = lease.resources().iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-    let valid_until = since_epoch().saturating_add(lease.remaining());
+fn environment(lock: &AllGuard) -> Vec<(&'static str, OsString)> {
+    let names: Vec<String> =
+        lock.resources().iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()).collect();
+    let tokens: Vec<String> = lock.fencing_tokens().iter().map(|(_, token)| token.to_string()).collect();
+    let valid_until = since_epoch().saturating_add(lock.remaining());
     vec![
         ("REDQUORUM_RESOURCE", names.join("\n").into()),
-        ("REDQUORUM_FENCING_TOKEN", lease.fencing_token().to_string().into()),
+        ("REDQUORUM_FENCING_TOKEN", tokens.join("\n").into()),
         ("REDQUORUM_VALID_UNTIL", format!("{:.3}", valid_until.as_secs_f64()).into()),
     ]
 }
 
 impl Supervision<'_> {
     async fn until_ended(&mut self) -> Ended {
-        let lease = self.lease.clone();
-        let mut lost = std::pin::pin!(lease.lost());
+        let lock = self.lock;
+        let mut lost = std::pin::pin!(lock.lost());
         let mut is_lost = false;
         loop {
             tokio::select! {
@@ -224,7 +225,7 @@ impl Supervision<'_> {
 
     /// Looks at what is left of the lock, and does what that asks for.
     fn check(&mut self) {
-        let (now, left) = (since_boot(), self.lease.remaining());
+        let (now, left) = (since_boot(), self.lock.remaining());
         // Where this program stood still for too long the watchdog has done its work, and a renewal comes too late.
         let stood_still = self.valid_until.saturating_sub(self.limits.kill) <= now;
         if !left.is_zero() && !stood_still {
@@ -290,7 +291,7 @@ impl Supervision<'_> {
     /// Whether the lock is lost, and what was killed in time goes on.
     fn is_hopeless(&self) -> bool {
         let is_late = self.valid_until.saturating_add(LONGEST_END) <= since_boot();
-        self.stage == Stage::Killed && is_late && self.lease.remaining().is_zero()
+        self.stage == Stage::Killed && is_late && self.lock.remaining().is_zero()
     }
 
     /// Nothing that the command has left in its process group goes on without the lock: it is renewed for what cannot be

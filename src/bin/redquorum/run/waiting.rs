@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, AdmissionStatus, Guard, InstanceStatus, Lock, Redlock};
+use redquorum::{AcquireError, AdmissionStatus, AllGuard, InstanceStatus, LockAll, Redlock};
 use tokio::time::sleep;
 
 use crate::inspect::shown;
@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Waits for the lock as long as it is set to.
-pub(super) async fn acquire(redlock: &Redlock, lock: Lock, names: &[String]) -> Result<Guard, AcquireError> {
+pub(super) async fn acquire(redlock: &Redlock, lock: LockAll, names: &[String]) -> Result<AllGuard, AcquireError> {
     let line = ProgressLine::new();
     tokio::select! {
         acquired = lock.acquire() => acquired,

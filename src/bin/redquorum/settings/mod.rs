@@ -127,6 +127,21 @@ impl Settings {
         if says_what_all_agree_on { self.client() } else { self.looking_client() }
     }
 
+    /// A client that does something about admission records, and writes none by itself. Nobody hears it: a client that listens to be woken
+    /// counts as a trace of use.
+    pub(crate) fn operating_client(&self) -> Result<Redlock, Failure> {
+        let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL.min(self.quarantine.unwrap_or(DEFAULT_TTL)));
+        let builder = self.looking(&self.addresses).max_ttl(max_ttl).ttl(self.ttl.min(max_ttl));
+        self.of_all(builder.order_between_clients(false))
+    }
+
+    /// The longest ttl that records are to allow, which must have been given.
+    pub(crate) fn given_quarantine(&self) -> Result<Duration, Failure> {
+        let hint =
+            "give --quarantine, the longest ttl that instances are to vote for: it is written into their records";
+        self.quarantine.or(self.max_ttl).ok_or_else(|| Failure::new(Code::Usage, hint))
+    }
+
     fn looking(&self, addresses: &[String]) -> Builder {
         let admission = if self.has_admission() { Admission::AsRecorded } else { Admission::Off };
         self.builder(addresses).admission(admission)

@@ -7,7 +7,7 @@ mod view;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use redquorum::{AdmissionStatus, Redlock};
+use redquorum::Redlock;
 use tokio::time::{sleep, timeout};
 
 use crate::cli::StatusArgs;
@@ -51,12 +51,4 @@ pub(crate) async fn settle(redlock: &Redlock, settings: &Settings) {
         }
     };
     let _ = timeout(settings.connect_timeout, all_known).await;
-    // Those that were never used vote as soon as that is found out, a moment later.
-    let all_vote = async {
-        let waits = |status| matches!(status, AdmissionStatus::Quarantine(_));
-        while redlock.instances().iter().any(|it| waits(it.admission)) {
-            sleep(POLL).await;
-        }
-    };
-    let _ = timeout(settings.instance_timeout, all_vote).await;
 }

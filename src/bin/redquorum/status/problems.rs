@@ -37,12 +37,9 @@ fn about_votes(seen: &InstanceStatus) -> Option<(bool, String)> {
             )
         }
         (AdmissionStatus::Refused, Some(reason)) => (true, format!("refused with these settings: {reason}")),
-        (AdmissionStatus::Unused, _) => {
-            (false, "it was never used; it votes with the first lock, if the others were not used either".to_owned())
-        }
         (AdmissionStatus::Unrecorded, _) => {
-            let waits = "it waits for max_ttl from when a client wants a lock";
-            (false, format!("it has no admission record, as after a restart or a flush; {waits}"))
+            let waits = "it waits for max_ttl from when a client wants a lock; new servers need not, see 'redquorum admission open'";
+            (false, format!("it has no admission record, as when it is new, or after a restart or a flush; {waits}"))
         }
         _ => return None,
     })

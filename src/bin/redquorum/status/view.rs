@@ -27,13 +27,9 @@ impl Status {
         self.instances.iter().filter(|instance| instance.may_vote()).count()
     }
 
-    /// Whether a quorum could vote now, if need be with the first lock of all.
+    /// Whether a quorum could vote now.
     pub(super) fn can_lock(&self) -> bool {
-        self.may_vote() >= self.quorum || self.all_are_unused()
-    }
-
-    fn all_are_unused(&self) -> bool {
-        self.instances.iter().all(|instance| instance.seen.admission == AdmissionStatus::Unused)
+        self.may_vote() >= self.quorum
     }
 
     fn is_refused(&self) -> bool {
@@ -57,11 +53,7 @@ impl Status {
             false if self.is_refused() => ("no lock can be acquired with these settings", Look::Bad),
             false => ("no lock can be acquired", Look::Bad),
         };
-        let votes = match self.all_are_unused() {
-            true => format!("{all} of {all} vote with the first lock"),
-            false => format!("{may} of {all} may vote"),
-        };
-        text.push_str(&format!("{votes}, {quorum} needed: {}\n", painted(verdict, look, colours)));
+        text.push_str(&format!("{may} of {all} may vote, {quorum} needed: {}\n", painted(verdict, look, colours)));
         text
     }
 
@@ -108,7 +100,6 @@ impl Observed {
     fn votes(&self) -> (String, Look) {
         match self.seen.admission {
             AdmissionStatus::Quarantine(left) => (format!("in {}", time(left)), Look::Doubtful),
-            AdmissionStatus::Unused => ("when used".to_owned(), Look::Doubtful),
             AdmissionStatus::Unrecorded => ("no record".to_owned(), Look::Doubtful),
             _ if self.may_vote() => ("yes".to_owned(), Look::Good),
             _ => ("no".to_owned(), Look::Bad),

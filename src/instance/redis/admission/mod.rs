@@ -1,9 +1,9 @@
 //! The rule of `protocol::admission`, carried out over a connection.
 
-pub(super) mod first_use;
 pub(super) mod follow_up;
 pub(super) mod handshake;
 pub(super) mod namesakes;
+pub(super) mod operator;
 pub(super) mod peers;
 pub(super) mod processes;
 pub(super) mod records;

@@ -4,7 +4,6 @@
 //! a secret of its own through one address and calls it through the other: scripts belong to the process, whatever database
 //! an address names. Only one that knows the secret is the same process, or passes everything on to it.
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Script, Value};
 use tokio::time::timeout;
 
@@ -12,6 +11,7 @@ use super::processes::{Claim, Namesake};
 use crate::foreign::contain;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::options::ConnectOptions;
+use crate::instance::redis::wire::Wire;
 use crate::protocol::{Cause, Instant, NotUsable};
 
 /// What two addresses of the same name are.
@@ -29,11 +29,7 @@ enum Verdict {
 ///
 /// # Errors
 /// If it is the process behind another address, as far as can be told.
-pub(crate) async fn claim_name(
-    options: &ConnectOptions,
-    connection: &MultiplexedConnection,
-    run_id: &str,
-) -> Result<Instant, Cause> {
+pub(crate) async fn claim_name(options: &ConnectOptions, wire: &Wire, run_id: &str) -> Result<Instant, Cause> {
     let (registry, quarantine) = (&options.processes, options.wait_of_namesake());
     let mut others = Vec::new();
     loop {
@@ -61,7 +57,7 @@ pub(crate) async fn claim_name(
         let Some(other) = options.peers.connection(namesake.index).filter(|_| namesake.is_connected) else {
             return Err(refused);
         };
-        match ask(options, connection.clone(), &other).await {
+        match ask(options, wire, &other).await {
             Verdict::TwoProcesses => {
                 registry.has_answered(namesake.index);
                 other.note_error(&two_processes(address, &namesake));
@@ -94,24 +90,22 @@ fn give_way(options: &ConnectOptions, namesake: &Namesake, other: &InstanceConne
     other.give_up();
 }
 
-async fn ask(options: &ConnectOptions, own: MultiplexedConnection, other: &InstanceConnection) -> Verdict {
+async fn ask(options: &ConnectOptions, own: &Wire, other: &InstanceConnection) -> Verdict {
     let Some(secret) = options.processes.secret(options.index) else { return Verdict::Unknown };
     let text = format!("return '{secret}'");
     let hash = Script::new(&text).get_hash().to_owned();
-    let within = async |mut connection: MultiplexedConnection, command: Cmd| {
-        timeout(options.instance_timeout, connection.send_packed_command(&command)).await
-    };
+    let within = async |wire: &Wire, command: &Cmd| timeout(options.instance_timeout, wire.ask(command)).await;
     let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).to_owned();
     let call = redis::cmd("EVALSHA").arg(hash).arg(0).to_owned();
     let knows = |answer: &Value| matches!(answer, Value::BulkString(told) if told == secret.as_bytes());
-    if !matches!(within(own.clone(), load).await, Ok(Ok(Value::BulkString(_)))) {
+    if !matches!(within(own, &load).await, Ok(Ok(Value::BulkString(_)))) {
         return Verdict::Unknown;
     }
-    match within(other.multiplexed(), call.clone()).await {
+    match within(other.wire(), &call).await {
         Ok(Ok(answer)) if knows(&answer) => Verdict::OneProcess,
         Ok(Ok(Value::ServerError(error))) if error.code() != "NOSCRIPT" => Verdict::Silent, // it may be busy
         // Nobody has flushed the scripts meanwhile.
-        Ok(Ok(_)) if matches!(within(own, call).await, Ok(Ok(answer)) if knows(&answer)) => Verdict::TwoProcesses,
+        Ok(Ok(_)) if matches!(within(own, &call).await, Ok(Ok(answer)) if knows(&answer)) => Verdict::TwoProcesses,
         Ok(Ok(_)) => Verdict::Unknown,
         Ok(Err(_)) | Err(_) => Verdict::Silent, // it may have broken the connection so as not to answer
     }

@@ -1,6 +1,8 @@
 //! Whether the admission records of the instances are this client's to write, and what it writes into them (P15, P29).
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -15,13 +17,13 @@ pub(crate) struct Records {
     /// Whether the client takes records as they are and never writes one.
     as_recorded: bool,
     terms: AdmissionTerms,
-    /// No client asks for more, or tokens are forgotten before locks: a record that says so was not written by a client.
+    /// No client asks for more, or tokens are forgotten before locks: a record that allows more was not written by a client.
     longest: u64,
     wants_locks: AtomicBool,
     wanted: Notify,
     settled: Notify,
-    /// The longest `max_ttl` of any record that was seen on any instance, in milliseconds.
-    longest_seen: AtomicU64,
+    /// The longest ttl that the last record allows that was read of each instance, in milliseconds.
+    longest_ttls: Mutex<BTreeMap<usize, u64>>,
 }
 
 impl Records {
@@ -34,7 +36,7 @@ impl Records {
             wants_locks: AtomicBool::new(false),
             wanted: Notify::const_new(),
             settled: Notify::const_new(),
-            longest_seen: AtomicU64::new(0),
+            longest_ttls: Mutex::new(BTreeMap::new()),
         }
     }
 
@@ -84,10 +86,11 @@ impl Records {
         }
     }
 
-    /// Notes a record of one of the instances, of whatever process.
-    pub(crate) fn note_seen(&self, recorded: AdmissionTerms) {
-        if recorded.max_ttl_ms <= self.longest {
-            self.longest_seen.fetch_max(recorded.max_ttl_ms, Ordering::AcqRel);
+    /// Notes the longest ttl that the record allows which was just read of the instance at `index`, of whatever process. What no
+    /// client can ask for is not believed.
+    pub(crate) fn note_read(&self, index: usize, longest_ttl_ms: u64) {
+        if longest_ttl_ms <= self.longest {
+            self.longest_ttls.lock().unwrap_or_else(PoisonError::into_inner).insert(index, longest_ttl_ms);
         }
     }
 
@@ -96,12 +99,26 @@ impl Records {
         self.terms
     }
 
-    /// What is written where there is no record to go by: the instance waits for as long as any client asks for whose record was
-    /// seen on any instance, though this client itself may wait for less (P29).
-    pub(crate) fn terms_to_write(&self) -> AdmissionTerms {
-        let quarantine_ms = self.terms.quarantine_ms.max(self.longest_seen.load(Ordering::Acquire));
-        AdmissionTerms { quarantine_ms, ..self.terms }
+    /// What is written where there is no record to go by (P29): the longest ttl that votes are given for, which is the longest of the last
+    /// records that were read, the replaced one included; and for how long the instance waits, which is never less than the
+    /// own quarantine.
+    pub(crate) fn to_write(&self) -> NewTimes {
+        let own_ms = self.terms.quarantine_ms;
+        let longest_ttl_ms = self.longest_ttls.lock().unwrap_or_else(PoisonError::into_inner).values().max().copied();
+        NewTimes {
+            longest_ttl_ms: longest_ttl_ms.unwrap_or(own_ms),
+            wait_ms: longest_ttl_ms.map_or(own_ms, |longest_ttl_ms| longest_ttl_ms.max(own_ms)),
+        }
     }
+}
+
+/// The times of a record that is to be written, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NewTimes {
+    /// The longest ttl that it allows.
+    pub(crate) longest_ttl_ms: u64,
+    /// How long the instance waits.
+    pub(crate) wait_ms: u64,
 }
 
 #[cfg(test)]
@@ -115,23 +132,29 @@ mod tests {
     #[test]
     fn an_instance_waits_for_the_longest_ttl_that_any_record_of_the_list_allows() {
         let records = records();
-        assert_eq!(records.terms_to_write(), AdmissionTerms::of_max_ttl(10_000));
-        records.note_seen(AdmissionTerms { max_ttl_ms: 5_000, quarantine_ms: 50_000 });
-        assert_eq!(records.terms_to_write(), AdmissionTerms::of_max_ttl(10_000), "nobody asks for 50 s yet");
-        records.note_seen(AdmissionTerms::of_max_ttl(30_000));
-        records.note_seen(AdmissionTerms::of_max_ttl(20_000));
-        let expected = AdmissionTerms { max_ttl_ms: 10_000, quarantine_ms: 30_000 };
-        assert_eq!(records.terms_to_write(), expected);
+        let times = |longest_ttl_ms, wait_ms| NewTimes { longest_ttl_ms, wait_ms };
+        assert_eq!(records.to_write(), times(10_000, 10_000), "its own, where it has seen none");
+        records.note_read(0, 5_000);
+        assert_eq!(
+            records.to_write(),
+            times(5_000, 10_000),
+            "never less than the own quarantine, and nothing is raised"
+        );
+        records.note_read(1, 30_000);
+        records.note_read(2, 20_000);
+        assert_eq!(records.to_write(), times(30_000, 30_000));
+        records.note_read(1, 5_000);
+        assert_eq!(records.to_write(), times(20_000, 20_000), "the last record of each counts");
     }
 
     /// Or one instance with such a record would keep the others waiting for ever.
     #[test]
     fn a_time_that_no_client_can_ask_for_is_not_believed() {
         let records = records();
-        records.note_seen(AdmissionTerms::of_max_ttl(60_001));
-        assert_eq!(records.terms_to_write(), AdmissionTerms::of_max_ttl(10_000));
-        records.note_seen(AdmissionTerms::of_max_ttl(60_000));
-        assert_eq!(records.terms_to_write().quarantine_ms, 60_000);
+        records.note_read(0, 60_001);
+        assert_eq!(records.to_write().wait_ms, 10_000);
+        records.note_read(0, 60_000);
+        assert_eq!(records.to_write().wait_ms, 60_000);
     }
 
     #[tokio::test]

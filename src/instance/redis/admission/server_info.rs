@@ -1,9 +1,9 @@
 //! What a server reports about itself in `INFO` (P15, P16).
 
 use redis::RedisError;
-use redis::aio::MultiplexedConnection;
 
 use crate::instance::redis::classify::failed;
+use crate::instance::redis::wire::Wire;
 use crate::protocol::{Cause, NotUsable, ProcessFacts, ProcessIdentity};
 
 /// The longest word of a server: an id has 40 digits.
@@ -19,7 +19,7 @@ pub(crate) struct ServerInfo {
     pub(crate) evicts: Option<String>,
 }
 
-/// What `INFO` and `TIME` report: what decides about votes, and what is shown.
+/// What `INFO` reports: what decides about votes, and what is shown.
 pub(crate) struct ServerReport {
     pub(crate) facts: ProcessFacts,
     pub(crate) info: ServerInfo,
@@ -29,18 +29,17 @@ pub(crate) struct ServerReport {
 ///
 /// # Errors
 /// What keeps it from being used, also if its report names too little.
-pub(crate) async fn read(connection: &mut MultiplexedConnection) -> Result<ServerReport, Cause> {
+pub(crate) async fn read(wire: &mut Wire) -> Result<ServerReport, Cause> {
     let mut ask = redis::pipe();
-    for section in ["server", "replication", "memory", "commandstats"] {
+    for section in ["server", "replication", "memory"] {
         ask.cmd("INFO").arg(section);
     }
-    ask.cmd("TIME");
-    let (server, replication, memory, commands, time): (String, String, String, String, (u64, u64)) =
-        ask.query_async(connection).await.map_err(|error| no_info(&error))?;
+    let (server, replication, memory): (String, String, String) =
+        ask.query_async(wire).await.map_err(|error| no_info(&error))?;
     if let Some(field) = missing_field(&server, &replication) {
         return Err(Cause::NotUsable(NotUsable::Untold(field)));
     }
-    let (facts, info) = from_info([&server, &replication, &memory, &commands], time);
+    let (facts, info) = from_info([&server, &replication, &memory]);
     Ok(ServerReport { facts, info })
 }
 
@@ -58,25 +57,14 @@ fn missing_field(server: &str, replication: &str) -> Option<&'static str> {
     missing(server, "run_id").or_else(|| missing(replication, "role"))
 }
 
-fn from_info(
-    [server, replication, memory, commands]: [&str; 4],
-    (seconds, micros): (u64, u64),
-) -> (ProcessFacts, ServerInfo) {
+fn from_info([server, replication, memory]: [&str; 3]) -> (ProcessFacts, ServerInfo) {
     let run_id = word(field(server, "run_id"));
     let is_master = field(replication, "role") == "master";
-    let second_id = field(replication, "master_replid2");
     let policy = word(field(memory, "maxmemory_policy"));
     let bounded = field(memory, "maxmemory").parse().is_ok_and(|bytes: u64| bytes > 0);
     let version = version(server);
-    let facts = ProcessFacts {
-        identity: ProcessIdentity::new(&run_id, &word(field(replication, "master_replid"))),
-        is_master,
-        // A promoted replica keeps the id of its former master here.
-        was_replica: second_id.bytes().any(|digit| digit != b'0'),
-        was_flushed: ["cmdstat_flushall", "cmdstat_flushdb"].into_iter().any(|name| has_run(field(commands, name))),
-        uptime_s: field(server, "uptime_in_seconds").parse().unwrap_or(0),
-        now_ms: seconds.saturating_mul(1_000).saturating_add(micros / 1_000),
-    };
+    let facts =
+        ProcessFacts { identity: ProcessIdentity::new(&run_id, &word(field(replication, "master_replid"))), is_master };
     let evicts = (bounded && policy != "noeviction").then_some(policy);
     (facts, ServerInfo { run_id, version, is_master, evicts })
 }
@@ -100,11 +88,6 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> &'a str {
     value.map(str::trim).unwrap_or_default()
 }
 
-/// Whether a command has run that was called so often: `calls=2,usec=..`; nothing if never tried.
-fn has_run(stat: &str) -> bool {
-    !stat.is_empty() && !stat.starts_with("calls=0,")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,23 +98,19 @@ mod tests {
 
     #[test]
     fn a_plain_master_is_read() {
-        let (facts, info) =
-            from_info([SERVER, MASTER, "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n", ""], (10, 5_999));
+        let (facts, info) = from_info([SERVER, MASTER, "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n"]);
         assert_eq!(facts.identity, ProcessIdentity::new("abc", "def"));
-        assert_eq!((facts.uptime_s, facts.now_ms, facts.is_master, facts.was_replica), (7, 10_005, true, false));
+        assert!(facts.is_master);
         assert_eq!((info.version.as_str(), info.evicts), ("valkey 9.1.2", None));
     }
 
     #[test]
-    fn a_promoted_replica_and_an_evicting_server_are_recognised() {
-        let promoted = "role:master\r\nmaster_replid:def\r\nmaster_replid2:0a00\r\n";
-        let (facts, info) = from_info(
-            ["redis_version:7.0.15", promoted, "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n", ""],
-            (0, 0),
-        );
-        assert!(facts.was_replica);
+    fn a_replica_and_an_evicting_server_are_recognised() {
+        let (facts, info) =
+            from_info(["redis_version:7.0.15", MASTER, "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n"]);
+        assert!(facts.is_master);
         assert_eq!((info.version.as_str(), info.evicts.as_deref()), ("redis 7.0.15", Some("allkeys-lru")));
-        assert!(!from_info(["", "role:slave\r\n", "", ""], (0, 0)).0.is_master);
+        assert!(!from_info(["", "role:slave\r\n", ""]).0.is_master);
     }
 
     #[test]
@@ -146,17 +125,8 @@ mod tests {
         let long = "x".repeat(100_000);
         let server = format!("redis_version:{long}\r\nrun_id:\u{1b}[31m\u{202e}{long}\r\n");
         let memory = format!("maxmemory:1\r\nmaxmemory_policy:{long}\r\n");
-        let (_, info) = from_info([&server, MASTER, &memory, ""], (0, 0));
+        let (_, info) = from_info([&server, MASTER, &memory]);
         assert!(info.run_id.starts_with("?[31m?xx") && info.run_id.len() == MAX_WORD, "{}", info.run_id);
         assert_eq!((info.version.len(), info.evicts.map(|policy| policy.len())), (6 + MAX_WORD, Some(MAX_WORD)));
-    }
-
-    #[test]
-    fn a_flush_is_recognised_and_a_refused_one_is_none() {
-        let flushed = |commands| from_info([SERVER, MASTER, "", commands], (0, 0)).0.was_flushed;
-        assert!(flushed("# Commandstats\r\ncmdstat_get:calls=1,usec=1\r\ncmdstat_flushdb:calls=12,usec=3\r\n"));
-        assert!(flushed("cmdstat_flushall:calls=1,usec=3\r\n"));
-        assert!(!flushed("cmdstat_flushall:calls=0,usec=0,usec_per_call=0.00,rejected_calls=1,failed_calls=0\r\n"));
-        assert!(!flushed("cmdstat_get:calls=1,usec=1\r\n"));
     }
 }

@@ -11,8 +11,8 @@ use crate::instance::Request;
 use crate::instance::redis::flushes::Flushes;
 use crate::instance::redis::health::PreviousAdmission;
 use crate::protocol::{
-    AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Cause, Instant, NotUsable, RawReply,
-    RecordMeaning, RecordOrigin, Reply,
+    AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Cause, Instant, LeaseTerms, NotUsable,
+    RawReply, RecordMeaning, Reply, VoteRequest,
 };
 
 /// Why a request is not sent that asks for a vote.
@@ -29,10 +29,8 @@ pub(crate) enum VoteObstacle {
 pub(crate) struct SharedAdmission {
     pub(crate) config: AdmissionConfig,
     state: Mutex<AdmissionState>,
-    /// Whether votes are asked for without another look: there is a record to go by, and it is not about to be opened.
+    /// Whether votes are asked for without another look: there is a record to go by.
     asks_at_once: AtomicBool,
-    /// Until when an acquire waits for instances that look as if they were never used to be opened.
-    opened_by: Mutex<Instant>,
     pub(crate) flushes: Flushes,
     follow_up: Mutex<Option<AdmissionFollowUp>>,
     requested: Notify,
@@ -40,9 +38,8 @@ pub(crate) struct SharedAdmission {
 
 impl SharedAdmission {
     pub(crate) fn new(config: AdmissionConfig, outcome: HandshakeOutcome, flushes: Flushes) -> Self {
-        let opened_by = Mutex::new(config.clock.now().saturating_add(config.instance_timeout));
         let (state, follow_up, requested) = (Mutex::new(outcome.state), Mutex::new(None), Notify::new());
-        Self { config, state, asks_at_once: AtomicBool::new(false), opened_by, flushes, follow_up, requested }
+        Self { config, state, asks_at_once: AtomicBool::new(false), flushes, follow_up, requested }
     }
 
     /// Why a request is not sent that asks for a vote.
@@ -62,13 +59,10 @@ impl SharedAdmission {
         let state = self.state();
         match state.meaning() {
             RecordMeaning::Refused(reason) => Some(VoteObstacle::Refused(reason.clone())),
-            RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised
-                if is_acquire && self.config.records.are_to_be_written() =>
-            {
+            RecordMeaning::Unrecorded if is_acquire && self.config.records.are_to_be_written() => {
                 Some(VoteObstacle::NotYet)
             }
-            RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised => Some(VoteObstacle::Unrecorded),
-            RecordMeaning::Recorded if self.may_be_opened(&state) => is_acquire.then_some(VoteObstacle::NotYet),
+            RecordMeaning::Unrecorded => Some(VoteObstacle::Unrecorded),
             RecordMeaning::Recorded => {
                 self.asks_at_once.store(true, Ordering::Release); // under the lock of the state
                 None
@@ -80,32 +74,19 @@ impl SharedAdmission {
     fn too_long(&self, ttl: Duration) -> Option<NotUsable> {
         let ours_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let state = self.state();
-        let recorded_ms = state.record().terms.max_ttl_ms;
+        let recorded_ms = state.record().longest_ttl_ms;
         let is_recorded = *state.meaning() == RecordMeaning::Recorded;
-        (is_recorded && recorded_ms < ours_ms).then_some(NotUsable::ShortQuarantine { recorded_ms, ours_ms })
-    }
-
-    /// Whether all instances may turn out never to have been used in a moment, and vote at once.
-    fn may_be_opened(&self, state: &AdmissionState) -> bool {
-        let now = self.config.clock.now();
-        let is_blank = state.record().origin == RecordOrigin::Blank && !state.quarantine_left(now).is_zero();
-        is_blank && now < *self.opened_by.lock().unwrap_or_else(PoisonError::into_inner)
+        (is_recorded && recorded_ms < ours_ms).then_some(NotUsable::TtlAboveRecord { recorded_ms, ours_ms })
     }
 
     /// Whether an acquire waits until there is a record to go by.
     pub(crate) fn is_being_settled(&self) -> bool {
-        let state = self.state();
-        match state.meaning() {
-            RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised => true,
-            RecordMeaning::Recorded => self.may_be_opened(&state),
-            RecordMeaning::Refused(_) => false,
-        }
+        *self.state().meaning() == RecordMeaning::Unrecorded
     }
 
-    /// Has the record written, or raised, if that is to be done and this client wants locks.
+    /// Has the record written, if there is none and this client wants locks.
     pub(crate) fn request_record(&self) {
-        let is_missing = matches!(self.state().meaning(), RecordMeaning::Unrecorded(_) | RecordMeaning::ToBeRaised);
-        if is_missing && self.config.records.are_to_be_written() {
+        if self.is_being_settled() && self.config.records.are_to_be_written() {
             self.request_follow_up(AdmissionFollowUp::RereadRecord);
         }
     }
@@ -132,12 +113,6 @@ impl SharedAdmission {
     /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
     pub(crate) fn wall_us(&self, now: Instant) -> u64 {
         self.state().wall_us(now)
-    }
-
-    /// What it shows about then, in microseconds.
-    pub(crate) fn about_us(&self, now: Instant) -> u64 {
-        let about_ns = i128::from(now.as_nanos()) + self.state().watch().offset_ns();
-        u64::try_from(about_ns / 1_000).unwrap_or(0)
     }
 
     /// A copy of the state.
@@ -170,6 +145,20 @@ impl SharedAdmission {
             self.request_follow_up(follow_up);
         }
         reply
+    }
+
+    /// A vote for a key that is to be there for `ttl`, asked for with `record` at the first of these times, and answered at
+    /// the second. A mark may be there for longer than any quarantine (P22): that counts for no more than `max_ttl`.
+    pub(crate) fn vote_request<'a>(
+        &self,
+        ttl: Duration,
+        record: &'a Arc<AdmissionRecord>,
+        (sent, received): (Instant, Instant),
+        instance_us: Option<u64>,
+    ) -> VoteRequest<'a> {
+        let ttl = ttl.min(Duration::from_millis(record.longest_ttl_ms));
+        let terms = LeaseTerms::new(ttl, self.config.drift_ppm).ok();
+        VoteRequest { id: self.config.id, record, terms, sent, received, instance_us }
     }
 
     /// Records a sample of the instance's clock.
@@ -249,12 +238,8 @@ impl SharedAdmission {
 
     /// Goes by this record from now on.
     pub(crate) fn replace_record(&self, outcome: &HandshakeOutcome) {
-        let opened_by = self.config.clock.now().saturating_add(self.config.instance_timeout);
         let mut state = self.state();
         self.asks_at_once.store(false, Ordering::Release);
-        if state.record() != outcome.state.record() {
-            *self.opened_by.lock().unwrap_or_else(PoisonError::into_inner) = opened_by;
-        }
         state.replace_meaning(&outcome.state);
     }
 

@@ -11,23 +11,18 @@ use crate::instance::{Claim, KeyState};
 ///
 /// Each look begins with the request to be told of changes. It is one at all keys, or one at the beginning of each.
 pub(crate) fn classify_key_check(claims: &[Arc<Claim>], answers: &[Value]) -> Option<Vec<KeyState>> {
-    let keys: usize = claims.iter().map(|claim| claim.resources.len()).sum();
     let values: Vec<Option<&[u8]>> = match answers {
         [Value::Okay, Value::Array(values)] => values.iter().map(whole).collect::<Option<_>>()?,
         looks => looks.chunks(2).map(beginning).collect::<Option<_>>()?,
     };
-    if values.len() != keys {
+    if values.len() != claims.len() {
         return None;
     }
-    let mut values = values.into_iter();
-    let state = |claim: &Arc<Claim>| {
-        let mut of_claim = values.by_ref().take(claim.resources.len()).collect::<Vec<_>>().into_iter();
-        match of_claim.find(|value| *value != Some(claim.value.as_bytes())) {
-            None => KeyState::Own,
-            Some(other) => KeyState::NotOwn(other.map(kept)),
-        }
+    let state = |(claim, value): (&Arc<Claim>, Option<&[u8]>)| match value {
+        Some(value) if value == claim.value.as_bytes() => KeyState::Own,
+        other => KeyState::NotOwn(other.map(kept)),
     };
-    Some(claims.iter().map(state).collect())
+    Some(claims.iter().zip(values).map(state).collect())
 }
 
 /// An element of `MGET`: `Some(None)` where there is no string.
@@ -49,11 +44,11 @@ mod tests {
     use proptest::prelude::*;
     use redis::Parser;
 
-    use super::super::tests::{is_text, requests, value, word};
+    use super::super::tests::{claim, is_text, value, word};
     use super::*;
 
     fn look() -> impl Strategy<Value = Value> {
-        let own = requests(1)[0].claim().value.as_bytes().to_vec();
+        let own = claim().value.as_bytes().to_vec();
         let one = prop_oneof![
             6 => Just(Value::BulkString(own)),
             2 => Just(Value::Nil),
@@ -65,9 +60,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_an_exact_answer_to_a_look_says_that_something_is_gone(value in look(), sizes in prop::collection::vec(1usize..3, 0..4)) {
-            let claims: Vec<Arc<Claim>> = sizes.iter().map(|size| Arc::clone(requests(*size)[0].claim())).collect();
-            let keys = sizes.iter().sum::<usize>();
+        fn only_an_exact_answer_to_a_look_says_that_something_is_gone(value in look(), keys in 0usize..5) {
+            let claims = vec![claim(); keys];
             let text = |value: &Value| matches!(value, Value::Nil | Value::BulkString(_) | Value::SimpleString(_));
             // Of one key it may also be the beginning, where nothing and an empty value are the same.
             let beginning = vec![if bytes(&value) == Some(b"") { Value::Nil } else { value.clone() }];
@@ -78,20 +72,17 @@ mod tests {
             };
             let states = classify_key_check(&claims, &[Value::Okay, value.clone()]);
             prop_assert_eq!(states.is_some(), answer.is_some(), "{:?}", value);
-            let mut values = answer.into_iter().flatten();
-            for (claim, state) in claims.iter().zip(states.into_iter().flatten()) {
-                let own = claim.value.as_bytes();
-                let other = values.by_ref().take(claim.resources.len()).fold(None, |first, value| {
-                    first.or_else(|| (!is_text(value, own)).then(|| bytes(value).map(<[u8]>::to_vec)))
-                });
-                prop_assert_eq!(state, other.map_or(KeyState::Own, KeyState::NotOwn));
+            for ((claim, state), value) in claims.iter().zip(states.into_iter().flatten()).zip(answer.into_iter().flatten()) {
+                let is_own = is_text(value, claim.value.as_bytes());
+                let other = || KeyState::NotOwn(bytes(value).map(<[u8]>::to_vec));
+                prop_assert_eq!(state, if is_own { KeyState::Own } else { other() });
             }
         }
     }
 
     #[test]
     fn of_the_beginnings_of_keys_each_is_looked_at_with_its_own_request_to_be_told() {
-        let claim = Arc::new(Claim::sample(7, &["a".to_owned()]));
+        let claim = Arc::new(Claim::sample(7, "a"));
         let own = Value::BulkString(claim.value.as_bytes().to_vec());
         let other = Value::BulkString(b"other".to_vec());
         let error = |code: &str| Parser::new().parse_value(format!("-{code} no\r\n").as_bytes()).unwrap();

@@ -2,18 +2,17 @@
 
 use std::fmt::{self, Debug, Write};
 
-use redis::{RedisError, Value};
+use redis::{RedisError, RedisResult, ServerError, Value};
 
 use super::cause::{clip, server_cause};
-use crate::protocol::{Cause, Reply};
+use crate::protocol::{Cause, RawReply, Reply};
 
 /// The most that is kept of a value that stands in the way: more than any of ours has, and what other
 /// programs put there may be anything.
 const MAX_VALUE: usize = 4096;
 
-/// A number in a grant is the instant at which the lock expires (in the year 1973 or later), and no
-/// count or code.
-pub(super) const LEAST_EXPIRY_MS: i64 = 100_000_000_000;
+/// In a second.
+pub(super) const MICROS: u64 = 1_000_000;
 
 /// How much of an answer is put into words at most: a few times what is kept of them.
 const MOST_WORDS: usize = 1024;
@@ -67,6 +66,59 @@ pub(super) fn redis_error(error: &RedisError) -> Reply {
         Some(code) => server_error(code, error.detail().unwrap_or_default()),
         None => Reply::Unknown(Cause::Disconnected(clip(&error.to_string()))),
     }
+}
+
+/// The answers to the commands of one write, of which so many are left.
+pub(crate) struct Said<'a>(Result<&'a [Value], &'a RedisError>);
+
+/// Some of them, or what it is for each request that there are none.
+pub(crate) type Part<'a> = Result<&'a [Value], Reply>;
+
+impl<'a> Said<'a> {
+    pub(crate) const fn of(result: &'a RedisResult<Value>) -> Self {
+        Self(match result {
+            Ok(Value::Array(answers)) => Ok(answers.as_slice()),
+            Ok(other) => Ok(std::slice::from_ref(other)),
+            Err(error) => Err(error),
+        })
+    }
+
+    /// The next of them.
+    pub(crate) fn next(&mut self, count: usize) -> Part<'a> {
+        let answers = self.0.map_err(redis_error)?;
+        let (next, left) = answers.split_at_checked(count).ok_or_else(|| odd(answers))?;
+        self.0 = Ok(left);
+        Ok(next)
+    }
+}
+
+/// Whether a script failed as a whole, perhaps by the fault of one of its requests.
+pub(crate) fn is_a_fault_of_a_request(answer: &Part<'_>) -> bool {
+    matches!(answer, Ok([Value::ServerError(error)]) if !is_of_the_instance(error))
+}
+
+pub(super) fn error(answer: &Value) -> Option<Reply> {
+    let Value::ServerError(error) = answer else { return None };
+    Some(server_error(error.code(), error.details().unwrap_or_default()))
+}
+
+pub(super) fn with_clock(reply: Reply, us: i64) -> RawReply {
+    RawReply { reply, instance_us: u64::try_from(us).ok().filter(|us| *us > 0) }
+}
+
+pub(super) const fn without_clock(reply: Reply) -> RawReply {
+    RawReply { reply, instance_us: None }
+}
+
+/// Whether an error is about the instance, whatever the request was. Any other may be the fault of one of
+/// several requests.
+fn is_of_the_instance(error: &ServerError) -> bool {
+    let cause = || server_cause(error.code(), error.details().unwrap_or_default());
+    error.code() == "NOSCRIPT"
+        || matches!(
+            cause(),
+            Cause::Loading | Cause::Busy | Cause::OutOfMemory | Cause::ReadOnly | Cause::CannotWrite(_)
+        )
 }
 
 #[cfg(test)]

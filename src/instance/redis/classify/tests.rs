@@ -2,30 +2,46 @@
 
 use std::sync::Arc;
 
+use std::time::Duration;
+
 use proptest::prelude::*;
-use redis::{Parser, RedisError};
+use redis::{Parser, RedisError, RedisResult, Value};
 
 use super::*;
-use crate::instance::{Claim, Successors};
+use crate::instance::Claim;
+use crate::protocol::{Cause, FencingToken, RawReply, Refusal, Reply};
 
-pub(super) fn requests(resources: usize) -> [Request; 4] {
-    let names: Vec<String> = (0..resources).map(|index| index.to_string()).collect();
-    let claim = Arc::new(Claim::sample(7, &names));
-    let pass_on = |claim| {
-        Request::PassOn(claim, Arc::new(Successors { clients: Vec::new(), message: Vec::new(), grace: Duration::ZERO }))
-    };
-    let kinds = [Request::Acquire, Request::Extend, Request::Release, pass_on];
-    kinds.map(|kind| kind(Arc::clone(&claim)))
+pub(super) fn claim() -> Arc<Claim> {
+    Arc::new(Claim::sample(7, "a"))
 }
 
-fn replies(raws: Vec<RawReply>) -> Vec<Reply> {
-    raws.into_iter().map(|raw| raw.reply).collect()
+/// The scripts that are called for locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Called {
+    Acquire,
+    Extend,
+    Release,
 }
 
-/// What a reply on the wire becomes, as the redis crate reads it.
-fn from_wire(request: &Request, wire: &str) -> Reply {
-    let value = Parser::new().parse_value(wire.as_bytes());
-    classify(request, value.and_then(Value::extract_error)).reply
+const CALLED: [Called; 3] = [Called::Acquire, Called::Extend, Called::Release];
+
+/// What the answer of a script means for so many locks.
+fn read(called: Called, count: usize, result: &RedisResult<Value>) -> Vec<RawReply> {
+    let claims: Vec<Claim> = (0..count).map(|_| Claim::clone(&claim())).collect();
+    let claims: Vec<&Claim> = claims.iter().collect();
+    // A write of one command has a list of one answer.
+    let result = result.clone().map(|answer| Value::Array(vec![answer]));
+    let answer = Said::of(&result).next(1);
+    match called {
+        Called::Acquire => classify_acquires(&claims, &answer),
+        Called::Extend => classify_extends(&claims, &answer),
+        Called::Release => classify_releases(count, &answer),
+    }
+}
+
+/// Of one lock, as the redis crate reads it.
+fn from_wire(called: Called, wire: &str) -> Reply {
+    read(called, 1, &Parser::new().parse_value(wire.as_bytes())).remove(0).reply
 }
 
 pub(super) fn word() -> impl Strategy<Value = Vec<u8>> {
@@ -55,18 +71,18 @@ pub(super) fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Renewal replies, whole and damaged, and anything else.
-fn renewal() -> impl Strategy<Value = Value> {
-    let head = prop::sample::select(vec!["renewed", "renewed", "not admitted", "granted", "Renewed", ""]);
-    let near = prop_oneof![4 => (-1i64..6).prop_map(Value::Int), 1 => value()];
-    let parts = (head, prop::collection::vec(near, 0..5));
+/// Answers of scripts, whole and damaged, and anything else.
+fn script() -> impl Strategy<Value = Value> {
+    let head = prop::sample::select(vec!["done", "done", "done", "not admitted", "Done", "granted", ""]);
+    let near = prop_oneof![4 => (-1i64..4).prop_map(Value::Int), 1 => value()];
+    let parts = (head, prop::collection::vec(near, 0..6));
     let built = parts.prop_map(|(head, rest)| {
         Value::Array(std::iter::once(Value::BulkString(head.as_bytes().to_vec())).chain(rest).collect())
     });
-    prop_oneof![3 => built, 1 => value()]
+    let bare = prop::collection::vec((-1i64..4).prop_map(Value::Int), 0..4).prop_map(Value::Array);
+    prop_oneof![3 => built, 1 => bare, 1 => value()]
 }
 
-/// Answers to a look, whole and damaged, and anything else.
 pub(super) fn is_text(value: &Value, expected: &[u8]) -> bool {
     match value {
         Value::BulkString(bytes) => bytes == expected,
@@ -75,186 +91,116 @@ pub(super) fn is_text(value: &Value, expected: &[u8]) -> bool {
     }
 }
 
-fn is_grant(value: &Value) -> bool {
-    matches!(value, Value::Array(items) if matches!(items.as_slice(), [word, Value::Int(_)] if is_text(word, b"granted")))
-}
-
-/// Of an acquire of one resource alone.
-fn is_short_grant(value: &Value) -> bool {
-    is_text(value, b"granted") || matches!(value, Value::Int(100_000_000_000..))
+/// Which of so many locks are granted by this answer, said in other words than the classifier's.
+fn granted(called: Called, count: usize, answer: &Value) -> Vec<bool> {
+    let Value::Array(items) = answer else { return vec![false; count] };
+    let answers = match (called, items.as_slice()) {
+        (Called::Release, answers) => answers,
+        (Called::Acquire, [done, Value::Int(_), answers @ ..]) if is_text(done, b"done") => answers,
+        (Called::Extend, [done, Value::Int(_), Value::Int(0), answers @ ..]) if is_text(done, b"done") => answers,
+        _ => &[],
+    };
+    match answers.len() == count {
+        true => answers.iter().map(|answer| *answer == Value::Int(1)).collect(),
+        false => vec![false; count],
+    }
 }
 
 proptest! {
     #[test]
-    fn only_the_exact_words_of_the_script_are_a_grant(value in value(), resources in 1usize..4) {
-        for request in requests(resources) {
-            let exact = match request {
-                Request::Release(_) | Request::PassOn(..) => value == Value::Int(i64::try_from(resources).unwrap()),
-                Request::Acquire(_) if resources == 1 => is_grant(&value) || is_short_grant(&value),
-                _ => is_grant(&value),
-            };
-            prop_assert_eq!(classify(&request, Ok(value.clone())).reply == Reply::Granted, exact);
-        }
-    }
-
-    #[test]
-    fn an_answer_that_no_script_gives_is_unknown(value in value(), resources in 1usize..4) {
-        for request in requests(resources) {
-            let fits = match (&request, &value) {
-                (request, value) if request.is_release() => matches!(value, Value::Int(_)),
-                (Request::Acquire(_), value) if resources == 1 && is_short_grant(value) => true,
-                (_, Value::Array(items)) => {
-                    let says = |word: &[u8]| items.first().is_some_and(|first| is_text(first, word));
-                    let says_with_number = says(b"granted") || says(b"not admitted");
-                    (says(b"refused") && items.len() == 5) || ((says(b"stale") || says_with_number) && items.len() == 2)
-                }
-                _ => false,
-            };
-            let missing_scripts = matches!(&value, Value::ServerError(error) if error.code() == "NOSCRIPT");
-            let reply = classify(&request, Ok(value.clone())).reply;
-            prop_assert!(fits || missing_scripts || matches!(reply, Reply::Unknown(_)), "{reply:?}");
-        }
-    }
-
-    #[test]
-    fn a_batch_has_one_reply_for_each_request_and_votes_only_for_its_own(
-        values in prop::collection::vec(value(), 0..5), surplus in 0usize..2,
-    ) {
-        let all = requests(1);
-        let asked: Vec<&Request> = all.iter().cycle().take(values.len() + surplus).collect();
-        let replies = classify_batch(&asked, Ok(Value::Array(values.clone())));
-        prop_assert_eq!(replies.len(), asked.len());
-        for (index, reply) in replies.iter().enumerate() {
-            let own = values.get(index).filter(|_| surplus == 0).map(|value| classify(asked[index], Ok(value.clone())));
-            prop_assert!(own.is_none_or(|own| own == *reply));
-            prop_assert!(surplus == 0 || reply.reply != Reply::Granted);
-        }
-    }
-
-    #[test]
-    fn only_the_exact_words_of_the_script_renew_and_no_lease_that_it_leaves_out(value in renewal(), count in 0usize..5) {
-        let places = match &value {
-            Value::Array(items) => match items.as_slice() {
-                [word, Value::Int(_), places @ ..] if is_text(word, b"renewed") => Some(places),
-                _ => None,
-            },
-            _ => None,
-        };
-        let limit = i64::try_from(count).unwrap();
-        let all_fit = |places: &[Value]| places.iter().all(|place| matches!(place, Value::Int(place) if (1..=limit).contains(place)));
-        let (raw, others) = classify_extend_many(count, Ok(value.clone()));
-        prop_assert_eq!(raw.reply == Reply::Granted, places.is_some_and(all_fit), "{:?}", value);
-        prop_assert!(raw.reply == Reply::Granted || (others.is_empty() && raw.instance_us.is_none()));
-        prop_assert!(others.iter().all(|place| *place < count));
-        if raw.reply == Reply::Granted {
-            prop_assert_eq!(others.len(), places.map_or(0, <[Value]>::len));
+    fn only_the_exact_words_of_the_script_are_a_grant(answer in script(), count in 1usize..4) {
+        for called in CALLED {
+            let replies = read(called, count, &Ok(answer.clone()));
+            prop_assert_eq!(replies.len(), count);
+            let is_granted: Vec<bool> = replies.iter().map(|raw| raw.reply == Reply::Granted).collect();
+            prop_assert_eq!(is_granted, granted(called, count, &answer), "{:?}", called);
+            for raw in replies {
+                let votes = matches!(raw.reply, Reply::Granted | Reply::Repaired | Reply::Kept { .. });
+                prop_assert!(votes || raw.instance_us.is_none());
+                let is_of_an_extend = matches!(raw.reply, Reply::Repaired | Reply::Kept { .. });
+                prop_assert!(called == Called::Extend || !is_of_an_extend);
+            }
         }
     }
 
     #[test]
     fn no_error_is_a_vote(code in "[A-Z]{1,12}", details in "\\PC{0,300}") {
         let wire = format!("-{code} {details}\r\n");
-        let is_no_vote = |reply: &Reply| {
-            let missing = code == "NOSCRIPT" && *reply == Reply::NotSent(Cause::ScriptMissing);
-            missing || matches!(reply, Reply::Unknown(_))
-        };
-        for request in requests(1) {
-            prop_assert!(is_no_vote(&from_wire(&request, &wire)));
+        for called in CALLED {
+            let reply = from_wire(called, &wire);
+            let missing = code == "NOSCRIPT" && reply == Reply::NotSent(Cause::ScriptMissing);
+            prop_assert!(missing || matches!(reply, Reply::Unknown(_)));
         }
-        let value = Parser::new().parse_value(wire.as_bytes());
-        for result in [value.clone(), value.and_then(Value::extract_error)] {
-            let (raw, others) = classify_extend_many(3, result.clone());
-            prop_assert!(is_no_vote(&raw.reply) && others.is_empty());
-            let answers: Vec<Value> = result.into_iter().collect();
-            prop_assert_eq!(classify_key_check(&[Arc::clone(requests(1)[0].claim())], &answers), None);
-        }
+        let answers: Vec<Value> = Parser::new().parse_value(wire.as_bytes()).into_iter().collect();
+        prop_assert_eq!(classify_key_check(&[claim()], &answers), None);
     }
 }
 
+const NOW: &str = ":1700000000000000\r\n";
+
 #[test]
 fn the_answers_of_the_scripts_are_read() {
-    let [acquire, extend, release, ..] = &requests(2);
-    for request in [acquire, extend] {
-        assert_eq!(from_wire(request, "*2\r\n$7\r\ngranted\r\n:1700000000000000\r\n"), Reply::Granted);
-        let wire = "*2\r\n$12\r\nnot admitted\r\n:1500\r\n";
-        let left = Some(Duration::from_millis(1_500));
-        assert_eq!(from_wire(request, wire), Reply::NotAdmitted { remaining: left });
-        let wire = "*2\r\n$12\r\nnot admitted\r\n:-1\r\n";
-        assert_eq!(from_wire(request, wire), Reply::NotAdmitted { remaining: None });
-        let wire = "*5\r\n$7\r\nrefused\r\n:1\r\n:900\r\n$1\r\nx\r\n$1\r\n1\r\n";
+    let acquired = |answer: &str| from_wire(Called::Acquire, &format!("*3\r\n$4\r\ndone\r\n{NOW}{answer}"));
+    let extended = |left_ms: i64, answer: &str| {
+        from_wire(Called::Extend, &format!("*4\r\n$4\r\ndone\r\n{NOW}:{left_ms}\r\n{answer}"))
+    };
+    let released = |answer: &str| from_wire(Called::Release, &format!("*1\r\n{answer}"));
+    let is_odd = |reply: &Reply| matches!(reply, Reply::Unknown(Cause::OddReply(_)));
+
+    assert_eq!(acquired(":1\r\n"), Reply::Granted);
+    assert_eq!(extended(0, ":1\r\n"), Reply::Granted);
+    assert_eq!(extended(0, ":2\r\n"), Reply::Repaired);
+    assert_eq!(extended(1_500, ":1\r\n"), Reply::Kept { remaining: Duration::from_millis(1_500) });
+    assert!(is_odd(&extended(1_500, ":2\r\n")), "in quarantine nothing is set");
+    assert!(is_odd(&extended(-1, ":1\r\n")) && is_odd(&acquired(":2\r\n")) && is_odd(&acquired(":0\r\n")));
+    assert_eq!((released(":1\r\n"), released(":0\r\n")), (Reply::Granted, Reply::Refused(Refusal::default())));
+    assert!(is_odd(&released(":2\r\n")) && is_odd(&released("$7\r\ngranted\r\n")));
+
+    for wire in
+        ["*4\r\n$7\r\nrefused\r\n:900\r\n$1\r\nx\r\n$1\r\n1\r\n", "*4\r\n$7\r\nrefused\r\n:-1\r\n$-1\r\n$-1\r\n"]
+    {
         let refusal = Refusal {
-            resource: 1,
             value: Some(b"x".to_vec()),
             expires_in: Some(Duration::from_millis(900)),
             token: FencingToken::from_number(4096),
         };
-        assert_eq!(from_wire(request, wire), Reply::Refused(refusal));
-        let wire = "*5\r\n$7\r\nrefused\r\n:0\r\n:-1\r\n$-1\r\n$-1\r\n";
-        assert_eq!(from_wire(request, wire), Reply::Refused(Refusal::default()));
-        let beyond = "*5\r\n$7\r\nrefused\r\n:2\r\n:-1\r\n$-1\r\n$-1\r\n";
-        assert!(matches!(from_wire(request, beyond), Reply::Unknown(Cause::OddReply(_))));
+        let refusal = if wire.contains(":900") { refusal } else { Refusal::default() };
+        assert_eq!([acquired(wire), extended(0, wire)], [Reply::Refused(refusal.clone()), Reply::Refused(refusal)]);
+        assert!(is_odd(&released(wire)));
     }
     let stale = "*2\r\n$5\r\nstale\r\n$1\r\n2\r\n";
-    assert_eq!(from_wire(acquire, stale), Reply::Stale { stored: FencingToken::from_number(8192).unwrap() });
-    assert!(matches!(from_wire(extend, stale), Reply::Unknown(Cause::OddReply(_))));
-    assert_eq!(from_wire(release, ":2\r\n"), Reply::Granted);
-    assert_eq!(from_wire(release, ":1\r\n"), Reply::Refused(Refusal::default()));
-    assert_eq!(from_wire(release, ":0\r\n"), Reply::Refused(Refusal::default()));
-    assert!(matches!(from_wire(release, ":3\r\n"), Reply::Unknown(_)));
-    assert!(matches!(from_wire(release, "$7\r\ngranted\r\n"), Reply::Unknown(_)));
-    assert!(matches!(from_wire(release, "*2\r\n$7\r\ngranted\r\n:1700000000000000\r\n"), Reply::Unknown(_)));
-    let behind = Cause::ClockBehind { clock_s: 1_700_000_000, token_s: acquire.claim().token.clock_us() / 1_000_000 };
-    assert_eq!(from_wire(acquire, "*2\r\n$5\r\nahead\r\n:1700000000999999\r\n"), Reply::Unknown(behind));
-}
-
-#[test]
-fn the_answers_to_a_renewal_of_many_leases_are_read() {
-    let read = |wire: &str| classify_extend_many(3, Parser::new().parse_value(wire.as_bytes()));
-    let renewed = |instance_us| RawReply { reply: Reply::Granted, instance_us, unit_us: 1 };
-    assert_eq!(read("*3\r\n$7\r\nrenewed\r\n:1700000\r\n:3\r\n"), (renewed(Some(1_700_000)), vec![2]));
-    assert_eq!(read("*2\r\n$7\r\nrenewed\r\n:0\r\n"), (renewed(None), vec![]));
-    let left = Reply::NotAdmitted { remaining: Some(Duration::from_millis(1_500)) };
-    assert_eq!(read("*2\r\n$12\r\nnot admitted\r\n:1500\r\n").0.reply, left);
-}
-
-#[test]
-fn a_short_grant_of_one_resource_tells_the_clock_by_the_expiry() {
-    let [acquire, extend, ..] = &requests(1);
-    let wire = |wire: &str| classify(acquire, Ok(redis::parse_redis_value(wire.as_bytes()).unwrap()));
-    let ttl_ms = i64::try_from(acquire.claim().ttl.as_millis()).unwrap();
-    let grant = wire(&format!(":{}\r\n", 1_700_000_000_123 + ttl_ms));
-    assert_eq!(grant, RawReply { reply: Reply::Granted, instance_us: Some(1_700_000_000_123_000), unit_us: 1_000 });
-    let off = wire("$7\r\ngranted\r\n");
-    assert_eq!(off, RawReply { reply: Reply::Granted, instance_us: None, unit_us: 1 });
-    for none in [":0\r\n", ":1\r\n", ":-2\r\n", ":99999999999\r\n"] {
-        assert!(matches!(wire(none).reply, Reply::Unknown(Cause::OddReply(_))), "{none}");
+    assert_eq!(acquired(stale), Reply::Stale { stored: FencingToken::from_number(8192).unwrap() });
+    assert!(is_odd(&extended(0, stale)));
+    let behind = Cause::ClockBehind { clock_s: 1_700_000_000, token_s: claim().token.clock_us() / 1_000_000 };
+    for reply in [acquired("$5\r\nahead\r\n"), extended(0, "$5\r\nahead\r\n")] {
+        assert_eq!(reply, Reply::Unknown(behind.clone()));
     }
-    for other in [extend, &requests(2)[0]] {
-        assert!(matches!(from_wire(other, "$7\r\ngranted\r\n"), Reply::Unknown(_)));
-        assert!(matches!(from_wire(other, ":1700000000123\r\n"), Reply::Unknown(_)));
+    for (left, remaining) in [(1_500, Some(Duration::from_millis(1_500))), (-1, None)] {
+        let wire = format!("*2\r\n$12\r\nnot admitted\r\n:{left}\r\n");
+        for called in [Called::Acquire, Called::Extend] {
+            assert_eq!(from_wire(called, &wire), Reply::NotAdmitted { remaining });
+        }
+        assert!(is_odd(&from_wire(Called::Release, &wire)));
     }
 }
 
+/// Another request is as well as if it had been alone.
 #[test]
-fn words_that_are_nearly_a_grant_are_none() {
-    let near = ["granted ", " granted", "grantedx", "Granted", "GRANTED", "grante", "", "OK", "1", "true", "released"];
-    for request in requests(1) {
-        for word in near {
-            for wire in [format!("${}\r\n{word}\r\n", word.len()), format!("+{word}\r\n")] {
-                assert!(matches!(from_wire(&request, &wire), Reply::Unknown(Cause::OddReply(_))), "{word:?}");
-            }
-        }
-        for wire in [
-            "*1\r\n$7\r\ngranted\r\n",
-            "*0\r\n",
-            "_\r\n",
-            "#t\r\n",
-            ",1\r\n",
-            "%1\r\n+granted\r\n:1\r\n",
-            "=11\r\ntxt:granted\r\n",
-        ] {
-            assert!(matches!(from_wire(&request, wire), Reply::Unknown(_)), "{wire:?}");
-        }
+fn an_error_among_the_answers_concerns_its_own_lock_and_one_in_their_place_all() {
+    let oom = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    let wire = format!("*5\r\n$4\r\ndone\r\n{NOW}:1\r\n{oom}:1\r\n");
+    let each = read(Called::Acquire, 3, &Parser::new().parse_value(wire.as_bytes()));
+    let granted = RawReply { reply: Reply::Granted, instance_us: Some(1_700_000_000_000_000) };
+    let failed = RawReply { reply: Reply::Unknown(Cause::OutOfMemory), instance_us: None };
+    assert_eq!(each, [granted.clone(), failed, granted]);
+    for (wire, is_a_fault) in
+        [("-NOSCRIPT No matching script.\r\n", false), ("-NOPERM No permissions to access a key\r\n", true)]
+    {
+        let result = Parser::new().parse_value(wire.as_bytes());
+        let all = read(Called::Acquire, 2, &result);
+        assert!(all.iter().all(|raw| !matches!(raw.reply, Reply::Granted)) && all[0] == all[1], "{all:?}");
+        let result = result.map(|answer| Value::Array(vec![answer]));
+        assert_eq!(is_a_fault_of_a_request(&Said::of(&result).next(1)), is_a_fault);
     }
 }
 
@@ -332,38 +278,31 @@ fn the_errors_of_real_servers_are_told_apart() {
         ("cluster", "ERR SELECT is not allowed in cluster mode"),
     ];
     for (expected, text) in table {
-        for request in requests(1) {
-            let reply = from_wire(&request, &format!("-{text}\r\n"));
+        for called in CALLED {
+            let reply = from_wire(called, &format!("-{text}\r\n"));
             assert_eq!(name(&reply), expected, "{text}: {reply:?}");
         }
     }
 }
 
 #[test]
-fn an_error_inside_a_batch_concerns_its_own_request_and_one_in_its_place_all() {
-    let [acquire, extend, release, ..] = &requests(1);
-    let wire = "*3\r\n*2\r\n$7\r\ngranted\r\n:0\r\n-OOM command not allowed when used memory > 'maxmemory'.\r\n:1\r\n";
-    let value = Parser::new().parse_value(wire.as_bytes()).unwrap();
-    let each = replies(classify_batch(&[acquire, extend, release], Ok(value)));
-    assert_eq!(each, [Reply::Granted, Reply::Unknown(Cause::OutOfMemory), Reply::Granted]);
-    let value = Parser::new().parse_value(b"-NOSCRIPT No matching script.\r\n".as_slice()).unwrap();
-    let all = replies(classify_batch(&[acquire, release], Ok(value)));
-    assert_eq!(all, [Reply::NotSent(Cause::ScriptMissing), Reply::NotSent(Cause::ScriptMissing)]);
-}
-
-#[test]
 fn what_a_server_repeats_of_a_command_is_left_out() {
     let echo = "ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' '-- a whole script' ";
-    let Reply::Unknown(cause) = from_wire(&requests(1)[0], &format!("-{echo}\r\n")) else { panic!("it is unknown") };
+    let Reply::Unknown(cause) = from_wire(Called::Acquire, &format!("-{echo}\r\n")) else { panic!("it is unknown") };
     assert_eq!(cause, Cause::Server("ERR unknown command 'SCRIPT'".to_owned()));
 }
 
 #[test]
 fn a_broken_connection_is_unknown() {
-    let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
-    for request in requests(1) {
-        assert!(matches!(classify(&request, Err(broken())).reply, Reply::Unknown(Cause::Disconnected(_))));
+    for called in CALLED {
+        let broken = RedisError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset));
+        let result = Err(broken);
+        let answer = Said::of(&result).next(1);
+        let replies = match called {
+            Called::Acquire => classify_acquires(&[&claim()], &answer),
+            Called::Extend => classify_extends(&[&claim()], &answer),
+            Called::Release => classify_releases(1, &answer),
+        };
+        assert!(matches!(replies[0].reply, Reply::Unknown(Cause::Disconnected(_))));
     }
-    let [acquire, extend, ..] = &requests(1);
-    assert!(classify_batch(&[acquire, extend], Err(broken())).iter().all(|raw| raw.reply.may_hold_key()));
 }

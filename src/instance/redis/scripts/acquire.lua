@@ -1,53 +1,74 @@
--- Acquires every resource of a round on this instance, or none of them (P1, P11, P12).
+-- Acquires locks: each that is free, or has the own value already, if its token is larger than the stored one (P1, P12).
 --
--- The lock keys are KEYS[first] and the next count - 1. Durations are in ms, tokens in microseconds since 2025
--- (see tokens.lua). Returns one of
---   {'granted', clock in us}
---   {'not admitted', ms left}   see admission.lua
---   {'refused', ..}             see refusal.lua
---   {'stale', stored token}     the largest
---   {'ahead', clock in us}      see token_limit.lua
-local function acquire(first, count, value, ttl, token)
-  if left ~= 0 then
-    return {'not admitted', left} -- P14
-  end
-  if is_ahead(token, now_ms) then
-    return {'ahead', now_us} -- P12: it would stand in the way of everybody
-  end
-  local taken, reserved = {}, nil
-  -- Undoes what was set so far (P11).
-  local function roll_back()
-    if #taken > 0 then
-      redis.call('DEL', unpack(taken))
-    end
-  end
+-- KEYS  the keys of the locks
+-- ARGV  1 the admission record that the client knows, empty if admission is off; 2 the instant in it, in ms
+--       then for each lock: value, token, ttl in ms
+--
+-- Nothing is done, and it returns {'not admitted', ms left, -1 under another record}, if the instance may not vote (P14).
+-- Else {'done', its clock in us, and for each lock}
+--   1                                    granted
+--   {'refused', ms left, value, token}   a key is in the way: -1 if it has no end, nil if it is no string, nil if there is none
+--   {'stale', token}                     the stored token is not smaller
+--   'ahead'                              the token is more than a day ahead of the clock
+--   an error                             what is under the key could not be read
+--
+-- Tokens are microseconds since 2025, which a double holds exactly. They are kept in one sorted set, by the lock's key (P13).
+-- A day before 2025 is 1735603200000 ms. A stored token that is ahead of the clock counts as none, and is overwritten (P12).
+local TOKENS, LONGEST_VALUE = 'redquorum:fence', 2048
 
-  for i = 0, count - 1 do
-    local key = KEYS[first + i]
-    local other = set_if_free(key, value, ttl)
-    if not other then
-      taken[#taken + 1] = key
-    elseif other == value then
-      extend_ttl(key, ttl) -- P12: the round's own key counts as free; a repeat with a larger token must pass
-    elseif other == reservation_for(value) then
-      reserved = reserved or {}
-      reserved[#reserved + 1] = key -- P26: to this client it is free
-    else
-      roll_back()
-      return refusal(first, i, other)
-    end
-  end
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now_ms = math.floor(now_us / 1000)
 
-  local stored = larger_token(first, count, token)
-  if stored then
-    roll_back()
-    return {'stale', stored} -- P12: only a larger token
+if ARGV[1] ~= '' then
+  if redis.pcall('GET', 'redquorum:admission') ~= ARGV[1] then
+    return {'not admitted', -1}
+  elseif now_us < ARGV[2] * 1000 then
+    return {'not admitted', math.ceil(ARGV[2] - now_us / 1000)}
   end
-  store_token(first, count, token)
-
-  for _, key in ipairs(reserved or {}) do
-    redis.call('SET', key, value, 'PX', ttl)
-  end
-
-  return {'granted', now_us}
 end
+
+local function is_ahead(token)
+  return token / 1000 > now_ms - 1735603200000
+end
+
+-- What is too long to be a lock's value is cut: it may be megabytes of another program.
+local function refusal(key, found)
+  if type(found) == 'table' and not string.find(found.err, 'WRONGTYPE', 1, true) then
+    return found
+  end
+  local value = type(found) == 'string' and string.sub(found, 1, LONGEST_VALUE)
+  local stored = redis.pcall('ZSCORE', TOKENS, key)
+  return {'refused', redis.call('PTTL', key), value, type(stored) == 'string' and stored}
+end
+
+local function acquire(key, value, token, ttl)
+  if is_ahead(token) then
+    return 'ahead'
+  end
+  local found = redis.pcall('SET', key, value, 'NX', 'PX', ttl, 'GET')
+  if found == value then
+    -- The acquire is repeated with a larger token. The end only moves forward: a late copy may ask for less (P9).
+    if redis.call('PEXPIRE', key, ttl, 'GT') == 0 and redis.call('PTTL', key) == -1 then
+      redis.call('PEXPIRE', key, ttl) -- somebody took its end away
+    end
+  elseif found then
+    return refusal(key, found)
+  end
+
+  local stored = redis.call('ZSCORE', TOKENS, key)
+  if stored and tonumber(stored) >= tonumber(token) and not is_ahead(stored) then
+    if not found then
+      redis.call('DEL', key)
+    end
+    return {'stale', stored}
+  end
+  redis.call('ZADD', TOKENS, token, key)
+  return 1
+end
+
+local replies = {'done', now_us}
+for i, key in ipairs(KEYS) do
+  replies[i + 2] = acquire(key, ARGV[3 * i], ARGV[3 * i + 1], ARGV[3 * i + 2])
+end
+return replies

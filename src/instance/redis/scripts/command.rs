@@ -1,83 +1,61 @@
 //! The commands that run one script each.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Cmd;
+use redis::{Cmd, Pipeline};
 
-use super::Scripts;
-use crate::instance::{Claim, Request, Successors};
-use crate::protocol::{AdmissionTerms, AttachedRecord, ClientId, ProcessIdentity, RecordOrigin};
-use crate::resource::ADMISSION_KEY;
+use super::{Scripts, Text};
+use crate::instance::Claim;
+use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin};
+use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// What is written into an admission record besides whom it is for.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordWrite {
-    /// From when on the process may vote, if the record follows the one that was found; `None` for a quarantine from now.
-    pub(crate) vote_from_ms: Option<u64>,
-    pub(crate) terms: AdmissionTerms,
+    /// The longest ttl that it allows.
+    pub(crate) longest_ttl_ms: u64,
     pub(crate) origin: RecordOrigin,
-    /// Its order, or the least of it where a quarantine begins.
+    /// The least instant from which the process may vote.
+    pub(crate) vote_from_ms: u64,
+    /// For how long it waits from now; `None` if the record only follows the one that was found.
+    pub(crate) wait_ms: Option<u64>,
+    /// Its order, or the least of it where it waits from now.
     pub(crate) order: u64,
 }
 
 impl Scripts {
-    /// The one command that carries out `request` on an instance with this record.
-    pub(crate) fn command(&self, request: &Request, attached: Option<&AttachedRecord>) -> Cmd {
-        let claim = request.claim();
-        let script = match request {
-            Request::Acquire(_) => &self.acquire,
-            Request::Extend(_) => &self.extend,
-            Request::Release(_) => &self.release,
-            Request::PassOn(..) => &self.pass_on,
-        };
-        let mut command = Cmd::with_capacity(10 + claim.resources.len(), 512);
-        command.arg("EVALSHA").arg(&script.hash).arg(claim.resources.len());
-        add_keys(&mut command, claim);
-        let (value, token) = (claim.value.as_bytes(), claim.token.proposed_us());
-        match request {
-            Request::Acquire(_) => {
-                add_record(&mut command, attached, attached.is_some_and(|attached| attached.quarantine_over));
-                command.arg(value).arg(millis(claim.ttl)).arg(token)
-            }
-            Request::Extend(_) => {
-                add_record(&mut command, attached, false);
-                command.arg(value).arg(millis(claim.ttl)).arg(token)
-            }
-            Request::Release(_) => command.arg(value).arg(token),
-            Request::PassOn(_, successors) => {
-                command.arg(value).arg(token);
-                add_successors(&mut command, successors)
-            }
-        };
-        if request.is_release() && claim.resent {
-            command.arg("resent");
-        }
+    /// The command that acquires these locks on an instance with this record.
+    pub(crate) fn acquire<'a>(
+        &self,
+        claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
+        attached: Option<&AttachedRecord>,
+    ) -> Cmd {
+        let mut command = call(&self.acquire, claims.clone());
+        add_record(&mut command, attached);
+        add_claims(&mut command, claims);
         command
     }
 
-    /// The one command that keeps a key for others: what is kept for `instead_of`, or a free one (P26).
-    pub(crate) fn keep(&self, key: &[u8], instead_of: Option<ClientId>, successors: &Successors) -> Cmd {
-        let mut command = Cmd::new();
-        let reservation = instead_of.map(|client| client.reservation()).unwrap_or_default();
-        command.arg("EVALSHA").arg(&self.keep.hash).arg(1).arg(key).arg(reservation);
-        add_successors(&mut command, successors);
+    /// The command that extends these leases, and sets the keys that are missing only if it `repairs`.
+    pub(crate) fn extend<'a>(
+        &self,
+        claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
+        attached: Option<&AttachedRecord>,
+        repairs: bool,
+    ) -> Cmd {
+        let mut command = call(&self.extend, claims.clone());
+        add_record(&mut command, attached);
+        command.arg(if repairs { "repair" } else { "" });
+        add_claims(&mut command, claims);
         command
     }
 
-    /// The one command that renews leases with one resource each, for the longest of their ttls: should
-    /// they differ, no key ends before its own lease (P9), and none lives for more than `max_ttl`.
-    pub(crate) fn extend_many(&self, claims: &[Arc<Claim>], attached: Option<&AttachedRecord>) -> Cmd {
-        let longest = claims.iter().map(|claim| claim.ttl).max().unwrap_or_default();
-        let mut command = Cmd::with_capacity(6 + 2 * claims.len(), 256 + 160 * claims.len());
-        command.arg("EVALSHA").arg(&self.extend_many.hash).arg(claims.len());
-        for key in claims.iter().filter_map(|claim| claim.resources.lock_keys().next()) {
-            command.arg(key);
-        }
-        add_record(&mut command, attached, false);
-        command.arg(millis(longest));
+    /// The command that releases these locks.
+    pub(crate) fn release<'a>(&self, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) -> Cmd {
+        let mut command = call(&self.release, claims.clone());
         for claim in claims {
-            command.arg(claim.value.as_bytes());
+            command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us());
+            command.arg(if claim.resent { "resent" } else { "" });
         }
         command
     }
@@ -91,52 +69,53 @@ impl Scripts {
 
     /// The command that writes an admission record if `found` is still there (P15).
     pub(crate) fn write_record(&self, found: &[u8], identity: &ProcessIdentity, write: RecordWrite) -> Cmd {
-        let RecordWrite { vote_from_ms, terms, origin, order } = write;
+        let RecordWrite { longest_ttl_ms, origin, vote_from_ms, wait_ms, order } = write;
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&self.write_record.hash).arg(1).arg(ADMISSION_KEY);
-        command.arg(found).arg(identity.as_str()).arg(terms.max_ttl_ms).arg(origin.word());
-        command.arg(vote_from_ms.map(|ms| ms.to_string()).unwrap_or_default()).arg(order).arg(terms.quarantine_ms);
+        command.arg(found).arg(identity.as_str()).arg(longest_ttl_ms).arg(origin.word());
+        command.arg(vote_from_ms).arg(wait_ms.map(|ms| ms.to_string()).unwrap_or_default()).arg(order);
         command
+    }
+
+    /// The commands that write the first record of an instance if it shows no trace of use, or only look whether it does (P15). The script
+    /// is loaded with them, as it is hardly ever called.
+    pub(crate) fn open(
+        &self,
+        identity: &ProcessIdentity,
+        longest_ttl_ms: u64,
+        channel: &str,
+        writes: bool,
+    ) -> Pipeline {
+        let mut commands = redis::pipe();
+        commands.cmd("SCRIPT").arg("LOAD").arg(self.open.text);
+        commands.cmd("EVALSHA").arg(&self.open.hash).arg(2).arg(ADMISSION_KEY).arg(TOKENS_KEY);
+        commands.arg(identity.as_str()).arg(longest_ttl_ms).arg(channel).arg(if writes { "write" } else { "look" });
+        commands
     }
 }
 
-/// The record and its instant. A single acquire leaves the instant out once it has surely come; what
-/// extends or repairs keys, or does several things at once, has the instance look at its clock (P10).
-pub(super) fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>, instant_has_come: bool) {
+/// The beginning of a call for these locks.
+fn call<'a>(script: &Text, claims: impl ExactSizeIterator<Item = &'a Claim>) -> Cmd {
+    let count = claims.len();
+    let mut command = Cmd::with_capacity(5 + 4 * count, 256 + 192 * count);
+    command.arg("EVALSHA").arg(&script.hash).arg(count);
+    claims.for_each(|claim| _ = command.arg(claim.resource.key()));
+    command
+}
+
+fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>) {
     match attached {
-        Some(attached) if instant_has_come => command.arg(attached.wire()).arg(""),
         Some(attached) => command.arg(attached.wire()).arg(attached.record.vote_from_ms),
         None => command.arg("").arg(""),
     };
 }
 
-pub(super) fn add_successors<'a>(command: &'a mut Cmd, successors: &Successors) -> &'a mut Cmd {
-    command.arg(successors.names()).arg(millis(successors.grace)).arg(&successors.message)
-}
-
-pub(super) fn add_keys(command: &mut Cmd, claim: &Claim) {
-    for key in claim.resources.lock_keys() {
-        command.arg(key);
+fn add_claims<'a>(command: &mut Cmd, claims: impl Iterator<Item = &'a Claim>) {
+    for claim in claims {
+        command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us()).arg(millis(claim.ttl));
     }
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Otherwise the key of the longest would end before its lease.
-    #[test]
-    fn leases_that_are_renewed_together_get_the_longest_of_their_ttls() {
-        let with_ttl = |round: u128, seconds: u64| {
-            Arc::new(Claim { ttl: Duration::from_secs(seconds), ..Claim::sample(round, &["a".to_owned()]) })
-        };
-        let command = Scripts::shipped().extend_many(&[with_ttl(1, 2), with_ttl(2, 3), with_ttl(3, 1)], None);
-        let parts: Vec<_> = command.args_iter().collect();
-        // The name, the script, how many keys, these; the record and its instant; then the ttl.
-        assert!(matches!(parts.get(3 + 3 + 2), Some(redis::Arg::Simple(b"3000"))));
-    }
 }

@@ -1,51 +1,66 @@
--- Extends every resource of a lease on this instance and repairs what is missing (P8, P10, P11).
+-- Extends leases: lets each key that has its value live for longer, and sets it again where it is missing (P8, P10).
 --
--- Keys and units as in acquire.lua. Returns one of
---   {'granted', clock in us}
---   {'repaired', clock in us}   a key was missing until now
---   {'not admitted', ms left}   see admission.lua
---   {'refused', ..}             see refusal.lua
---   {'ahead', clock in us}      see token_limit.lua
-local function extend(first, count, value, ttl, token)
-  -- P10: no vote, not even for a key that is there. It may have come back from disk; that an instance in
-  -- quarantine gives no vote has no exception, which would need an argument of its own.
-  if left ~= 0 then
-    return {'not admitted', left}
-  end
-  if is_ahead(token, now_ms) then
-    return {'ahead', now_us} -- P12
-  end
-  local missing = {}
+-- KEYS  the keys of the locks
+-- ARGV  1, 2 see acquire.lua; 3 'repair', or empty to set nothing
+--       then for each lock: value, token, ttl in ms
+--
+-- Nothing is done, and it returns {'not admitted', -1}, under another record (P14).
+-- Else {'done', its clock in us, ms left of its quarantine, and for each lock}
+--   1            extended
+--   2            repaired: the key was missing
+--   {'refused', ..}, 'ahead', an error: see acquire.lua
+--
+-- An instance in quarantine keeps what it has, and sets nothing: it may have voted for somebody else before it forgot (P10).
+local TOKENS, LONGEST_VALUE = 'redquorum:fence', 2048
 
-  for i = 0, count - 1 do
-    local other = redis.pcall('GET', KEYS[first + i])
-    if not other then
-      missing[#missing + 1] = i
-    elseif other ~= value then
-      return refusal(first, i, other) -- P8: nothing is changed
-    end
-  end
+local time = redis.call('TIME')
+local now_us = time[1] * 1000000 + time[2]
+local now_ms, left = math.floor(now_us / 1000), 0
 
-  for _, i in ipairs(missing) do
-    local stored = redis.call('ZSCORE', TOKENS, KEYS[first + i])
-    if stored and tonumber(stored) == token + 0.5 then
-      return refusal(first, i, false) -- P6: the lease was released, this extend is late
-    end
+if ARGV[1] ~= '' then
+  if redis.pcall('GET', 'redquorum:admission') ~= ARGV[1] then
+    return {'not admitted', -1}
   end
-
-  for i = 0, count - 1 do
-    extend_ttl(KEYS[first + i], ttl)
-  end
-
-  -- P10: the instance was down, restarted or late; the lease takes its place here again.
-  for _, i in ipairs(missing) do
-    redis.call('SET', KEYS[first + i], value, 'PX', ttl)
-  end
-
-  -- P12: a later grant must find this lease's token here too, or the larger one of a failed try.
-  for i = 0, count - 1 do
-    raise_token(redis.call, KEYS[first + i], token, now_ms)
-  end
-
-  return {#missing == 0 and 'granted' or 'repaired', now_us}
+  left = math.max(0, math.ceil(ARGV[2] - now_us / 1000))
 end
+
+local function is_ahead(token)
+  return token / 1000 > now_ms - 1735603200000
+end
+
+local function refusal(key, found, stored)
+  if type(found) == 'table' and not string.find(found.err, 'WRONGTYPE', 1, true) then
+    return found
+  end
+  local value = type(found) == 'string' and string.sub(found, 1, LONGEST_VALUE)
+  return {'refused', redis.call('PTTL', key), value, stored}
+end
+
+local function extend(key, value, token, ttl)
+  if is_ahead(token) then
+    return 'ahead'
+  end
+  local found, stored = redis.pcall('GET', key), redis.call('ZSCORE', TOKENS, key)
+  if found == value then
+    -- The end only moves forward: a late copy may ask for less (P9).
+    if redis.call('PEXPIRE', key, ttl, 'GT') == 0 and redis.call('PTTL', key) == -1 then
+      redis.call('PEXPIRE', key, ttl) -- somebody took its end away
+    end
+  elseif found or left > 0 or ARGV[3] == '' or (stored and tonumber(stored) == token + 0.5) then
+    return refusal(key, found, stored) -- P8; or the lease was released, and this is late (P6)
+  else
+    redis.call('SET', key, value, 'PX', ttl)
+  end
+
+  -- A later grant must find the lease's token here too (P12).
+  if not stored or tonumber(stored) < tonumber(token) or is_ahead(stored) then
+    redis.call('ZADD', TOKENS, token, key)
+  end
+  return found and 1 or 2
+end
+
+local replies = {'done', now_us, left}
+for i, key in ipairs(KEYS) do
+  replies[i + 3] = extend(key, ARGV[3 * i + 1], ARGV[3 * i + 2], ARGV[3 * i + 3])
+end
+return replies

@@ -8,30 +8,23 @@ pub(crate) enum ScriptKind {
     Acquire,
     Extend,
     Release,
-    PassOn,
-    Keep,
-    Batch,
-    ExtendMany,
     WriteRecord,
     ForgetTokens,
+    Open,
 }
 
 impl Scripts {
     /// Every script with its text and the hash by which it is called.
-    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 9] {
-        let Self { acquire, extend, release, pass_on, keep, batch, .. } = self;
-        let Self { extend_many, write_record, forget_tokens, .. } = self;
+    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 6] {
+        let Self { acquire, extend, release, write_record, forget_tokens, open, .. } = self;
         [
             (ScriptKind::Acquire, acquire),
             (ScriptKind::Extend, extend),
             (ScriptKind::Release, release),
-            (ScriptKind::PassOn, pass_on),
-            (ScriptKind::Keep, keep),
-            (ScriptKind::Batch, batch),
-            (ScriptKind::ExtendMany, extend_many),
             (ScriptKind::WriteRecord, write_record),
             (ScriptKind::ForgetTokens, forget_tokens),
+            (ScriptKind::Open, open),
         ]
-        .map(|(script, text)| (script, &*text.text, &*text.hash))
+        .map(|(script, text)| (script, text.text, &*text.hash))
     }
 }

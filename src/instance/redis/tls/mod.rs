@@ -1,29 +1,18 @@
-//! TLS to an instance. Where both features are enabled it is rustls.
+//! TLS to an instance.
 
-#[cfg(all(feature = "tls-native-tls", not(feature = "tls-rustls")))]
-mod native;
 #[cfg(feature = "tls-rustls")]
 mod rustls;
 mod settings;
 
-#[cfg(all(feature = "tls-native-tls", not(feature = "tls-rustls")))]
-use native as library;
 #[cfg(feature = "tls-rustls")]
-use rustls as library;
-
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-pub(super) use library::check;
+pub(super) use rustls::{Connector, check};
 pub use settings::Tls;
-
-/// What a connection with TLS is made with.
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-pub(super) use library::Connector;
 
 /// Reads what a connection to `host` is made with: certificates and keys may have been renewed since the last.
 ///
 /// # Errors
 /// What of it cannot be used, with the file that it is from, and without a word of the key.
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 pub(super) async fn connector(tls: &Tls, host: &str) -> Result<Connector, String> {
     if !tls.reads_files() {
         return Connector::new(tls, host);
@@ -42,7 +31,7 @@ pub(super) async fn connector(tls: &Tls, host: &str) -> Result<Connector, String
     })
 }
 
-#[cfg(all(test, unix, any(feature = "tls-rustls", feature = "tls-native-tls")))]
+#[cfg(all(test, unix, feature = "tls-rustls"))]
 mod tests {
     use std::process::Command;
     use std::time::Duration;
@@ -84,7 +73,7 @@ mod tests {
 ///
 /// # Errors
 /// That a build without TLS makes none.
-#[cfg(not(any(feature = "tls-rustls", feature = "tls-native-tls")))]
+#[cfg(not(feature = "tls-rustls"))]
 pub(super) fn check(_: &Tls, _: &str) -> Result<(), String> {
-    Err("this build has no TLS; enable the feature tls-rustls or tls-native-tls of redquorum".to_owned())
+    Err("this build has no TLS; enable the feature tls-rustls of redquorum".to_owned())
 }

@@ -1,22 +1,21 @@
 //! What is trusted, and what is shown.
 
 use std::fmt;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 use std::fs::File;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 use std::io::Read;
 use std::path::PathBuf;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 use std::sync::Arc;
 
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// TLS of your own, for [`Instance::tls`](crate::Instance::tls).
 ///
-/// Without it an address that begins with `rediss://` is checked against the certificates that the system trusts. Both
-/// TLS features can do all of this, with one difference: `tls-rustls` takes private keys as PKCS #8, PKCS #1 and SEC 1,
-/// `tls-native-tls` as PKCS #8 only.
+/// Without it an address that begins with `rediss://` is checked against the certificates that the system trusts.
+/// Private keys are taken as PKCS #8, PKCS #1 and SEC 1.
 ///
 /// What is given as bytes stays as it is. Files are read when the client is built, and again at each
 /// connect: certificates that are renewed in place are taken up without a restart. A connection that is open goes on with those
@@ -41,7 +40,7 @@ pub struct Tls {
 
 /// Held by whoever reads the files. It makes no difference between settings.
 #[derive(Clone, Default)]
-struct Reading(#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))] Arc<Mutex<()>>);
+struct Reading(#[cfg(feature = "tls-rustls")] Arc<Mutex<()>>);
 
 impl PartialEq for Reading {
     fn eq(&self, _: &Self) -> bool {
@@ -52,7 +51,7 @@ impl PartialEq for Reading {
 impl Eq for Reading {}
 
 /// The most bytes that are read of a file: all certificates that a system trusts are a fraction of it.
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 const MOST_MIB: u64 = 4;
 
 /// Where certificates or a key come from.
@@ -64,7 +63,7 @@ enum Source {
 }
 
 /// Certificates or a key as they are now.
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 pub(super) struct Pem {
     /// Where they come from, for errors.
     pub(super) from: String,
@@ -72,7 +71,7 @@ pub(super) struct Pem {
 }
 
 /// What a connection is made with; all files are read.
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 pub(super) struct Certificates {
     /// Empty for the system's.
     pub(super) ca: Vec<Pem>,
@@ -122,7 +121,7 @@ impl Tls {
     }
 }
 
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 impl Tls {
     /// The name that the certificate of `host` must be for.
     pub(super) fn name_for<'a>(&'a self, host: &'a str) -> &'a str {
@@ -153,7 +152,7 @@ impl Tls {
     }
 }
 
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+#[cfg(feature = "tls-rustls")]
 impl Source {
     fn read(&self) -> Result<Pem, String> {
         match self {

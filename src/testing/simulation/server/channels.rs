@@ -5,7 +5,7 @@ use super::resp::Answer;
 use super::session::Session;
 
 impl State {
-    /// PUBLISH: to how many connections it was pushed. A script publishes by this too.
+    /// PUBLISH: to how many connections it was pushed.
     pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) -> u64 {
         let parts = || vec![Answer::bytes("message"), Answer::bytes(channel), Answer::bytes(message)];
         let mut reached = 0;

@@ -11,7 +11,6 @@ use super::steps::{Ask, Said, StepKind};
 use super::{MachineClock, State};
 use crate::clock::Clock;
 use crate::instance::redis::scripts::Scripts;
-use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::protocol::Instant;
 use crate::resource::RESERVED;
 
@@ -91,7 +90,7 @@ impl State {
                 session.is_resp3 = version.first().map_or(session.is_resp3, |version| *version == b"3");
                 self.process.hello(number, session.is_resp3)
             }
-            ([b"INFO", _], [_, section]) => self.process.section(section, wall_us),
+            ([b"INFO", _], [_, section]) => self.process.section(section),
             ([b"CLIENT", b"KILL"], [_, _, b"ID", other]) => {
                 let other = std::str::from_utf8(other).ok()?.parse().ok()?;
                 let was_there = self.sessions.contains_key(&other);
@@ -115,10 +114,18 @@ impl State {
         }
         if self.is_watched() && !key.starts_with(RESERVED) {
             let (token, ttl) = (None, Duration::ZERO);
-            let ask =
-                Ask { kind: StepKind::Read, keys: (1, 0), key, value: &[], token, ttl, resent: false, is_known: true };
+            let ask = Ask {
+                kind: StepKind::Read,
+                key,
+                value: &[],
+                token,
+                ttl,
+                resent: false,
+                is_known: true,
+                is_admitted: true,
+            };
             let before = self.key_state(key);
-            self.note_step(&ask, if is_told { Said::Yes } else { Said::Other }, before);
+            self.note_step(&ask, Said::Other, before);
         }
         self.store.get(key).map_or(Answer::Nothing, Answer::bytes)
     }
@@ -138,14 +145,7 @@ impl State {
         }
         let count = std::str::from_utf8(count).ok()?.parse().ok()?;
         let (keys, args) = rest.split_at_checked(count)?;
-        if matches!(script, ScriptKind::PassOn | ScriptKind::Keep | ScriptKind::Batch) {
-            self.store.set_channels(self.sessions.values().flat_map(|session| session.channels.clone()).collect());
-        }
-        let answer = Call { keys, args, wall_us }.run(script, self);
-        for (channel, message) in self.store.take_published() {
-            self.publish(channel.as_bytes(), &message);
-        }
-        answer
+        Call { keys, args, wall_us }.run(script, self)
     }
 }
 

@@ -30,7 +30,7 @@ use self::session::Session;
 use super::clock::MachineClock;
 use crate::clock::Clock;
 use crate::instance::redis::scripts::kinds::ScriptKind;
-use crate::protocol::{AdmissionRecord, AdmissionTerms, FencingToken, Instant, ProcessIdentity, RecordOrigin};
+use crate::protocol::{AdmissionRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, RESERVED, TOKENS_KEY};
 use crate::testing::mirror::store::Store;
 use crate::testing::requests::Requests;
@@ -83,11 +83,11 @@ struct State {
 }
 
 impl Server {
-    /// A process without data that has run for long; `seed` decides its ids.
+    /// A process without data; `seed` decides its ids.
     #[must_use]
     pub fn new(seed: u64, clock: Arc<MachineClock>) -> Self {
         let mut ids = Ids(seed);
-        let process = Process::begin(&mut ids, 0);
+        let process = Process::begin(&mut ids);
         let mut store = Store::default();
         store.note_changes();
         let state = State {
@@ -128,20 +128,17 @@ impl Server {
 
     /// Another process begins in its place.
     pub fn start(&self, data: Data) {
-        let wall_us = self.0.clock.wall_us();
         let mut state = self.state();
         state.disconnect_all();
-        state.begin(data, wall_us);
+        state.begin(data);
     }
 
     /// A replica that has run for long, with this data of its master, takes its place.
     pub fn fail_over(&self, data: Data) {
-        let wall_us = self.0.clock.wall_us();
         let mut state = self.state();
         state.disconnect_all();
-        state.begin(data, wall_us);
+        state.begin(data);
         let State { process, ids, .. } = &mut *state;
-        process.began_s = 0;
         process.end_replication(ids);
     }
 
@@ -182,19 +179,31 @@ impl Server {
         state.tell_of_flush();
     }
 
-    /// It has sat out its quarantine, as clients that ask and wait for `longest` have recorded.
-    pub fn admit(&self, longest: Duration) {
-        let now_ms = self.0.clock.wall_us() / 1_000;
+    /// It has a record that has let it vote for so long already, for ttls up to `longest`.
+    pub fn admit(&self, longest: Duration, already: Duration) {
+        let already_ms = u64::try_from(already.as_millis()).unwrap_or(u64::MAX);
+        let from_ms = (self.0.clock.wall_us() / 1_000).saturating_sub(already_ms);
         let mut state = self.state();
-        let longest_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
         let record = AdmissionRecord {
             identity: ProcessIdentity::new(&state.process.run_id, &state.process.replication_id),
-            vote_from_ms: now_ms,
-            terms: AdmissionTerms { max_ttl_ms: longest_ms, quarantine_ms: longest_ms },
+            vote_from_ms: from_ms,
+            longest_ttl_ms: u64::try_from(longest.as_millis()).unwrap_or(u64::MAX),
             origin: RecordOrigin::Waits,
-            order: now_ms,
+            order: from_ms,
         };
         state.store.set(ADMISSION_KEY.as_bytes(), record.to_wire().as_bytes(), None);
+    }
+
+    /// A record that it has of its process allows ttls up to `longest` from now on.
+    pub(crate) fn allow(&self, longest: Duration) {
+        let state = &mut *self.state();
+        let record = state.store.get(ADMISSION_KEY.as_bytes()).and_then(AdmissionRecord::from_wire);
+        let own = ProcessIdentity::new(&state.process.run_id, &state.process.replication_id);
+        if let Some(record) = record.filter(|record| record.identity == own) {
+            let longest_ttl_ms = u64::try_from(longest.as_millis()).unwrap_or(u64::MAX);
+            let record = AdmissionRecord { longest_ttl_ms, ..record };
+            state.store.set(ADMISSION_KEY.as_bytes(), record.to_wire().as_bytes(), None);
+        }
     }
 
     /// Somebody deletes the keys of all locks.
@@ -330,6 +339,14 @@ impl Server {
         })
     }
 
+    /// The connections that are told what it forgets, as they were called when they were served.
+    #[must_use]
+    pub fn tracking(&self) -> Vec<u64> {
+        let state = self.state();
+        let tracking = state.sessions.values().filter(|session| session.tracking.is_some());
+        tracking.map(|session| session.tag).collect()
+    }
+
     /// How many requests it has carried out.
     pub(crate) fn requests(&self) -> Requests {
         self.state().requests
@@ -351,11 +368,11 @@ impl Server {
 }
 
 impl State {
-    fn begin(&mut self, data: Data, wall_us: u64) {
+    fn begin(&mut self, data: Data) {
         (self.is_up, self.is_hung) = (true, false);
         self.scripts.clear();
         self.readers.clear();
-        self.process = Process::begin(&mut self.ids, wall_us);
+        self.process = Process::begin(&mut self.ids);
         self.load(data);
     }
 

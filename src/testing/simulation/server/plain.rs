@@ -13,9 +13,9 @@ impl State {
     /// Carries out one of them as it is sent by the library; `None` if it is none.
     pub(super) fn plain(&mut self, names: &[&[u8]], words: &[&[u8]], wall_us: u64) -> Option<Answer> {
         let answer = match (names, words) {
-            ([b"SET", _], [_, key, value, b"NX", b"PX", ttl]) => {
+            ([b"SET", _], [_, key, value, b"NX", b"GET", b"PX", ttl]) => {
                 self.requests.acquire += 1;
-                Ok(self.set_if_absent(key, value, number(ttl)?, wall_us))
+                self.set_if_absent(key, value, number(ttl)?, wall_us)
             }
             ([b"ZADD", _], [_, key, b"GT", b"CH", tokens @ ..]) if *key == TOKENS_KEY.as_bytes() => {
                 let tokens: Option<Vec<(&[u8], u64)>> = tokens.chunks(2).map(token).collect();
@@ -23,7 +23,6 @@ impl State {
             }
             // A name that is no lock's (`forget_tokens.rs`): it changes nothing here.
             ([b"ZADD", _], [_, key, b"0", _]) if *key == TOKENS_KEY.as_bytes() => Ok(Answer::Number(0)),
-            ([b"PEXPIRETIME", _], [_, key]) => return Some(self.expires(key)),
             ([b"GETRANGE", _], [_, key, b"0", last]) => self.beginning(key, number(last)?),
             _ => return None,
         };
@@ -37,18 +36,23 @@ impl State {
         refusal.map(Answer::Error)
     }
 
-    fn set_if_absent(&mut self, key: &[u8], value: &[u8], ttl_ms: u64, wall_us: u64) -> Answer {
+    /// What was there.
+    fn set_if_absent(&mut self, key: &[u8], value: &[u8], ttl_ms: u64, wall_us: u64) -> Result<Answer, WrongType> {
         if let Some(refused) = self.refuses_writes() {
-            return refused;
+            return Ok(refused);
         }
         let now = Instant::from_nanos(wall_us.saturating_mul(1_000));
         let ttl = Duration::from_millis(ttl_ms);
         let before = self.key_state(key);
         let is_set = self.store.set_if_absent(key, value, Some(now.saturating_add(ttl)));
         let ask =
-            Ask { kind: StepKind::Set, keys: (1, 0), key, value, token: None, ttl, resent: false, is_known: true };
+            Ask { kind: StepKind::Set, key, value, token: None, ttl, resent: false, is_known: true, is_admitted: true };
         self.note_step(&ask, if is_set { Said::Yes } else { Said::No }, before);
-        if is_set { Answer::Simple("OK") } else { Answer::Nothing }
+        match self.store.get(key) {
+            _ if is_set => Ok(Answer::Nothing),
+            Some(there) => Ok(Answer::bytes(there)),
+            None => Err(WrongType),
+        }
     }
 
     fn beginning(&self, key: &[u8], last: u64) -> Result<Answer, WrongType> {
@@ -75,19 +79,11 @@ impl State {
             }
             let token = FencingToken::from_wire(token_us.to_string().as_bytes());
             let (kind, ttl) = (StepKind::Token, Duration::ZERO);
-            let ask = Ask { kind, keys: (1, 0), key: member, value: &[], token, ttl, resent: false, is_known: true };
+            let ask =
+                Ask { kind, key: member, value: &[], token, ttl, resent: false, is_known: true, is_admitted: true };
             self.note_step(&ask, if raised > count { Said::Yes } else { Said::No }, before);
         }
         Ok(Answer::Number(raised))
-    }
-
-    /// In milliseconds of the wall clock, which is the data's time too.
-    fn expires(&self, key: &[u8]) -> Answer {
-        match self.store.end(key) {
-            Some(Some(end)) => Answer::number(end.as_nanos() / 1_000_000),
-            Some(None) => Answer::Number(-1),
-            None => Answer::Number(-2),
-        }
     }
 }
 

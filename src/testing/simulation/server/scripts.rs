@@ -8,15 +8,13 @@ use super::State;
 use super::resp::Answer;
 use super::steps::{Ask, KeyState, Said, StepKind};
 use crate::instance::redis::scripts::kinds::ScriptKind;
-use crate::instance::{Claim, Request, Successors};
+use crate::instance::{Claim, Request, Trace, Votes};
 use crate::protocol::{
-    AdmissionRecord, AdmissionTerms, AttachedRecord, Cause, ClientId, FencingToken, Instant, ProcessIdentity,
-    RecordOrigin, Reply, Value,
+    AdmissionRecord, AttachedRecord, Cause, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, Value,
 };
-use crate::resource::{ADMISSION_KEY, Resources, TOKENS_KEY};
+use crate::resource::{ADMISSION_KEY, Resource};
 use crate::testing::mirror::bulk::{self, NewRecord};
-use crate::testing::mirror::scripts::{give_up, run};
-use crate::testing::mirror::store::Store;
+use crate::testing::mirror::scripts::{quarantine_left, run};
 
 /// Words of a command.
 type Words<'a> = &'a [&'a [u8]];
@@ -36,140 +34,120 @@ impl Call<'_> {
             ScriptKind::Acquire => self.acquire(state),
             ScriptKind::Extend => self.extend(state),
             ScriptKind::Release => self.release(state),
-            ScriptKind::PassOn => self.pass_on(state),
-            ScriptKind::Keep => self.keep(state),
-            ScriptKind::Batch => self.batch(state),
-            ScriptKind::ExtendMany => self.extend_many(state),
             ScriptKind::WriteRecord => self.write_record(state),
             ScriptKind::ForgetTokens => self.forget_tokens(state),
+            ScriptKind::Open => self.open(state),
         }
     }
 
+    /// As `acquire.lua`.
     fn acquire(&self, state: &mut State) -> Option<Answer> {
-        let [_, instant, value, ttl, token] = self.args else { return None };
-        let claim = claim(self.keys, value, token, ttl)?;
-        let is_short = instant.is_empty() && self.keys.len() == 1;
-        Some(self.answer_to(state, Request::Acquire(claim), self.attached()?.as_ref(), is_short))
+        let attached = self.attached()?;
+        let claims = self.claims(self.args.get(2..)?)?;
+        if let Some(left) = self.not_admitted(state, attached.as_ref(), &claims, Request::Acquire) {
+            return Some(left);
+        }
+        let answers =
+            claims.into_iter().map(|claim| self.answer(state, Request::Acquire(claim), attached.as_ref(), true));
+        let answers: Vec<Answer> = answers.collect();
+        Some(Answer::List([Answer::bytes("done"), Answer::number(self.wall_us)].into_iter().chain(answers).collect()))
     }
 
+    /// As `extend.lua`.
     fn extend(&self, state: &mut State) -> Option<Answer> {
-        let [_, _, value, ttl, token] = self.args else { return None };
-        let claim = claim(self.keys, value, token, ttl)?;
-        Some(self.answer_to(state, Request::Extend(claim), self.attached()?.as_ref(), false))
+        let attached = self.attached()?;
+        let (repairs, claims) = (!self.args.get(2)?.is_empty(), self.claims(self.args.get(3..)?)?);
+        let left = quarantine_left(&state.store, attached.as_ref(), self.wall_us);
+        let Some(left) = left else {
+            return self.not_admitted(state, attached.as_ref(), &claims, Request::Extend);
+        };
+        let left_ms = u64::try_from(left.as_millis()).ok()?;
+        let answers =
+            claims.into_iter().map(|claim| self.answer(state, Request::Extend(claim), attached.as_ref(), repairs));
+        let answers: Vec<Answer> = answers.collect();
+        let head = [Answer::bytes("done"), Answer::number(self.wall_us), Answer::number(left_ms)];
+        Some(Answer::List(head.into_iter().chain(answers).collect()))
     }
 
-    /// What comes last says, by being there, that the acquire was sent more than once.
+    /// As `release.lua`.
     fn release(&self, state: &mut State) -> Option<Answer> {
-        let [value, token, ..] = self.args else { return None };
-        let mut claim = Claim::clone(&*claim(self.keys, value, token, b"0")?);
-        claim.resent = self.args.len() > 2;
-        Some(self.answer_to(state, Request::Release(Arc::new(claim)), None, false))
+        let args = self.args.chunks_exact(3);
+        let claims = self.keys.iter().zip(args).map(|(key, args)| {
+            let [value, token, resent] = args else { return None };
+            let mut claim = Claim::clone(&*claim(key, value, token, b"0")?);
+            claim.resent = !resent.is_empty();
+            Some(Arc::new(claim))
+        });
+        let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
+        let answer = |claim| self.answer(state, Request::Release(claim, None), None, true);
+        Some(Answer::List(claims.into_iter().map(answer).collect()))
     }
 
-    fn pass_on(&self, state: &mut State) -> Option<Answer> {
-        let [value, token, next, grace, message, ..] = self.args else { return None };
-        let mut claim = Claim::clone(&*claim(self.keys, value, token, b"0")?);
-        claim.resent = self.args.len() > 5;
-        let request = Request::PassOn(Arc::new(claim), successors(next, grace, message)?);
-        Some(self.answer_to(state, request, None, false))
+    /// What is asked for each key, in three words.
+    fn claims(&self, args: Words<'_>) -> Option<Vec<Arc<Claim>>> {
+        let of_key = |(key, args): (&&[u8], &[&[u8]])| match args {
+            [value, token, ttl] => claim(key, value, token, ttl),
+            _ => None,
+        };
+        self.keys.iter().zip(args.chunks_exact(3)).map(of_key).collect()
     }
 
-    fn keep(&self, state: &mut State) -> Option<Answer> {
-        let ([key], [value, next, grace, message]) = (self.keys, self.args) else { return None };
-        state.store.expire(self.now());
-        let value = (!value.is_empty()).then_some(*value);
-        let was_there = give_up(&mut state.store, key, value, &*successors(next, grace, message)?, self.now());
-        Some(Answer::Number(was_there.into()))
-    }
-
-    /// As `batch.lua`.
-    fn batch(&self, state: &mut State) -> Option<Answer> {
-        let [_, _, first, usual_ttl, letters, rest @ ..] = self.args else { return None };
-        let attached = self.attached()?;
-        let (mut keys, mut rest, mut answers) = (self.keys, rest, Vec::new());
-        for _ in 0..number(first)? {
-            let [value, token, ..] = rest else { return None };
-            let (now, later) = keys.split_at_checked(1)?;
-            let claim = claim(now, value, token, b"0")?;
-            answers.push(self.answer_to(state, Request::Release(claim), None, false));
-            (keys, rest) = (later, rest.get(2..)?);
+    /// The answer to all of them if the instance may not vote.
+    fn not_admitted(
+        &self,
+        state: &mut State,
+        attached: Option<&AttachedRecord>,
+        claims: &[Arc<Claim>],
+        request: fn(Arc<Claim>) -> Request,
+    ) -> Option<Answer> {
+        let left = quarantine_left(&state.store, attached, self.wall_us);
+        if left == Some(Duration::ZERO) {
+            return None;
         }
-        for letter in letters.iter() {
-            let [value, token, ..] = rest else { return None };
-            let (count, ttl, words) = match letter {
-                b'a' => (1, *usual_ttl, 2),
-                b'P' | b'Q' => (1, *rest.get(3)?, 7),
-                _ => (number(rest.get(2)?)?, *rest.get(3)?, 4),
-            };
-            let (now, later) = keys.split_at_checked(usize::try_from(count).ok()?)?;
-            let mut claim = Claim::clone(&*claim(now, value, token, ttl)?);
-            claim.resent = matches!(letter, b'S' | b'Q');
-            let request = match rest.get(4..7) {
-                Some([next, grace, message]) if words == 7 => {
-                    Request::PassOn(Arc::new(claim), successors(next, grace, message)?)
-                }
-                _ => request(*letter, Arc::new(claim))?,
-            };
-            answers.push(self.answer_to(state, request, attached.as_ref(), *letter == b'a'));
-            (keys, rest) = (later, rest.get(words..)?);
+        for claim in claims {
+            drop(self.answer(state, request(Arc::clone(claim)), attached, true));
         }
-        Some(Answer::List(answers))
-    }
-
-    /// As `extend_many.lua`.
-    fn extend_many(&self, state: &mut State) -> Option<Answer> {
-        let [_, _, ttl, values @ ..] = self.args else { return None };
-        let ttl = millis(ttl)?;
-        state.requests.extend += self.keys.len();
-        let attached = self.attached()?;
-        let is_known = state.knows(attached.as_ref());
-        let mut others = Vec::new();
-        let mut refused = None;
-        // One by one, or what is done for one lease would count for another that has ended and had the same key.
-        for (at, (key, value)) in self.keys.iter().zip(values).enumerate() {
-            let before = state.key_state(key);
-            let lease = std::iter::once((*key, *value, ttl));
-            let said = match bulk::extend_many(&mut state.store, lease, attached.as_ref(), (self.now(), self.wall_us)) {
-                Ok(other) if other.is_empty() => Said::Yes,
-                Ok(_) => {
-                    others.push(Answer::number(at as u64 + 1));
-                    Said::No
-                }
-                Err(reply) => {
-                    refused = Some(reply);
-                    Said::NotAdmitted
-                }
-            };
-            let kind = StepKind::ExtendMany;
-            let ask = Ask { kind, keys: (1, 0), key, value, token: None, ttl, resent: true, is_known };
-            state.note_step(&ask, said, before);
-        }
-        Some(match refused {
-            None => {
-                let head = [Answer::bytes("renewed"), Answer::number(self.wall_us)];
-                Answer::List(head.into_iter().chain(others).collect())
-            }
-            Some(refused) => self.told(&refused),
-        })
+        let left =
+            left.map_or(Answer::Number(-1), |left| Answer::number(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
+        Some(Answer::List(vec![Answer::bytes("not admitted"), left]))
     }
 
     /// As `write_record.lua`.
     fn write_record(&self, state: &mut State) -> Option<Answer> {
-        let [found, identity, max_ttl, origin, vote_from, order, quarantine] = self.args else { return None };
-        let (run_id, replication_id) = std::str::from_utf8(identity).ok()?.split_once('/')?;
+        let [found, process, longest_ttl, origin, vote_from, wait, order] = self.args else { return None };
         let new = NewRecord {
             found: found.to_vec(),
-            identity: ProcessIdentity::new(run_id, replication_id),
-            terms: AdmissionTerms { max_ttl_ms: number(max_ttl)?, quarantine_ms: number(quarantine)? },
-            vote_from_ms: if vote_from.is_empty() { None } else { Some(number(vote_from)?) },
-            origin: [RecordOrigin::Blank, RecordOrigin::Waits, RecordOrigin::Flushed, RecordOrigin::Opened]
-                .into_iter()
-                .find(|known| known.word().as_bytes() == *origin)?,
+            identity: identity(process)?,
+            longest_ttl_ms: number(longest_ttl)?,
+            origin: RecordOrigin::of_word(origin)?,
+            vote_from_ms: number(vote_from)?,
+            wait_ms: if wait.is_empty() { None } else { Some(number(wait)?) },
             order: number(order)?,
         };
         let there = bulk::write_record(&mut state.store, new, self.wall_us);
         let there = there.map_or(Answer::Nothing, Answer::Bytes);
         Some(Answer::List(vec![there, Answer::number(self.wall_us)]))
+    }
+
+    /// As `open.lua`.
+    fn open(&self, state: &mut State) -> Option<Answer> {
+        let [process, longest_ttl, channel, writes] = self.args else { return None };
+        let State { store, sessions, process: own, .. } = state;
+        let others = || {
+            let mut channels = sessions.values().flat_map(|session| &session.channels);
+            let listener = channels.find(|heard| heard.starts_with(b"redquorum:wake:") && heard != channel);
+            let listener = listener.map(|heard| Trace::Listener(String::from_utf8_lossy(heard).into_owned()));
+            listener.or_else(|| (own.flushes > 0).then_some(Trace::Flushed))
+        };
+        let first = (identity(process)?, number(longest_ttl)?, *writes == b"write");
+        let words = match bulk::open(store, first, others, self.wall_us) {
+            Trace::Unused => vec!["unused".to_owned()],
+            Trace::Record(record) => vec!["record".to_owned(), record],
+            Trace::Token(lock) => vec!["token".to_owned(), lock],
+            Trace::Listener(channel) => vec!["listener".to_owned(), channel],
+            Trace::Flushed => vec!["flushed".to_owned()],
+        };
+        Some(Answer::List(words.into_iter().map(Answer::bytes).collect()))
     }
 
     /// As `forget_tokens.lua`.
@@ -183,71 +161,55 @@ impl Call<'_> {
 
     /// The record that the call names, if admission is on.
     fn attached(&self) -> Option<Option<AttachedRecord>> {
-        let [record, instant, ..] = self.args else { return None };
+        let [record, _instant, ..] = self.args else { return None };
         if record.is_empty() {
             return Some(None);
         }
-        Some(Some(AttachedRecord::new(AdmissionRecord::from_wire(record)?, instant.is_empty())))
+        Some(Some(AttachedRecord::new(AdmissionRecord::from_wire(record)?, false)))
     }
 
-    /// `is_short` where a usual grant is answered with the end of the lock alone.
-    fn answer_to(
-        &self,
-        state: &mut State,
-        request: Request,
-        attached: Option<&AttachedRecord>,
-        is_short: bool,
-    ) -> Answer {
+    /// What a script answers for one of its locks.
+    fn answer(&self, state: &mut State, request: Request, attached: Option<&AttachedRecord>, repairs: bool) -> Answer {
         state.requests.count(&request);
         if let (Request::Acquire(_), Some(stored)) = (&request, state.faults.claimed) {
-            return self.told(&Reply::Stale { stored });
+            return told(&Reply::Stale { stored });
         }
         state.store.expire(self.now());
-        let (before, is_known) = (state.states_before(&request), state.knows(attached));
-        let store = &mut state.store;
-        let is_usual = is_short && is_usual(store, request.claim());
-        let claim = request.claim();
-        let own =
-            claim.resources.lock_keys().filter(|key| store.get(key) == Some(claim.value.as_bytes())).count() as u64;
-        let reply = run(store, &request, attached, (self.now(), self.wall_us));
-        state.note_steps(&request, &reply, (before, is_known));
+        let (before, is_known) = (state.state_before(&request), state.knows(attached));
+        let is_admitted = quarantine_left(&state.store, attached, self.wall_us) == Some(Duration::ZERO);
+        let reply = run(&mut state.store, &request, attached, repairs, (self.now(), self.wall_us));
+        state.note_request((&request, repairs), &reply, (before, is_known, is_admitted));
         match (&request, &reply) {
-            (request, Reply::Granted | Reply::Refused(_)) if request.is_release() => Answer::number(own),
-            (_, Reply::Granted) if is_usual => {
-                let ttl_ms = u64::try_from(request.claim().ttl.as_millis()).unwrap_or(u64::MAX);
-                Answer::number(self.wall_us / 1_000 + ttl_ms)
-            }
-            _ => self.told(&reply),
+            (Request::Release(..), Reply::Granted) => Answer::Number(1),
+            (Request::Release(..), Reply::Refused(_)) => Answer::Number(0),
+            _ => told(&reply),
         }
-    }
-
-    fn told(&self, reply: &Reply) -> Answer {
-        let clock = Answer::number(self.wall_us);
-        let ms = |time: &Duration| Answer::number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-        let some = |bytes: Option<&[u8]>| bytes.map_or(Answer::Nothing, Answer::bytes);
-        Answer::List(match reply {
-            Reply::Granted => vec![Answer::bytes("granted"), clock],
-            Reply::Repaired => vec![Answer::bytes("repaired"), clock],
-            Reply::NotAdmitted { remaining } => {
-                vec![Answer::bytes("not admitted"), remaining.as_ref().map_or(Answer::Number(-1), ms)]
-            }
-            Reply::Stale { stored } => vec![Answer::bytes("stale"), Answer::bytes(stored.to_wire())],
-            Reply::Unknown(Cause::ClockBehind { .. }) => vec![Answer::bytes("ahead"), clock],
-            Reply::Refused(refusal) => vec![
-                Answer::bytes("refused"),
-                Answer::number(refusal.resource as u64),
-                // As PTTL: a key that is not there, or one without an end.
-                refusal.expires_in.as_ref().map_or(Answer::Number(if refusal.value.is_none() { -2 } else { -1 }), ms),
-                some(refusal.value.as_deref()),
-                some(refusal.token.map(FencingToken::to_wire).as_ref().map(String::as_bytes)),
-            ],
-            Reply::Unknown(cause) | Reply::NotSent(cause) => return Answer::Error(cause.to_string()),
-        })
     }
 
     /// The data's time is the wall clock's.
     const fn now(&self) -> Instant {
         Instant::from_nanos(self.wall_us.saturating_mul(1_000))
+    }
+}
+
+/// What is answered for a lock; for what is answered for all of them nothing.
+fn told(reply: &Reply) -> Answer {
+    let ms = |time: &Duration| Answer::number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let some = |bytes: Option<&[u8]>| bytes.map_or(Answer::Nothing, Answer::bytes);
+    match reply {
+        Reply::Granted | Reply::Kept { .. } => Answer::Number(1),
+        Reply::Repaired => Answer::Number(2),
+        Reply::NotAdmitted { .. } => Answer::Nothing,
+        Reply::Stale { stored } => Answer::List(vec![Answer::bytes("stale"), Answer::bytes(stored.to_wire())]),
+        Reply::Unknown(Cause::ClockBehind { .. }) => Answer::bytes("ahead"),
+        Reply::Refused(refusal) => Answer::List(vec![
+            Answer::bytes("refused"),
+            // As PTTL: a key that is not there, or one without an end.
+            refusal.expires_in.as_ref().map_or(Answer::Number(if refusal.value.is_none() { -2 } else { -1 }), ms),
+            some(refusal.value.as_deref()),
+            some(refusal.token.map(FencingToken::to_wire).as_ref().map(String::as_bytes)),
+        ]),
+        Reply::Unknown(cause) | Reply::NotSent(cause) => Answer::Error(cause.to_string()),
     }
 }
 
@@ -258,73 +220,55 @@ impl State {
         attached.is_none_or(|attached| there == Some(attached.wire().as_bytes()))
     }
 
-    fn states_before(&self, request: &Request) -> Vec<KeyState> {
-        if !self.is_watched() {
-            return Vec::new();
-        }
-        request.claim().resources.lock_keys().map(|key| self.key_state(key)).collect()
+    /// Of its key, if anybody judges.
+    fn state_before(&self, request: &Request) -> Option<KeyState> {
+        self.is_watched().then(|| self.key_state(request.claim().resource.key()))
     }
 
-    fn note_steps(&mut self, request: &Request, reply: &Reply, (before, is_known): (Vec<KeyState>, bool)) {
+    fn note_request(
+        &mut self,
+        (request, repairs): (&Request, bool),
+        reply: &Reply,
+        (before, is_known, is_admitted): (Option<KeyState>, bool, bool),
+    ) {
+        let Some(before) = before else { return };
         let claim = request.claim();
         let kind = match request {
             Request::Acquire(_) => StepKind::Acquire,
-            Request::Extend(_) => StepKind::Extend,
-            Request::Release(_) => StepKind::Release,
-            Request::PassOn(..) => StepKind::PassOn,
+            Request::Extend(_) if repairs => StepKind::Extend,
+            Request::Extend(_) => StepKind::Keep,
+            Request::Release(..) => StepKind::Release,
         };
         let said = match reply {
             Reply::Granted => Said::Yes,
             Reply::Repaired => Said::Repaired,
+            Reply::Kept { .. } => Said::Kept,
             Reply::Refused(_) | Reply::Stale { .. } => Said::No,
             Reply::NotAdmitted { .. } => Said::NotAdmitted,
             Reply::Unknown(_) | Reply::NotSent(_) => Said::Other,
         };
         let stale = if let Reply::Stale { stored } = reply { Some(*stored) } else { None };
-        let (count, ttl, resent) = (claim.resources.len(), claim.ttl, claim.resent);
+        let (key, ttl, resent) = (claim.resource.key(), claim.ttl, claim.resent);
         let (value, token) = (claim.value.as_bytes(), Some(claim.token));
-        for (index, (key, before)) in claim.resources.lock_keys().zip(before).enumerate() {
-            let ask = Ask { kind, keys: (count, index), key, value, token, ttl, resent, is_known };
-            self.note_answer(&ask, (said, stale), before);
-        }
+        self.note_answer(&Ask { kind, key, value, token, ttl, resent, is_known, is_admitted }, (said, stale), before);
     }
 }
 
-/// As `acquire_one.lua`: a free key, and a token that is larger than whatever is stored.
-fn is_usual(store: &Store, claim: &Claim) -> bool {
-    let free = claim.resources.lock_keys().all(|key| !store.contains(key));
-    let token = claim.token.to_score();
-    let stored = |key| store.score(TOKENS_KEY.as_bytes(), key).unwrap_or_default();
-    free && claim.resources.lock_keys().all(|key| stored(key).is_none_or(|stored| stored < token))
-}
-
-fn request(letter: u8, claim: Arc<Claim>) -> Option<Request> {
-    Some(match letter {
-        b'a' | b'A' => Request::Acquire(claim),
-        b'E' => Request::Extend(claim),
-        b'R' | b'S' => Request::Release(claim),
-        _ => return None,
-    })
-}
-
-fn successors(names: &[u8], grace: &[u8], message: &[u8]) -> Option<Arc<Successors>> {
-    let clients: Option<Vec<ClientId>> = names.split(|byte| *byte == b' ').map(ClientId::from_wire).collect();
-    let clients = if names.is_empty() { Vec::new() } else { clients? };
-    Some(Arc::new(Successors { clients, message: message.to_vec(), grace: millis(grace)? }))
-}
-
-/// `keys` are the lock keys.
-fn claim(keys: Words<'_>, value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Arc<Claim>> {
-    let resources = Resources::new(b"", keys.to_vec().into()).ok()?;
-    resources.lock_keys().eq(keys.iter().copied()).then_some(())?;
+fn claim(key: &[u8], value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Arc<Claim>> {
     Some(Arc::new(Claim {
-        resources,
+        resource: Resource::new(b"", key).ok()?,
         value: Value::from_wire(value),
         token: FencingToken::from_wire(token)?,
         ttl: millis(ttl)?,
         resent: false,
         is_first: false,
+        votes: Votes::default(),
     }))
+}
+
+fn identity(process: &[u8]) -> Option<ProcessIdentity> {
+    let (run_id, replication_id) = std::str::from_utf8(process).ok()?.split_once('/')?;
+    Some(ProcessIdentity::new(run_id, replication_id))
 }
 
 fn number(word: &[u8]) -> Option<u64> {

@@ -15,15 +15,13 @@ pub enum StepKind {
     Token,
     /// An acquire by script.
     Acquire,
-    /// An extend by itself.
+    /// An extend.
     Extend,
-    /// One of many extends in a command.
-    ExtendMany,
+    /// An extend that sets nothing.
+    Keep,
     /// A release, whatever its form.
     Release,
-    /// A release that names a successor.
-    PassOn,
-    /// The key was read; the answer is yes where its reader is told of the next change.
+    /// The key was read.
     Read,
 }
 
@@ -34,6 +32,8 @@ pub enum Said {
     Yes,
     /// The key was missing, and is set again.
     Repaired,
+    /// It was there and is extended, in quarantine.
+    Kept,
     /// Another value, none, or a token that is not larger.
     No,
     /// It may not vote.
@@ -70,8 +70,6 @@ pub struct Step {
     pub wall: Duration,
     /// What was asked.
     pub kind: StepKind,
-    /// Of how many keys it was asked, and which of them this is.
-    pub keys: (usize, usize),
     /// The key.
     pub key: Vec<u8>,
     /// The value of the round; empty for a token and a read.
@@ -84,6 +82,8 @@ pub struct Step {
     pub is_known: bool,
     /// Whether more than one copy of the request may be there.
     pub resent: bool,
+    /// Whether the server is out of its quarantine.
+    pub is_admitted: bool,
     /// The answer.
     pub said: Said,
     /// The stored token that the answer names as in the way.
@@ -98,13 +98,13 @@ pub struct Step {
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
     pub(super) kind: StepKind,
-    pub(super) keys: (usize, usize),
     pub(super) key: &'a [u8],
     pub(super) value: &'a [u8],
     pub(super) token: Option<FencingToken>,
     pub(super) ttl: Duration,
     pub(super) resent: bool,
     pub(super) is_known: bool,
+    pub(super) is_admitted: bool,
 }
 
 impl Step {
@@ -118,13 +118,13 @@ impl Step {
             at: Duration::ZERO,
             wall: Duration::ZERO,
             kind: ask.kind,
-            keys: ask.keys,
             key: ask.key.to_vec(),
             value: ask.value.to_vec(),
             token: ask.token,
             ttl: ask.ttl,
             resent: ask.resent,
             is_known: ask.is_known,
+            is_admitted: ask.is_admitted,
             said,
             stale,
             before: KeyState::default(),

@@ -11,9 +11,9 @@ use tokio::time::sleep;
 use crate::world::World;
 
 /// So many of one client wait; and so many of them may be before somebody who is known to wait elsewhere: the hand-overs
-/// in a row that are the default, and what is under way meanwhile.
+/// in a row that are the default, twice, for nobody keeps the lock for the one that is woken; and what is under way meanwhile.
 const MANY: usize = 40;
-const MOST_BEFORE: usize = 20;
+const MOST_BEFORE: usize = 36;
 
 impl World {
     pub(super) async fn check_turns(&self, one: &Redlock, other: &Redlock) {

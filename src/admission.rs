@@ -1,0 +1,274 @@
+//! What operators do with the admission records of the instances: look at them, write the first ones, change the time in them.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::client::Redlock;
+use crate::instance::{FoundRecord, Trace};
+use crate::names::display_name;
+use crate::protocol::{AdmissionTerms, Cause, NotUsable, check_terms};
+use crate::runtime::records::{look_for_traces, open_all, read_all, set_all};
+
+impl Redlock {
+    /// The admission records of the instances, for operators. Its times are this client's: the longest ttl that they are to allow is its
+    /// [`quarantine`](crate::Builder::quarantine), which is its `max_ttl` unless it is set.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// for found in redlock.admission_records().show().await {
+    ///     println!("{}: {:?} allows {:?}, votes in {:?}", found.address, found.record, found.longest_ttl, found.votes_in);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn admission_records(&self) -> AdmissionRecords {
+        AdmissionRecords { redlock: self.clone(), writes: true }
+    }
+}
+
+/// The admission records of all instances of a client: which process may vote, from when on, and for which ttls. Given by
+/// [`Redlock::admission_records`].
+///
+/// Build the client for it with [`Admission::AsRecorded`](crate::Admission::AsRecorded), so that it writes none by itself.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is done until it is asked for"]
+pub struct AdmissionRecords {
+    redlock: Redlock,
+    writes: bool,
+}
+
+/// The record of one instance.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ShownRecord {
+    /// The address without credentials.
+    pub address: String,
+    /// The record as it is stored; `None` if there is none, or it could not be read.
+    pub record: Option<String>,
+    /// Whether it is for the process that runs. That of another process counts for nothing.
+    pub is_of_this_process: bool,
+    /// In how long the instance votes by it, zero if it does; `None` if it does not.
+    pub votes_in: Option<Duration>,
+    /// The longest ttl that it allows.
+    pub longest_ttl: Option<Duration>,
+    /// Why this client gets no votes under it.
+    pub misfit: Option<NotUsable>,
+    /// Why it could not be read.
+    pub unknown: Option<Cause>,
+}
+
+/// An instance that something was not done on, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecordRefusal {
+    /// The address without credentials.
+    pub address: String,
+    /// What was found there, in words.
+    pub reason: String,
+}
+
+/// Why records were not written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordsError {
+    /// Locks may last for longer than the time for which the operator says that none was held. Nothing was written.
+    ShortWord {
+        /// What the operator says.
+        word: Duration,
+        /// The longest ttl that the records would allow.
+        longest_ttl: Duration,
+    },
+    /// These instances do not permit it. Nothing was written anywhere.
+    Refused(Vec<RecordRefusal>),
+    /// Somebody else came in between: records were written on some instances, and not on these.
+    Incomplete(Vec<RecordRefusal>),
+}
+
+impl fmt::Display for RecordsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, refusals) = match self {
+            Self::ShortWord { word, longest_ttl } => {
+                return write!(
+                    f,
+                    "that no lock was held within {word:?} says too little: locks may last for {longest_ttl:?}; nothing was written"
+                );
+            }
+            Self::Refused(refusals) => ("nothing was written", refusals),
+            Self::Incomplete(refusals) => ("not written everywhere, somebody came in between", refusals),
+        };
+        write!(f, "{what}:")?;
+        let mut gap = "";
+        for RecordRefusal { address, reason } in refusals {
+            write!(f, "{gap} {address} {reason}")?;
+            gap = ";";
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for RecordsError {}
+
+impl AdmissionRecords {
+    /// Does all that is asked for but the writing.
+    pub const fn dry_run(mut self) -> Self {
+        self.writes = false;
+        self
+    }
+
+    /// What there is, in the configured order.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn show(&self) -> Vec<ShownRecord> {
+        let found = read_all(&self.redlock.shared).await;
+        let addresses = self.redlock.shared.instances.iter().map(|instance| instance.address().to_owned());
+        addresses.zip(found).map(|(address, found)| self.shown(address, found)).collect()
+    }
+
+    fn shown(&self, address: String, found: Result<FoundRecord, Cause>) -> ShownRecord {
+        let (found, unknown) = match found {
+            Ok(found) => (Some(found), None),
+            Err(cause) => (None, Some(cause)),
+        };
+        let stored = found.as_ref().and_then(|found| found.stored.as_deref());
+        let record = found.as_ref().and_then(|found| Some((found.record()?, found)));
+        let is_of_this_process = record.as_ref().is_some_and(|(record, found)| record.identity == found.identity);
+        let ours = record.as_ref().filter(|_| is_of_this_process);
+        ShownRecord {
+            address,
+            record: stored.map(display_name),
+            is_of_this_process,
+            votes_in: ours.map(|(record, found)| record.quarantine_left(found.now_ms)),
+            longest_ttl: record.as_ref().map(|(record, _)| Duration::from_millis(record.longest_ttl_ms)),
+            misfit: ours.and_then(|(record, _)| check_terms(record.longest_ttl_ms, self.terms()).err()),
+            unknown,
+        }
+    }
+
+    /// Writes the first record of each instance, so that new servers vote at once. Without it they wait for a quarantine from when a client
+    /// wants a lock.
+    ///
+    /// It takes the word of whoever calls: no lock was held on these servers within `no_lock_was_held_within`, which must be as long as
+    /// locks may last. Servers cannot show that: they may all have been restarted empty under somebody's lock. So it belongs into
+    /// no start script, but at the one time when a cluster is set up, before its clients start.
+    ///
+    /// What contradicts the word on any instance is a refusal: a record, a fencing token, a client that listens to be woken, a flush
+    /// since it started. All instances are looked at first, and where one cannot be reached or refuses nothing is written. Each write looks
+    /// again, in the same script.
+    ///
+    /// # Cancel safety
+    /// What was sent is carried out: some instances may have a record then, and a second call refuses them.
+    ///
+    /// # Errors
+    /// [`RecordsError`] with what was found on which instance.
+    pub async fn open(&self, no_lock_was_held_within: Duration) -> Result<(), RecordsError> {
+        let longest_ttl = Duration::from_millis(self.terms().quarantine_ms);
+        if no_lock_was_held_within < longest_ttl {
+            return Err(RecordsError::ShortWord { word: no_lock_was_held_within, longest_ttl });
+        }
+        let shared = &self.redlock.shared;
+        let looked = self.refusals(look_for_traces(shared).await.into_iter().map(of_trace));
+        if !looked.is_empty() {
+            return Err(RecordsError::Refused(looked));
+        }
+        if !self.writes {
+            return Ok(());
+        }
+        tracing::warn!(?longest_ttl, "instances are opened: an operator says that no lock was held");
+        self.complete(open_all(shared).await.into_iter().map(of_trace))
+    }
+
+    /// Gives every record this client's quarantine for the longest ttl that it allows, and changes nothing else. Where that is shorter than
+    /// before the instance also waits, for as long as it allowed before.
+    ///
+    /// To allow longer ttls give all clients the longer quarantine first, then call this, then give them the longer `max_ttl`. To allow
+    /// shorter ones give all clients the shorter `max_ttl` first, wait for as long as locks could last before, then call this, wait until all
+    /// instances vote, and then give clients the shorter quarantine.
+    ///
+    /// # Cancel safety
+    /// What was sent is carried out. It may be called again.
+    ///
+    /// # Errors
+    /// [`RecordsError`] where an instance cannot be reached, has no record, or has that of another process; and where a record changed
+    /// meanwhile.
+    pub async fn set(&self) -> Result<(), RecordsError> {
+        let shared = &self.redlock.shared;
+        let found = read_all(shared).await;
+        let looked = self.refusals(found.iter().map(|found| match found {
+            Ok(found) => self.obstacle_to_set(found),
+            Err(cause) => Some(cause.to_string()),
+        }));
+        if !looked.is_empty() {
+            return Err(RecordsError::Refused(looked));
+        }
+        if !self.writes {
+            return Ok(());
+        }
+        let found: Vec<FoundRecord> = found.into_iter().flatten().collect();
+        let longest_ttl = Duration::from_millis(self.terms().quarantine_ms);
+        tracing::warn!(?longest_ttl, "the time in the admission records is set");
+        self.complete(set_all(shared, found).await.into_iter().map(|set| match set {
+            Ok(true) => None,
+            Ok(false) => Some("has another record now".to_owned()),
+            Err(cause) => Some(cause.to_string()),
+        }))
+    }
+
+    fn obstacle_to_set(&self, found: &FoundRecord) -> Option<String> {
+        let Some(stored) = &found.stored else { return Some("has no admission record".to_owned()) };
+        let Some(record) = found.record() else {
+            return Some(format!("has what is no admission record: {}", display_name(stored)));
+        };
+        if record.identity != found.identity {
+            return Some(format!(
+                "has the record of another process, {}, and is {}; a client that wants a lock writes it anew",
+                record.identity.as_str(),
+                found.identity.as_str()
+            ));
+        }
+        let longest_ms = self.redlock.settings.longest_ttl_ms();
+        (record.longest_ttl_ms > longest_ms).then(|| {
+            let recorded_ms = record.longest_ttl_ms;
+            format!("has a record that allows {recorded_ms} ms, for which no client can ask; delete redquorum:admission there")
+        })
+    }
+
+    fn terms(&self) -> AdmissionTerms {
+        self.redlock.settings.admission_terms
+    }
+
+    fn refusals(&self, found: impl Iterator<Item = Option<String>>) -> Vec<RecordRefusal> {
+        let instances = self.redlock.shared.instances.iter().zip(found);
+        instances
+            .filter_map(|(instance, reason)| {
+                Some(RecordRefusal { address: instance.address().to_owned(), reason: reason? })
+            })
+            .collect()
+    }
+
+    fn complete(&self, written: impl Iterator<Item = Option<String>>) -> Result<(), RecordsError> {
+        let refusals = self.refusals(written);
+        let none_written = refusals.len() == self.redlock.shared.instances.len();
+        match refusals.is_empty() {
+            true => Ok(()),
+            false if none_written => Err(RecordsError::Refused(refusals)),
+            false => Err(RecordsError::Incomplete(refusals)),
+        }
+    }
+}
+
+/// Why an instance with this trace is not opened.
+fn of_trace(found: Result<Trace, Cause>) -> Option<String> {
+    Some(match found {
+        Ok(Trace::Unused) => return None,
+        Ok(Trace::Record(record)) => format!("has an admission record: {record}"),
+        Ok(Trace::Token(lock)) => format!("has a fencing token, of {lock:?}"),
+        Ok(Trace::Listener(channel)) => format!("has a client that listens: {channel}"),
+        Ok(Trace::Flushed) => "was flushed since it started".to_owned(),
+        Err(cause) => cause.to_string(),
+    })
+}

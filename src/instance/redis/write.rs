@@ -1,0 +1,249 @@
+//! What requests that wait together are sent as: one write, with at most one call of each kind.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use redis::{Pipeline, RedisResult, Value};
+
+use super::classify::{
+    Said, classify_acquires, classify_extends, classify_plain, classify_releases, is_a_fault_of_a_request,
+};
+use super::plain;
+use super::scripts::Scripts;
+use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
+use crate::protocol::{AttachedRecord, RawReply};
+use crate::resource::Resource;
+
+/// The most locks in one call of a script: an instance does nothing else meanwhile.
+const MOST_IN_A_SCRIPT: usize = 32;
+
+/// The most plain acquires in one write.
+const MOST_PLAIN: usize = 128;
+
+/// What a request is sent as. In a write they stand in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Release,
+    Plain,
+    Acquire,
+    Extend,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Release, Self::Plain, Self::Acquire, Self::Extend];
+
+    const fn of(request: &Request, is_plain: bool) -> Self {
+        match request {
+            Request::Release(..) => Self::Release,
+            Request::Acquire(_) if is_plain => Self::Plain,
+            Request::Acquire(_) => Self::Acquire,
+            Request::Extend(_) => Self::Extend,
+        }
+    }
+
+    const fn most(self) -> usize {
+        match self {
+            Self::Plain => MOST_PLAIN,
+            Self::Release | Self::Acquire | Self::Extend => MOST_IN_A_SCRIPT,
+        }
+    }
+}
+
+/// How many requests of a write are sent as what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parts([usize; 4]);
+
+impl Parts {
+    /// Of the only request of a write.
+    pub(super) const fn of_one(request: &Request, is_plain: bool) -> Self {
+        let mut parts = Self([0; 4]);
+        parts.0[Part::of(request, is_plain) as usize] = 1;
+        parts
+    }
+
+    /// Of a write with so many extends.
+    pub(super) const fn of_extends(count: usize) -> Self {
+        let mut parts = Self([0; 4]);
+        parts.0[Part::Extend as usize] = count;
+        parts
+    }
+
+    /// The requests of each part.
+    fn split<'a, 'b>(self, requests: &'a [&'b Request]) -> [&'a [&'b Request]; 4] {
+        let mut left = requests;
+        self.0.map(|count| {
+            let (part, behind) = left.split_at(count.min(left.len()));
+            left = behind;
+            part
+        })
+    }
+}
+
+/// Takes from those that wait what goes into one write: `most` requests at most, in its order.
+///
+/// The requests for one key keep their order (P6): one that would stand in the write before an earlier one, or in the same call,
+/// waits for the next write, and with it all that are behind it.
+pub(crate) fn take_for_one_write<T>(
+    waiting: &mut VecDeque<T>,
+    most: usize,
+    request: impl Fn(&T) -> &Request,
+    is_plain: impl Fn(&Request) -> bool,
+) -> (Vec<T>, Parts) {
+    let (mut parts, mut bytes) = (Parts::default(), 0_usize);
+    let mut taken: Vec<(Part, T)> = Vec::with_capacity(waiting.len().min(most));
+    let mut left = VecDeque::new();
+    // Where the last request for a key stands; `None` if it waits.
+    let mut last: BTreeMap<Resource, Option<Part>> = BTreeMap::new();
+    while taken.len() < most
+        && let Some(item) = waiting.pop_front()
+    {
+        let claim = request(&item).claim();
+        let part = Part::of(request(&item), is_plain(request(&item)));
+        bytes = bytes.saturating_add(claim.command_size());
+        let is_full = parts.0[part as usize] >= part.most() || (bytes > MAX_COMMAND_BYTES && !taken.is_empty());
+        if is_full {
+            waiting.push_front(item);
+            break;
+        }
+        let before = last.get(&claim.resource);
+        let goes = before.is_none_or(|before| before.is_some_and(|before| before < part));
+        last.insert(claim.resource.clone(), goes.then_some(part));
+        if goes {
+            parts.0[part as usize] += 1;
+            taken.push((part, item));
+        } else {
+            left.push_back(item);
+        }
+    }
+    left.append(waiting);
+    *waiting = left;
+    taken.sort_by_key(|(part, _)| *part); // stable
+    (taken.into_iter().map(|(_, item)| item).collect(), parts)
+}
+
+/// The commands of a write.
+pub(crate) fn commands(
+    scripts: &Scripts,
+    parts: Parts,
+    requests: &[&Request],
+    attached: Option<&AttachedRecord>,
+) -> Pipeline {
+    let mut commands = Pipeline::with_capacity(requests.len() + 4);
+    for (part, of_part) in Part::ALL.into_iter().zip(parts.split(requests)) {
+        let claims = of_part.iter().map(|request| &**request.claim());
+        match part {
+            _ if of_part.is_empty() => {}
+            Part::Release => _ = commands.add_command(scripts.release(claims)),
+            Part::Plain => plain::add(&mut commands, claims),
+            Part::Acquire => _ = commands.add_command(scripts.acquire(claims, attached)),
+            Part::Extend => _ = commands.add_command(scripts.extend(claims, attached, true)),
+        }
+    }
+    commands
+}
+
+/// What was answered to a write.
+#[derive(Debug)]
+pub(crate) struct Answers {
+    /// To each request.
+    pub(crate) replies: Vec<RawReply>,
+    /// Whether a script failed as a whole, perhaps by the fault of one of its requests.
+    pub(crate) has_failed: bool,
+}
+
+/// Classifies the answers to [`commands`].
+pub(crate) fn classify(
+    parts: Parts,
+    requests: &[&Request],
+    attached: Option<&AttachedRecord>,
+    result: &RedisResult<Value>,
+) -> Answers {
+    let mut answers = Answers { replies: Vec::with_capacity(requests.len()), has_failed: false };
+    let mut said = Said::of(result);
+    for (part, of_part) in Part::ALL.into_iter().zip(parts.split(requests)) {
+        if of_part.is_empty() {
+            continue;
+        }
+        let claims: Vec<&Claim> = of_part.iter().map(|request| &**request.claim()).collect();
+        answers.replies.extend(match part {
+            Part::Plain => classify_plain(&claims, attached, &said.next(claims.len() + plain::COMMANDS_BESIDE)),
+            script => {
+                let answer = said.next(1);
+                answers.has_failed |= is_a_fault_of_a_request(&answer);
+                match script {
+                    Part::Release => classify_releases(claims.len(), &answer),
+                    Part::Acquire => classify_acquires(&claims, &answer),
+                    _ => classify_extends(&claims, &answer),
+                }
+            }
+        });
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const ACQUIRE: fn(Arc<Claim>) -> Request = Request::Acquire;
+    const EXTEND: fn(Arc<Claim>) -> Request = Request::Extend;
+    const RELEASE: fn(Arc<Claim>) -> Request = |claim| Request::Release(claim, None);
+
+    fn named(kind: fn(Arc<Claim>) -> Request, name: &str) -> Request {
+        kind(Arc::new(Claim::sample(1, name)))
+    }
+
+    /// Which go into the first write, in its order, which into the second, and so on; of acquires of names in capitals every one is
+    /// plain.
+    fn writes(requests: Vec<Request>) -> Vec<Vec<usize>> {
+        let mut waiting: VecDeque<(usize, Request)> = requests.into_iter().enumerate().collect();
+        let is_plain = |request: &Request| request.claim().resource.key()[0].is_ascii_uppercase();
+        let mut writes = Vec::new();
+        while !waiting.is_empty() {
+            let (taken, parts) = take_for_one_write(&mut waiting, usize::MAX, |(_, request)| request, is_plain);
+            assert_eq!(parts.0.iter().sum::<usize>(), taken.len());
+            writes.push(taken.into_iter().map(|(at, _)| at).collect());
+        }
+        writes
+    }
+
+    #[test]
+    fn what_waits_for_different_keys_shares_a_write_in_the_order_of_its_parts() {
+        let requests = [(EXTEND, "a"), (ACQUIRE, "b"), (RELEASE, "c"), (ACQUIRE, "D"), (RELEASE, "e"), (ACQUIRE, "F")];
+        let requests = requests.map(|(kind, name)| named(kind, name)).into();
+        assert_eq!(writes(requests), [vec![2, 4, 3, 5, 1, 0]]);
+    }
+
+    /// Otherwise a key would be set after it was deleted, and stay, or a release would find the key of the next (P6).
+    #[test]
+    fn requests_for_one_key_keep_their_order() {
+        let all = [(RELEASE, "a"), (ACQUIRE, "a"), (EXTEND, "a"), (ACQUIRE, "A"), (RELEASE, "A")];
+        for (first, second, third) in (0..125).map(|number| (all[number / 25], all[number / 5 % 5], all[number % 5])) {
+            let requests = [first, second, third].map(|(kind, name)| named(kind, name));
+            let writes = writes(requests.to_vec());
+            let placed: Vec<usize> = writes.iter().flatten().copied().collect();
+            let place = |at| placed.iter().position(|placed| *placed == at);
+            let call = |at: usize| writes.iter().position(|write| write.contains(&at));
+            for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+                if requests[one].claim().resource == requests[other].claim().resource {
+                    assert!(place(one) < place(other), "{requests:?}: {writes:?}");
+                    let is_same = std::mem::discriminant(&requests[one]) == std::mem::discriminant(&requests[other]);
+                    assert!(!is_same || call(one) < call(other), "no key is twice in a call: {requests:?}: {writes:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_write_has_so_many_locks_in_each_part_and_so_many_bytes() {
+        let many = |kind, count: usize, size: usize| -> Vec<Request> {
+            (0..count).map(|number| named(kind, &format!("{number:0size$}"))).collect()
+        };
+        let sizes = |requests| writes(requests).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(many(RELEASE, 70, 3)), [32, 32, 6]);
+        assert_eq!(sizes(many(ACQUIRE, 3, MAX_COMMAND_BYTES / 2)), [1, 1, 1]);
+        let plain = (0..300).map(|number| named(ACQUIRE, &format!("N{number}"))).collect();
+        assert_eq!(sizes(plain), [128, 128, 44]);
+    }
+}

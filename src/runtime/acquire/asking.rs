@@ -1,0 +1,63 @@
+//! How the asking of one client for a lock goes.
+
+use tokio::time::sleep;
+
+use super::failure::AcquireFailure;
+use crate::protocol::{FencingToken, RetryDelay};
+use crate::random;
+use crate::runtime::order::Wait;
+use crate::runtime::wait_events::AskReason;
+
+/// What passes from one who asks for a lock to the next, until it is won.
+#[derive(Debug, Default)]
+pub(super) struct Asking {
+    /// The largest token that the last ask has seen (P12).
+    pub(super) seen: Option<FencingToken>,
+    /// How often it was asked for, in how many rounds.
+    pub(super) asks: u32,
+    pub(super) rounds: usize,
+    /// Why the next ask is sent.
+    pub(super) why: AskReason,
+    /// How often it was asked for in vain.
+    failures: u32,
+    /// The wait in order with other clients, if this one keeps that (P25).
+    /// Begun with the first failure.
+    wait: Option<Option<Wait>>,
+}
+
+impl Asking {
+    /// Waits until it is worth asking again after `last`; why it is. The first time `begin_wait` begins the wait among other clients.
+    pub(super) async fn pause(
+        &mut self,
+        retry: RetryDelay,
+        begin_wait: impl FnOnce() -> Option<Wait>,
+        last: &AcquireFailure,
+    ) -> AskReason {
+        let failures = self.failures;
+        self.failures = failures.saturating_add(1);
+        match self.wait.get_or_insert_with(begin_wait) {
+            Some(wait) => {
+                let lost = match last {
+                    AcquireFailure::RoundLost(round) => Some(&**round),
+                    _ => None,
+                };
+                let why = wait.pause(lost, failures, retry).await;
+                if why == AskReason::Expired {
+                    self.failures = 0; // several may ask now, and those who split the votes must not pause for long
+                }
+                why
+            }
+            None => {
+                sleep(retry.after(failures, random::spread())).await;
+                AskReason::Pause
+            }
+        }
+    }
+
+    /// The lock was won; whoever asks next begins anew.
+    pub(super) fn won(&mut self) {
+        if let Some(wait) = std::mem::take(self).wait.flatten() {
+            wait.won();
+        }
+    }
+}

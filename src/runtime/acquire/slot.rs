@@ -1,0 +1,378 @@
+//! Who of this client has a lock, and who waits for it, first come first served (P24).
+//!
+//! Each lock has a slot with a fair mutex. Whoever has that is the next: it waits until the lease that somebody of this
+//! client has is laid down for it, let go or lost, and asks the instances if there is none. With a lease it leaves the
+//! mutex to the one behind it. So one of a client asks for a lock at a time, and one watches its lease.
+//!
+//! Waiting acquires are counted: what was laid down belongs to them, and the last that leaves gives it back. Everything but
+//! the mutex is decided under the slot's state, and nothing foreign runs there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::futures::Notified;
+use tokio::sync::{Mutex as FairMutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+
+use super::asking::Asking;
+use super::failure::AcquireFailure;
+use super::params::AcquireParams;
+use super::turns::Turns;
+use crate::clock::Clock;
+use crate::foreign::contain;
+use crate::protocol::Value;
+use crate::resource::Resource;
+use crate::runtime::held_lease::{HeldLease, Validity};
+use crate::runtime::wait_events::handed_over;
+
+/// So many of a client ask at once, whatever for: as many as the commands that may be on their way to an instance can
+/// carry. Thousands that are asked for together wait in front of the connections for longer than the instance timeout;
+/// they are all given up, released and asked for again, and hardly any is won.
+const MAX_ASKS: usize = 256;
+
+/// The slots of a client, by what they are for.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// The most hand-overs in a row (P24).
+    local_hand_overs: u32,
+    asks: Arc<Semaphore>,
+    /// A slot is in it while anybody has a place in it, or the lock.
+    slots: Mutex<HashMap<Resource, Arc<Slot>>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    resource: Resource,
+    queue: Arc<FairMutex<Asking>>,
+    state: Mutex<SlotState>,
+    /// Tells the next that a lease was laid down, let go or won.
+    changed: Notify,
+    /// Tells holders that a lease was won, and those whose wait is over what is in the way.
+    news: Notify,
+}
+
+#[derive(Debug, Default)]
+struct SlotState {
+    /// How many have a place.
+    places: usize,
+    /// How many of them wait; the others try once.
+    waiting: usize,
+    /// What the next asks for, if one who waits is it.
+    next: Option<Arc<AcquireParams>>,
+    /// The lease that somebody of this client has, as far as it is known; also while it is laid down.
+    held: Option<Arc<HeldLease>>,
+    /// A lease that nobody has now, for the next.
+    laid_down: Option<Arc<HeldLease>>,
+    turns: Turns,
+    /// Whether anything was asked for those who wait now.
+    is_asked: bool,
+    /// Why the last ask for them was in vain.
+    last_failure: Option<AcquireFailure>,
+}
+
+/// What the next does.
+pub(super) enum Step {
+    /// It has this lease.
+    Take(Arc<HeldLease>),
+    /// It waits for the end of this one.
+    Watch(Arc<HeldLease>),
+    /// It waits for a release that is about to be queued.
+    AwaitRelease,
+    /// It leaves the lock to others for a moment.
+    Pause,
+    /// It asks the instances.
+    Ask,
+}
+
+impl Slots {
+    pub(crate) fn new(local_hand_overs: u32) -> Self {
+        Self { local_hand_overs, asks: Arc::new(Semaphore::new(MAX_ASKS)), slots: Mutex::default() }
+    }
+
+    /// One more place in the slot for what is asked for.
+    pub(super) fn enter(&self, resource: &Resource, waits: bool) -> Arc<Slot> {
+        self.with_slot(resource, |state| {
+            state.places += 1;
+            state.waiting += usize::from(waits);
+        })
+    }
+
+    /// A permit to ask, if there is one now.
+    pub(super) fn ask_now(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.asks).try_acquire_owned().ok()
+    }
+
+    /// A permit to ask, as soon as there is one. Given back with the outcome of what is asked.
+    pub(super) async fn ask(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.asks).acquire_owned().await.ok() // it is never closed
+    }
+
+    /// From now on somebody of this client has this lease, which was just won.
+    pub(crate) fn put_held(&self, held: &Arc<HeldLease>) {
+        let mut former = None;
+        let slot = self.with_slot(&held.claim().resource, |state| {
+            state.turns.won();
+            (state.last_failure, state.is_asked) = (None, false);
+            former = state.held.replace(Arc::clone(held));
+        });
+        drop(former);
+        slot.changed.notify_one();
+        slot.tell();
+    }
+
+    /// One more guard, which no caller has collected yet, of the lease that the same holder has; `None` if it has none.
+    pub(super) fn share(&self, params: &AcquireParams) -> Option<Arc<HeldLease>> {
+        if params.holder.is_empty() {
+            return None;
+        }
+        self.find(&params.resource)?.share(|held| *held.holder() == params.holder)
+    }
+
+    /// One more guard, which no caller has collected yet, of the lease with this value; `None` if nobody of this client has
+    /// it.
+    pub(crate) fn share_value(&self, resource: &Resource, value: &Value) -> Option<Arc<HeldLease>> {
+        self.find(resource)?.share(|held| held.claim().value == *value)
+    }
+
+    /// Why a single try is not sent: somebody of this client has the lock or waits for it.
+    pub(super) fn refusal(&self, resource: &Resource, clock: &dyn Clock) -> Option<AcquireFailure> {
+        let slot = self.find(resource)?;
+        let state = slot.lock();
+        let waited_for =
+            || state.last_failure.clone().unwrap_or(AcquireFailure::HeldHere { by: None, expires_in: None });
+        state.held_here(clock).or_else(|| (state.waiting > 0).then(waited_for))
+    }
+
+    /// How many of this client wait for the lock.
+    pub(crate) fn waiting(&self, resource: &Resource) -> usize {
+        self.find(resource).map_or(0, |slot| slot.lock().waiting)
+    }
+
+    /// How many of this client wait, whatever for.
+    pub(crate) fn all_waiting(&self) -> usize {
+        self.lock().values().map(|slot| slot.lock().waiting).sum()
+    }
+
+    /// Lays a lease that is let go down for the next; `false` if it is to be released. `others` tells how many are known
+    /// to wait elsewhere, if that can be known.
+    pub(crate) fn hand_over(
+        &self,
+        held: &Arc<HeldLease>,
+        others: impl FnOnce() -> Option<usize>,
+        clock: &dyn Clock,
+    ) -> bool {
+        self.find(&held.claim().resource)
+            .is_some_and(|slot| slot.hand_over(held, (self.local_hand_overs, others), clock))
+    }
+
+    /// A lease was let go. Its release is queued by now, so that what is asked next stands behind it.
+    pub(crate) fn let_go(&self, held: &Arc<HeldLease>) {
+        let Some(slot) = self.find(&held.claim().resource) else { return };
+        let known = slot.lock().held.take_if(|known| Arc::ptr_eq(known, held));
+        if known.is_some() {
+            slot.changed.notify_one();
+            self.tidy(&slot);
+        }
+    }
+
+    /// Forgets what nobody needs any more.
+    pub(super) fn tidy(&self, slot: &Arc<Slot>) {
+        drop(slot.forget_wait());
+        let mut slots = self.lock();
+        let is_idle = {
+            let state = slot.lock();
+            state.places == 0 && state.held.is_none()
+        };
+        let is_known = slots.get(&slot.resource).is_some_and(|known| Arc::ptr_eq(known, slot));
+        let removed = if is_idle && is_known { slots.remove(&slot.resource) } else { None };
+        drop(slots);
+        drop(removed);
+    }
+
+    /// How many there are.
+    #[cfg(feature = "testing")]
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Changes the slot under the mutex of all of them, so that it is not removed meanwhile.
+    fn with_slot(&self, resource: &Resource, change: impl FnOnce(&mut SlotState)) -> Arc<Slot> {
+        let mut slots = self.lock();
+        let slot = slots.entry(resource.clone()).or_insert_with(|| Arc::new(Slot::new(resource.clone())));
+        change(&mut slot.lock());
+        Arc::clone(slot)
+    }
+
+    fn find(&self, resource: &Resource) -> Option<Arc<Slot>> {
+        self.lock().get(resource).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Arc<Slot>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    fn new(resource: Resource) -> Self {
+        let (queue, state) = (Arc::default(), Mutex::default());
+        Self { resource, queue, state, changed: Notify::new(), news: Notify::new() }
+    }
+
+    pub(super) const fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// The turn, as soon as all those before have had theirs.
+    pub(super) fn turn(&self) -> impl Future<Output = OwnedMutexGuard<Asking>> + use<> {
+        Arc::clone(&self.queue).lock_owned()
+    }
+
+    /// The turn, if it is nobody's.
+    pub(super) fn turn_now(&self) -> Option<OwnedMutexGuard<Asking>> {
+        Arc::clone(&self.queue).try_lock_owned().ok()
+    }
+
+    /// What the next asks for, if one who waits is it.
+    pub(super) fn set_next(&self, next: Option<Arc<AcquireParams>>) {
+        let former = std::mem::replace(&mut self.lock().next, next);
+        drop(former);
+    }
+
+    /// One place less. The last that waits has to let the lease go that was laid down.
+    pub(super) fn leave(&self, waits: bool) -> Option<Arc<HeldLease>> {
+        let mut state = self.lock();
+        state.places -= 1;
+        state.waiting -= usize::from(waits);
+        let (mut laid_down, mut last_failure) = (None, None);
+        if state.waiting == 0 {
+            (laid_down, last_failure, state.is_asked) = (state.laid_down.take(), state.last_failure.take(), false);
+        }
+        drop(state);
+        drop(last_failure);
+        laid_down
+    }
+
+    /// Waits for a change that concerns the next.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// News for holders, and for those whose wait is over.
+    pub(super) fn news(&self) -> Notified<'_> {
+        self.news.notified()
+    }
+
+    /// Whether whoever comes now may ask.
+    pub(super) fn is_free(&self) -> bool {
+        let state = self.lock();
+        state.held.is_none() && state.laid_down.is_none() && !state.turns.is_pause_due()
+    }
+
+    /// What the next does.
+    pub(super) fn next_step(&self, clock: &dyn Clock) -> Step {
+        let mut state = self.lock();
+        if let Some(held) = state.laid_down.take() {
+            return Step::Take(held);
+        }
+        if let Some(held) = &state.held {
+            match held.validity(clock) {
+                Validity::Held(_) => return Step::Watch(Arc::clone(held)),
+                Validity::GivenUp => return Step::AwaitRelease,
+                Validity::Lost => state.held = None,
+            }
+        }
+        if state.turns.take_pause() { Step::Pause } else { Step::Ask }
+    }
+
+    /// Something is asked for those who wait.
+    pub(super) fn note_ask(&self) {
+        self.lock().is_asked = true;
+    }
+
+    /// Whether an ask is under way, or has ended, for those who wait now.
+    pub(super) fn is_asked(&self) -> bool {
+        self.lock().is_asked
+    }
+
+    /// An ask was in vain; whether somebody of this client has the lock.
+    pub(super) fn note_failure(&self, failure: AcquireFailure, clock: &dyn Clock) -> bool {
+        let mut state = self.lock();
+        let former = state.last_failure.replace(failure);
+        let is_held_here = state.held_here(clock).is_some();
+        drop(state);
+        drop(former);
+        self.tell();
+        is_held_here
+    }
+
+    /// What is in the way of those who wait, as far as it is known.
+    pub(super) fn in_the_way(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
+        let state = self.lock();
+        state.held_here(clock).or_else(|| state.last_failure.clone())
+    }
+
+    fn share(&self, is_meant: impl FnOnce(&HeldLease) -> bool) -> Option<Arc<HeldLease>> {
+        let state = self.lock();
+        // Counted under the lease's mutex, so that it is not let go meanwhile.
+        state.held.as_ref().filter(|held| is_meant(held) && held.add_guard()).cloned()
+    }
+
+    fn hand_over(
+        &self,
+        held: &Arc<HeldLease>,
+        (most, others): (u32, impl FnOnce() -> Option<usize>),
+        clock: &dyn Clock,
+    ) -> bool {
+        let mut state = self.lock();
+        let is_known = state.held.as_ref().is_some_and(|known| Arc::ptr_eq(known, held));
+        if !is_known
+            || state.waiting == 0
+            || state.laid_down.is_some()
+            || state.turns.is_over(most, others, clock.now())
+        {
+            return false;
+        }
+        // Who is about to be the next looks at it then.
+        let is_wanted = state.next.as_ref().is_none_or(|next| next.may_take(held, clock));
+        if !is_wanted || !held.end_tenure(clock) {
+            return false;
+        }
+        state.laid_down = Some(Arc::clone(held));
+        let (in_a_row, waiting) = (state.turns.handed_over(), state.waiting);
+        drop(state);
+        held.note_tenure_end(); // the former guard has ended before the next one begins
+        self.changed.notify_one();
+        handed_over(&self.resource, in_a_row, waiting);
+        true
+    }
+
+    /// The wait among other clients, and how it went so far, if nobody waits any more.
+    fn forget_wait(&self) -> Option<Asking> {
+        if self.lock().waiting > 0 {
+            return None;
+        }
+        // Whoever has the turn tidies up after it.
+        self.queue.try_lock().ok().map(|mut asking| std::mem::take(&mut *asking))
+    }
+
+    /// Wakers are foreign code.
+    fn tell(&self) {
+        contain(|| self.news.notify_waiters());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SlotState {
+    /// Who of this client has the lock.
+    fn held_here(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
+        let held = self.held.as_ref()?;
+        match held.validity(clock) {
+            Validity::Held(expires_in) => {
+                Some(AcquireFailure::HeldHere { by: Some(held.claim()), expires_in: Some(expires_in) })
+            }
+            Validity::GivenUp | Validity::Lost => None,
+        }
+    }
+}

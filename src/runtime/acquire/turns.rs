@@ -1,0 +1,107 @@
+//! When a client that hands a lock over among its own gives others their turn (P24).
+
+use std::time::Duration;
+
+use crate::protocol::Instant;
+
+/// For how long a lock is handed over at most: those who only ask again and again are not known.
+const LONGEST_ROW: Duration = Duration::from_secs(1);
+
+/// How often a lock was handed over, and whether it is somebody else's turn.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// How often the lease was handed over since it was won, and since when.
+    in_a_row: u32,
+    since: Option<Instant>,
+    /// Whether the others get their turn before this client asks again.
+    pause_due: bool,
+}
+
+impl Turns {
+    /// How often it was handed over by now.
+    pub(super) const fn handed_over(&mut self) -> u32 {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.in_a_row
+    }
+
+    /// A lease was won.
+    pub(super) fn won(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether the lock is to be given up for others, after `most` hand-overs in a row, or a second of them. `others` tells
+    /// how many are known to wait elsewhere, if that can be known.
+    pub(super) fn is_over(&mut self, most: u32, others: impl FnOnce() -> Option<usize>, now: Instant) -> bool {
+        let is_long = now.saturating_since(*self.since.get_or_insert(now)) >= LONGEST_ROW;
+        if self.in_a_row < most && !is_long {
+            return false;
+        }
+        match others() {
+            Some(0) if most > 0 && !is_long => return false,
+            Some(1..) => {} // the first of them is woken, and this client stands back for it (P26)
+            _ => self.pause_due = true,
+        }
+        true
+    }
+
+    pub(super) const fn is_pause_due(&self) -> bool {
+        self.pause_due
+    }
+
+    /// Whether to pause now.
+    pub(super) fn take_pause(&mut self) -> bool {
+        std::mem::take(&mut self.pause_due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: Instant = Instant::from_millis(10_000);
+
+    fn after(seconds: u64) -> Instant {
+        BEGIN.saturating_add(Duration::from_secs(seconds))
+    }
+
+    /// Whether the turn of a client is over, and whether it pauses then.
+    fn next(turns: &mut Turns, others: Option<usize>, now: Instant) -> (bool, bool) {
+        let is_over = turns.is_over(2, || others, now);
+        (is_over, turns.take_pause())
+    }
+
+    fn after_two() -> Turns {
+        let mut turns = Turns::default();
+        assert_eq!(next(&mut turns, Some(9), BEGIN), (false, false), "not yet");
+        turns.handed_over();
+        assert_eq!(next(&mut turns, Some(9), BEGIN), (false, false), "not yet");
+        turns.handed_over();
+        turns
+    }
+
+    #[test]
+    fn those_who_are_known_to_wait_get_their_turn() {
+        let mut turns = after_two();
+        assert_eq!(next(&mut turns, Some(1), BEGIN), (true, false));
+        turns.won();
+        assert_eq!(next(&mut turns, Some(1), BEGIN), (false, false));
+        assert_eq!(next(&mut turns, Some(1), after(1)), (true, false), "however few had it");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_elsewhere_is_known_to_wait_for_is_let_go_once_a_second() {
+        let mut turns = after_two();
+        assert_eq!(next(&mut turns, Some(0), BEGIN), (false, false));
+        assert_eq!(next(&mut turns, Some(0), after(1)), (true, true));
+        turns.won();
+        assert_eq!(next(&mut turns, Some(0), after(1)), (false, false), "it counts anew");
+        assert_eq!(next(&mut turns, Some(0), after(2)), (true, true));
+    }
+
+    #[test]
+    fn where_nobody_can_be_known_to_wait_it_is_always_assumed() {
+        let mut turns = after_two();
+        assert_eq!(next(&mut turns, None, BEGIN), (true, true));
+        assert!(Turns::default().is_over(0, || Some(0), BEGIN), "hand-overs are turned off");
+    }
+}

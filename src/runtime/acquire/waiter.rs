@@ -1,0 +1,428 @@
+//! Waits until a lease is won: each wait is a task of the client (P22), from the caller's first poll on.
+//!
+//! So whoever is in a slot is always polled, whatever its caller does. Only what was won waits for the caller, for an
+//! instance timeout: then the client passes it on, and the caller stands in line again when it polls.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::sleep;
+
+use super::asking::Asking;
+use super::attempt::{Attempt, Outcome};
+use super::failure::AcquireFailure;
+use super::params::AcquireParams;
+use super::place::Place;
+use super::share::{share, share_now};
+use super::slot::{Slot, Step};
+use super::tracker::TrackedAttempt;
+use super::uncollected::{UncollectedLease, WonLease};
+use crate::clock::Clock;
+use crate::foreign::contain;
+use crate::protocol::Instant;
+use crate::random;
+use crate::resource::Resource;
+use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
+use crate::runtime::held_lease::Tenure;
+use crate::runtime::order::Wait;
+use crate::runtime::shared::Shared;
+use crate::runtime::wait_events::{self, AskReason};
+
+/// Waits until there is a lease, the wait is over, or waiting longer cannot help.
+pub(crate) async fn acquire_until(
+    shared: &Arc<Shared>,
+    params: &Arc<AcquireParams>,
+    limit: Option<Duration>,
+) -> Result<Tenure, AcquireFailure> {
+    if shared.is_forked() {
+        return Err(AcquireFailure::Forked);
+    }
+    let deadline = Deadline { begun: shared.clock.now(), limit };
+    if let Ok(Some(tenure)) = share_now(shared, params).await {
+        return Ok(tenure);
+    }
+    loop {
+        let (waiter, sent) = Waiter::join(shared, params, deadline)?;
+        let outcome = run_abort_on_drop(&shared.runtime, |result| waiter.run(sent, result)).await;
+        let won = outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??;
+        match won.take().map(|lease| lease.collect(params)) {
+            None if shared.attempts.is_closed() => return Err(AcquireFailure::ShutDown),
+            None | Some(Err(AcquireFailure::NotPolled)) => {} // it has missed its turn
+            Some(collected) => return collected,
+        }
+    }
+}
+
+/// When a wait is over.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    begun: Instant,
+    limit: Option<Duration>,
+}
+
+impl Deadline {
+    fn waited(self, clock: &dyn Clock) -> Duration {
+        clock.now().saturating_since(self.begun)
+    }
+
+    /// Whether it was over so long ago.
+    fn is_past(self, by: Duration, clock: &dyn Clock) -> bool {
+        self.limit.is_some_and(|limit| self.waited(clock) >= limit.saturating_add(by))
+    }
+
+    fn has_passed(self, clock: &dyn Clock) -> bool {
+        self.is_past(Duration::ZERO, clock)
+    }
+
+    /// Returns when it was over so long ago.
+    async fn wait(self, by: Duration, clock: &dyn Clock) {
+        let Some(limit) = self.limit else { return std::future::pending().await };
+        // Timers only wake, the clock decides (P3).
+        while !self.is_past(by, clock) {
+            sleep(limit.saturating_add(by).saturating_sub(self.waited(clock))).await;
+        }
+    }
+
+    fn failure(self, last: AcquireFailure, clock: &dyn Clock) -> AcquireFailure {
+        AcquireFailure::DeadlinePassed { waited: self.waited(clock), last: Box::new(last) }
+    }
+}
+
+type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
+
+/// A lease for whoever waits, and the replies that are outstanding if it was asked for.
+type Gained = (UncollectedLease, Option<Box<Attempt>>);
+
+/// An ask that was sent. The permit is given back with the outcome.
+type Sent = (Box<Attempt>, OwnedSemaphorePermit);
+
+/// One wait. Dropped at any time it leaves nothing behind: what it has asked for is released before the next one asks.
+struct Waiter {
+    place: Place,
+    shared: Arc<Shared>,
+    params: Arc<AcquireParams>,
+    deadline: Deadline,
+    /// How often the lease of its holder could not be extended for it.
+    not_extended: u32,
+    tracked: TrackedAttempt,
+}
+
+impl Waiter {
+    /// If it is its turn at once, what it asks for is sent before this returns.
+    fn join(
+        shared: &Arc<Shared>,
+        params: &Arc<AcquireParams>,
+        deadline: Deadline,
+    ) -> Result<(Self, Option<Sent>), AcquireFailure> {
+        let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
+        let place = Place::join(shared, params, true);
+        let (shared, params) = (Arc::clone(shared), Arc::clone(params));
+        let mut waiter = Self { place, shared, params, deadline, not_extended: 0, tracked };
+        let slot = Arc::clone(waiter.place.slot());
+        let mut sent = None;
+        if let Some(asking) = waiter.place.asking()
+            && slot.is_free()
+            && waiter.shared.stands_back(slot.resource()).is_none()
+            && let Some(permit) = waiter.shared.slots.ask_now()
+        {
+            let attempt = begin(&waiter.shared, &waiter.params, &slot, asking)?;
+            sent = Some((attempt, permit));
+        }
+        Ok((waiter, sent))
+    }
+
+    async fn run(mut self, mut sent: Option<Sent>, result: oneshot::Sender<WaitOutcome>) {
+        let gained = loop {
+            match AssertUnwindSafe(self.gain(&mut sent)).catch_unwind().await {
+                Ok(gained) => break gained,
+                Err(_) => {
+                    contain(|| tracing::error!("a task that waits for a lock has panicked; it goes on"));
+                    sleep(self.shared.retry.least()).await;
+                }
+            }
+        };
+        let Self { tracked, shared, place, .. } = self;
+        drop(sent); // in vain, if its holder has the lease by now
+        drop(place); // whoever is next goes on
+        match gained {
+            Ok((lease, attempt)) if !shared.attempts.is_closed() => {
+                let held = Arc::clone(lease.held());
+                let won = Arc::new(WonLease::new(lease));
+                let _ = result.send(Ok(Arc::clone(&won)));
+                let replies = async {
+                    if let Some(mut attempt) = attempt {
+                        attempt.finish(Some(held)).await;
+                    }
+                };
+                tokio::join!(pass_on_unless_taken(&shared, won, tracked), replies);
+            }
+            Ok(given_back) => {
+                drop(given_back);
+                let _ = result.send(Err(AcquireFailure::ShutDown));
+            }
+            Err(failure) => drop(result.send(Err(failure))),
+        }
+    }
+
+    /// Waits for a lease; then somebody of this client has it, as the slot knows.
+    async fn gain(&mut self, sent: &mut Option<Sent>) -> Result<Gained, AcquireFailure> {
+        let (shared, slot) = (Arc::clone(&self.shared), Arc::clone(self.place.slot()));
+        let clock = &*shared.clock;
+        let mut turn = pin!(slot.turn());
+        loop {
+            if shared.attempts.is_closed() {
+                return Err(AcquireFailure::ShutDown);
+            }
+            let listens = !self.params.holder.is_empty() || self.deadline.has_passed(clock);
+            let mut news = pin!(slot.news());
+            if listens {
+                news.as_mut().enable();
+            }
+            match share(&shared, &self.params).await {
+                Ok(Some(lease)) => return Ok((lease, None)),
+                Ok(None) => {}
+                Err(failure) => {
+                    self.pause_unextended(failure).await?;
+                    continue;
+                }
+            }
+            if self.place.asking().is_some() {
+                let gained = match sent.take() {
+                    Some(sent) => self.ask(&slot, sent).await?,
+                    None => self.take_turn(&slot).await?,
+                };
+                if let Some(gained) = gained {
+                    return Ok(gained);
+                }
+                continue;
+            }
+            if let Some(last) = self.over(&slot) {
+                return Err(self.deadline.failure(last, clock));
+            }
+            // Past its end it waits for the turn no longer than for an answer, unless there will be one.
+            let by = if self.deadline.has_passed(clock) { shared.instance_timeout } else { Duration::ZERO };
+            tokio::select! {
+                biased; // a run that is repeated under a seed takes the same branches
+                () = shared.attempts.closed() => {}
+                turn = &mut turn => self.place.begin_turn(turn, &self.params),
+                () = news, if listens => {}
+                () = self.deadline.wait(by, clock), if !self.deadline.is_past(by, clock) => {}
+            }
+        }
+    }
+
+    /// What was in the way, if the wait is over. An ask is waited for, so that a short wait still learns that; not for long if
+    /// its turn does not come, where very many ask.
+    fn over(&self, slot: &Slot) -> Option<AcquireFailure> {
+        let clock = &*self.shared.clock;
+        if !self.deadline.has_passed(clock) {
+            return None;
+        }
+        let waits_on = || slot.is_asked() || !self.deadline.is_past(self.shared.instance_timeout, clock);
+        slot.in_the_way(clock).or_else(|| (!waits_on()).then_some(AcquireFailure::QueueTimeout))
+    }
+
+    /// Its holder has the lease, which cannot be extended now.
+    async fn pause_unextended(&mut self, failure: AcquireFailure) -> Result<(), AcquireFailure> {
+        if !failure.may_pass() {
+            return Err(failure);
+        }
+        let pause = self.shared.retry.after(self.not_extended, random::spread());
+        self.not_extended = self.not_extended.saturating_add(1);
+        self.rest(pause.min(self.shared.instance_timeout), failure).await
+    }
+
+    /// Waits so long, or until the client is shut down, or the wait is over.
+    async fn rest(&self, pause: Duration, last: AcquireFailure) -> Result<(), AcquireFailure> {
+        let clock = &*self.shared.clock;
+        tokio::select! {
+            biased;
+            () = self.shared.attempts.closed() => Err(AcquireFailure::ShutDown),
+            () = self.deadline.wait(Duration::ZERO, clock) => Err(self.deadline.failure(last, clock)),
+            () = sleep(pause) => Ok(()),
+        }
+    }
+
+    /// One step of whoever is next.
+    async fn take_turn(&mut self, slot: &Slot) -> Result<Option<Gained>, AcquireFailure> {
+        let shared = Arc::clone(&self.shared);
+        let clock = &*shared.clock;
+        let Some(asking) = self.place.asking() else { return Ok(None) };
+        match slot.next_step(clock) {
+            Step::Take(held) => {
+                let may_take = self.params.may_take(&held, clock);
+                let lease = UncollectedLease::new(Arc::clone(&shared), held);
+                return Ok(may_take.then_some((lease, None))); // dropped, it is released
+            }
+            Step::Watch(held) => {
+                asking.why = AskReason::LetGo;
+                let is_over = tokio::select! {
+                    biased;
+                    () = shared.attempts.closed() => false,
+                    () = slot.changed() => false,
+                    _ = held.wait_for_end(clock) => false,
+                    () = self.deadline.wait(Duration::ZERO, clock) => true,
+                };
+                if let Some(last) = slot.in_the_way(clock).filter(|_| is_over) {
+                    return Err(self.deadline.failure(last, clock));
+                }
+            }
+            Step::AwaitRelease => wait_for_change(&shared, slot, shared.instance_timeout).await,
+            Step::Pause => {
+                asking.why = AskReason::Turn;
+                tokio::select! {
+                    biased;
+                    () = shared.attempts.closed() => {}
+                    () = sleep(shared.retry.least()) => {}
+                }
+            }
+            Step::Ask => match shared.stands_back(slot.resource()) {
+                Some((pause, _)) => {
+                    asking.why = AskReason::Turn;
+                    wait_for_change(&shared, slot, pause).await;
+                }
+                None => {
+                    let permit = self.permit().await?;
+                    let Some(asking) = self.place.asking() else { return Ok(None) };
+                    let attempt = begin(&shared, &self.params, slot, asking)?;
+                    return self.ask(slot, (attempt, permit)).await;
+                }
+            },
+        }
+        Ok(None)
+    }
+
+    async fn permit(&self) -> Result<OwnedSemaphorePermit, AcquireFailure> {
+        if let Some(permit) = self.shared.slots.ask_now() {
+            return Ok(permit);
+        }
+        let clock = &*self.shared.clock;
+        tokio::select! {
+            biased;
+            () = self.shared.attempts.closed() => Err(AcquireFailure::ShutDown),
+            permit = self.shared.slots.ask() => permit.ok_or(AcquireFailure::ShutDown),
+            () = self.deadline.wait(self.shared.instance_timeout, clock) => {
+                Err(self.deadline.failure(AcquireFailure::QueueTimeout, clock))
+            }
+        }
+    }
+
+    /// Waits for what comes of an ask, and after one that was in vain until it is worth asking again.
+    async fn ask(&mut self, slot: &Slot, (mut attempt, permit): Sent) -> Result<Option<Gained>, AcquireFailure> {
+        let shared = Arc::clone(&self.shared);
+        let clock = &*shared.clock;
+        let failure = loop {
+            let outcome = tokio::select! {
+                biased;
+                outcome = attempt.next_outcome() => outcome,
+                last = self.over_while_asking(slot) => return Err(self.deadline.failure(last, clock)),
+            };
+            match outcome {
+                Outcome::Won(lease) => {
+                    self.won(slot, &attempt, &lease);
+                    return Ok(Some((lease, Some(attempt))));
+                }
+                Outcome::Lost(failure) => break failure,
+                // P31: it asks again as long as nobody is known to have the lock.
+                Outcome::Undecided(failure, pause) => {
+                    if slot.note_failure(failure.clone(), clock) {
+                        return Ok(None); // somebody of this client has it
+                    }
+                    self.rest(pause, failure).await?;
+                    attempt.ask_again()?;
+                }
+            }
+        };
+        let rounds = attempt.rounds();
+        drop((attempt, permit)); // its releases are queued, outstanding replies are awaited in the background
+        self.pause_after(slot, rounds, failure).await?;
+        Ok(None)
+    }
+
+    /// What was in the way, once the wait is over; the first ask for those who wait is waited for.
+    async fn over_while_asking(&self, slot: &Slot) -> AcquireFailure {
+        let clock = &*self.shared.clock;
+        self.deadline.wait(Duration::ZERO, clock).await;
+        match slot.in_the_way(clock) {
+            Some(last) => last,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn won(&mut self, slot: &Slot, attempt: &Attempt, lease: &UncollectedLease) {
+        self.shared.slots.put_held(lease.held());
+        if let Some(asking) = self.place.asking() {
+            let rounds = asking.rounds.saturating_add(attempt.rounds());
+            wait_events::won(slot.resource(), asking.asks, rounds);
+            asking.won();
+        }
+    }
+
+    async fn pause_after(&mut self, slot: &Slot, rounds: usize, failure: AcquireFailure) -> Result<(), AcquireFailure> {
+        let shared = Arc::clone(&self.shared);
+        let (clock, deadline) = (&*shared.clock, self.deadline);
+        let (AcquireFailure::RoundLost(round), Some(asking)) = (&failure, self.place.asking()) else {
+            return Err(failure); // which does not pass
+        };
+        asking.rounds = asking.rounds.saturating_add(rounds);
+        asking.seen = round.highest_seen();
+        wait_events::refused(slot.resource(), round, || shared.known_waiters(slot.resource()));
+        if slot.note_failure(failure.clone(), clock) {
+            return Ok(()); // the next step is to wait for whoever has it
+        }
+        asking.why = tokio::select! {
+            biased;
+            () = shared.attempts.closed() => AskReason::Line,
+            () = slot.changed() => AskReason::Line,
+            () = deadline.wait(Duration::ZERO, clock) => return Err(deadline.failure(failure, clock)),
+            why = asking.pause(shared.retry, || begin_wait(&shared, slot.resource()), &failure) => why,
+        };
+        Ok(())
+    }
+}
+
+/// Sends an ask.
+fn begin(
+    shared: &Arc<Shared>,
+    params: &Arc<AcquireParams>,
+    slot: &Slot,
+    asking: &mut Asking,
+) -> Result<Box<Attempt>, AcquireFailure> {
+    asking.asks = asking.asks.saturating_add(1);
+    let why = std::mem::replace(&mut asking.why, AskReason::Line);
+    slot.note_ask();
+    let resource = slot.resource();
+    wait_events::asks(resource, asking.asks, why, || shared.known_waiters(resource));
+    Attempt::begin(shared, params, asking.seen)
+}
+
+async fn wait_for_change(shared: &Shared, slot: &Slot, at_most: Duration) {
+    tokio::select! {
+        biased;
+        () = shared.attempts.closed() => {}
+        () = slot.changed() => {}
+        () = sleep(at_most) => {}
+    }
+}
+
+/// Gives the caller an instance timeout to take what was won; then somebody else of this client gets it, or it is released.
+async fn pass_on_unless_taken(shared: &Shared, won: Arc<WonLease>, tracked: TrackedAttempt) {
+    tokio::select! {
+        biased;
+        () = won.taken() => {}
+        () = shared.attempts.closed() => {}
+        () = sleep(shared.instance_timeout) => {}
+    }
+    drop(won.take());
+    drop(tracked);
+}
+
+/// Begins to wait in order with other clients, if this one keeps that (P25).
+fn begin_wait(shared: &Shared, resource: &Resource) -> Option<Wait> {
+    let wall_us = shared.proposing_clock().ok()?.us;
+    shared.order.as_ref()?.wait(resource, shared.quorum, wall_us)
+}

@@ -1,0 +1,181 @@
+//! What a client knows of others that wait, and what it does about their messages.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::clock::Clock;
+use crate::foreign::contain;
+use crate::instance::{Instance, ReceivedMessage, Wake};
+use crate::protocol::{
+    Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
+};
+use crate::resource::Resource;
+use crate::runtime::wait_events;
+
+/// The key under which those who wait are announced; `None` if it is too long for a message.
+pub(super) fn announced_key(resource: &Resource) -> Option<&[u8]> {
+    Some(resource.key()).filter(|key| key.len() <= MAX_MESSAGE_KEY)
+}
+
+/// What the client's task and its waits share.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) client: ClientId,
+    pub(super) instances: Arc<[Arc<dyn Instance>]>,
+    pub(super) clock: Arc<dyn Clock>,
+    /// After so long no wake-up comes late.
+    pub(super) instance_timeout: Duration,
+    pub(super) known: Mutex<Known>,
+    /// Tells the client's task of what a wait has put into `known`: it is to be forgotten too.
+    pub(super) grew: Notify,
+}
+
+/// What is known, by key.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    pub(super) waiters: Waiters,
+    /// The wait of this client: that of its line.
+    pub(super) waits: BTreeMap<Vec<u8>, Arc<Woken>>,
+    /// Until when wake-ups of a wait that has won may come over slower instances.
+    pub(super) won: BTreeMap<Vec<u8>, Instant>,
+}
+
+/// Over which instances a wait was woken.
+#[derive(Debug)]
+pub(super) struct Woken {
+    ticket: AtomicU64,
+    /// Those that the wait has not taken yet.
+    over: Mutex<InstanceSet>,
+    pub(super) came: Notify,
+}
+
+impl Woken {
+    /// Over none, so far, for the wait that begins now, with this ticket.
+    pub(super) fn new(ticket: u64) -> Self {
+        Self { ticket: AtomicU64::new(ticket), over: Mutex::default(), came: Notify::new() }
+    }
+
+    /// When it began to wait. Each wake-up makes it larger by one, to those who have woken it a wait that goes on.
+    pub(super) fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// The instances so far, which are forgotten.
+    pub(super) fn take(&self) -> InstanceSet {
+        let over = std::mem::take(&mut *self.over());
+        if !over.is_empty() {
+            self.ticket.fetch_add(1, Ordering::Relaxed);
+        }
+        over
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.over().len()
+    }
+
+    pub(super) fn note(&self, over: InstanceSet) {
+        let mut noted = self.over();
+        *noted = noted.union(over);
+        drop(noted);
+        self.came.notify_one();
+    }
+
+    fn over(&self) -> MutexGuard<'_, InstanceSet> {
+        self.over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Parts {
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this client hears what is said to it, over a quorum of instances.
+    pub(super) fn hears(&self, quorum: Quorum) -> bool {
+        self.instances.iter().filter(|instance| instance.hears()).count() >= quorum.votes()
+    }
+
+    /// What wakes the first of those who wait for a key that is let go here.
+    pub(super) fn next_to_wake(&self, key: &[u8]) -> Option<Wake> {
+        let mut known = self.known();
+        if known.waiters.is_empty() {
+            return None;
+        }
+        let waiters = known.waiters.take(key, self.clock.now());
+        drop(known);
+        let wake = Wake::new(key, &waiters)?;
+        wait_events::wakes(key, wake.to, waiters.len());
+        Some(wake)
+    }
+
+    /// Takes a message in.
+    pub(super) fn on_message(&self, ReceivedMessage { instance, message }: ReceivedMessage) {
+        match Message::from_wire(&message) {
+            Some(Message::Waiting { waiter, forwarded, key }) => self.on_waiting(instance, waiter, forwarded, key),
+            Some(Message::Next { then, key }) => self.on_next(instance, &then, &key),
+            None => contain(|| tracing::debug!(%instance, "a message that no client of this library sends")),
+        }
+    }
+
+    fn on_waiting(&self, instance: InstanceId, waiter: Waiter, forwarded: bool, key: Vec<u8>) {
+        if waiter.client == self.client {
+            return; // forwarded by whoever has woken this client meanwhile
+        }
+        let announcement = self.known().waiters.announce(&key, waiter, self.clock.now());
+        if let (Announcement::Forward(to), false) = (announcement, forwarded)
+            && let Some(message) = (Message::Waiting { waiter, forwarded: true, key }).to_wire()
+        {
+            self.send(instance, Wake { to, message });
+        }
+    }
+
+    /// A key was let go on an instance, and this client comes first. Those who come `then` are its own to wake.
+    fn on_next(&self, instance: InstanceId, then: &[Waiter], key: &[u8]) {
+        let now = self.clock.now();
+        let mut known = self.known();
+        if let Some(woken) = known.waits.get(key).cloned() {
+            known.waiters.hold(key);
+            known.waiters.take_in(key, then, self.client, now);
+            drop(known);
+            return woken.note(std::iter::once(instance).collect());
+        }
+        if known.won.get(key).is_some_and(|until| now < *until) {
+            if known.waiters.passed_on(key, now).is_none() {
+                known.waiters.take_in(key, then, self.client, now);
+            }
+            return;
+        }
+        drop(known);
+        self.pass_on(std::iter::once(instance).collect(), key, then);
+    }
+
+    /// A wake-up that came over these instances, for which nobody of this client waits any more, goes to the next.
+    pub(super) fn pass_on(&self, over: InstanceSet, key: &[u8], waiters: &[Waiter]) {
+        let wake = Wake::new(key, waiters);
+        wait_events::passed_on(key, over, wake.as_ref().map(|wake| wake.to));
+        let Some(wake) = wake else { return };
+        over.iter().for_each(|instance| self.send(instance, wake.clone()));
+    }
+
+    /// Sends something over one instance. Whether it arrives is not waited for.
+    fn send(&self, instance: InstanceId, message: Wake) {
+        if let Some(instance) = self.instances.get(instance.index()) {
+            drop(instance.publish(message));
+        }
+    }
+}
+
+impl Known {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty() && self.won.is_empty()
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.waiters.expire(now);
+        self.won.retain(|_, until| now < *until);
+    }
+}

@@ -1,0 +1,117 @@
+//! Order between the clients that wait for the same lock (P25–P27).
+//!
+//! The clients tell each other who waits, over the instances; whoever releases the lock wakes the one that has waited
+//! longest, and stands back for a moment. All of it is about time: an ask that nothing here says anything about is as good.
+
+mod known;
+mod task;
+mod wait;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::clock::Clock;
+use crate::instance::{Instance, ReceivedMessage, Request};
+use crate::protocol::{ClientId, Instant, Quorum};
+use crate::resource::Resource;
+use known::{Parts, announced_key};
+pub(crate) use wait::Wait;
+
+/// What a client knows of others that wait, and its own waits.
+#[derive(Debug)]
+pub(crate) struct Order {
+    parts: Arc<Parts>,
+    /// Dropped, it ends the task that takes messages in.
+    _alive: oneshot::Sender<()>,
+}
+
+impl Order {
+    /// Begins to take in messages.
+    pub(crate) fn start(
+        client: ClientId,
+        instances: Arc<[Arc<dyn Instance>]>,
+        clock: Arc<dyn Clock>,
+        instance_timeout: Duration,
+        messages: mpsc::Receiver<ReceivedMessage>,
+    ) -> Self {
+        let (known, grew) = (Mutex::default(), Notify::new());
+        let parts = Arc::new(Parts { client, instances, clock, instance_timeout, known, grew });
+        let (alive, ended) = oneshot::channel();
+        tokio::spawn(task::run(Arc::clone(&parts), messages, ended));
+        Self { parts, _alive: alive }
+    }
+
+    /// How many keys this client waits for, how much it knows of others that wait or were woken, and for how many keys
+    /// that it has won a wake-up may still come. All but the first go when they are too old.
+    #[cfg(feature = "testing")]
+    pub(crate) fn table_sizes(&self) -> [usize; 3] {
+        let known = self.parts.known();
+        [known.waits.len(), known.waiters.len(), known.won.len()]
+    }
+
+    /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that
+    /// only ask.
+    pub(crate) fn wait(&self, resource: &Resource, quorum: Quorum, wall_us: u64) -> Option<Wait> {
+        Some(Wait::begin(&self.parts, announced_key(resource)?, quorum, wall_us))
+    }
+
+    /// How many other clients are known to wait for this lock; `None` if they could not make themselves heard.
+    pub(crate) fn others_waiting(&self, resource: &Resource, quorum: Quorum) -> Option<usize> {
+        let heard = announced_key(resource).is_some() && self.parts.hears(quorum);
+        heard.then(|| self.known_waiters(resource).0)
+    }
+
+    /// The client has this lock: those who are known to wait for it are its own to wake.
+    pub(crate) fn hold(&self, resource: &Resource) {
+        let mut known = self.parts.known();
+        if !known.waiters.is_empty() {
+            known.waiters.hold(resource.key());
+        }
+    }
+
+    /// Whether other clients are known to wait for this lock, or to have been woken for it lately.
+    pub(crate) fn is_wanted(&self, resource: &Resource) -> bool {
+        let known = self.parts.known();
+        known.waiters.knows_of(resource.key())
+    }
+
+    /// How many other clients are known to wait for this lock, and which of them comes first.
+    pub(crate) fn known_waiters(&self, resource: &Resource) -> (usize, Option<ClientId>) {
+        let Some(key) = announced_key(resource) else { return (0, None) };
+        let (known, now) = (self.parts.known(), self.parts.clock.now());
+        let mut waiting = known.waiters.waiting(key, now);
+        let first = waiting.next().map(|waiter| waiter.client);
+        (usize::from(first.is_some()) + waiting.count(), first)
+    }
+
+    /// A single try of this client was refused this lock.
+    pub(crate) fn refused(&self, resource: &Resource) {
+        let (mut known, now) = (self.parts.known(), self.parts.clock.now());
+        if let Some(key) = announced_key(resource).filter(|_| !known.waiters.is_empty()) {
+            known.waiters.refused(key, now);
+        }
+    }
+
+    /// When this client has let this lock go for another one that it has woken, or was refused it since by a single
+    /// try, and for which; `None` if it has it again, or was woken itself.
+    pub(crate) fn passed_on(&self, resource: &Resource) -> Option<(Instant, ClientId)> {
+        let known = self.parts.known();
+        if known.waiters.is_empty() {
+            return None;
+        }
+        known.waiters.passed_on(announced_key(resource)?, self.parts.clock.now())
+    }
+
+    /// The release of a lease, behind which the client that has waited longest is woken, if any has (P26).
+    pub(crate) fn wake_next(&self, request: Request) -> Request {
+        match request {
+            Request::Release(claim, None) => {
+                let wake = announced_key(&claim.resource).and_then(|key| self.parts.next_to_wake(key));
+                Request::Release(claim, wake.map(Arc::new))
+            }
+            request => request,
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One wait for a lock that others have or wait for as well.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::sleep;
+
+use super::known::{Parts, Woken};
+use crate::instance::{PublishFuture, Wake};
+use crate::protocol::{
+    ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
+    reconnect_delay,
+};
+use crate::random;
+use crate::runtime::wait_events::{self, AskReason};
+
+/// The pause of a waiter that is known to whoever stands in its way: doubled with each, and cut by up to half at
+/// random (P27).
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// By so much at most an ask is later than the expiry for which it waits, so that those who wait for the same do not
+/// ask together.
+const EXPIRY_SPREAD: Duration = Duration::from_millis(20);
+
+/// The part of the instance timeout for which a waiter that was woken over one instance waits for the others.
+const SETTLE_DIVISOR: u32 = 40;
+
+/// Over so many instances a client is told that somebody waits for it: one of them may be slow to pass that on.
+const TOLD_OVER: usize = 2;
+
+/// A wait for one key. Dropped before it has won, it passes on the wake-ups that came for it.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    parts: Arc<Parts>,
+    quorum: Quorum,
+    key: Vec<u8>,
+    woken: Arc<Woken>,
+    /// When it has asked for a wake-up last, and over which instances that came.
+    asked: Option<(Instant, InstanceSet)>,
+    has_won: bool,
+}
+
+impl Wait {
+    /// Begins a wait at `wall_us` of the clock by which tokens are proposed.
+    pub(super) fn begin(parts: &Arc<Parts>, key: &[u8], quorum: Quorum, wall_us: u64) -> Self {
+        let woken = Arc::new(Woken::new(wall_us));
+        parts.known().waits.insert(key.to_vec(), Arc::clone(&woken));
+        Self { parts: Arc::clone(parts), quorum, key: key.to_vec(), woken, asked: None, has_won: false }
+    }
+
+    /// Waits until it is worth asking again: until it is woken, or for a while (P27). `lost` is
+    /// the round that was lost, if there was one. Returns why it is.
+    pub(crate) async fn pause(&mut self, lost: Option<&Round>, failures: u32, retry: RetryDelay) -> AskReason {
+        let parts = Arc::clone(&self.parts);
+        let began = parts.clock.now();
+        let announced = lost.map(|round| self.announce(round)).unwrap_or_default();
+        let hears = parts.hears(self.quorum) && !lost.is_some_and(is_split);
+        let expiry = lost.and_then(earliest_expiry);
+        let is_refused = lost.is_some_and(|round| refusals(round).next().is_some());
+        let asks_again = async {
+            let is_heard = join_all(announced).await.contains(&true);
+            if is_refused {
+                wait_events::announced(&self.key, is_heard);
+            }
+            let pause = if hears && is_heard {
+                reconnect_delay(failures, FIRST_PAUSE, LONGEST_PAUSE, random::spread())
+            } else {
+                retry.after(failures, random::spread())
+            };
+            let spread = RetryDelay::new(Duration::ZERO, EXPIRY_SPREAD).next(random::spread());
+            let (pause, why) = match expiry.filter(|expiry| *expiry <= pause) {
+                Some(expiry) => (expiry.saturating_add(spread), AskReason::Expired),
+                None => (pause, AskReason::Pause),
+            };
+            sleep(pause.saturating_sub(parts.clock.now().saturating_since(began))).await;
+            why
+        };
+        let why = tokio::select! {
+            biased;
+            () = self.enough_woken() => AskReason::Woken,
+            why = asks_again => why,
+        };
+        if self.take_woken() { AskReason::Woken } else { why }
+    }
+
+    /// It has the lock, and those who are known to wait are its own to wake.
+    pub(crate) fn won(mut self) {
+        self.has_won = true;
+        let until = self.parts.clock.now().saturating_add(self.parts.instance_timeout);
+        let mut known = self.parts.known();
+        known.waiters.hold(&self.key);
+        known.won.insert(self.key.clone(), until);
+        drop(known);
+        self.parts.grew.notify_one();
+    }
+
+    /// Returns once it was woken over a quorum of instances, or a little after the first of them.
+    async fn enough_woken(&self) {
+        let settle = self.parts.instance_timeout / SETTLE_DIVISOR;
+        loop {
+            let count = self.woken.count();
+            if count >= self.quorum.votes() {
+                return;
+            }
+            if count == 0 {
+                self.woken.came.notified().await;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = sleep(settle) => return,
+                () = self.woken.came.notified() => {}
+            }
+        }
+    }
+
+    /// Whether it was woken, which is answered by the next ask.
+    fn take_woken(&mut self) -> bool {
+        let over = self.woken.take();
+        if over.is_empty() {
+            return false;
+        }
+        wait_events::woken(&self.key, over);
+        self.asked = Some((self.parts.clock.now(), over));
+        true
+    }
+
+    /// Tells the other client that stands in the way that this one waits (P25). What is left of its own tries goes by
+    /// itself, and nobody is woken then.
+    fn announce(&self, round: &Round) -> Vec<PublishFuture> {
+        let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client };
+        let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
+        let Some(message) = message.to_wire() else { return Vec::new() };
+        let in_the_way = refusals(round).filter_map(|(id, value)| {
+            let to = ClientId::of_value(value?).filter(|to| *to != self.parts.client)?;
+            Some((self.parts.instances.get(id.index())?, to))
+        });
+        let told = in_the_way.take(TOLD_OVER);
+        told.map(|(instance, to)| instance.publish(Wake { to, message: message.clone() })).collect()
+    }
+
+    /// The wake-ups that came for it, and may be for nobody now.
+    fn wakes_left(&mut self) -> InstanceSet {
+        let now = self.parts.clock.now();
+        let lately = |at: &Instant| now < at.saturating_add(self.parts.instance_timeout);
+        let asked = self.asked.filter(|(at, _)| lately(at)).map(|(_, over)| over).unwrap_or_default();
+        self.woken.take().union(asked)
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        let left = self.wakes_left();
+        let mut known = self.parts.known();
+        match known.waits.get(&self.key) {
+            Some(woken) if Arc::ptr_eq(woken, &self.woken) => drop(known.waits.remove(&self.key)),
+            // Another one has begun for those who wait now.
+            Some(other) if !self.has_won => {
+                let other = Arc::clone(other);
+                drop(known);
+                return other.note(left);
+            }
+            _ => {}
+        }
+        if self.has_won || left.is_empty() {
+            return;
+        }
+        let waiters = known.waiters.take(&self.key, self.parts.clock.now());
+        drop(known);
+        self.parts.pass_on(left, &self.key, &waiters);
+    }
+}
+
+/// The instances that refused, and what stands in the way there.
+fn refusals(round: &Round) -> impl Iterator<Item = (InstanceId, Option<&[u8]>)> {
+    let answers = InstanceId::all(round.replies().len()).zip(round.replies());
+    answers.filter_map(|(id, answer)| match &answer.as_ref()?.reply {
+        Reply::Refused(refusal) => Some((id, refusal.value.as_deref())),
+        _ => None,
+    })
+}
+
+/// The earliest expiry of what stands in the way.
+fn earliest_expiry(round: &Round) -> Option<Duration> {
+    let refusals = round.replies().iter().flatten().filter_map(|answer| match &answer.reply {
+        Reply::Refused(refusal) => refusal.expires_in,
+        _ => None,
+    });
+    refusals.min()
+}
+
+/// Whether nobody has the lock, though several want it.
+fn is_split(round: &Round) -> bool {
+    matches!(RoundFailure::of(round), RoundFailure::SplitVote(_))
+}
