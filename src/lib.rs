@@ -142,6 +142,7 @@ mod lock;
 mod lock_all;
 mod log_limit;
 mod names;
+pub mod operator;
 // Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
 // feature: the code is the same in every build, and a feature would leave most of it unreachable in the usual one.
 #[doc(hidden)]
@@ -158,21 +159,19 @@ mod stats;
 pub mod testing;
 mod token;
 
-pub use admission::{AdmissionRecords, RecordRefusal, RecordsError, ShownRecord};
 pub use client::Redlock;
 pub use config::{Admission, Builder, Instance, Renewal, StartError};
 pub use detached::DetachedLease;
 pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, HeldBy, InstanceAnswer, InstanceReport, Loss,
-    ReleaseError, RunError, ShutdownError,
+    ReleaseError, RunError, ShutdownError, Unanswered,
 };
 pub use guard::{Guard, Released};
 pub use holder::Holder;
 pub use inspection::{ForcedRelease, FoundHolder, Inspection};
 pub use instance::redis::{Credentials, Tls};
-pub use instance::{AdmissionStatus, Examination, InstanceCounts, InstanceStatus, ServerDetails, Trouble};
+pub use instance::{AdmissionStatus, InstanceCounts, InstanceStatus, ReplyKind, Trouble};
 pub use lease::{LeaseView, Redundancy};
-pub use listing::Listing;
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
 pub use names::{AsResourceName, ResourceName, ResourceNames};

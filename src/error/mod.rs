@@ -20,7 +20,7 @@ pub use held_by::HeldBy;
 pub use loss::Loss;
 pub(crate) use loss::loss;
 use report::Reports;
-pub use report::{InstanceAnswer, InstanceReport};
+pub use report::{InstanceAnswer, InstanceReport, Unanswered};
 
 /// Why work under a lock did not come to its end.
 #[derive(Debug, Error)]

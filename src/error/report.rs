@@ -18,6 +18,22 @@ pub struct InstanceReport {
     pub after: Option<Duration>,
 }
 
+/// An instance that did not answer when it was asked, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unanswered {
+    /// The address without credentials.
+    pub address: String,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.address, self.cause)
+    }
+}
+
 /// The answer of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

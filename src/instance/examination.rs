@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use super::status::ClockOffset;
 use crate::protocol::Cause;
 
 /// What an instance answered to [`Redlock::examine`](crate::Redlock::examine).
@@ -40,8 +41,8 @@ pub struct ServerDetails {
     pub memory_used: u64,
     /// `maxmemory-policy`.
     pub eviction_policy: String,
-    /// Its wall clock minus this machine's, in seconds, right to about half of [`round_trip`](Self::round_trip).
-    pub clock_offset: f64,
+    /// How far its wall clock is from this machine's, right to about half of [`round_trip`](Self::round_trip).
+    pub clock_offset: ClockOffset,
     /// The shortest of a few round trips that were measured now.
     pub round_trip: Duration,
     /// Whether it pushes changes of keys to this client, so that a loss is known at once.

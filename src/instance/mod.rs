@@ -17,7 +17,7 @@ pub(crate) use found_record::{FoundRecord, RecordFuture, Trace};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
 pub(crate) use listener::{Listener, ReceivedMessage};
 pub(crate) use requests::{Claim, Request, Votes, Wake};
-pub use status::{AdmissionStatus, InstanceCounts, InstanceStatus, Trouble};
+pub use status::{AdmissionStatus, ClockOffset, InstanceCounts, InstanceStatus, ReplyKind, Trouble};
 pub(crate) use stored_key::{Read, StoredKey};
 
 use std::fmt;

@@ -1,6 +1,5 @@
 //! What can be seen of an instance from outside.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::{Cause, NotUsable};
@@ -16,10 +15,10 @@ pub struct InstanceStatus {
     pub connected: bool,
     /// Whether it is a master; `None` until it was asked.
     pub is_master: Option<bool>,
-    /// The server and its version, as in `valkey 9.1.2`; empty until it was asked.
-    pub version: String,
-    /// The id of the server process; empty until it was asked. A restart changes it.
-    pub run_id: String,
+    /// The server and its version, as in `valkey 9.1.2`; `None` until it was asked.
+    pub version: Option<String>,
+    /// The id of the server process; `None` until it was asked. A restart changes it.
+    pub run_id: Option<String>,
     /// Whether it may vote.
     pub admission: AdmissionStatus,
     /// How long ago it was flushed, if that is what its last quarantine was for. A flush of any of its databases is a quarantine.
@@ -29,9 +28,6 @@ pub struct InstanceStatus {
     /// Why it gives this client no votes, if that is for the client's settings. It is up all the same, and may well vote for
     /// others.
     pub refusal: Option<NotUsable>,
-    /// Its clock minus this client's deciding clock, in seconds. Only changes are of interest: the
-    /// deciding clock begins anywhere.
-    pub clock_offset: Option<f64>,
     /// How many steps of its clock this client has seen in the life of this process.
     pub clock_steps: u32,
     /// How long the last sign of life took.
@@ -47,13 +43,45 @@ pub struct InstanceStatus {
     pub counts: InstanceCounts,
 }
 
+/// How far a wall clock is from this machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClockOffset {
+    /// It shows a later time.
+    Ahead(Duration),
+    /// It shows an earlier time.
+    Behind(Duration),
+}
+
+impl ClockOffset {
+    /// Of a clock that shows the first time when this machine's shows the second.
+    pub(crate) fn of(its: Duration, ours: Duration) -> Self {
+        if its < ours { Self::Behind(ours.saturating_sub(its)) } else { Self::Ahead(its.saturating_sub(ours)) }
+    }
+
+    /// Without the direction.
+    #[must_use]
+    pub const fn distance(self) -> Duration {
+        match self {
+            Self::Ahead(by) | Self::Behind(by) => by,
+        }
+    }
+}
+
+impl Default for ClockOffset {
+    fn default() -> Self {
+        Self::Ahead(Duration::ZERO)
+    }
+}
+
 /// What a client has sent to an instance since the client was built, and what became of it. The numbers only rise.
 ///
 /// ```no_run
+/// use redquorum::ReplyKind;
 /// # fn f(redlock: &redquorum::Redlock) {
 /// for instance in redlock.instances() {
 ///     let counts = &instance.counts;
-///     println!("{}: {} late, {:.1} requests in a command", instance.address, counts.of("timed_out"), counts.batch_size());
+///     println!("{}: {} late, {:.1} requests in a command", instance.address, counts.of(ReplyKind::TimedOut), counts.batch_size());
 /// }
 /// # }
 /// ```
@@ -66,21 +94,108 @@ pub struct InstanceCounts {
     pub commands: u64,
     /// The requests in them.
     pub requests: u64,
-    /// How requests have ended, those that were not sent too, by the names that `docs/operations.md` explains.
-    pub replies: BTreeMap<&'static str, u64>,
+    /// How requests have ended, those that were not sent too; in the order of [`ReplyKind::ALL`].
+    pub(crate) replies: [u64; ReplyKind::ALL.len()],
 }
 
 impl InstanceCounts {
-    /// How many requests have ended like this; zero for a name that there is not.
+    /// How many requests have ended like this, those that were not sent too.
     #[must_use]
-    pub fn of(&self, reply: &str) -> u64 {
-        self.replies.get(reply).copied().unwrap_or(0)
+    pub fn of(&self, reply: ReplyKind) -> u64 {
+        self.replies.get(reply as usize).copied().unwrap_or(0)
     }
 
     /// How many requests a command carried, in the mean; zero if none was sent.
     #[must_use]
     pub fn batch_size(&self) -> f64 {
         if self.commands == 0 { 0.0 } else { self.requests as f64 / self.commands as f64 }
+    }
+}
+
+/// How a request to an instance ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ReplyKind {
+    /// The instance did what it was asked.
+    Granted,
+    /// Another lock has the key, or there was nothing to release.
+    Refused,
+    /// It had stored a larger fencing token.
+    StaleToken,
+    /// It may have forgotten locks, or its record does not fit the client.
+    NotAdmitted,
+    /// It did not answer within the instance timeout.
+    TimedOut,
+    /// There was no connection.
+    NotConnected,
+    /// The connection broke before the answer.
+    Disconnected,
+    /// Nothing was sent, as it had not answered for a while.
+    Silent,
+    /// Nothing was sent, as too many requests waited.
+    Overloaded,
+    /// It was loading its data.
+    Loading,
+    /// It was busy with a script.
+    Busy,
+    /// It was at its `maxmemory`.
+    OutOfMemory,
+    /// It is a replica.
+    ReadOnly,
+    /// It cannot write: a disk that is full, say.
+    CannotWrite,
+    /// The user lacks a right.
+    Denied,
+    /// Its clock is behind the token.
+    ClockBehind,
+    /// Anything else.
+    Other,
+}
+
+impl ReplyKind {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Granted,
+        Self::Refused,
+        Self::StaleToken,
+        Self::NotAdmitted,
+        Self::TimedOut,
+        Self::NotConnected,
+        Self::Disconnected,
+        Self::Silent,
+        Self::Overloaded,
+        Self::Loading,
+        Self::Busy,
+        Self::OutOfMemory,
+        Self::ReadOnly,
+        Self::CannotWrite,
+        Self::Denied,
+        Self::ClockBehind,
+        Self::Other,
+    ];
+
+    /// As metrics name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Refused => "refused",
+            Self::StaleToken => "stale_token",
+            Self::NotAdmitted => "not_admitted",
+            Self::TimedOut => "timed_out",
+            Self::NotConnected => "not_connected",
+            Self::Disconnected => "disconnected",
+            Self::Silent => "silent",
+            Self::Overloaded => "overloaded",
+            Self::Loading => "loading",
+            Self::Busy => "busy",
+            Self::OutOfMemory => "out_of_memory",
+            Self::ReadOnly => "read_only",
+            Self::CannotWrite => "cannot_write",
+            Self::Denied => "denied",
+            Self::ClockBehind => "clock_behind",
+            Self::Other => "other",
+        }
     }
 }
 
@@ -108,7 +223,7 @@ pub enum AdmissionStatus {
     /// It may have forgotten locks and sits out for this long.
     Quarantine(Duration),
     /// It has no record to go by, as when it is new, or after a restart. The first client that wants a lock writes one, and from then on
-    /// it sits out. An operator can spare that, where no lock was held: see [`AdmissionRecords::open`](crate::AdmissionRecords::open).
+    /// it sits out. An operator can spare that, where no lock was held: see [`AdmissionRecords::open`](crate::operator::AdmissionRecords::open).
     Unrecorded,
     /// It gives this client no votes, for the client's settings: see [`InstanceStatus::refusal`].
     Refused,

@@ -109,10 +109,13 @@ fn what_is_known_of_an_instance_is_shown() -> Outcome {
         for (status, server) in views.iter().zip(fleet.iter()).take(2) {
             assert!(server.address().ends_with(&status.address), "{status:?}");
             assert!(status.connected && status.is_master == Some(true));
-            assert_eq!(status.version.to_lowercase(), server.program().to_string().to_lowercase());
-            assert_eq!(Some(&status.run_id), server.info("server", "run_id")?.as_ref());
+            assert_eq!(
+                status.version.as_deref().unwrap_or_default().to_lowercase(),
+                server.program().to_string().to_lowercase()
+            );
+            assert_eq!(status.run_id.as_ref(), server.info("server", "run_id")?.as_ref());
             assert_eq!(status.admission, AdmissionStatus::Admitted);
-            assert!(status.clock_offset.is_some() && status.clock_steps == 0);
+            assert!(status.clock_steps == 0);
             assert!(status.round_trip.is_some_and(|trip| trip < Duration::from_secs(1)), "{status:?}");
         }
         assert_eq!(views[0].evicts, None);

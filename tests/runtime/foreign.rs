@@ -85,7 +85,7 @@ async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_its_expiry_under_no_mu
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_answers_to_a_renewal_under_no_mutex() {
     let cluster = Cluster::new(3);
-    let redlock = cluster.builder().max_watched(0).connect().await.unwrap();
+    let redlock = cluster.builder().without_watched_keys().connect().await.unwrap();
     let guard = held(&redlock, "a").await;
     let mut lost = pin!(guard.lost());
     let waker = wait_with(&redlock, lost.as_mut()).await;

@@ -298,8 +298,8 @@ impl Instance for RedisInstance {
         };
         if let Some(info) = known.info {
             status.is_master = Some(info.is_master);
-            status.version = info.version;
-            status.run_id = info.run_id;
+            status.version = Some(info.version);
+            status.run_id = Some(info.run_id);
             status.evicts = info.evicts;
         }
         match &*self.state.borrow() {
@@ -323,7 +323,6 @@ impl Instance for RedisInstance {
                         RecordMeaning::Refused(reason) => status.refusal = Some(reason.clone()),
                         RecordMeaning::Unrecorded => {}
                     }
-                    status.clock_offset = Some(state.watch().offset_ns() as f64 / 1e9);
                     status.clock_steps = state.watch().steps();
                 }
             }

@@ -132,7 +132,7 @@ impl Settings {
     pub(crate) fn operating_client(&self) -> Result<Redlock, Failure> {
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL.min(self.quarantine.unwrap_or(DEFAULT_TTL)));
         let builder = self.looking(&self.addresses).max_ttl(max_ttl).ttl(self.ttl.min(max_ttl));
-        self.of_all(builder.order_between_clients(false))
+        self.of_all(builder)
     }
 
     /// The longest ttl that records are to allow, which must have been given.
