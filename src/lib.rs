@@ -143,10 +143,16 @@ mod lock_all;
 mod log_limit;
 mod names;
 pub mod operator;
-// Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
-// feature: the code is the same in every build, and a feature would leave most of it unreachable in the usual one.
-#[doc(hidden)]
-pub mod protocol;
+#[cfg_attr(
+    not(feature = "testing"),
+    expect(
+        dead_code,
+        unused_imports,
+        unreachable_pub,
+        reason = "tests reach the rules, and a few items of their own, by that feature"
+    )
+)]
+mod protocol;
 mod random;
 #[cfg(feature = "metrics")]
 mod recording;

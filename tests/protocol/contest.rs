@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use redquorum::Cause;
-use redquorum::protocol::{
+use redquorum::testing::protocol::{
     Contest, InstanceId, Instant, LeaseTerms, Quorum, Refusal, Reply, Round, RoundFailure, Value, Verdict,
 };
 use uuid::Uuid;

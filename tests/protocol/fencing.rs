@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{
+use redquorum::testing::protocol::{
     InstanceId, InstanceSet, Instant, LeaseTerms, ProposingClock, Quorum, Refusal, Reply, Round, Verdict,
 };
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{InstanceId, InstanceSet, Instant, Lease, Quorum, Refusal, RenewalSchedule, Reply, Round};
+use redquorum::testing::protocol::{
+    InstanceId, InstanceSet, Instant, Lease, Quorum, Refusal, RenewalSchedule, Reply, Round,
+};
 
 use crate::support::{ALL, Kind, START, at, every_word, feed, terms};
 
@@ -241,7 +243,7 @@ proptest! {
     #[test]
     fn a_lease_whose_renewals_fail_is_tried_at_least_six_times_before_it_ends(ttl_ms in 50u64..100_000_000) {
         let ttl = Duration::from_millis(ttl_ms);
-        let terms = redquorum::protocol::LeaseTerms::new(ttl, 10_000).unwrap();
+        let terms = redquorum::testing::protocol::LeaseTerms::new(ttl, 10_000).unwrap();
         let (plan, end) = (RenewalSchedule::new(ttl), terms.valid_until(START));
         let (mut now, mut tries) = (plan.after_success(START), 0);
         while now < end {
