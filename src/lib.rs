@@ -169,8 +169,8 @@ pub use client::Redlock;
 pub use config::{Admission, Builder, Instance, Renewal, StartError};
 pub use detached::DetachedLease;
 pub use error::{
-    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, HeldBy, InstanceAnswer, InstanceReport, Loss,
-    ReleaseError, RunError, ShutdownError, Unanswered,
+    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, FinalReason, HeldBy, InstanceAnswer,
+    InstanceReport, Loss, PassingReason, ReleaseError, RunError, ShutdownError, Unanswered,
 };
 pub use guard::{Guard, Released};
 pub use holder::Holder;

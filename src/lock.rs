@@ -108,7 +108,7 @@ impl Lock {
     ///
     /// At least one round is carried out, so it may take one instance timeout longer. Where this client asks for more than
     /// 256 locks at once that round may not begin in time: then nothing was sent
-    /// ([`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout)).
+    /// ([`AcquireError::TryAgain`]).
     pub const fn wait_at_most(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
@@ -163,7 +163,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
-    /// [`AcquireError::BadRequest`] and [`AcquireError::ShutDown`] at once. No key stays behind.
+    /// [`AcquireError::BadRequest`] and [`AcquireError::ClientUnusable`] at once. No key stays behind.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
         let lock = self.clone(); // so that the future borrows nothing
         async move {
@@ -193,7 +193,7 @@ impl Lock {
     /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
     /// While another single try of this client for the same lock, or 256 for other locks, are under way,
     /// it waits for its turn, for one instance timeout at most; then it fails with
-    /// [`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout).
+    /// [`AcquireError::TryAgain`].
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).

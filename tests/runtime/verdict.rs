@@ -129,7 +129,7 @@ async fn a_round_ends_when_too_little_of_the_ttl_would_be_left() {
     let (cluster, redlock) = cluster_of(3).await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(120), ms(0)));
     let (result, took) = timed(redlock.lock("a").ttl(ms(100)).try_acquire()).await;
-    assert!(matches!(result, Err(AcquireError::TooSlow { .. })), "{result:?}");
+    assert!(matches!(result, Err(ref error) if error.kind() == "too_slow"), "{result:?}");
     assert_eq!(took, ms(77)); // 100 ms - 3 ms drift - 20 ms that must be left
     tokio::time::sleep(ms(120)).await; // 77 ms + 120 ms on the way
     settle().await;
