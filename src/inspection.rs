@@ -96,7 +96,7 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resource: &Resource) -> Inspec
         let stored = match read {
             Ok(stored) => stored,
             Err(cause) => {
-                inspection.unknown.push(Unanswered { address, cause });
+                inspection.unknown.push(Unanswered { address, cause: cause.into() });
                 continue;
             }
         };
@@ -134,7 +134,7 @@ pub(crate) async fn force_release(
         match taken {
             TakenAway::Deleted => released_on.push(address),
             TakenAway::NotTheirs => not_theirs_on.push(address),
-            TakenAway::Unknown(cause) => unknown.push(Unanswered { address, cause }),
+            TakenAway::Unknown(cause) => unknown.push(Unanswered { address, cause: cause.into() }),
         }
     }
     let resource = resource.display();

@@ -110,7 +110,7 @@
 //!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
 //!   together within one lease.
 //! - Anything if an operator says that no lock was held on new instances, and one was
-//!   ([`AdmissionRecords::open`]).
+//!   ([`AdmissionRecords::open`](operator::AdmissionRecords::open)).
 //! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
 //!   for it.
 //! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits, and code that never
@@ -176,12 +176,12 @@ pub use guard::{Guard, Released};
 pub use holder::Holder;
 pub use inspection::{ForcedRelease, FoundHolder, Inspection};
 pub use instance::redis::{Credentials, Tls};
-pub use instance::{AdmissionStatus, InstanceCounts, InstanceStatus, ReplyKind, Trouble};
+pub use instance::{AdmissionStatus, Cause, InstanceCounts, InstanceStatus, ReplyKind, Trouble};
 pub use lease::{LeaseView, Redundancy};
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
 pub use names::{AsResourceName, ResourceName, ResourceNames};
-pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
+pub use protocol::{CurrentHolder, FencingToken, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use stats::ClientStats;
 

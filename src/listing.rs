@@ -54,7 +54,7 @@ impl Redlock {
                     is_complete &= found.are_all;
                     keys.extend(found.keys);
                 }
-                Err(cause) => unknown.push(Unanswered { address: instance.address().to_owned(), cause }),
+                Err(cause) => unknown.push(Unanswered { address: instance.address().to_owned(), cause: cause.into() }),
             }
         }
         keys.sort_unstable();
@@ -87,7 +87,12 @@ impl Redlock {
     pub async fn examine(&self) -> Vec<Examination> {
         let answers = examine_all(&self.shared).await.into_iter();
         let instances = self.shared.instances.iter().zip(answers);
-        instances.map(|(instance, answer)| Examination { address: instance.address().to_owned(), answer }).collect()
+        instances
+            .map(|(instance, answer)| Examination {
+                address: instance.address().to_owned(),
+                answer: answer.map_err(Into::into),
+            })
+            .collect()
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{Cause, CurrentHolder, InstanceId, Refusal, Reply, Round, TimedReply};
+use crate::instance::Cause;
+use crate::protocol::{CurrentHolder, InstanceId, Refusal, Reply, Round, TimedReply};
 use crate::runtime::Shared;
 
 /// What one instance answered, for people and for logs.
@@ -157,7 +158,7 @@ pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
     let report = |instance: &std::sync::Arc<dyn crate::instance::Instance>| {
         let cause = shared.obstacle(&**instance).or_else(|| instance.refusal())?;
         let address = instance.address().to_owned();
-        Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause), after: None })
+        Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause.into()), after: None })
     };
     shared.instances.iter().filter_map(report).collect()
 }
@@ -184,7 +185,7 @@ fn said(shared: &Shared, id: InstanceId, reply: &Reply) -> InstanceAnswer {
             None => InstanceAnswer::NotAdmitted(*remaining),
         },
         Reply::Kept { remaining } => InstanceAnswer::NotAdmitted(Some(*remaining)),
-        Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone()),
-        Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone()),
+        Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone().into()),
+        Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone().into()),
     }
 }

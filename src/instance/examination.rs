@@ -4,8 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use super::cause::Cause;
 use super::status::ClockOffset;
-use crate::protocol::Cause;
+use crate::protocol;
 
 /// What an instance answered to [`Redlock::examine`](crate::Redlock::examine).
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +53,7 @@ pub struct ServerDetails {
 }
 
 /// The answer of an instance, by its own deadline.
-pub(crate) type ExamineFuture = Pin<Box<dyn Future<Output = Result<ServerDetails, Cause>> + Send>>;
+pub(crate) type ExamineFuture = Pin<Box<dyn Future<Output = Result<ServerDetails, protocol::Cause>> + Send>>;
 
 /// What a scan of an instance found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,4 +64,4 @@ pub(crate) struct FoundKeys {
 }
 
 /// The keys of an instance that match.
-pub(crate) type ScanFuture = Pin<Box<dyn Future<Output = Result<FoundKeys, Cause>> + Send>>;
+pub(crate) type ScanFuture = Pin<Box<dyn Future<Output = Result<FoundKeys, protocol::Cause>> + Send>>;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::protocol::{Cause, NotUsable};
+use super::cause::{Cause, ReplyKind};
 
 /// How an instance does, as one client sees it. Made by
 /// [`Redlock::instances`](crate::Redlock::instances).
@@ -25,9 +25,9 @@ pub struct InstanceStatus {
     pub flushed_ago: Option<Duration>,
     /// The longest ttl that its record allows; `None` if it has none to go by.
     pub max_ttl: Option<Duration>,
-    /// Why it gives this client no votes, if that is for the client's settings. It is up all the same, and may well vote for
+    /// Why it gives this client no votes, in words, if that is for the client's settings. It is up all the same, and may well vote for
     /// others.
-    pub refusal: Option<NotUsable>,
+    pub refusal: Option<String>,
     /// How many steps of its clock this client has seen in the life of this process.
     pub clock_steps: u32,
     /// How long the last sign of life took.
@@ -37,7 +37,7 @@ pub struct InstanceStatus {
     /// What it refuses for a reason of its own since it last voted: it may be connected and admitted,
     /// and still of no use (a full instance, one in cluster mode, a user who may not touch the keys).
     pub trouble: Option<Trouble>,
-    /// What last went wrong, in words.
+    /// What last went wrong, in words; `None` also while it is connected for the first time.
     pub last_error: Option<String>,
     /// What was sent to it, and what became of that.
     pub counts: InstanceCounts,
@@ -109,93 +109,6 @@ impl InstanceCounts {
     #[must_use]
     pub fn batch_size(&self) -> f64 {
         if self.commands == 0 { 0.0 } else { self.requests as f64 / self.commands as f64 }
-    }
-}
-
-/// How a request to an instance ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ReplyKind {
-    /// The instance did what it was asked.
-    Granted,
-    /// Another lock has the key, or there was nothing to release.
-    Refused,
-    /// It had stored a larger fencing token.
-    StaleToken,
-    /// It may have forgotten locks, or its record does not fit the client.
-    NotAdmitted,
-    /// It did not answer within the instance timeout.
-    TimedOut,
-    /// There was no connection.
-    NotConnected,
-    /// The connection broke before the answer.
-    Disconnected,
-    /// Nothing was sent, as it had not answered for a while.
-    Silent,
-    /// Nothing was sent, as too many requests waited.
-    Overloaded,
-    /// It was loading its data.
-    Loading,
-    /// It was busy with a script.
-    Busy,
-    /// It was at its `maxmemory`.
-    OutOfMemory,
-    /// It is a replica.
-    ReadOnly,
-    /// It cannot write: a disk that is full, say.
-    CannotWrite,
-    /// The user lacks a right.
-    Denied,
-    /// Its clock is behind the token.
-    ClockBehind,
-    /// Anything else.
-    Other,
-}
-
-impl ReplyKind {
-    /// All of them.
-    pub const ALL: [Self; 17] = [
-        Self::Granted,
-        Self::Refused,
-        Self::StaleToken,
-        Self::NotAdmitted,
-        Self::TimedOut,
-        Self::NotConnected,
-        Self::Disconnected,
-        Self::Silent,
-        Self::Overloaded,
-        Self::Loading,
-        Self::Busy,
-        Self::OutOfMemory,
-        Self::ReadOnly,
-        Self::CannotWrite,
-        Self::Denied,
-        Self::ClockBehind,
-        Self::Other,
-    ];
-
-    /// As metrics name it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Granted => "granted",
-            Self::Refused => "refused",
-            Self::StaleToken => "stale_token",
-            Self::NotAdmitted => "not_admitted",
-            Self::TimedOut => "timed_out",
-            Self::NotConnected => "not_connected",
-            Self::Disconnected => "disconnected",
-            Self::Silent => "silent",
-            Self::Overloaded => "overloaded",
-            Self::Loading => "loading",
-            Self::Busy => "busy",
-            Self::OutOfMemory => "out_of_memory",
-            Self::ReadOnly => "read_only",
-            Self::CannotWrite => "cannot_write",
-            Self::Denied => "denied",
-            Self::ClockBehind => "clock_behind",
-            Self::Other => "other",
-        }
     }
 }
 

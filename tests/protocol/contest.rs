@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use redquorum::Cause;
+use redquorum::testing::protocol::Cause;
 use redquorum::testing::protocol::{
     Contest, InstanceId, Instant, LeaseTerms, Quorum, Refusal, Reply, Round, RoundFailure, Value, Verdict,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::Cause;
+use redquorum::testing::protocol::Cause;
 use redquorum::testing::protocol::{InstanceId, Quorum, Refusal, Reply, Round, RoundFailure, Verdict};
 
 use crate::support::{ALL, Kind, START, acquired, at, every_word, terms};

@@ -44,7 +44,9 @@ fn a_lease_is_gone_as_soon_as_fewer_than_a_quorum_can_have_kept_it_whatever_the_
 fn what_was_repaired_had_been_gone_and_what_is_silent_may_have_kept_it() {
     for quorum in quorums() {
         for repaired in 0..=quorum.instances() {
-            for open in [None, Some(Reply::Unknown(redquorum::Cause::TimedOut)), Some(Reply::Granted)] {
+            for open in
+                [None, Some(Reply::Unknown(redquorum::testing::protocol::Cause::TimedOut)), Some(Reply::Granted)]
+            {
                 let mut lease = lease_of(quorum);
                 let mut round = lease.begin_extend(quorum, terms(), at(300)).unwrap();
                 for (place, id) in InstanceId::all(quorum.instances()).enumerate() {

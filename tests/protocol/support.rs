@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::Cause;
+use redquorum::testing::protocol::Cause;
 use redquorum::testing::protocol::{FencingToken, InstanceId, Instant, LeaseTerms, Quorum, Refusal, Reply, Round};
 
 /// The kinds of replies; `NoneYet` is the lack of one.

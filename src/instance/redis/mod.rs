@@ -320,12 +320,13 @@ impl Instance for RedisInstance {
                             status.max_ttl = Some(Duration::from_millis(state.record().longest_ttl_ms));
                             status.flushed_ago = state.flushed_ago(self.options.clock.now());
                         }
-                        RecordMeaning::Refused(reason) => status.refusal = Some(reason.clone()),
+                        RecordMeaning::Refused(reason) => status.refusal = Some(reason.to_string()),
                         RecordMeaning::Unrecorded => {}
                     }
                     status.clock_steps = state.watch().steps();
                 }
             }
+            ConnectionState::Down(Cause::Connecting) => {} // nothing has gone wrong yet
             ConnectionState::Down(cause) => status.last_error = Some(cause.to_string()),
         }
         status

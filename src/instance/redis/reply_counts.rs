@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::instance::{InstanceCounts, ReplyKind};
-use crate::protocol::{Cause, NotUsable, Reply};
+use crate::protocol::Reply;
 
 /// Counters of one instance; each only rises.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl ReplyCounts {
 
     /// So many requests have ended like this.
     pub(super) fn replied(&self, reply: &Reply, requests: usize) {
-        if let Some(counter) = self.replies.get(kind_of(reply) as usize) {
+        if let Some(counter) = self.replies.get(ReplyKind::of(reply) as usize) {
             counter.fetch_add(u64::try_from(requests).unwrap_or(0), Ordering::Relaxed);
         }
     }
@@ -41,55 +41,10 @@ impl ReplyCounts {
     }
 }
 
-const fn kind_of(reply: &Reply) -> ReplyKind {
-    match reply {
-        Reply::Granted | Reply::Repaired => ReplyKind::Granted,
-        Reply::Refused(_) => ReplyKind::Refused,
-        Reply::Stale { .. } => ReplyKind::StaleToken,
-        Reply::Kept { .. } | Reply::NotAdmitted { .. } => ReplyKind::NotAdmitted,
-        Reply::NotSent(cause) | Reply::Unknown(cause) => kind_of_cause(cause),
-    }
-}
-
-const fn kind_of_cause(cause: &Cause) -> ReplyKind {
-    match cause {
-        Cause::TimedOut => ReplyKind::TimedOut,
-        Cause::Unrecorded
-        | Cause::NotUsable(NotUsable::QuarantineBelowRecord { .. } | NotUsable::TtlAboveRecord { .. }) => {
-            ReplyKind::NotAdmitted
-        }
-        Cause::Connecting
-        | Cause::NotConnected(_)
-        | Cause::Tls(_)
-        | Cause::Certificate(_)
-        | Cause::ClientCertificate(_)
-        | Cause::TlsSettings(_)
-        | Cause::NoCredentials(_)
-        | Cause::NoMaster(_)
-        | Cause::OtherProtocol(_)
-        | Cause::PasswordNeeded
-        | Cause::PasswordRefused
-        | Cause::NoDatabase(_)
-        | Cause::NoInfo(_)
-        | Cause::NotUsable(_) => ReplyKind::NotConnected,
-        Cause::Disconnected(_) => ReplyKind::Disconnected,
-        Cause::Silent => ReplyKind::Silent,
-        Cause::Overloaded => ReplyKind::Overloaded,
-        Cause::Loading => ReplyKind::Loading,
-        Cause::Busy => ReplyKind::Busy,
-        Cause::OutOfMemory => ReplyKind::OutOfMemory,
-        Cause::ReadOnly => ReplyKind::ReadOnly,
-        Cause::CannotWrite(_) => ReplyKind::CannotWrite,
-        Cause::NoPermission(_) | Cause::KeyForbidden(_) => ReplyKind::Denied,
-        Cause::ClockBehind { .. } => ReplyKind::ClockBehind,
-        Cause::ScriptMissing | Cause::ClusterMode(_) | Cause::Server(_) | Cause::OddReply(_) => ReplyKind::Other,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{FencingToken, Refusal};
+    use crate::protocol::{Cause, FencingToken, Refusal};
 
     #[test]
     fn every_kind_of_reply_is_counted_by_itself() {

@@ -9,7 +9,7 @@ mod tls;
 use std::path::Path;
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionStatus, BuildError, Builder, Cause, InstanceStatus, Redlock, Tls};
+use redquorum::{Admission, AdmissionStatus, BuildError, Builder, InstanceStatus, Redlock, Tls};
 use tokio::time::sleep;
 
 use crate::cli::Common;
@@ -195,7 +195,7 @@ impl Settings {
 
 /// Whether it is not known yet if it can be connected.
 pub(crate) fn is_connecting(instance: &InstanceStatus) -> bool {
-    !instance.connected && instance.last_error.as_ref().is_none_or(|it| *it == Cause::Connecting.to_string())
+    !instance.connected && instance.last_error.is_none()
 }
 
 /// The addresses as they were given.
