@@ -117,7 +117,7 @@ impl Place {
     /// As `redquorum admission open` does.
     async fn open(&self) -> Outcome {
         let Self::Servers(_) = self else { return Ok(()) };
-        let operator = self.client("operator").admission(Admission::AsRecorded).order_between_clients(false);
+        let operator = self.client("operator").admission(Admission::AsRecorded);
         Ok(operator.connect().await?.admission_records().open(TTL).await?)
     }
 
@@ -210,5 +210,6 @@ fn show(status: &InstanceStatus) {
         AdmissionStatus::Off if *connected => "votes".to_owned(),
         _ => status.last_error.clone().unwrap_or_else(|| "not connected".to_owned()),
     };
+    let version = version.as_deref().unwrap_or_default();
     println!("             {address:<16} {version:<14} {state}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::client::Redlock;
 use crate::instance::{FoundRecord, Trace};
 use crate::names::display_name;
-use crate::protocol::{AdmissionTerms, Cause, NotUsable, check_terms};
+use crate::protocol::{AdmissionTerms, Cause, check_terms};
 use crate::runtime::records::{look_for_traces, open_all, read_all, set_all};
 
 impl Redlock {
@@ -55,10 +55,10 @@ pub struct ShownRecord {
     pub votes_in: Option<Duration>,
     /// The longest ttl that it allows.
     pub longest_ttl: Option<Duration>,
-    /// Why this client gets no votes under it.
-    pub misfit: Option<NotUsable>,
+    /// Why this client gets no votes under it, in words.
+    pub misfit: Option<String>,
     /// Why it could not be read.
-    pub unknown: Option<Cause>,
+    pub unknown: Option<crate::Cause>,
 }
 
 /// An instance that something was not done on, and why.
@@ -132,7 +132,7 @@ impl AdmissionRecords {
     fn shown(&self, address: String, found: Result<FoundRecord, Cause>) -> ShownRecord {
         let (found, unknown) = match found {
             Ok(found) => (Some(found), None),
-            Err(cause) => (None, Some(cause)),
+            Err(cause) => (None, Some(cause.into())),
         };
         let stored = found.as_ref().and_then(|found| found.stored.as_deref());
         let record = found.as_ref().and_then(|found| Some((found.record()?, found)));
@@ -144,7 +144,9 @@ impl AdmissionRecords {
             is_of_this_process,
             votes_in: ours.map(|(record, found)| record.quarantine_left(found.now_ms)),
             longest_ttl: record.as_ref().map(|(record, _)| Duration::from_millis(record.longest_ttl_ms)),
-            misfit: ours.and_then(|(record, _)| check_terms(record.longest_ttl_ms, self.terms()).err()),
+            misfit: ours
+                .and_then(|(record, _)| check_terms(record.longest_ttl_ms, self.terms()).err())
+                .map(|reason| reason.to_string()),
             unknown,
         }
     }

@@ -117,8 +117,8 @@ impl Guard {
     ///
     /// It resolves at once when validity ends on the local clock. It also resolves when the keys were
     /// deleted or taken over on so many instances that no quorum can still hold them: within a few round
-    /// trips where the instances push changes (`CLIENT TRACKING`, for up to
-    /// [`Builder::max_watched`](crate::Builder::max_watched) keys), otherwise at the next renewal.
+    /// trips where the instances push changes (`CLIENT TRACKING`, for up to 4 096 keys of a
+    /// client), otherwise at the next renewal.
     ///
     /// ```no_run
     /// # async fn f(guard: redquorum::Guard, work: tokio::task::JoinHandle<()>) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::Unanswered;
 use crate::protocol::{CurrentHolder, FencingToken};
 use crate::resource::Resource;
 use crate::runtime::Shared;
@@ -22,7 +23,7 @@ pub struct Inspection {
     /// The addresses of the instances on which it is free.
     pub free_on: Vec<String>,
     /// The instances that did not tell: the address, and why.
-    pub unknown: Vec<(String, String)>,
+    pub unknown: Vec<Unanswered>,
     /// How many instances are needed for a lock.
     pub quorum: usize,
     /// How many of this client wait for it.
@@ -64,7 +65,7 @@ pub struct ForcedRelease {
     /// Those on which somebody else, or nobody, had it.
     pub not_theirs_on: Vec<String>,
     /// Those of which it is not known: the address, and why.
-    pub unknown: Vec<(String, String)>,
+    pub unknown: Vec<Unanswered>,
     /// How many instances are needed for a lock.
     pub quorum: usize,
 }
@@ -95,7 +96,7 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resource: &Resource) -> Inspec
         let stored = match read {
             Ok(stored) => stored,
             Err(cause) => {
-                inspection.unknown.push((address, cause.to_string()));
+                inspection.unknown.push(Unanswered { address, cause: cause.into() });
                 continue;
             }
         };
@@ -133,7 +134,7 @@ pub(crate) async fn force_release(
         match taken {
             TakenAway::Deleted => released_on.push(address),
             TakenAway::NotTheirs => not_theirs_on.push(address),
-            TakenAway::Unknown(cause) => unknown.push((address, cause.to_string())),
+            TakenAway::Unknown(cause) => unknown.push(Unanswered { address, cause: cause.into() }),
         }
     }
     let resource = resource.display();

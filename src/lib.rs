@@ -110,7 +110,7 @@
 //!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
 //!   together within one lease.
 //! - Anything if an operator says that no lock was held on new instances, and one was
-//!   ([`AdmissionRecords::open`]).
+//!   ([`AdmissionRecords::open`](operator::AdmissionRecords::open)).
 //! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
 //!   for it.
 //! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits, and code that never
@@ -142,10 +142,17 @@ mod lock;
 mod lock_all;
 mod log_limit;
 mod names;
-// Reachable for the simulation and the tests in tests/, which are crates of their own. Hidden instead of behind a
-// feature: the code is the same in every build, and a feature would leave most of it unreachable in the usual one.
-#[doc(hidden)]
-pub mod protocol;
+pub mod operator;
+#[cfg_attr(
+    not(feature = "testing"),
+    expect(
+        dead_code,
+        unused_imports,
+        unreachable_pub,
+        reason = "tests reach the rules, and a few items of their own, by that feature"
+    )
+)]
+mod protocol;
 mod random;
 #[cfg(feature = "metrics")]
 mod recording;
@@ -158,25 +165,23 @@ mod stats;
 pub mod testing;
 mod token;
 
-pub use admission::{AdmissionRecords, RecordRefusal, RecordsError, ShownRecord};
 pub use client::Redlock;
 pub use config::{Admission, Builder, Instance, Renewal, StartError};
 pub use detached::DetachedLease;
 pub use error::{
-    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, HeldBy, InstanceAnswer, InstanceReport, Loss,
-    ReleaseError, RunError, ShutdownError,
+    AcquireError, BadRequest, BuildError, ConnectError, ExtendError, FinalReason, HeldBy, InstanceAnswer,
+    InstanceReport, Loss, PassingReason, ReleaseError, RunError, ShutdownError, Unanswered,
 };
 pub use guard::{Guard, Released};
 pub use holder::Holder;
 pub use inspection::{ForcedRelease, FoundHolder, Inspection};
 pub use instance::redis::{Credentials, Tls};
-pub use instance::{AdmissionStatus, Examination, InstanceCounts, InstanceStatus, ServerDetails, Trouble};
+pub use instance::{AdmissionStatus, Cause, InstanceCounts, InstanceStatus, ReplyKind, Trouble};
 pub use lease::{LeaseView, Redundancy};
-pub use listing::Listing;
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
 pub use names::{AsResourceName, ResourceName, ResourceNames};
-pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
+pub use protocol::{CurrentHolder, FencingToken, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use stats::ClientStats;
 

@@ -5,6 +5,7 @@ use std::future::ready;
 use futures_util::stream::{self, StreamExt};
 
 use crate::client::Redlock;
+use crate::error::Unanswered;
 use crate::inspection::{Inspection, inspect};
 use crate::instance::Examination;
 use crate::resource::{RESERVED, Resource};
@@ -22,8 +23,8 @@ pub struct Listing {
     pub locks: Vec<Inspection>,
     /// Whether all keys were looked at, on all instances but those in `unknown`.
     pub is_complete: bool,
-    /// The instances that could not be scanned: the address, and why.
-    pub unknown: Vec<(String, String)>,
+    /// The instances that could not be scanned.
+    pub unknown: Vec<Unanswered>,
 }
 
 impl Redlock {
@@ -53,7 +54,7 @@ impl Redlock {
                     is_complete &= found.are_all;
                     keys.extend(found.keys);
                 }
-                Err(cause) => unknown.push((instance.address().to_owned(), cause.to_string())),
+                Err(cause) => unknown.push(Unanswered { address: instance.address().to_owned(), cause: cause.into() }),
             }
         }
         keys.sort_unstable();
@@ -86,7 +87,12 @@ impl Redlock {
     pub async fn examine(&self) -> Vec<Examination> {
         let answers = examine_all(&self.shared).await.into_iter();
         let instances = self.shared.instances.iter().zip(answers);
-        instances.map(|(instance, answer)| Examination { address: instance.address().to_owned(), answer }).collect()
+        instances
+            .map(|(instance, answer)| Examination {
+                address: instance.address().to_owned(),
+                answer: answer.map_err(Into::into),
+            })
+            .collect()
     }
 }
 

@@ -108,7 +108,7 @@ impl Lock {
     ///
     /// At least one round is carried out, so it may take one instance timeout longer. Where this client asks for more than
     /// 256 locks at once that round may not begin in time: then nothing was sent
-    /// ([`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout)).
+    /// ([`AcquireError::TryAgain`]).
     pub const fn wait_at_most(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
@@ -141,9 +141,13 @@ impl Lock {
     /// of [`wait_at_most`](Self::wait_at_most) or without end.
     ///
     /// Those of one client who wait for the same lock stand in line, first come first served, and a lock that
-    /// one of them lets go passes to the next without a request, under a larger fencing token; see
-    /// [`local_hand_overs`](crate::Builder::local_hand_overs). A
-    /// [`holder`](Self::holder) that has the lock already gets another guard of it at once. Between clients see [`order_between_clients`](crate::Builder::order_between_clients).
+    /// one of them lets go passes to the next without a request, under a larger fencing token: 16 times in a row while other clients wait, and
+    /// for a second at most. A [`holder`](Self::holder) that has the lock already gets another guard of it at once.
+    ///
+    /// Clients that wait for the same lock get it in the order in which they came: each publishes to the one that holds it, which wakes the
+    /// first of them when it releases the lock, and then waits for at least the shortest [`retry_delay`](crate::Builder::retry_delay)
+    /// before it asks again. That takes `SUBSCRIBE` and `PUBLISH` on channels that begin with `redquorum:wake:`. Where the rights are missing or a
+    /// message is lost, a client asks again after pauses of [`retry_delay`](crate::Builder::retry_delay).
     ///
     /// # Guarantees
     /// When it returns a guard, a quorum of instances has granted it, and until the
@@ -159,7 +163,7 @@ impl Lock {
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
-    /// [`AcquireError::BadRequest`] and [`AcquireError::ShutDown`] at once. No key stays behind.
+    /// [`AcquireError::BadRequest`] and [`AcquireError::ClientUnusable`] at once. No key stays behind.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
         let lock = self.clone(); // so that the future borrows nothing
         async move {
@@ -189,7 +193,7 @@ impl Lock {
     /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
     /// While another single try of this client for the same lock, or 256 for other locks, are under way,
     /// it waits for its turn, for one instance timeout at most; then it fails with
-    /// [`AcquireError::QueueTimeout`](crate::AcquireError::QueueTimeout).
+    /// [`AcquireError::TryAgain`].
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).

@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use crate::config::{Renewal, Settings};
-use crate::error::{AcquireError, RunError};
+use crate::error::{AcquireError, Passing, RunError};
 use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lock::Lock;
@@ -106,7 +106,7 @@ impl LockAll {
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last attempt; [`AcquireError::BadRequest`] for no name, a name given
-    /// twice, more than 256, or one that cannot be locked; [`AcquireError::ShutDown`] at once. No key stays behind.
+    /// twice, more than 256, or one that cannot be locked; [`AcquireError::ClientUnusable`] at once. No key stays behind.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -159,7 +159,7 @@ impl LockAll {
     ///
     /// # Errors
     /// That of the first in the order of the keys which was not acquired, as for [`Lock::try_acquire`](crate::Lock::try_acquire);
-    /// [`AcquireError::TooSlow`] if the first had aged by the time that the last was acquired. What was won is released.
+    /// [`AcquireError::TryAgain`] if the first had aged by the time that the last was acquired. What was won is released.
     pub fn try_acquire(&self) -> impl Future<Output = Result<AllGuard, AcquireError>> + Send + use<> {
         let all = self.clone();
         async move {
@@ -284,7 +284,7 @@ impl LockAll {
     /// Too little is left of one of them.
     fn too_slow(&self, won: &[Guard]) -> Option<AcquireError> {
         let ttl = self.each.asked_ttl();
-        won.iter().any(|guard| guard.has_aged(ttl)).then(|| AcquireError::TooSlow { reports: Vec::new() })
+        won.iter().any(|guard| guard.has_aged(ttl)).then(|| Passing::TooSlow { reports: Vec::new() }.into())
     }
 
     fn now(&self) -> Instant {

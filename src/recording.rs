@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-use crate::instance::{AdmissionStatus, InstanceStatus};
+use crate::instance::{AdmissionStatus, InstanceStatus, ReplyKind};
 use crate::runtime::Shared;
 use crate::stats::stats;
 
@@ -91,9 +91,12 @@ fn record_instance(shared: &Shared, index: usize, status: &InstanceStatus, pendi
         metrics::counter!(name, "address" => address.to_owned()).increment(rise(name, "", now));
     }
     const REPLIES: &str = "redquorum_instance_replies_total";
-    for (reply, now) in &counts.replies {
-        metrics::counter!(REPLIES, "address" => address.to_owned(), "reply" => *reply)
-            .increment(rise(REPLIES, reply, *now));
+    for reply in ReplyKind::ALL {
+        metrics::counter!(REPLIES, "address" => address.to_owned(), "reply" => reply.name()).increment(rise(
+            REPLIES,
+            reply.name(),
+            counts.of(reply),
+        ));
     }
 }
 

@@ -25,6 +25,9 @@ use crate::token::TokenSource;
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
 const MAX_INVALIDATIONS: usize = 64;
 
+/// The most keys of held locks that instances are asked to push changes of. What is beyond is noticed by the next renewal.
+const MOST_WATCHED: usize = 4096;
+
 /// The most messages of other clients that wait to be taken in; more are dropped.
 const MAX_MESSAGES: usize = 1024;
 
@@ -54,11 +57,13 @@ impl Builder {
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let tokens = TokenSource::new(self.label.clone().unwrap_or_else(default_label));
         let (message, messages) = mpsc::channel(MAX_MESSAGES);
-        let listener = self.order_between_clients.then(|| Listener { client: tokens.client(), messages: message });
+        // Somebody who looks waits for nothing, and is no client that listens.
+        let keeps_order = self.order_between_clients && self.admission != Admission::AsRecorded;
+        let listener = keeps_order.then(|| Listener { client: tokens.client(), messages: message });
         let instances = self.start(addresses, quorum, &own_clock, invalidation, listener);
         let clock_moved = own_clock.moved();
         let clock: Arc<dyn Clock> = own_clock;
-        let order = self.order_between_clients.then(|| {
+        let order = keeps_order.then(|| {
             let (instances, clock) = (Arc::clone(&instances), Arc::clone(&clock));
             Order::start(tokens.client(), instances, clock, self.instance_timeout, messages)
         });
@@ -69,8 +74,7 @@ impl Builder {
             clock: Arc::clone(&clock),
             clock_moved,
             invalidations,
-            most_watched: self.max_watched,
-            long_hold: self.long_hold,
+            most_watched: if self.watches_keys { MOST_WATCHED } else { 0 },
             counters: Arc::clone(&counters),
         });
         let shared = Shared {
@@ -87,7 +91,7 @@ impl Builder {
             runtime,
             attempts: Arc::default(),
             order,
-            slots: Slots::new(self.local_hand_overs),
+            slots: Slots::default(),
         };
         Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
     }

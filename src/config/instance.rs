@@ -88,7 +88,7 @@ impl Instance {
     ///
     /// A connection that is open stays so when they change, as far as the server lets it. While the instance can be reached and
     /// refuses them, or the provider fails, they are asked for again after pauses, which grow up to a second. A provider
-    /// has 10 s to answer; its error is told as [`Cause::NoCredentials`](crate::Cause::NoCredentials), so let it hold no secret.
+    /// has 10 s to answer; its error is told as a [`Cause`](crate::Cause), so let it hold no secret.
     pub fn credentials_from<F>(mut self, provide: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,

@@ -51,10 +51,9 @@ pub struct Builder {
     admission: Admission,
     renewal: Renewal,
     max_hold: Option<Duration>,
-    long_hold: Option<Duration>,
-    max_watched: usize,
+    /// Both are turned off by tests alone.
+    watches_keys: bool,
     order_between_clients: bool,
-    local_hand_overs: u32,
     /// Whether it wants locks before the first acquire.
     wants_locks: bool,
     clock: Arc<dyn Clock>,
@@ -108,10 +107,8 @@ impl Default for Builder {
             admission: Admission::On,
             renewal: Renewal::Auto,
             max_hold: None,
-            long_hold: None,
-            max_watched: 4096,
+            watches_keys: true,
             order_between_clients: true,
-            local_hand_overs: 16,
             wants_locks: false,
             clock: Arc::new(SystemClock),
         }
@@ -170,7 +167,7 @@ impl Builder {
     /// How long an instance that may have forgotten locks does not vote. Default: `max_ttl`, and not less; at most half of
     /// `fence_retention`. It is longer only while `max_ttl` is being changed, since each client must wait for as long as any
     /// other may ask for: raise the quarantine of all clients first, then the time in the records
-    /// ([`AdmissionRecords::set`](crate::AdmissionRecords::set)), then their `max_ttl`; to lower it go the other way.
+    /// ([`AdmissionRecords::set`](crate::operator::AdmissionRecords::set)), then their `max_ttl`; to lower it go the other way.
     /// `docs/operations.md` has the steps. A client that asks for more than the records allow, or waits for less, gets no votes, and the error
     /// names both values.
     ///
@@ -262,40 +259,17 @@ impl Builder {
         self
     }
 
-    /// After how long a warning in the log says that a lock is still renewed, once for each guard. Default: 100 times its
-    /// ttl. Only where no [`max_hold`](Self::max_hold) bounds it: a task that is stuck keeps such a lock for ever.
-    pub fn warn_when_held_for(mut self, long: Duration) -> Self {
-        self.long_hold = Some(long);
+    /// For tests: the client behaves as without the right to `CLIENT TRACKING`.
+    #[cfg(feature = "testing")]
+    pub fn without_watched_keys(mut self) -> Self {
+        self.watches_keys = false;
         self
     }
 
-    /// The most keys of held locks that the instances are asked to push changes of, so that a loss is
-    /// known at once. Default: 4096; zero turns it off. What is beyond is noticed by the next renewal.
-    pub fn max_watched(mut self, keys: usize) -> Self {
-        self.max_watched = keys;
-        self
-    }
-
-    /// Whether clients that wait for the same lock get it in the order in which they came, and are woken when it is
-    /// their turn, instead of asking again and again. Default: true.
-    ///
-    /// A waiting client publishes to the one that stands in its way, which publishes to it when it releases the lock, and
-    /// lets its own acquires of that lock pause for the least [`retry_delay`](Self::retry_delay). That takes `SUBSCRIBE` and `PUBLISH` on channels
-    /// that begin with `redquorum:wake:`. Where it is turned off, the rights are missing or a message gets lost, a client
-    /// asks again after pauses, as drawn from [`retry_delay`](Self::retry_delay). Clients with and without it exclude each other.
+    /// For tests: turned off, the client behaves as without the rights to `SUBSCRIBE` and `PUBLISH`.
+    #[cfg(feature = "testing")]
     pub fn order_between_clients(mut self, in_order: bool) -> Self {
         self.order_between_clients = in_order;
-        self
-    }
-
-    /// How often in a row a lock is handed over between guards of this client, without asking the instances, while other
-    /// clients are known to wait for it, for a second at most. Default: 16; zero turns it off. Then it is released for them.
-    ///
-    /// Who waits elsewhere is known with [`order_between_clients`](Self::order_between_clients). While nobody does, hand-overs
-    /// go on, with a release and a pause of the least [`retry_delay`](Self::retry_delay) once a second for those who cannot make themselves known.
-    /// Where nobody can be known to wait, the lock is released after so many hand-overs, and such a pause follows each time.
-    pub fn local_hand_overs(mut self, most: u32) -> Self {
-        self.local_hand_overs = most;
         self
     }
 

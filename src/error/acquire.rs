@@ -1,14 +1,14 @@
 //! Why a lock was not acquired.
 
 use std::fmt;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::report::Reports;
 use super::{BadRequest, HeldBy, InstanceReport, Told};
-
-type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why a lock was not acquired. After any of these no key stays behind: what may have been set is
 /// released in the background, within one instance timeout where the instance can be reached.
@@ -41,37 +41,9 @@ pub enum AcquireError {
         /// What each instance answered.
         reports: Vec<InstanceReport>,
     },
-    /// The grants came so late that too little of the ttl would have been left.
-    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", Told(.reports))]
-    TooSlow {
-        /// What each instance answered; empty where the first of several locks had aged by the time of the last.
-        reports: Vec<InstanceReport>,
-    },
-    /// Other clients took larger fencing tokens again and again; the next try proposes a larger one.
-    #[error("the proposed fencing token was overtaken again and again; try again")]
-    StaleToken,
-    /// Other tries of this client, for the same lock or hundreds of others, were under way all the time; nothing was sent.
-    #[error("other tries of this client for the same lock, or for hundreds of others, were under way all the time")]
-    QueueTimeout,
-    /// The lock was won, but its future was not polled until too little of the ttl was left; it was
-    /// released.
-    #[error(
-        "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
-    )]
-    NotPolled,
-    /// This machine's wall clock and the one that the instances agree on are more than a day apart. Fencing
-    /// tokens come from clocks, and one that is far ahead would stand in the way of everybody, so
-    /// nothing was sent.
-    #[error(
-        "this machine's clock ({own_s} s since 1970) and the instances' ({instances_s} s) are more than a day apart; \
-         set the one that is wrong"
-    )]
-    ClocksApart {
-        /// What the own wall clock reads, in seconds since the Unix epoch.
-        own_s: u64,
-        /// What the instances' read.
-        instances_s: u64,
-    },
+    /// This attempt failed for a reason that passes: try again. [`kind`](Self::kind) names the reason.
+    #[error("{0}")]
+    TryAgain(PassingReason),
     /// The wait was over before the lock could be had.
     #[error("not acquired after waiting {waited:.1?}; the last try: {last}")]
     DeadlinePassed {
@@ -84,48 +56,105 @@ pub enum AcquireError {
     /// The request can never succeed as it is; nothing was sent.
     #[error("bad request: {0}")]
     BadRequest(#[from] BadRequest),
-    /// The client was shut down; what was sent before is released.
+    /// No attempt of this client can succeed any more. [`kind`](Self::kind) names the reason.
+    #[error("{0}")]
+    ClientUnusable(FinalReason),
+}
+
+/// Why an attempt failed that may be made again, in words.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct PassingReason(#[from] Passing);
+
+/// Why a client is of no use any more, in words.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub struct FinalReason(#[from] Final);
+
+#[derive(Debug, Error)]
+pub(crate) enum Passing {
+    /// The grants came so late that too little of the ttl would have been left.
+    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", Told(.reports))]
+    TooSlow {
+        /// What each instance answered; empty where the first of several locks had aged by the time of the last.
+        reports: Vec<InstanceReport>,
+    },
+    /// Other clients took larger fencing tokens again and again; the next attempt proposes a larger one.
+    #[error("the proposed fencing token was overtaken again and again; try again")]
+    StaleToken,
+    /// Nothing was sent.
+    #[error("other tries of this client for the same lock, or for hundreds of others, were under way all the time")]
+    QueueTimeout,
+    /// It was released.
+    #[error(
+        "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
+    )]
+    NotPolled,
+    /// Fencing tokens come from clocks, and one that is far ahead would block everybody, so nothing was sent. In seconds since the
+    /// Unix epoch.
+    #[error(
+        "this machine's clock ({own_s} s since 1970) and the instances' ({instances_s} s) are more than a day apart; \
+         set the one that is wrong"
+    )]
+    ClocksApart { own_s: u64, instances_s: u64 },
+}
+
+#[derive(Debug, Error)]
+pub(crate) enum Final {
+    /// What was sent before is released.
     #[error("the client was shut down")]
     ShutDown,
-    /// The tokio runtime in which the client was built has ended; what may have been sent expires.
+    /// What may have been sent expires.
     #[error("the runtime in which the client was built has ended; build a client in the one that runs")]
     RuntimeEnded,
-    /// This process was forked from the one in which the client was built; nothing was sent.
+    /// Nothing was sent.
     #[error("the client was built in another process, before a fork; build one in this process")]
     Forked,
-    /// The operating system gave no random bytes; nothing was sent.
+    /// Nothing was sent.
     #[error("the operating system gave no random bytes")]
-    NoRandomness(#[source] Source),
+    NoRandomness(#[source] Arc<io::Error>),
+}
+
+impl From<Passing> for AcquireError {
+    fn from(reason: Passing) -> Self {
+        Self::TryAgain(PassingReason(reason))
+    }
+}
+
+impl From<Final> for AcquireError {
+    fn from(reason: Final) -> Self {
+        Self::ClientUnusable(FinalReason(reason))
+    }
 }
 
 impl AcquireError {
     /// Whether the same call may succeed later.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
-        !matches!(
-            self,
-            Self::BadRequest(_) | Self::ShutDown | Self::RuntimeEnded | Self::Forked | Self::NoRandomness(_)
-        )
+        !matches!(self, Self::BadRequest(_) | Self::ClientUnusable(_))
     }
 
-    /// Its class for who counts failures, the same for every instance and lock.
-    pub(crate) const fn kind(&self) -> &'static str {
+    /// One word for logs and metrics, the same for every instance and lock: `contended`, `split_vote`, `no_quorum`, `in_quarantine`,
+    /// `deadline_passed` or `bad_request`; of [`TryAgain`](Self::TryAgain) `too_slow`, `stale_token`, `queue_timeout`, `not_polled`
+    /// or `clocks_apart`; of [`ClientUnusable`](Self::ClientUnusable) `shut_down`, `runtime_ended`, `forked` or `no_randomness`.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
         match self {
             Self::Contended(_) => "contended",
             Self::SplitVote { .. } => "split_vote",
             Self::NoQuorum { .. } => "no_quorum",
             Self::InQuarantine { .. } => "in_quarantine",
-            Self::TooSlow { .. } => "too_slow",
-            Self::StaleToken => "stale_token",
-            Self::QueueTimeout => "queue_timeout",
-            Self::NotPolled => "not_polled",
-            Self::ClocksApart { .. } => "clocks_apart",
+            Self::TryAgain(PassingReason(Passing::TooSlow { .. })) => "too_slow",
+            Self::TryAgain(PassingReason(Passing::StaleToken)) => "stale_token",
+            Self::TryAgain(PassingReason(Passing::QueueTimeout)) => "queue_timeout",
+            Self::TryAgain(PassingReason(Passing::NotPolled)) => "not_polled",
+            Self::TryAgain(PassingReason(Passing::ClocksApart { .. })) => "clocks_apart",
             Self::DeadlinePassed { .. } => "deadline_passed",
             Self::BadRequest(_) => "bad_request",
-            Self::ShutDown => "shut_down",
-            Self::RuntimeEnded => "runtime_ended",
-            Self::Forked => "forked",
-            Self::NoRandomness(_) => "no_randomness",
+            Self::ClientUnusable(FinalReason(Final::ShutDown)) => "shut_down",
+            Self::ClientUnusable(FinalReason(Final::RuntimeEnded)) => "runtime_ended",
+            Self::ClientUnusable(FinalReason(Final::Forked)) => "forked",
+            Self::ClientUnusable(FinalReason(Final::NoRandomness(_))) => "no_randomness",
         }
     }
 

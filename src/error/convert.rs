@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::acquire::{Final, Passing};
 use super::report::{of_obstacles, of_release, of_round};
 use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, ShutdownError};
 use crate::instance::Claim;
@@ -14,14 +15,14 @@ use crate::runtime::extend::ExtendFailure;
 /// Why an acquire failed.
 pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: AcquireFailure) -> AcquireError {
     match failure {
-        AcquireFailure::ShutDown => AcquireError::ShutDown,
-        AcquireFailure::RuntimeEnded => AcquireError::RuntimeEnded,
-        AcquireFailure::Forked => AcquireError::Forked,
-        AcquireFailure::QueueTimeout => AcquireError::QueueTimeout,
-        AcquireFailure::NotPolled => AcquireError::NotPolled,
-        AcquireFailure::NoRandomness(error) => AcquireError::NoRandomness(Box::new(error)),
+        AcquireFailure::ShutDown => Final::ShutDown.into(),
+        AcquireFailure::RuntimeEnded => Final::RuntimeEnded.into(),
+        AcquireFailure::Forked => Final::Forked.into(),
+        AcquireFailure::QueueTimeout => Passing::QueueTimeout.into(),
+        AcquireFailure::NotPolled => Passing::NotPolled.into(),
+        AcquireFailure::NoRandomness(error) => Final::NoRandomness(error).into(),
         AcquireFailure::ClocksApart(ClocksApart { own_us, instances_us }) => {
-            AcquireError::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }
+            Passing::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }.into()
         }
         AcquireFailure::HeldHere { by, expires_in } => held_here(shared, resource, by.as_deref(), expires_in),
         AcquireFailure::PassedOn(next) => passed_on(shared, resource, next),
@@ -72,8 +73,8 @@ fn defeat(shared: &Shared, resource: &Resource, round: &Round) -> AcquireError {
         RoundFailure::SplitVote(_) => AcquireError::SplitVote { reports: reports() },
         RoundFailure::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
         RoundFailure::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
-        RoundFailure::TooSlow => AcquireError::TooSlow { reports: reports() },
-        RoundFailure::StaleToken => AcquireError::StaleToken,
+        RoundFailure::TooSlow => Passing::TooSlow { reports: reports() }.into(),
+        RoundFailure::StaleToken => Passing::StaleToken.into(),
     }
 }
 

@@ -40,7 +40,7 @@ pub struct HeldBy {
     /// How many of this client wait for it, in the order in which they came.
     pub waiting_here: usize,
     /// How many other clients have told this one that they wait for it. They tell the one that has it, or gets it next,
-    /// so it is zero elsewhere, as it is without [`order_between_clients`](crate::Builder::order_between_clients).
+    /// so it is zero elsewhere, as it is without the right to `SUBSCRIBE`.
     pub waiting_elsewhere: usize,
     /// The id of the client that comes next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): of those
     /// who wait for a lock that this client has, or has just let go, the first; this very client, if somebody waits here.

@@ -14,13 +14,14 @@ mod held_by;
 mod loss;
 mod report;
 
-pub use acquire::AcquireError;
+pub(crate) use acquire::Passing;
+pub use acquire::{AcquireError, FinalReason, PassingReason};
 pub(crate) use convert::{acquire_error, connect_error, extend_error, release_error, shutdown_error};
 pub use held_by::HeldBy;
 pub use loss::Loss;
 pub(crate) use loss::loss;
 use report::Reports;
-pub use report::{InstanceAnswer, InstanceReport};
+pub use report::{InstanceAnswer, InstanceReport, Unanswered};
 
 /// Why work under a lock did not come to its end.
 #[derive(Debug, Error)]
@@ -318,6 +319,7 @@ impl fmt::Display for Unreleased<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::acquire::Final;
     use super::*;
 
     #[test]
@@ -330,10 +332,10 @@ mod tests {
         }
         for error in [
             AcquireError::SplitVote { reports: Vec::new() },
-            AcquireError::QueueTimeout,
-            AcquireError::StaleToken,
-            AcquireError::ShutDown,
-            late(AcquireError::NotPolled),
+            Passing::QueueTimeout.into(),
+            Passing::StaleToken.into(),
+            AcquireError::from(Final::ShutDown),
+            late(Passing::NotPolled.into()),
         ] {
             assert!(!error.is_contended() && error.held_by().is_none(), "{error}");
         }
@@ -344,14 +346,18 @@ mod tests {
     fn only_what_may_succeed_later_is_retryable() {
         let reports = Vec::new;
         let later = [
-            AcquireError::StaleToken,
+            Passing::StaleToken.into(),
             AcquireError::SplitVote { reports: reports() },
-            AcquireError::NotPolled,
-            AcquireError::QueueTimeout,
-            AcquireError::TooSlow { reports: reports() },
+            Passing::NotPolled.into(),
+            Passing::QueueTimeout.into(),
+            Passing::TooSlow { reports: reports() }.into(),
             AcquireError::InQuarantine { remaining: None, reports: reports() },
         ];
-        let never = [AcquireError::ShutDown, AcquireError::RuntimeEnded, AcquireError::Forked];
+        let never = [
+            AcquireError::from(Final::ShutDown),
+            AcquireError::from(Final::RuntimeEnded),
+            AcquireError::from(Final::Forked),
+        ];
         for (errors, retryable) in [(Vec::from(later), true), (Vec::from(never), false)] {
             for error in errors {
                 assert_eq!(error.is_retryable(), retryable, "{error}");

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{Cause, CurrentHolder, InstanceId, Refusal, Reply, Round, TimedReply};
+use crate::instance::Cause;
+use crate::protocol::{CurrentHolder, InstanceId, Refusal, Reply, Round, TimedReply};
 use crate::runtime::Shared;
 
 /// What one instance answered, for people and for logs.
@@ -16,6 +17,22 @@ pub struct InstanceReport {
     pub answer: InstanceAnswer,
     /// How long after the start of the round; `None` if it had not answered at the verdict.
     pub after: Option<Duration>,
+}
+
+/// An instance that did not answer when it was asked, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unanswered {
+    /// The address without credentials.
+    pub address: String,
+    /// Why.
+    pub cause: Cause,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.address, self.cause)
+    }
 }
 
 /// The answer of one instance.
@@ -141,7 +158,7 @@ pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
     let report = |instance: &std::sync::Arc<dyn crate::instance::Instance>| {
         let cause = shared.obstacle(&**instance).or_else(|| instance.refusal())?;
         let address = instance.address().to_owned();
-        Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause), after: None })
+        Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause.into()), after: None })
     };
     shared.instances.iter().filter_map(report).collect()
 }
@@ -168,7 +185,7 @@ fn said(shared: &Shared, id: InstanceId, reply: &Reply) -> InstanceAnswer {
             None => InstanceAnswer::NotAdmitted(*remaining),
         },
         Reply::Kept { remaining } => InstanceAnswer::NotAdmitted(Some(*remaining)),
-        Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone()),
-        Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone()),
+        Reply::NotSent(cause) => InstanceAnswer::NotSent(cause.clone().into()),
+        Reply::Unknown(cause) => InstanceAnswer::Unknown(cause.clone().into()),
     }
 }

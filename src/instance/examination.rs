@@ -4,7 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use crate::protocol::Cause;
+use super::cause::Cause;
+use super::status::ClockOffset;
+use crate::protocol;
 
 /// What an instance answered to [`Redlock::examine`](crate::Redlock::examine).
 #[derive(Clone, Debug, PartialEq)]
@@ -40,8 +42,8 @@ pub struct ServerDetails {
     pub memory_used: u64,
     /// `maxmemory-policy`.
     pub eviction_policy: String,
-    /// Its wall clock minus this machine's, in seconds, right to about half of [`round_trip`](Self::round_trip).
-    pub clock_offset: f64,
+    /// How far its wall clock is from this machine's, right to about half of [`round_trip`](Self::round_trip).
+    pub clock_offset: ClockOffset,
     /// The shortest of a few round trips that were measured now.
     pub round_trip: Duration,
     /// Whether it pushes changes of keys to this client, so that a loss is known at once.
@@ -51,7 +53,7 @@ pub struct ServerDetails {
 }
 
 /// The answer of an instance, by its own deadline.
-pub(crate) type ExamineFuture = Pin<Box<dyn Future<Output = Result<ServerDetails, Cause>> + Send>>;
+pub(crate) type ExamineFuture = Pin<Box<dyn Future<Output = Result<ServerDetails, protocol::Cause>> + Send>>;
 
 /// What a scan of an instance found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,4 +64,4 @@ pub(crate) struct FoundKeys {
 }
 
 /// The keys of an instance that match.
-pub(crate) type ScanFuture = Pin<Box<dyn Future<Output = Result<FoundKeys, Cause>> + Send>>;
+pub(crate) type ScanFuture = Pin<Box<dyn Future<Output = Result<FoundKeys, protocol::Cause>> + Send>>;

@@ -1,5 +1,6 @@
 //! One Redis or Valkey master, as everything above sees it.
 
+mod cause;
 mod command_size;
 mod examination;
 mod found_record;
@@ -10,6 +11,7 @@ mod requests;
 mod status;
 mod stored_key;
 
+pub use cause::{Cause, ReplyKind};
 pub(crate) use command_size::{MAX_COMMAND_BYTES, split_into_commands};
 pub use examination::{Examination, ServerDetails};
 pub(crate) use examination::{ExamineFuture, FoundKeys, ScanFuture};
@@ -17,7 +19,7 @@ pub(crate) use found_record::{FoundRecord, RecordFuture, Trace};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
 pub(crate) use listener::{Listener, ReceivedMessage};
 pub(crate) use requests::{Claim, Request, Votes, Wake};
-pub use status::{AdmissionStatus, InstanceCounts, InstanceStatus, Trouble};
+pub use status::{AdmissionStatus, ClockOffset, InstanceCounts, InstanceStatus, Trouble};
 pub(crate) use stored_key::{Read, StoredKey};
 
 use std::fmt;
@@ -26,7 +28,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::protocol::{Cause, Instant, Reply};
+use crate::protocol::{self, Instant, Reply};
 use crate::resource::Resource;
 
 /// The reply to a request. It ends by the instance's own deadline.
@@ -100,13 +102,13 @@ pub(crate) trait Instance: Send + Sync + fmt::Debug + 'static {
     fn wall_us(&self, now: Instant) -> Option<u64>;
 
     /// Why requests would not be sent now; `None` when connected.
-    fn obstacle(&self) -> Option<Cause>;
+    fn obstacle(&self) -> Option<protocol::Cause>;
 
     /// How long a question to it took lately, as far as that is known.
     fn round_trip(&self) -> Option<Duration>;
 
     /// Why it is connected and gives this client no vote, if that is for the client's settings.
-    fn refusal(&self) -> Option<Cause>;
+    fn refusal(&self) -> Option<protocol::Cause>;
 
     /// The client wants locks: from now on it writes the records of its instances where that is to be done.
     fn want_locks(&self);

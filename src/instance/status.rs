@@ -1,9 +1,8 @@
 //! What can be seen of an instance from outside.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::protocol::{Cause, NotUsable};
+use super::cause::{Cause, ReplyKind};
 
 /// How an instance does, as one client sees it. Made by
 /// [`Redlock::instances`](crate::Redlock::instances).
@@ -16,22 +15,19 @@ pub struct InstanceStatus {
     pub connected: bool,
     /// Whether it is a master; `None` until it was asked.
     pub is_master: Option<bool>,
-    /// The server and its version, as in `valkey 9.1.2`; empty until it was asked.
-    pub version: String,
-    /// The id of the server process; empty until it was asked. A restart changes it.
-    pub run_id: String,
+    /// The server and its version, as in `valkey 9.1.2`; `None` until it was asked.
+    pub version: Option<String>,
+    /// The id of the server process; `None` until it was asked. A restart changes it.
+    pub run_id: Option<String>,
     /// Whether it may vote.
     pub admission: AdmissionStatus,
     /// How long ago it was flushed, if that is what its last quarantine was for. A flush of any of its databases is a quarantine.
     pub flushed_ago: Option<Duration>,
     /// The longest ttl that its record allows; `None` if it has none to go by.
     pub max_ttl: Option<Duration>,
-    /// Why it gives this client no votes, if that is for the client's settings. It is up all the same, and may well vote for
+    /// Why it gives this client no votes, in words, if that is for the client's settings. It is up all the same, and may well vote for
     /// others.
-    pub refusal: Option<NotUsable>,
-    /// Its clock minus this client's deciding clock, in seconds. Only changes are of interest: the
-    /// deciding clock begins anywhere.
-    pub clock_offset: Option<f64>,
+    pub refusal: Option<String>,
     /// How many steps of its clock this client has seen in the life of this process.
     pub clock_steps: u32,
     /// How long the last sign of life took.
@@ -41,19 +37,51 @@ pub struct InstanceStatus {
     /// What it refuses for a reason of its own since it last voted: it may be connected and admitted,
     /// and still of no use (a full instance, one in cluster mode, a user who may not touch the keys).
     pub trouble: Option<Trouble>,
-    /// What last went wrong, in words.
+    /// What last went wrong, in words; `None` also while it is connected for the first time.
     pub last_error: Option<String>,
     /// What was sent to it, and what became of that.
     pub counts: InstanceCounts,
 }
 
+/// How far a wall clock is from this machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClockOffset {
+    /// It shows a later time.
+    Ahead(Duration),
+    /// It shows an earlier time.
+    Behind(Duration),
+}
+
+impl ClockOffset {
+    /// Of a clock that shows the first time when this machine's shows the second.
+    pub(crate) fn of(its: Duration, ours: Duration) -> Self {
+        if its < ours { Self::Behind(ours.saturating_sub(its)) } else { Self::Ahead(its.saturating_sub(ours)) }
+    }
+
+    /// Without the direction.
+    #[must_use]
+    pub const fn distance(self) -> Duration {
+        match self {
+            Self::Ahead(by) | Self::Behind(by) => by,
+        }
+    }
+}
+
+impl Default for ClockOffset {
+    fn default() -> Self {
+        Self::Ahead(Duration::ZERO)
+    }
+}
+
 /// What a client has sent to an instance since the client was built, and what became of it. The numbers only rise.
 ///
 /// ```no_run
+/// use redquorum::ReplyKind;
 /// # fn f(redlock: &redquorum::Redlock) {
 /// for instance in redlock.instances() {
 ///     let counts = &instance.counts;
-///     println!("{}: {} late, {:.1} requests in a command", instance.address, counts.of("timed_out"), counts.batch_size());
+///     println!("{}: {} late, {:.1} requests in a command", instance.address, counts.of(ReplyKind::TimedOut), counts.batch_size());
 /// }
 /// # }
 /// ```
@@ -66,15 +94,15 @@ pub struct InstanceCounts {
     pub commands: u64,
     /// The requests in them.
     pub requests: u64,
-    /// How requests have ended, those that were not sent too, by the names that `docs/operations.md` explains.
-    pub replies: BTreeMap<&'static str, u64>,
+    /// How requests have ended, those that were not sent too; in the order of [`ReplyKind::ALL`].
+    pub(crate) replies: [u64; ReplyKind::ALL.len()],
 }
 
 impl InstanceCounts {
-    /// How many requests have ended like this; zero for a name that there is not.
+    /// How many requests have ended like this, those that were not sent too.
     #[must_use]
-    pub fn of(&self, reply: &str) -> u64 {
-        self.replies.get(reply).copied().unwrap_or(0)
+    pub fn of(&self, reply: ReplyKind) -> u64 {
+        self.replies.get(reply as usize).copied().unwrap_or(0)
     }
 
     /// How many requests a command carried, in the mean; zero if none was sent.
@@ -108,7 +136,7 @@ pub enum AdmissionStatus {
     /// It may have forgotten locks and sits out for this long.
     Quarantine(Duration),
     /// It has no record to go by, as when it is new, or after a restart. The first client that wants a lock writes one, and from then on
-    /// it sits out. An operator can spare that, where no lock was held: see [`AdmissionRecords::open`](crate::AdmissionRecords::open).
+    /// it sits out. An operator can spare that, where no lock was held: see [`AdmissionRecords::open`](crate::operator::AdmissionRecords::open).
     Unrecorded,
     /// It gives this client no votes, for the client's settings: see [`InstanceStatus::refusal`].
     Refused,

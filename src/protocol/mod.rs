@@ -1,9 +1,5 @@
 //! The protocol, free of I/O, clocks, randomness and any runtime.
 //!
-//! **Not covered by semantic versioning.** The module is public for the simulation and the tests,
-//! and hidden from the documentation of the crate. The crate's root re-exports what users need;
-//! everything else here may change in any release.
-//!
 //! Everything here is plain data and pure rules; time and random numbers are arguments. The
 //! simulator and production run this same code. A rule has a number, and the code that upholds it
 //! cites the number:

@@ -72,6 +72,12 @@ use std::fmt;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+/// The rules themselves, for the library's own tests. **Not covered by semantic versioning.**
+#[doc(hidden)]
+pub mod protocol {
+    pub use crate::protocol::*;
+}
+
 pub use self::instance::{Hang, TestInstance};
 pub use self::requests::Requests;
 pub use self::simulation::Data;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, AdmissionStatus, BadRequest, Cause, NotUsable, Redlock};
+use redquorum::{AcquireError, AdmissionStatus, BadRequest, Cause, InstanceAnswer, Redlock};
 use redquorum_testkit::{Fleet, Server};
 
 use crate::support::{LOCK, Outcome, SLACK, all_vote, ms, on_every_kind, resynchronise, until};
@@ -25,10 +25,8 @@ fn a_replica_is_not_used() -> Outcome {
         let told = redlock.lock(LOCK).try_acquire().await;
         let Err(AcquireError::NoQuorum { reports, .. }) = told else { return Err("acquired on a replica".into()) };
         let answer = &reports[0].answer;
-        assert!(
-            matches!(answer, redquorum::InstanceAnswer::NotSent(Cause::NotUsable(NotUsable::Replica))),
-            "{answer:?}"
-        );
+        let is_told = |cause: &Cause| cause.to_string().contains("it is a replica");
+        assert!(matches!(answer, InstanceAnswer::NotSent(cause) if is_told(cause)), "{answer:?}");
         Ok(())
     })
 }
@@ -109,10 +107,13 @@ fn what_is_known_of_an_instance_is_shown() -> Outcome {
         for (status, server) in views.iter().zip(fleet.iter()).take(2) {
             assert!(server.address().ends_with(&status.address), "{status:?}");
             assert!(status.connected && status.is_master == Some(true));
-            assert_eq!(status.version.to_lowercase(), server.program().to_string().to_lowercase());
-            assert_eq!(Some(&status.run_id), server.info("server", "run_id")?.as_ref());
+            assert_eq!(
+                status.version.as_deref().unwrap_or_default().to_lowercase(),
+                server.program().to_string().to_lowercase()
+            );
+            assert_eq!(status.run_id.as_ref(), server.info("server", "run_id")?.as_ref());
             assert_eq!(status.admission, AdmissionStatus::Admitted);
-            assert!(status.clock_offset.is_some() && status.clock_steps == 0);
+            assert!(status.clock_steps == 0);
             assert!(status.round_trip.is_some_and(|trip| trip < Duration::from_secs(1)), "{status:?}");
         }
         assert_eq!(views[0].evicts, None);

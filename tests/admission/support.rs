@@ -248,8 +248,7 @@ pub(crate) async fn open(servers: &[Server], longest_ttl: Duration) -> Outcome {
         .admission(Admission::AsRecorded)
         .max_ttl(longest_ttl)
         .ttl(longest_ttl)
-        .instance_timeout(ms(1_000))
-        .order_between_clients(false);
+        .instance_timeout(ms(1_000));
     let operator = operator.connect().await?;
     operator.admission_records().open(longest_ttl).await?;
     Ok(())

@@ -1,8 +1,8 @@
 //! `write_record.lua` on real servers against its mirror: every state of the record, with every intention.
 
 use redis::Value as Wire;
-use redquorum::protocol::{AdmissionRecord, Instant, ProcessIdentity, RecordOrigin};
 use redquorum::testing::conformance::{Admission, Content, Mirror, admit, load};
+use redquorum::testing::protocol::{AdmissionRecord, Instant, ProcessIdentity, RecordOrigin};
 use redquorum_testkit::{Program, Server};
 
 use crate::model::wall_us;

@@ -3,8 +3,8 @@
 use std::mem::discriminant;
 use std::time::Duration;
 
-use redquorum::protocol::{Refusal, Reply};
 use redquorum::testing::conformance::Content;
+use redquorum::testing::protocol::{Refusal, Reply};
 
 pub(crate) fn same_reply(one: &Reply, other: &Reply, within: Duration) -> bool {
     match (one, other) {

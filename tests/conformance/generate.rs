@@ -5,8 +5,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use redquorum::FencingToken;
-use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Value};
 use redquorum::testing::conformance::{Ask, Kind, Write, writes};
+use redquorum::testing::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Value};
 
 use crate::model::wall_us;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Reply};
 use redquorum::testing::conformance::{Ask, Content, Kind};
+use redquorum::testing::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin, Reply};
 
 use crate::generate::{Key, Step, token, value};
 use crate::known::{TTL, ask, on_every_server_with, replies, text};

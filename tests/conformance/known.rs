@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use redquorum::FencingToken;
-use redquorum::protocol::{AdmissionRecord, Cause, Reply};
 use redquorum::testing::conformance::{Ask, Content, Kind, Mirror, TOKENS, forget_tokens, load};
+use redquorum::testing::protocol::{AdmissionRecord, Cause, Reply};
 use redquorum_testkit::{Program, Server};
 
 use crate::generate::{Key, Step, token, value};
@@ -219,7 +219,7 @@ fn tokens_are_forgotten_by_their_age_in_slices_but_for_those_of_locks_that_live(
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
         load().exec(&mut connection).unwrap();
-        let (mut mirror, now) = (Mirror::default(), redquorum::protocol::Instant::ZERO);
+        let (mut mirror, now) = (Mirror::default(), redquorum::testing::protocol::Instant::ZERO);
         let mut store = |key: &str, score: &str| {
             redis::cmd("ZADD").arg(TOKENS).arg(score).arg(key).exec(&mut connection).unwrap();
             mirror.set_token(key, score.parse().unwrap());

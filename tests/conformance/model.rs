@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value as Wire;
-use redquorum::protocol::{self, AdmissionRecord, Cause, FencingToken, Reply};
 use redquorum::testing::conformance::{Ask, Content, Mirror};
+use redquorum::testing::protocol::{self, AdmissionRecord, Cause, FencingToken, Reply};
 
 use crate::generate::{Key, Step};
 use crate::seen::Seen;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redis::{Connection, ConnectionLike};
-use redquorum::protocol::{AdmissionRecord, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply};
 use redquorum::testing::conformance::{Ask, Kind, TOKENS, Write, load, writes};
+use redquorum::testing::protocol::{AdmissionRecord, ProcessIdentity, RawReply, RecordOrigin, Refusal, Reply};
 use redquorum_testkit::{Program, Server};
 
 use crate::compare::same_reply;

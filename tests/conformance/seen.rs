@@ -2,8 +2,8 @@
 
 use std::ops::AddAssign;
 
-use redquorum::protocol::{Cause, Reply};
 use redquorum::testing::conformance::{Ask, Content, Kind};
+use redquorum::testing::protocol::{Cause, Reply};
 
 /// How often.
 #[derive(Clone, Copy, Debug, Default)]

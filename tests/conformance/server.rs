@@ -3,8 +3,8 @@
 use std::vec::IntoIter;
 
 use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
-use redquorum::protocol::{AdmissionRecord, RawReply};
 use redquorum::testing::conformance::{Ask, Content, TOKENS, Write, load, writes};
+use redquorum::testing::protocol::{AdmissionRecord, RawReply};
 use redquorum_testkit::Server;
 
 use crate::generate::{Key, Step};

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use redquorum::protocol::{Quorum, Verdict};
+use redquorum::testing::protocol::{Quorum, Verdict};
 use stateright::{Model, Property, Representative};
 
 const TTL: u8 = 2;

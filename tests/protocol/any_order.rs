@@ -1,7 +1,7 @@
 //! Replies in any order, twice, and late.
 
 use proptest::prelude::*;
-use redquorum::protocol::{InstanceId, Instant, Quorum, Round, Verdict};
+use redquorum::testing::protocol::{InstanceId, Instant, Quorum, Round, Verdict};
 
 use crate::support::{ALL, Kind, START, at, terms};
 

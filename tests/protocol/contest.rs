@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use redquorum::Cause;
-use redquorum::protocol::{
+use redquorum::testing::protocol::Cause;
+use redquorum::testing::protocol::{
     Contest, InstanceId, Instant, LeaseTerms, Quorum, Refusal, Reply, Round, RoundFailure, Value, Verdict,
 };
 use uuid::Uuid;

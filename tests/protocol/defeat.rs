@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redquorum::Cause;
-use redquorum::protocol::{InstanceId, Quorum, Refusal, Reply, Round, RoundFailure, Verdict};
+use redquorum::testing::protocol::Cause;
+use redquorum::testing::protocol::{InstanceId, Quorum, Refusal, Reply, Round, RoundFailure, Verdict};
 
 use crate::support::{ALL, Kind, START, acquired, at, every_word, terms};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{
+use redquorum::testing::protocol::{
     InstanceId, InstanceSet, Instant, LeaseTerms, ProposingClock, Quorum, Refusal, Reply, Round, Verdict,
 };
 
@@ -125,7 +125,7 @@ impl World {
         if in_flight.unsent.contains(id) {
             in_flight.unsent.remove(id);
             let reply = self.fakes[instance].acquire(in_flight.value, in_flight.token, self.now);
-            let reply = if answered { reply } else { Reply::Unknown(redquorum::Cause::TimedOut) };
+            let reply = if answered { reply } else { Reply::Unknown(redquorum::testing::protocol::Cause::TimedOut) };
             in_flight.round.on_reply(id, reply, self.now);
         }
         match in_flight.round.verdict(self.now) {
@@ -200,7 +200,7 @@ fn a_round_that_stale_answers_did_not_lose_is_not_repeated() {
     let stored = FencingToken::from_number(5).unwrap();
     round.on_reply(InstanceId::new(0), Reply::Stale { stored }, Instant::ZERO);
     assert_eq!(round.stale_token(), None, "it is not lost yet");
-    round.on_reply(InstanceId::new(1), Reply::NotSent(redquorum::Cause::Silent), Instant::ZERO);
+    round.on_reply(InstanceId::new(1), Reply::NotSent(redquorum::testing::protocol::Cause::Silent), Instant::ZERO);
     assert_eq!(round.stale_token(), Some(stored), "the third has not answered");
     round.on_reply(InstanceId::new(2), Reply::Refused(Refusal::default()), Instant::ZERO);
     assert_eq!(round.stale_token(), None, "a larger token would not help");
@@ -224,7 +224,7 @@ fn a_proposal_that_a_quorum_refused_as_ahead_is_not_followed_again() {
     let round = Round::acquire(Quorum::majority(3).unwrap(), LeaseTerms::new(TTL, 0).unwrap(), Instant::ZERO);
     let mut round = round.proposing(token(9), ProposingClock { us: 0, is_of_instances: true });
     round.on_reply(InstanceId::new(0), Reply::Stale { stored: token(8) }, Instant::ZERO);
-    let behind = || Reply::Unknown(redquorum::Cause::ClockBehind { clock_s: 1, token_s: 2 });
+    let behind = || Reply::Unknown(redquorum::testing::protocol::Cause::ClockBehind { clock_s: 1, token_s: 2 });
     round.on_reply(InstanceId::new(1), behind(), Instant::ZERO);
     assert_eq!(round.highest_seen(), Some(token(9)));
     round.on_reply(InstanceId::new(2), behind(), Instant::ZERO);
@@ -266,7 +266,7 @@ fn a_token_far_ahead_that_one_instance_alone_has_is_not_followed_and_its_vote_is
         assert_eq!(round.highest_seen(), Some(ahead_by(5)));
         assert_eq!(round.stale_token(), Some(ahead_by(5)), "the two others may grant it");
     }
-    let (round, _) = after(3, &[far, near, Reply::Unknown(redquorum::Cause::TimedOut)]);
+    let (round, _) = after(3, &[far, near, Reply::Unknown(redquorum::testing::protocol::Cause::TimedOut)]);
     assert_eq!(round.stale_token(), None, "there is no quorum without it");
     let told = format!("{:?}", round.replies()[0]);
     assert!(told.contains("82800 s ahead") && told.contains("is 0 s ahead"), "{told}");
@@ -276,7 +276,7 @@ fn a_token_far_ahead_that_one_instance_alone_has_is_not_followed_and_its_vote_is
 #[test]
 fn a_token_far_ahead_that_two_instances_have_is_followed_but_no_further_than_the_second_goes() {
     let far = |us| Reply::Stale { stored: ahead_by(HOUR_US + us) };
-    let down = || Reply::NotSent(redquorum::Cause::Silent);
+    let down = || Reply::NotSent(redquorum::testing::protocol::Cause::Silent);
     for (replies, followed) in [
         ([far(0), far(0), far(0)], 0),
         ([far(0), far(0), down()], 0),
@@ -297,7 +297,7 @@ fn a_token_far_ahead_that_two_instances_have_is_followed_but_no_further_than_the
 #[test]
 fn a_token_near_the_clock_is_followed_though_one_instance_alone_has_it() {
     let near = ahead_by(59_000_000);
-    let down = || Reply::NotSent(redquorum::Cause::Silent);
+    let down = || Reply::NotSent(redquorum::testing::protocol::Cause::Silent);
     let (round, _) = after(5, &[down(), down(), Reply::Stale { stored: near }, Reply::Granted, Reply::Granted]);
     assert_eq!((round.stale_token(), round.highest_seen()), (Some(near), Some(near)));
     let alone = Reply::Stale { stored: ahead_by(HOUR_US) };
@@ -311,7 +311,7 @@ fn a_token_near_the_clock_is_followed_though_one_instance_alone_has_it() {
 #[test]
 fn a_round_with_a_token_far_ahead_waits_for_those_that_may_have_one_like_it() {
     let far = || Reply::Stale { stored: ahead_by(HOUR_US) };
-    let down = || Reply::NotSent(redquorum::Cause::Silent);
+    let down = || Reply::NotSent(redquorum::testing::protocol::Cause::Silent);
     let (mut round, verdict) = after(5, &[down(), down(), far()]);
     assert_eq!(verdict, Verdict::Pending);
     assert_eq!(round.on_reply(InstanceId::new(3), far(), Instant::ZERO), Verdict::Lost);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{ExtendRejected, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Quorum};
+use redquorum::testing::protocol::{ExtendRejected, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Quorum};
 
 use crate::support::{ALL, Kind, START, acquired, at, feed, just_before, terms};
 

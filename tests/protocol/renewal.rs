@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use redquorum::FencingToken;
-use redquorum::protocol::{InstanceId, InstanceSet, Instant, Lease, Quorum, Refusal, RenewalSchedule, Reply, Round};
+use redquorum::testing::protocol::{
+    InstanceId, InstanceSet, Instant, Lease, Quorum, Refusal, RenewalSchedule, Reply, Round,
+};
 
 use crate::support::{ALL, Kind, START, at, every_word, feed, terms};
 
@@ -42,7 +44,9 @@ fn a_lease_is_gone_as_soon_as_fewer_than_a_quorum_can_have_kept_it_whatever_the_
 fn what_was_repaired_had_been_gone_and_what_is_silent_may_have_kept_it() {
     for quorum in quorums() {
         for repaired in 0..=quorum.instances() {
-            for open in [None, Some(Reply::Unknown(redquorum::Cause::TimedOut)), Some(Reply::Granted)] {
+            for open in
+                [None, Some(Reply::Unknown(redquorum::testing::protocol::Cause::TimedOut)), Some(Reply::Granted)]
+            {
                 let mut lease = lease_of(quorum);
                 let mut round = lease.begin_extend(quorum, terms(), at(300)).unwrap();
                 for (place, id) in InstanceId::all(quorum.instances()).enumerate() {
@@ -241,7 +245,7 @@ proptest! {
     #[test]
     fn a_lease_whose_renewals_fail_is_tried_at_least_six_times_before_it_ends(ttl_ms in 50u64..100_000_000) {
         let ttl = Duration::from_millis(ttl_ms);
-        let terms = redquorum::protocol::LeaseTerms::new(ttl, 10_000).unwrap();
+        let terms = redquorum::testing::protocol::LeaseTerms::new(ttl, 10_000).unwrap();
         let (plan, end) = (RenewalSchedule::new(ttl), terms.valid_until(START));
         let (mut now, mut tries) = (plan.after_success(START), 0);
         while now < end {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use redquorum::Cause;
-use redquorum::protocol::{FencingToken, InstanceId, Instant, LeaseTerms, Quorum, Refusal, Reply, Round};
+use redquorum::testing::protocol::Cause;
+use redquorum::testing::protocol::{FencingToken, InstanceId, Instant, LeaseTerms, Quorum, Refusal, Reply, Round};
 
 /// The kinds of replies; `NoneYet` is the lack of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

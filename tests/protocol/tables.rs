@@ -1,6 +1,6 @@
 //! Every combination of replies at every clock reading that makes a difference (P2, P4, P5, P9).
 
-use redquorum::protocol::{InstanceId, Instant, Lease, Quorum, Round, Verdict};
+use redquorum::testing::protocol::{InstanceId, Instant, Lease, Quorum, Round, Verdict};
 
 use crate::support::{ALL, Kind, START, at, every_word, feed, just_before, terms};
 

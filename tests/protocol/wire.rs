@@ -1,7 +1,7 @@
 //! What is stored and published, as recorded bytes (`docs/wire.md`). Clients of different releases hold locks beside each
 //! other: a change here is a change of what they agreed on.
 
-use redquorum::protocol::{
+use redquorum::testing::protocol::{
     AdmissionRecord, ClientId, CurrentHolder, FencingToken, Message, ProcessIdentity, RecordOrigin, Value, Waiter,
 };
 use uuid::Uuid;

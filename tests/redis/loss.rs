@@ -222,7 +222,7 @@ async fn known_by_the_next_renewal(builder: Builder, fleet: &Fleet) {
 fn without_watched_keys_a_loss_is_known_by_the_next_renewal() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
-        known_by_the_next_renewal(renewing(&fleet).max_watched(0), &fleet).await;
+        known_by_the_next_renewal(renewing(&fleet).without_watched_keys(), &fleet).await;
     });
 }
 

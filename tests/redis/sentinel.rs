@@ -22,7 +22,7 @@ fn through(sentinels: &[&Server]) -> Instance {
 async fn run_id_through(instance: Instance) -> Option<String> {
     let builder = Redlock::builder().instances([instance]);
     let redlock = builder.connect().await.unwrap();
-    Some(redlock.instances()[0].run_id.clone())
+    redlock.instances()[0].run_id.clone()
 }
 
 #[test]

@@ -49,7 +49,7 @@ async fn a_wait_has_an_end_although_its_turn_to_ask_has_not_come() {
         match result {
             Ok(_) => {}
             Err(AcquireError::DeadlinePassed { last, .. }) => {
-                never_asked += usize::from(matches!(*last, AcquireError::QueueTimeout));
+                never_asked += usize::from(last.kind() == "queue_timeout");
             }
             Err(other) => panic!("{other}"),
         }
@@ -89,7 +89,7 @@ async fn a_single_try_waits_for_its_turn_no_longer_than_for_an_answer() {
     while let Some(tried) = crowd.join_next().await {
         match tried.unwrap() {
             (Err(AcquireError::NoQuorum { .. }), took) if took <= TIMEOUT * 2 => answered += 1,
-            (Err(AcquireError::QueueTimeout), took) if took == TIMEOUT => turned_away += 1,
+            (Err(error), took) if error.kind() == "queue_timeout" && took == TIMEOUT => turned_away += 1,
             other => panic!("{other:?}"),
         }
     }
@@ -110,7 +110,7 @@ async fn those_in_line_are_told_of_a_shutdown() {
     assert!(took <= secs(1), "{took:?}");
     sleep(secs(1)).await;
     while let Some(got) = crowd.join_next().await {
-        assert!(matches!(got.unwrap(), Err(AcquireError::ShutDown)));
+        assert!(matches!(got.unwrap(), Err(ref error) if error.kind() == "shut_down"));
     }
 }
 
@@ -149,7 +149,7 @@ async fn single_tries_for_thousands_of_locks_take_turns_and_fail_when_their_turn
     while let Some(tried) = crowd.join_next().await {
         match tried.unwrap() {
             Err(AcquireError::NoQuorum { .. }) => answered += 1,
-            Err(AcquireError::QueueTimeout) => turned_away += 1,
+            Err(error) if error.kind() == "queue_timeout" => turned_away += 1,
             other => panic!("{other:?}"),
         }
     }

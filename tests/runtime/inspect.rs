@@ -1,7 +1,7 @@
 //! Looking at a lock, and taking it away.
 
 use redquorum::testing::{Cluster, TestInstance};
-use redquorum::{BadRequest, Holder, Loss, Redlock};
+use redquorum::{BadRequest, Holder, Loss, Redlock, ReplyKind};
 use tokio::time::timeout;
 
 use crate::support::{held, ms, renewing, secs, settle};
@@ -33,7 +33,8 @@ async fn a_lock_is_shown_with_its_holder_its_token_and_where_it_is() {
     assert!(holder.expires_in > Some(secs(9)) && holder.expires_in <= Some(secs(10)));
     assert_eq!(holder.on, ["memory:0", "memory:1", "memory:2"]);
     assert_eq!((seen.free_on.as_slice(), seen.unknown.len()), (&["memory:3".to_owned()][..], 1));
-    assert!(seen.unknown[0].0 == "memory:4" && !seen.unknown[0].1.is_empty());
+    let unknown = &seen.unknown[0];
+    assert!(unknown.address == "memory:4" && unknown.cause.kind() == ReplyKind::NotConnected, "{unknown}");
     assert_eq!(cluster.requests(), requests, "nothing was asked for");
     assert!(guard.is_valid());
 }

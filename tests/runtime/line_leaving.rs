@@ -138,7 +138,7 @@ async fn nothing_is_handed_over_after_a_shutdown() {
     let (done, took) = timed(redlock.shutdown(secs(5))).await;
     assert!(done.is_ok() && took <= ms(20), "{took:?}");
     let refused = waiting.await.unwrap();
-    assert!(matches!(refused, Err(AcquireError::ShutDown)), "{refused:?}");
+    assert!(matches!(refused, Err(ref error) if error.kind() == "shut_down"), "{refused:?}");
     assert!(holding.await.unwrap().unwrap().was_still_held, "it was released when its work had stopped");
     assert!(cluster.keys().is_empty());
 }
@@ -154,7 +154,7 @@ async fn what_is_on_offer_at_a_shutdown_is_released() {
     assert!(cluster.keys().is_empty());
     for acquire in &mut line {
         let refused = poll(acquire).unwrap();
-        assert!(matches!(refused, Err(AcquireError::ShutDown)), "{refused:?}");
+        assert!(matches!(refused, Err(ref error) if error.kind() == "shut_down"), "{refused:?}");
     }
 }
 
@@ -172,11 +172,11 @@ fn those_in_line_are_told_of_the_end_of_the_runtime_only_when_it_has_ended() {
     drop(first);
     for acquire in &mut line {
         let told = poll(acquire).unwrap();
-        assert!(matches!(told, Err(AcquireError::RuntimeEnded)), "{told:?}");
+        assert!(matches!(told, Err(ref error) if error.kind() == "runtime_ended"), "{told:?}");
     }
     runtime().block_on(async {
         let told = redlock.lock("a").acquire().await;
-        assert!(matches!(told, Err(AcquireError::RuntimeEnded)), "{told:?}");
+        assert!(matches!(told, Err(ref error) if error.kind() == "runtime_ended"), "{told:?}");
     });
     drop(guard);
 }

@@ -221,7 +221,7 @@ async fn a_shutdown_ends_the_wait_and_all_that_is_held() {
     let waiting = tokio::spawn(one.lock_all(BOTH).acquire());
     sleep(ms(100)).await;
     let (down, waited) = tokio::join!(one.shutdown(secs(1)), waiting);
-    assert!(matches!(waited.unwrap(), Err(AcquireError::ShutDown)));
+    assert!(matches!(waited.unwrap(), Err(ref error) if error.kind() == "shut_down"));
     down.unwrap();
     assert!(!held.is_valid());
     are_free(&cluster, &["a", "x", "y"]).await;
@@ -271,7 +271,7 @@ async fn locks_of_which_the_first_has_aged_by_the_time_of_the_last_are_not_given
     let all = redlock.lock_all(&names).ttl(ms(400));
     cluster.instances().for_each(|instance| instance.slow_down(ms(40), ms(40)));
     let result = all.clone().renew(Renewal::Off).try_acquire().await;
-    assert!(matches!(result, Err(AcquireError::TooSlow { .. })), "{result:?}");
+    assert!(matches!(result, Err(ref error) if error.kind() == "too_slow"), "{result:?}");
     let limited = all.clone().renew(Renewal::Off).wait_at_most(secs(3)).acquire().await;
     let Err(AcquireError::DeadlinePassed { last, .. }) = limited else { panic!("{limited:?}") };
     println!("{last}");

@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
+use redquorum::operator::{AdmissionRecords, RecordsError};
 use redquorum::testing::{Cluster, Data, TestInstance};
-use redquorum::{
-    AcquireError, Admission, AdmissionRecords, AdmissionStatus, Builder, ExtendError, Guard, RecordsError, Redlock,
-    Renewal,
-};
+use redquorum::{AcquireError, Admission, AdmissionStatus, Builder, ExtendError, Guard, Redlock, Renewal};
 use tokio::time::sleep;
 
 use crate::support::{held, ms, secs, settle};
@@ -28,7 +26,7 @@ fn builder(cluster: &Cluster, max_ttl: Duration, quarantine: Duration) -> Builde
 /// What an operator has whose clients are to have this time.
 async fn operator(cluster: &Cluster, quarantine: Duration) -> AdmissionRecords {
     let builder = builder(cluster, quarantine, quarantine).admission(Admission::AsRecorded);
-    let redlock = builder.order_between_clients(false).build().unwrap();
+    let redlock = builder.build().unwrap();
     settle().await; // a few may not be there
     redlock.admission_records()
 }
@@ -81,7 +79,7 @@ async fn leave_trace(cluster: &Cluster, trace: &str) -> Option<Redlock> {
         "flush" => third.flush(),
         "gone" => third.stop(),
         _ => {
-            let listens = cluster.builder().admission(Admission::AsRecorded).connect().await.unwrap();
+            let listens = cluster.builder().admission(Admission::Off).connect().await.unwrap();
             settle().await;
             return Some(listens);
         }

@@ -1,7 +1,7 @@
 //! What a client counts.
 
 use redquorum::testing::{Hang, TestInstance};
-use redquorum::{ClientStats, Redlock};
+use redquorum::{ClientStats, Redlock, ReplyKind};
 use tokio::time::sleep;
 
 use crate::support::{held, ms, renewing, secs, settle};
@@ -63,9 +63,9 @@ async fn renewals_and_losses_are_counted() {
     assert_eq!((losses(&redlock), redlock.stats().held), ([1, 1, 1], 0), "each once");
 }
 
-fn of(redlock: &Redlock, instance: usize, replies: &[&str]) -> Vec<u64> {
+fn of(redlock: &Redlock, instance: usize, replies: &[ReplyKind]) -> Vec<u64> {
     let counts = redlock.instances().swap_remove(instance).counts;
-    replies.iter().map(|reply| counts.of(reply)).collect()
+    replies.iter().map(|reply| counts.of(*reply)).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,26 +74,26 @@ async fn what_instances_answered_is_counted_by_kind() {
     let guard = held(&redlock, "a").await;
     let other = cluster.builder().connect().await.unwrap();
     assert!(other.lock("a").try_acquire().await.is_err());
-    assert_eq!((0..3).map(|index| of(&other, index, &["refused"])).collect::<Vec<_>>(), [[1]; 3]);
+    assert_eq!((0..3).map(|index| of(&other, index, &[ReplyKind::Refused])).collect::<Vec<_>>(), [[1]; 3]);
     drop(guard);
     settle().await;
-    assert_eq!(of(&redlock, 0, &["granted", "refused"]), [2, 0], "the acquire and its release");
+    assert_eq!(of(&redlock, 0, &[ReplyKind::Granted, ReplyKind::Refused]), [2, 0], "the acquire and its release");
 
     cluster.instance(0).stop();
     cluster.instance(1).hang(Hang::Stopped);
     settle().await;
     assert!(redlock.lock("b").try_acquire().await.is_err());
-    assert_eq!(of(&redlock, 0, &["disconnected", "not_connected"]).iter().sum::<u64>(), 1);
-    assert_eq!(of(&redlock, 1, &["timed_out", "silent"]), [1, 0]);
+    assert_eq!(of(&redlock, 0, &[ReplyKind::Disconnected, ReplyKind::NotConnected]).iter().sum::<u64>(), 1);
+    assert_eq!(of(&redlock, 1, &[ReplyKind::TimedOut, ReplyKind::Silent]), [1, 0]);
     for _ in 0..3 {
         assert!(redlock.lock("b").try_acquire().await.is_err());
     }
-    assert_eq!(of(&redlock, 2, &["timed_out"]), [0]);
+    assert_eq!(of(&redlock, 2, &[ReplyKind::TimedOut]), [0]);
 
     cluster.instance(2).flush();
     settle().await;
     assert!(redlock.lock("c").try_acquire().await.is_err());
-    assert_eq!(of(&redlock, 2, &["not_admitted"]), [1]);
+    assert_eq!(of(&redlock, 2, &[ReplyKind::NotAdmitted]), [1]);
     assert!(redlock.instances().iter().all(|status| status.counts.connections >= 1));
 }
 
@@ -106,11 +106,11 @@ async fn requests_that_share_a_command_are_one_command() {
         std::mem::forget(one.await.unwrap().unwrap());
     }
     let counts = redlock.instances().swap_remove(0).counts;
-    assert_eq!((counts.requests, counts.of("granted")), (100, 100));
+    assert_eq!((counts.requests, counts.of(ReplyKind::Granted)), (100, 100));
     assert!(counts.commands < 20 && counts.batch_size() > 5.0, "{counts:?}");
     sleep(secs(5)).await;
     let renewed = redlock.instances().swap_remove(0).counts;
-    assert_eq!(renewed.of("granted"), 200, "each was renewed once");
+    assert_eq!(renewed.of(ReplyKind::Granted), 200, "each was renewed once");
     assert!(renewed.commands - counts.commands <= 4, "{renewed:?}");
 }
 

@@ -63,7 +63,7 @@ async fn a_try_waits_for_others_for_an_instance_timeout_at_most() {
     let _next = [begun(), begun()];
     sleep(ms(10)).await;
     let (last, took) = timed(redlock.lock("a").try_acquire()).await;
-    assert!(matches!(last, Err(AcquireError::QueueTimeout)), "{last:?}");
+    assert!(matches!(last, Err(ref error) if error.kind() == "queue_timeout"), "{last:?}");
     assert_eq!(took, TIMEOUT);
 }
 
@@ -78,7 +78,7 @@ async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_e
     assert!(cluster.keys().is_empty());
     assert_eq!(cluster.requests().extend, 0);
     let late = come(&mut tried).unwrap();
-    assert!(matches!(late, Err(AcquireError::NotPolled)), "{late:?}");
+    assert!(matches!(late, Err(ref error) if error.kind() == "not_polled"), "{late:?}");
     let guard = waiting.await.unwrap();
     assert_eq!(guard.remaining(), ms(9_898), "it was won anew");
 }
@@ -101,7 +101,7 @@ async fn a_shared_lease_that_nobody_polls_does_not_keep_the_lock_of_whoever_rele
         assert!(redlock.lock("a").try_acquire().await.is_ok());
         let late = unpolled.await;
         if !waits {
-            assert!(matches!(late, Err(AcquireError::NotPolled)), "{late:?}");
+            assert!(matches!(late, Err(ref error) if error.kind() == "not_polled"), "{late:?}");
             continue;
         }
         let again = late.unwrap();
@@ -285,10 +285,10 @@ async fn an_acquire_on_its_way_gives_no_lock_after_a_shutdown() {
     assert_eq!(result, Ok(()));
     assert!(took <= ms(100), "{took:?}");
     assert!(cluster.keys().is_empty(), "what is on its way is given back, and what nobody has polled for");
-    assert!(matches!(polled.await.unwrap(), Err(AcquireError::ShutDown)));
+    assert!(matches!(polled.await.unwrap(), Err(ref error) if error.kind() == "shut_down"));
     for acquire in [&mut unpolled, &mut begun, &mut by_holder] {
         let result = come(acquire).unwrap();
-        assert!(matches!(result, Err(AcquireError::ShutDown)), "{result:?}");
+        assert!(matches!(result, Err(ref error) if error.kind() == "shut_down"), "{result:?}");
     }
 }
 
@@ -305,10 +305,10 @@ fn after_the_runtime_of_a_client_has_ended_its_calls_say_so_at_once() {
     runtime().block_on(async {
         let acquire = |name| redlock.lock(name).acquire();
         let told = tokio::time::timeout(secs(5), acquire("c")).await.unwrap();
-        assert!(matches!(told, Err(AcquireError::RuntimeEnded)), "{told:?}");
+        assert!(matches!(told, Err(ref error) if error.kind() == "runtime_ended"), "{told:?}");
         assert!(!told.unwrap_err().is_retryable());
         let told = redlock.lock("c").holder(Holder::from("h")).try_acquire().await;
-        assert!(matches!(told, Err(AcquireError::RuntimeEnded)), "{told:?}");
+        assert!(matches!(told, Err(ref error) if error.kind() == "runtime_ended"), "{told:?}");
         let told = guard.extend().await.unwrap_err().to_string();
         assert!(told.contains("runtime") && guard.is_valid(), "{told}");
         let told = released.release().await.unwrap_err().to_string();

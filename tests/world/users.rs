@@ -404,7 +404,7 @@ impl User {
         };
         match acquired {
             // By somebody who had begun to do so before; another has taken its place.
-            Ok(Err(AcquireError::ShutDown)) => Box::pin(self.get_in()).await,
+            Ok(Err(AcquireError::ClientUnusable(_))) => Box::pin(self.get_in()).await,
             Ok(Ok(won)) => {
                 let numbers = match &won {
                     Won::One(guard) => vec![self.world.given((self.client, life), resources, false, &guard.lease())],

@@ -103,7 +103,7 @@ impl Stage {
 /// When one of them cannot be reached, or was used.
 pub async fn open(instances: &[String]) -> Outcome {
     let builder = Redlock::builder().instances(instances).max_ttl(TTL).ttl(TTL).admission(Admission::AsRecorded);
-    let operator = builder.order_between_clients(false).connect().await?;
+    let operator = builder.connect().await?;
     Ok(operator.admission_records().open(TTL).await?)
 }
 

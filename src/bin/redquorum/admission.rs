@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use redquorum::{AdmissionRecords, RecordsError, Redlock, ShownRecord};
+use redquorum::Redlock;
+use redquorum::operator::{AdmissionRecords, RecordsError, ShownRecord};
 use serde_json::{Value, json};
 
 use crate::cli::{AdmissionCommand, OpenArgs, SetArgs};

@@ -115,7 +115,7 @@ impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         let code = match &error {
             AcquireError::BadRequest(_) => Code::Usage,
-            AcquireError::NoRandomness(_) => Code::OsError,
+            error if error.kind() == "no_randomness" => Code::OsError,
             error if error.is_contended() => Code::CONTENDED,
             _ => Code::NoQuorum,
         };

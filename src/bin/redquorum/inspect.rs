@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use redquorum::{CurrentHolder, FoundHolder, Inspection};
+use redquorum::{Cause, CurrentHolder, FoundHolder, Inspection, Unanswered};
 use serde_json::{Value, json};
 
 use crate::cli::InspectArgs;
@@ -22,18 +22,18 @@ pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<E
 }
 
 /// Why each of these instances has not told.
-pub(crate) fn reasons(unknown: &[(String, String)]) -> String {
+pub(crate) fn reasons(unknown: &[Unanswered]) -> String {
     let told = alike(unknown).into_iter().map(|(addresses, reason)| format!("{addresses}: {reason}"));
     told.collect::<Vec<_>>().join("; ")
 }
 
 /// What several instances say alike, once, with all of their addresses.
-pub(crate) fn alike(said: &[(String, String)]) -> Vec<(String, &str)> {
-    let mut found: Vec<(String, &str)> = Vec::new();
-    for (address, words) in said {
-        match found.iter_mut().find(|(_, other)| other == words) {
+pub(crate) fn alike(said: &[Unanswered]) -> Vec<(String, &Cause)> {
+    let mut found: Vec<(String, &Cause)> = Vec::new();
+    for Unanswered { address, cause, .. } in said {
+        match found.iter_mut().find(|(_, other)| *other == cause) {
             Some((addresses, _)) => addresses.push_str(&format!(", {address}")),
-            None => found.push((address.clone(), words)),
+            None => found.push((address.clone(), cause)),
         }
     }
     found
@@ -64,7 +64,7 @@ fn in_words(inspection: &Inspection, instances: usize) -> String {
         ));
     }
     for (addresses, reason) in alike(&inspection.unknown) {
-        text.push_str(&format!("  unknown on {addresses}: {}\n", output::with_options(reason)));
+        text.push_str(&format!("  unknown on {addresses}: {}\n", output::with_options(&reason.to_string())));
     }
     text
 }
@@ -105,9 +105,10 @@ fn by(by: &CurrentHolder) -> Value {
 }
 
 /// Instances that did not tell, and why.
-pub(crate) fn unknown(instances: &[(String, String)]) -> Value {
-    instances
-        .iter()
-        .map(|(address, reason)| json!({ "address": address, "reason": output::with_options(reason) }))
-        .collect()
+pub(crate) fn unknown(instances: &[Unanswered]) -> Value {
+    let shown = |it: &Unanswered| {
+        let reason = output::with_options(&it.cause.to_string());
+        json!({ "address": it.address, "reason": reason })
+    };
+    instances.iter().map(shown).collect()
 }

@@ -24,7 +24,7 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
     } else {
         output::write(table(&listing.locks, instances).render(with_colours()).as_bytes())?;
         for (addresses, reason) in alike(&listing.unknown) {
-            output::say(&format!("unknown on {addresses}: {}", output::with_options(reason)));
+            output::say(&format!("unknown on {addresses}: {}", output::with_options(&reason.to_string())));
         }
         if !listing.is_complete {
             output::say("there are more keys; look at more of them with --most");

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::process::ExitCode;
 
-use redquorum::{CurrentHolder, FoundHolder, Inspection, Redlock};
+use redquorum::{CurrentHolder, FoundHolder, Inspection, Redlock, Unanswered};
 use serde_json::json;
 
 use crate::cli::ReleaseArgs;
@@ -56,8 +56,8 @@ async fn take_away(args: &ReleaseArgs, redlock: &Redlock, theirs: &[&FoundHolder
         // Each is asked for all of them; what one release learned another may not have.
         not_told.extend(forced.unknown);
     }
-    not_told.sort();
-    not_told.dedup_by(|one, other| one.0 == other.0);
+    not_told.sort_by(|one: &Unanswered, other| one.address.cmp(&other.address));
+    not_told.dedup_by(|one, other| one.address == other.address);
     let words = format!("{} is taken from {}", shown(&args.resource), words.join(" and "));
     tell(args, &released_on, &not_told, &words)?;
     if is_complete {
@@ -66,7 +66,7 @@ async fn take_away(args: &ReleaseArgs, redlock: &Redlock, theirs: &[&FoundHolder
     Err(Failure::new(Code::NoQuorum, format!("a quorum may still have it: {}", reasons(&not_told))))
 }
 
-fn tell(args: &ReleaseArgs, on: &[String], not_told: &[(String, String)], words: &str) -> Result<ExitCode, Failure> {
+fn tell(args: &ReleaseArgs, on: &[String], not_told: &[Unanswered], words: &str) -> Result<ExitCode, Failure> {
     if args.form.json {
         return output::write_json(&json!({
             "resource": args.resource,

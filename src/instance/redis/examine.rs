@@ -13,7 +13,7 @@ use super::classify::failed;
 use super::connection::InstanceConnection;
 use super::wire::Wire;
 use crate::clock::Clock;
-use crate::instance::{ExamineFuture, FoundKeys, ScanFuture, ServerDetails};
+use crate::instance::{ClockOffset, ExamineFuture, FoundKeys, ScanFuture, ServerDetails};
 use crate::protocol::Cause;
 
 /// How many round trips are measured.
@@ -35,15 +35,15 @@ pub(super) fn examine(connection: &Arc<InstanceConnection>, clock: Arc<dyn Clock
 }
 
 async fn ask(mut wire: Wire, deadline: Duration, clock: &dyn Clock) -> Result<ServerDetails, Cause> {
-    let (mut round_trip, mut clock_offset) = (Duration::MAX, 0.0);
+    let (mut round_trip, mut clock_offset) = (Duration::MAX, ClockOffset::default());
     for _ in 0..TRIPS {
         let (sent, wall_us) = (clock.now(), clock.wall_us());
         let (seconds, micros): (u64, u64) = within(deadline, redis::cmd("TIME").query_async(&mut wire)).await?;
         let took = clock.now().saturating_since(sent);
         if took < round_trip {
             round_trip = took;
-            let its_s = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)).as_secs_f64();
-            clock_offset = its_s - Duration::from_micros(wall_us).as_secs_f64() - took.as_secs_f64() / 2.0;
+            let its = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+            clock_offset = ClockOffset::of(its, Duration::from_micros(wall_us).saturating_add(took / 2));
         }
     }
     let mut sections = redis::pipe();

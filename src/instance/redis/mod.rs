@@ -298,8 +298,8 @@ impl Instance for RedisInstance {
         };
         if let Some(info) = known.info {
             status.is_master = Some(info.is_master);
-            status.version = info.version;
-            status.run_id = info.run_id;
+            status.version = Some(info.version);
+            status.run_id = Some(info.run_id);
             status.evicts = info.evicts;
         }
         match &*self.state.borrow() {
@@ -320,13 +320,13 @@ impl Instance for RedisInstance {
                             status.max_ttl = Some(Duration::from_millis(state.record().longest_ttl_ms));
                             status.flushed_ago = state.flushed_ago(self.options.clock.now());
                         }
-                        RecordMeaning::Refused(reason) => status.refusal = Some(reason.clone()),
+                        RecordMeaning::Refused(reason) => status.refusal = Some(reason.to_string()),
                         RecordMeaning::Unrecorded => {}
                     }
-                    status.clock_offset = Some(state.watch().offset_ns() as f64 / 1e9);
                     status.clock_steps = state.watch().steps();
                 }
             }
+            ConnectionState::Down(Cause::Connecting) => {} // nothing has gone wrong yet
             ConnectionState::Down(cause) => status.last_error = Some(cause.to_string()),
         }
         status

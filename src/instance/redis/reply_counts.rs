@@ -1,31 +1,9 @@
 //! What became of the requests to an instance, counted over all of its connections.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::instance::InstanceCounts;
-use crate::protocol::{Cause, NotUsable, Reply};
-
-/// The names under which replies are counted: few, as each is a series of its own wherever they are recorded.
-const NAMES: [&str; 17] = [
-    "granted",
-    "refused",
-    "stale_token",
-    "not_admitted",
-    "timed_out",
-    "not_connected",
-    "disconnected",
-    "silent",
-    "overloaded",
-    "loading",
-    "busy",
-    "out_of_memory",
-    "read_only",
-    "cannot_write",
-    "denied",
-    "clock_behind",
-    "other",
-];
+use crate::instance::{InstanceCounts, ReplyKind};
+use crate::protocol::Reply;
 
 /// Counters of one instance; each only rises.
 #[derive(Debug, Default)]
@@ -33,7 +11,7 @@ pub(super) struct ReplyCounts {
     connections: AtomicU64,
     commands: AtomicU64,
     requests: AtomicU64,
-    replies: [AtomicU64; NAMES.len()],
+    replies: [AtomicU64; ReplyKind::ALL.len()],
 }
 
 impl ReplyCounts {
@@ -50,72 +28,26 @@ impl ReplyCounts {
 
     /// So many requests have ended like this.
     pub(super) fn replied(&self, reply: &Reply, requests: usize) {
-        let counter = NAMES.iter().position(|name| *name == name_of(reply)).and_then(|index| self.replies.get(index));
-        if let Some(counter) = counter {
+        if let Some(counter) = self.replies.get(ReplyKind::of(reply) as usize) {
             counter.fetch_add(u64::try_from(requests).unwrap_or(0), Ordering::Relaxed);
         }
     }
 
     pub(super) fn snapshot(&self) -> InstanceCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let replies: BTreeMap<&'static str, u64> = NAMES.into_iter().zip(self.replies.iter().map(load)).collect();
+        let replies = self.replies.each_ref().map(load);
         let (connections, commands, requests) = (load(&self.connections), load(&self.commands), load(&self.requests));
         InstanceCounts { connections, commands, requests, replies }
-    }
-}
-
-const fn name_of(reply: &Reply) -> &'static str {
-    match reply {
-        Reply::Granted | Reply::Repaired => "granted",
-        Reply::Refused(_) => "refused",
-        Reply::Stale { .. } => "stale_token",
-        Reply::Kept { .. } | Reply::NotAdmitted { .. } => "not_admitted",
-        Reply::NotSent(cause) | Reply::Unknown(cause) => name_of_cause(cause),
-    }
-}
-
-const fn name_of_cause(cause: &Cause) -> &'static str {
-    match cause {
-        Cause::TimedOut => "timed_out",
-        Cause::Unrecorded
-        | Cause::NotUsable(NotUsable::QuarantineBelowRecord { .. } | NotUsable::TtlAboveRecord { .. }) => {
-            "not_admitted"
-        }
-        Cause::Connecting
-        | Cause::NotConnected(_)
-        | Cause::Tls(_)
-        | Cause::Certificate(_)
-        | Cause::ClientCertificate(_)
-        | Cause::TlsSettings(_)
-        | Cause::NoCredentials(_)
-        | Cause::NoMaster(_)
-        | Cause::OtherProtocol(_)
-        | Cause::PasswordNeeded
-        | Cause::PasswordRefused
-        | Cause::NoDatabase(_)
-        | Cause::NoInfo(_)
-        | Cause::NotUsable(_) => "not_connected",
-        Cause::Disconnected(_) => "disconnected",
-        Cause::Silent => "silent",
-        Cause::Overloaded => "overloaded",
-        Cause::Loading => "loading",
-        Cause::Busy => "busy",
-        Cause::OutOfMemory => "out_of_memory",
-        Cause::ReadOnly => "read_only",
-        Cause::CannotWrite(_) => "cannot_write",
-        Cause::NoPermission(_) | Cause::KeyForbidden(_) => "denied",
-        Cause::ClockBehind { .. } => "clock_behind",
-        Cause::ScriptMissing | Cause::ClusterMode(_) | Cause::Server(_) | Cause::OddReply(_) => "other",
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{FencingToken, Refusal};
+    use crate::protocol::{Cause, FencingToken, Refusal};
 
     #[test]
-    fn every_reply_is_counted_under_a_name_of_the_list() {
+    fn every_kind_of_reply_is_counted_by_itself() {
         let counts = ReplyCounts::default();
         let unknown = [
             Cause::TimedOut,
@@ -137,7 +69,9 @@ mod tests {
         for reply in unknown.into_iter().map(Reply::Unknown).chain(others).chain([stale]) {
             counts.replied(&reply, 2);
         }
-        let replies = counts.snapshot().replies;
-        assert!(replies.values().all(|count| *count == 2), "{replies:?}");
+        let counts = counts.snapshot();
+        for (at, kind) in ReplyKind::ALL.into_iter().enumerate() {
+            assert_eq!((kind as usize, counts.of(kind)), (at, 2), "{kind:?}");
+        }
     }
 }

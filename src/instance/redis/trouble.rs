@@ -41,7 +41,7 @@ impl CurrentTrouble {
     /// The present one, as of `now`.
     pub(super) fn present(&self, now: Instant) -> Option<Trouble> {
         let present = self.state().present.clone();
-        present.map(|(cause, at)| Trouble { cause, age: now.saturating_since(at) })
+        present.map(|(cause, at)| Trouble { cause: cause.into(), age: now.saturating_since(at) })
     }
 
     fn begin(&self, instance: &str, cause: &Cause, sent: Instant) {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(trouble.present(at(1)), None);
         note(Reply::Unknown(Cause::OutOfMemory), true, 2);
         note(Reply::Granted, false, 3); // a full instance still deletes
-        let expected = Trouble { cause: Cause::OutOfMemory, age: Duration::from_secs(3) };
+        let expected = Trouble { cause: Cause::OutOfMemory.into(), age: Duration::from_secs(3) };
         assert_eq!(trouble.present(at(5)), Some(expected));
         note(Reply::Granted, true, 6);
         assert_eq!(trouble.present(at(6)), None);

@@ -32,8 +32,6 @@ const MAX_ASKS: usize = 256;
 /// The slots of a client, by what they are for.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    /// The most hand-overs in a row (P24).
-    local_hand_overs: u32,
     asks: Arc<Semaphore>,
     /// A slot is in it while anybody has a place in it, or the lock.
     slots: Mutex<HashMap<Resource, Arc<Slot>>>,
@@ -83,11 +81,13 @@ pub(super) enum Step {
     Ask,
 }
 
-impl Slots {
-    pub(crate) fn new(local_hand_overs: u32) -> Self {
-        Self { local_hand_overs, asks: Arc::new(Semaphore::new(MAX_ASKS)), slots: Mutex::default() }
+impl Default for Slots {
+    fn default() -> Self {
+        Self { asks: Arc::new(Semaphore::new(MAX_ASKS)), slots: Mutex::default() }
     }
+}
 
+impl Slots {
     /// One more place in the slot for what is asked for.
     pub(super) fn enter(&self, resource: &Resource, waits: bool) -> Arc<Slot> {
         self.with_slot(resource, |state| {
@@ -160,8 +160,7 @@ impl Slots {
         others: impl FnOnce() -> Option<usize>,
         clock: &dyn Clock,
     ) -> bool {
-        self.find(&held.claim().resource)
-            .is_some_and(|slot| slot.hand_over(held, (self.local_hand_overs, others), clock))
+        self.find(&held.claim().resource).is_some_and(|slot| slot.hand_over(held, others, clock))
     }
 
     /// A lease was let go. Its release is queued by now, so that what is asked next stands behind it.
@@ -316,19 +315,10 @@ impl Slot {
         state.held.as_ref().filter(|held| is_meant(held) && held.add_guard()).cloned()
     }
 
-    fn hand_over(
-        &self,
-        held: &Arc<HeldLease>,
-        (most, others): (u32, impl FnOnce() -> Option<usize>),
-        clock: &dyn Clock,
-    ) -> bool {
+    fn hand_over(&self, held: &Arc<HeldLease>, others: impl FnOnce() -> Option<usize>, clock: &dyn Clock) -> bool {
         let mut state = self.lock();
         let is_known = state.held.as_ref().is_some_and(|known| Arc::ptr_eq(known, held));
-        if !is_known
-            || state.waiting == 0
-            || state.laid_down.is_some()
-            || state.turns.is_over(most, others, clock.now())
-        {
+        if !is_known || state.waiting == 0 || state.laid_down.is_some() || state.turns.is_over(others, clock.now()) {
             return false;
         }
         // Who is about to be the next looks at it then.

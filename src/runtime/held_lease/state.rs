@@ -216,8 +216,8 @@ impl HeldLeaseState {
     }
 
     /// Whether it has been renewed for so long, without a bound, that somebody should look at it; true once.
-    pub(crate) fn is_long_held(&mut self, longest: Option<Duration>, now: Instant) -> bool {
-        let longest = longest.unwrap_or_else(|| self.lease.terms().ttl().saturating_mul(LONG_IN_TTLS));
+    pub(crate) fn is_long_held(&mut self, now: Instant) -> bool {
+        let longest = self.lease.terms().ttl().saturating_mul(LONG_IN_TTLS);
         let is_long = self.policy().not_after.is_none() && now.saturating_since(self.since) >= longest;
         is_long && !std::mem::replace(&mut self.is_long_told, true)
     }

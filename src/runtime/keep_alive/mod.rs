@@ -6,7 +6,6 @@ mod task;
 mod watch;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
@@ -36,8 +35,6 @@ pub(crate) struct KeepAliveParts {
     pub(crate) invalidations: mpsc::Receiver<Invalidation>,
     /// The most keys that are watched.
     pub(crate) most_watched: usize,
-    /// After how long the log says that a lease is held; `None` for a number of its ttls.
-    pub(crate) long_hold: Option<Duration>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -47,7 +44,7 @@ impl KeepAlive {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
         let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
-        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), (parts.long_hold, parts.counters));
+        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), parts.counters);
         tokio::spawn(task.run(receiver, invalidations, clock_moved));
         Self { table, messages }
     }
@@ -154,6 +151,8 @@ impl KeepAlive {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::clock::SystemClock;
     use crate::instance::{Claim, Votes};
@@ -198,7 +197,6 @@ mod tests {
             clock_moved: Arc::default(),
             invalidations: mpsc::channel(1).1,
             most_watched: 0,
-            long_hold: None,
             counters: Arc::clone(counters),
         })
     }

@@ -83,7 +83,6 @@ pub(super) struct Renewer {
     table: Arc<SharedLeaseTable>,
     in_flight: FuturesUnordered<BoxFuture<'static, BatchReplies>>,
     /// After how long a lease is long held; `None` for a number of its ttls.
-    long_hold: Option<Duration>,
     counters: Arc<Counters>,
 }
 
@@ -93,9 +92,9 @@ impl Renewer {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
-        (long_hold, counters): (Option<Duration>, Arc<Counters>),
+        counters: Arc<Counters>,
     ) -> Self {
-        Self { instances, quorum, clock, table, in_flight: FuturesUnordered::new(), long_hold, counters }
+        Self { instances, quorum, clock, table, in_flight: FuturesUnordered::new(), counters }
     }
 
     /// The next replies; `None` if nothing is in flight.
@@ -128,7 +127,7 @@ impl Renewer {
                     claim
                 }
             };
-            if state.is_long_held(self.long_hold, now) {
+            if state.is_long_held(now) {
                 long_held.push(Arc::clone(&held));
             }
             drop(state);

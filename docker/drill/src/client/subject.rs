@@ -103,9 +103,10 @@ impl Subject {
     }
 }
 
-const fn answer(error: &AcquireError) -> DenialReason {
+fn answer(error: &AcquireError) -> DenialReason {
     match error {
-        AcquireError::Contended(_) | AcquireError::SplitVote { .. } | AcquireError::StaleToken => DenialReason::Held,
+        AcquireError::Contended(_) | AcquireError::SplitVote { .. } => DenialReason::Held,
+        AcquireError::TryAgain(_) if error.kind() == "stale_token" => DenialReason::Held,
         _ => DenialReason::Failed,
     }
 }

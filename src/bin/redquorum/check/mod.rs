@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cli::CheckArgs;
 use crate::clock::since_boot;
 use crate::exit::{Code, Failure};
-use crate::output::{self, Look, painted, time, with_colours, with_options};
+use crate::output::{self, Look, offset, painted, time, with_colours, with_options};
 use crate::settings::Settings;
 use crate::status::{observe, persistence, settle};
 
@@ -174,9 +174,8 @@ async fn of_instances(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
         }
         if let (true, Some(details)) = (instance.problems.is_empty(), &instance.details) {
             let (version, kept, policy) = (&details.version, persistence(details), &details.eviction_policy);
-            let (offset, trip) = (details.clock_offset * 1e3, time(details.round_trip));
-            let text =
-                format!("master, {version}, {policy}, persistence {kept}, clock {offset:+.1} ms, round trip {trip}");
+            let (offset, trip) = (offset(details.clock_offset), time(details.round_trip));
+            let text = format!("master, {version}, {policy}, persistence {kept}, clock {offset}, round trip {trip}");
             findings.push(Finding::new(Verdict::Good, address, text));
         }
     }

@@ -7,6 +7,8 @@ use std::io::{Error, ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use redquorum::operator::ClockOffset;
+
 use nix::sys::signal::Signal;
 
 use crate::exit::{Code, Failure};
@@ -52,6 +54,12 @@ pub(crate) fn time(time: Duration) -> String {
         time if time >= Duration::from_millis(10) => format!("{:.0} ms", seconds * 1e3),
         _ => format!("{:.2} ms", seconds * 1e3),
     }
+}
+
+/// How far a clock is from this machine's: `+1.3 ms`.
+pub(crate) fn offset(offset: ClockOffset) -> String {
+    let sign = if matches!(offset, ClockOffset::Behind(_)) { '-' } else { '+' };
+    format!("{sign}{}", time(offset.distance()))
 }
 
 /// A line on the terminal that is written again and again; nothing where standard error is no terminal.

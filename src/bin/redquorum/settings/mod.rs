@@ -9,7 +9,7 @@ mod tls;
 use std::path::Path;
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionStatus, BuildError, Builder, Cause, InstanceStatus, Redlock, Tls};
+use redquorum::{Admission, AdmissionStatus, BuildError, Builder, InstanceStatus, Redlock, Tls};
 use tokio::time::sleep;
 
 use crate::cli::Common;
@@ -132,7 +132,7 @@ impl Settings {
     pub(crate) fn operating_client(&self) -> Result<Redlock, Failure> {
         let max_ttl = self.max_ttl.unwrap_or(DEFAULT_TTL.min(self.quarantine.unwrap_or(DEFAULT_TTL)));
         let builder = self.looking(&self.addresses).max_ttl(max_ttl).ttl(self.ttl.min(max_ttl));
-        self.of_all(builder.order_between_clients(false))
+        self.of_all(builder)
     }
 
     /// The longest ttl that records are to allow, which must have been given.
@@ -195,7 +195,7 @@ impl Settings {
 
 /// Whether it is not known yet if it can be connected.
 pub(crate) fn is_connecting(instance: &InstanceStatus) -> bool {
-    !instance.connected && instance.last_error.as_ref().is_none_or(|it| *it == Cause::Connecting.to_string())
+    !instance.connected && instance.last_error.is_none()
 }
 
 /// The addresses as they were given.

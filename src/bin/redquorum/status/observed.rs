@@ -1,6 +1,7 @@
 //! What is known of each instance: by its client, and by the instance itself.
 
-use redquorum::{AdmissionStatus, Examination, InstanceStatus, Redlock, ServerDetails};
+use redquorum::operator::{Examination, ServerDetails};
+use redquorum::{AdmissionStatus, InstanceStatus, Redlock};
 
 use super::problems::{Problem, problems};
 use crate::settings::Settings;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use redquorum::{AdmissionStatus, Examination, InstanceStatus};
+use redquorum::operator::Examination;
+use redquorum::{AdmissionStatus, InstanceStatus};
 
-use crate::output::{time, with_options};
+use crate::output::{offset, time, with_options};
 
 /// Clocks that differ by so much are not kept by anybody.
-const FAR_APART_S: f64 = 1.0;
+const FAR_APART: Duration = Duration::from_secs(1);
 
 /// What should be different.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,9 +98,9 @@ pub(crate) fn problems(
         let (used, limit) = (details.memory_used >> 20, limit >> 20);
         add(false, format!("it uses {used} of {limit} MiB; raise maxmemory, a full instance grants nothing"));
     }
-    if details.clock_offset.abs() > FAR_APART_S + details.round_trip.as_secs_f64() {
-        let offset = details.clock_offset;
-        add(false, format!("its clock and this machine's differ by {offset:.1} s; keep both by NTP"));
+    if details.clock_offset.distance() > FAR_APART + details.round_trip {
+        let offset = offset(details.clock_offset);
+        add(false, format!("its clock and this machine's differ by {offset}; keep both by NTP"));
     }
     if details.round_trip > instance_timeout / 4 {
         let (trip, limit) = (time(details.round_trip), time(instance_timeout));

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use redquorum::{AdmissionStatus, Redlock, ServerDetails};
+use redquorum::operator::{ClockOffset, ServerDetails};
+use redquorum::{AdmissionStatus, Redlock};
 use serde_json::{Value, json};
 
 use super::observed::{Observed, observe};
 use super::problems::Problem;
-use crate::output::{Look, Table, painted, time};
+use crate::output::{Look, Table, offset, painted, time};
 use crate::settings::Settings;
 
 /// How all instances do.
@@ -85,7 +86,7 @@ impl Status {
 impl Observed {
     fn version(&self) -> Option<&str> {
         let asked = self.details.as_ref().map(|details| details.version.as_str());
-        Some(self.seen.version.as_str()).filter(|version| !version.is_empty()).or(asked)
+        self.seen.version.as_deref().or(asked)
     }
 
     /// Whether it can be reached, and gives a client with these settings votes.
@@ -122,7 +123,7 @@ impl Observed {
             self.votes(),
             plain(details.map(|details| persistence(details).to_owned())),
             plain(details.map(|details| details.eviction_policy.clone())),
-            plain(details.map(|details| format!("{:+.1} ms", details.clock_offset * 1e3))),
+            plain(details.map(|details| offset(details.clock_offset))),
             plain(details.map(|details| time(details.round_trip))),
         ]
     }
@@ -151,12 +152,17 @@ impl Observed {
             "memory_limit": details.and_then(|it| it.memory_limit),
             "memory_used": details.map(|it| it.memory_used),
             "eviction_policy": details.map(|it| &it.eviction_policy),
-            "clock_offset_us": details.map(|it| (it.clock_offset * 1e6).round() as i64),
+            "clock_offset_us": details.map(|it| offset_us(it.clock_offset)),
             "clock_steps": self.seen.clock_steps,
             "round_trip_us": details.map(|it| whole(it.round_trip, 1)),
             "problems": self.problems.iter().map(|it| json!({ "is_severe": it.is_severe, "text": it.text })).collect::<Vec<_>>(),
         })
     }
+}
+
+fn offset_us(offset: ClockOffset) -> i64 {
+    let us = i64::try_from(offset.distance().as_micros()).unwrap_or(i64::MAX);
+    if matches!(offset, ClockOffset::Behind(_)) { -us } else { us }
 }
 
 /// What of the data outlives the server.

@@ -93,7 +93,7 @@ impl Tls {
     }
 
     /// As [`ca`](Self::ca), from a file. If it cannot be used when the client is built, that is a
-    /// [`BuildError`](crate::BuildError); at a later connect it is [`Cause::TlsSettings`](crate::Cause::TlsSettings), and tried again.
+    /// [`BuildError`](crate::BuildError); at a later connect it is a [`Cause`](crate::Cause), and tried again.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.ca.push(Source::File(path.into()));
         self

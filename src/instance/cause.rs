@@ -1,0 +1,171 @@
+//! Why an instance gave no vote, and how requests end, as users see it.
+
+use std::fmt;
+
+use crate::protocol::{self, NotUsable, Reply};
+
+/// What stood between a request and the vote of one instance; in words that say what to do.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cause(protocol::Cause);
+
+impl Cause {
+    /// Under which kind it is counted.
+    #[must_use]
+    pub const fn kind(&self) -> ReplyKind {
+        ReplyKind::of_cause(&self.0)
+    }
+}
+
+impl From<protocol::Cause> for Cause {
+    fn from(cause: protocol::Cause) -> Self {
+        Self(cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How a request to an instance ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ReplyKind {
+    /// The instance did what it was asked.
+    Granted,
+    /// Another lock has the key, or there was nothing to release.
+    Refused,
+    /// It had stored a larger fencing token.
+    StaleToken,
+    /// It may have forgotten locks, or its record does not fit the client.
+    NotAdmitted,
+    /// It did not answer within the instance timeout.
+    TimedOut,
+    /// There was no connection.
+    NotConnected,
+    /// The connection broke before the answer.
+    Disconnected,
+    /// Nothing was sent, as it had not answered for a while.
+    Silent,
+    /// Nothing was sent, as too many requests waited.
+    Overloaded,
+    /// It was loading its data.
+    Loading,
+    /// It was busy with a script.
+    Busy,
+    /// It was at its `maxmemory`.
+    OutOfMemory,
+    /// It is a replica.
+    ReadOnly,
+    /// It cannot write: a disk that is full, say.
+    CannotWrite,
+    /// The user lacks a right.
+    Denied,
+    /// Its clock is behind the token.
+    ClockBehind,
+    /// Anything else.
+    Other,
+}
+
+impl ReplyKind {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Granted,
+        Self::Refused,
+        Self::StaleToken,
+        Self::NotAdmitted,
+        Self::TimedOut,
+        Self::NotConnected,
+        Self::Disconnected,
+        Self::Silent,
+        Self::Overloaded,
+        Self::Loading,
+        Self::Busy,
+        Self::OutOfMemory,
+        Self::ReadOnly,
+        Self::CannotWrite,
+        Self::Denied,
+        Self::ClockBehind,
+        Self::Other,
+    ];
+
+    /// As metrics name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Granted => "granted",
+            Self::Refused => "refused",
+            Self::StaleToken => "stale_token",
+            Self::NotAdmitted => "not_admitted",
+            Self::TimedOut => "timed_out",
+            Self::NotConnected => "not_connected",
+            Self::Disconnected => "disconnected",
+            Self::Silent => "silent",
+            Self::Overloaded => "overloaded",
+            Self::Loading => "loading",
+            Self::Busy => "busy",
+            Self::OutOfMemory => "out_of_memory",
+            Self::ReadOnly => "read_only",
+            Self::CannotWrite => "cannot_write",
+            Self::Denied => "denied",
+            Self::ClockBehind => "clock_behind",
+            Self::Other => "other",
+        }
+    }
+
+    /// How a request ended that was answered so.
+    pub(crate) const fn of(reply: &Reply) -> Self {
+        match reply {
+            Reply::Granted | Reply::Repaired => Self::Granted,
+            Reply::Refused(_) => Self::Refused,
+            Reply::Stale { .. } => Self::StaleToken,
+            Reply::Kept { .. } | Reply::NotAdmitted { .. } => Self::NotAdmitted,
+            Reply::NotSent(cause) | Reply::Unknown(cause) => Self::of_cause(cause),
+        }
+    }
+
+    const fn of_cause(cause: &protocol::Cause) -> Self {
+        match cause {
+            protocol::Cause::TimedOut => Self::TimedOut,
+            protocol::Cause::Unrecorded
+            | protocol::Cause::NotUsable(NotUsable::QuarantineBelowRecord { .. } | NotUsable::TtlAboveRecord { .. }) => {
+                Self::NotAdmitted
+            }
+            protocol::Cause::Connecting
+            | protocol::Cause::NotConnected(_)
+            | protocol::Cause::Tls(_)
+            | protocol::Cause::Certificate(_)
+            | protocol::Cause::ClientCertificate(_)
+            | protocol::Cause::TlsSettings(_)
+            | protocol::Cause::NoCredentials(_)
+            | protocol::Cause::NoMaster(_)
+            | protocol::Cause::OtherProtocol(_)
+            | protocol::Cause::PasswordNeeded
+            | protocol::Cause::PasswordRefused
+            | protocol::Cause::NoDatabase(_)
+            | protocol::Cause::NoInfo(_)
+            | protocol::Cause::NotUsable(_) => Self::NotConnected,
+            protocol::Cause::Disconnected(_) => Self::Disconnected,
+            protocol::Cause::Silent => Self::Silent,
+            protocol::Cause::Overloaded => Self::Overloaded,
+            protocol::Cause::Loading => Self::Loading,
+            protocol::Cause::Busy => Self::Busy,
+            protocol::Cause::OutOfMemory => Self::OutOfMemory,
+            protocol::Cause::ReadOnly => Self::ReadOnly,
+            protocol::Cause::CannotWrite(_) => Self::CannotWrite,
+            protocol::Cause::NoPermission(_) | protocol::Cause::KeyForbidden(_) => Self::Denied,
+            protocol::Cause::ClockBehind { .. } => Self::ClockBehind,
+            protocol::Cause::ScriptMissing
+            | protocol::Cause::ClusterMode(_)
+            | protocol::Cause::Server(_)
+            | protocol::Cause::OddReply(_) => Self::Other,
+        }
+    }
+}
