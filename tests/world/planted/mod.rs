@@ -100,13 +100,13 @@ fn seek(copy: &Copy, bug: &Bug, most: u64, jobs: usize) -> io::Result<Option<(u6
     Ok(None)
 }
 
-/// Writes the page for people; `drawn` is how often what the world draws comes up.
-pub(crate) fn write_page(drawn: &str) -> bool {
+/// Writes the page for people.
+pub(crate) fn write_page() -> bool {
     done(bug::all().and_then(|bugs| {
         let mut pinned = Pinned::read()?;
         pinned.keep_only(&bugs);
         pinned.write()?;
-        page::write(&bugs, &pinned, drawn).map(|()| true)
+        page::write(&bugs, &pinned).map(|()| true)
     }))
 }
 
