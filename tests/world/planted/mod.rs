@@ -139,7 +139,7 @@ pub(crate) fn search(most: Option<u64>, sought: Sought<'_>, jobs: usize) -> bool
             searched.push(bug);
             let found = seek(&copy, bug, most, jobs)?;
             let finding = found.map_or(Finding::Missed { seeds: most }, |(seed, by)| Finding::Caught { seed, by });
-            println!("{}: {finding}", bug.name);
+            println!("{} ({}): {finding}", bug.name, bug.what);
             pinned.set(&bug.name, finding);
             pinned.write()?; // what was found stays, also if the search is stopped
         }
