@@ -75,16 +75,15 @@ pub enum Renewal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// They sit out `max_ttl` after whatever made them forget. Needs `INFO` and, for
+    /// They do not vote for `max_ttl` after they may have forgotten locks. Needs `INFO` and, for
     /// data that is replaced by an old copy of itself, `CLIENT TRACKING`.
     #[default]
     On,
     /// Classic Redlock: an instance that was restarted empty, flushed or failed over votes at once,
     /// and a lock can be granted twice. For servers that deny `INFO`; fencing tokens still protect.
     Off,
-    /// For tools that look: the times of those that lock count, whatever they are, instead of `max_ttl` and `quarantine` of
-    /// this client, and no record is ever written. It may lock for no longer than the record allows, and gets no vote of an
-    /// instance that has none.
+    /// For tools: the client uses the times in the records instead of its own `max_ttl` and `quarantine`, and writes no
+    /// record. It may lock for as long as the record allows, and gets no vote of an instance without a record.
     AsRecorded,
 }
 
@@ -137,7 +136,7 @@ impl Builder {
     /// are usual; replaces those given before.
     ///
     /// They must not replicate each other, and each address must lead to one server process only.
-    /// Everything that locks the same resource must name the same instances.
+    /// All clients that lock the same names must name the same instances.
     pub fn instances<I>(mut self, instances: I) -> Self
     where
         I: IntoIterator,
@@ -169,10 +168,10 @@ impl Builder {
 
     /// How long an instance that may have forgotten locks does not vote. Default: `max_ttl`, and not less; at most half of
     /// `fence_retention`. It is longer only while `max_ttl` is being changed, since each client must wait for as long as any
-    /// other may ask for: raise the quarantine of all clients first, then the time in the records
-    /// ([`AdmissionRecords::set`](crate::AdmissionRecords::set)), then their `max_ttl`; to lower it go the other way.
-    /// `docs/operations.md` has the steps. A client that asks for more than the records allow, or waits for less, gets no votes, and the error
-    /// names both values.
+    /// other's `max_ttl`: raise the quarantine of all clients first, then the time in the records
+    /// ([`AdmissionRecords::set`](crate::AdmissionRecords::set)), then their `max_ttl`; lower it in the other order.
+    /// `docs/operations.md` has the steps. A client with a longer `max_ttl` than the records allow, or a shorter quarantine, gets no votes,
+    /// and the error names both values.
     ///
     /// ```
     /// use std::time::Duration;
@@ -180,7 +179,7 @@ impl Builder {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redquorum::BuildError> {
-    /// // On the way from 10 s to 30 s: it asks for 10 s at most, and others may ask for 30 s already.
+    /// // On the way from 10 s to 30 s: its ttls are 10 s at most, those of others may be 30 s already.
     /// let builder = Redlock::builder().max_ttl(Duration::from_secs(10)).quarantine(Duration::from_secs(30));
     /// let redlock = builder.instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).build()?;
     /// # drop(redlock); Ok(()) }
@@ -190,8 +189,8 @@ impl Builder {
         self
     }
 
-    /// How long to wait for the answer of one instance. Default: 200 ms. No verdict waits for it
-    /// as long as a quorum answers.
+    /// How long to wait for the answer of one instance. Default: 200 ms. It delays no verdict
+    /// while a quorum answers.
     pub fn instance_timeout(mut self, timeout: Duration) -> Self {
         self.instance_timeout = timeout;
         self
@@ -220,8 +219,8 @@ impl Builder {
     }
 
     /// The pause between two tries of a waiting acquire, drawn from this range. Default: 10 ms to 100 ms.
-    /// With every fourth failure it doubles, up to a second, so that many who wait do not get into each
-    /// other's way.
+    /// With every fourth failure it doubles, up to a second, so that many waiters do not disturb each
+    /// other.
     pub fn retry_delay(mut self, least: Duration, most: Duration) -> Self {
         self.retry_delay = (least, most);
         self
@@ -235,7 +234,7 @@ impl Builder {
         self
     }
 
-    /// What people see of this client where its locks are in the way. Default: `host/pid`. At most
+    /// The name of this client that other clients show when it holds a lock. Default: `host/pid`. At most
     /// 200 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -269,31 +268,31 @@ impl Builder {
         self
     }
 
-    /// The most keys of held locks that the instances are asked to push changes of, so that a loss is
-    /// known at once. Default: 4096; zero turns it off. What is beyond is noticed by the next renewal.
+    /// For how many keys of held locks the instances push changes, so that a loss is
+    /// noticed at once. Default: 4096; zero turns it off. Losses of other locks are noticed at the next renewal.
     pub fn max_watched(mut self, keys: usize) -> Self {
         self.max_watched = keys;
         self
     }
 
     /// Whether clients that wait for the same lock get it in the order in which they came, and are woken when it is
-    /// their turn, instead of asking again and again. Default: true.
+    /// their turn, instead of polling. Default: true.
     ///
-    /// A waiting client publishes to the one that stands in its way, which publishes to it when it releases the lock, and
-    /// lets its own acquires of that lock pause for the least [`retry_delay`](Self::retry_delay). That takes `SUBSCRIBE` and `PUBLISH` on channels
-    /// that begin with `redquorum:wake:`. Where it is turned off, the rights are missing or a message gets lost, a client
-    /// asks again after pauses, as drawn from [`retry_delay`](Self::retry_delay). Clients with and without it exclude each other.
+    /// A waiting client publishes to the holder's client, which publishes to it when it releases the lock, and
+    /// pauses its own acquires of that lock for the least [`retry_delay`](Self::retry_delay). That needs `SUBSCRIBE` and `PUBLISH` on channels
+    /// that begin with `redquorum:wake:`. If it is turned off, the rights are missing or a message gets lost, a client
+    /// tries again after pauses from [`retry_delay`](Self::retry_delay). Clients with and without it exclude each other.
     pub fn order_between_clients(mut self, in_order: bool) -> Self {
         self.order_between_clients = in_order;
         self
     }
 
-    /// How often in a row a lock is handed over between guards of this client, without asking the instances, while other
-    /// clients are known to wait for it, for a second at most. Default: 16; zero turns it off. Then it is released for them.
+    /// How often in a row a lock is handed off between waiters of this client, without a request, while other
+    /// clients are known to wait for it, for a second at most. Default: 16; zero turns it off. Then it is released.
     ///
-    /// Who waits elsewhere is known with [`order_between_clients`](Self::order_between_clients). While nobody does, hand-overs
-    /// go on, with a release and a pause of the least [`retry_delay`](Self::retry_delay) once a second for those who cannot make themselves known.
-    /// Where nobody can be known to wait, the lock is released after so many hand-overs, and such a pause follows each time.
+    /// Waiters of other clients are known with [`order_between_clients`](Self::order_between_clients). While there are none, hand-offs
+    /// continue; once a second the lock is released, with a pause of the least [`retry_delay`](Self::retry_delay) for clients that cannot announce
+    /// themselves. If clients cannot announce themselves, the lock is released after so many hand-offs, with such a pause.
     pub fn local_hand_overs(mut self, most: u32) -> Self {
         self.local_hand_overs = most;
         self
