@@ -6,7 +6,7 @@ NAMES = sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases drill outage servers databases
+.PHONY: help demo examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases drill outage docs-site servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -89,6 +89,10 @@ drill: servers ## break real instances in Docker while clients lock (QUICK=1, SC
 
 outage: servers ## kill real servers under load before a real Prometheus, check the dashboard's and alerts' queries, draw docs/outage.svg
 	$(CARGO) run --package redquorum-observability --bin outage
+
+docs-site: ## build the pages of docs/ as a site with search, in target/book; installs mdbook if it is missing
+	@command -v mdbook >/dev/null || $(CARGO) install mdbook --version '^0.5' --locked
+	mdbook build
 
 servers: ## make sure that a Redis and a Valkey server are here
 	@scripts/servers.sh

@@ -123,8 +123,8 @@ async fn main() -> Outcome {
     println!("{table}");
     let stood_still = Duration::from_millis(stood_still.load(Ordering::Relaxed)).as_secs_f64();
     let about = format!(
-        "{program}, five instances without persistence on one machine, one client for each row. While this was measured, the machine let the program stand \
-         still for {stood_still:.1} s at most; a time without a lock that is no longer than that says nothing."
+        "{program}, five instances without persistence on one machine, one client for each row. The machine stalled the program for at most \
+         {stood_still:.1} s, so shorter times without a lock mean nothing."
     );
     page::replace("admission-price.md", "price", &format!("{about}\n\n{table}"))
 }

@@ -10,7 +10,7 @@ use crate::protocol::{AdmissionTerms, Cause, check_terms};
 use crate::runtime::records::{look_for_traces, open_all, read_all, set_all};
 
 impl Redlock {
-    /// The admission records of the instances, for operators. Its times are this client's: the longest ttl that they are to allow is its
+    /// The admission records of the instances, for operators. The longest ttl that they will allow is this client's
     /// [`quarantine`](crate::Builder::quarantine), which is its `max_ttl` unless it is set.
     ///
     /// ```
@@ -61,7 +61,7 @@ pub struct ShownRecord {
     pub unknown: Option<crate::Cause>,
 }
 
-/// An instance that something was not done on, and why.
+/// An instance on which nothing was written, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordRefusal {
@@ -84,7 +84,7 @@ pub enum RecordsError {
     },
     /// These instances do not permit it. Nothing was written anywhere.
     Refused(Vec<RecordRefusal>),
-    /// Somebody else came in between: records were written on some instances, and not on these.
+    /// Another client wrote in between: records were written on some instances, and not on these.
     Incomplete(Vec<RecordRefusal>),
 }
 
@@ -119,7 +119,7 @@ impl AdmissionRecords {
         self
     }
 
-    /// What there is, in the configured order.
+    /// The record of each instance, in the configured order.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -154,13 +154,12 @@ impl AdmissionRecords {
     /// Writes the first record of each instance, so that new servers vote at once. Without it they wait for a quarantine from when a client
     /// wants a lock.
     ///
-    /// It takes the word of whoever calls: no lock was held on these servers within `no_lock_was_held_within`, which must be as long as
-    /// locks may last. Servers cannot show that: they may all have been restarted empty under somebody's lock. So it belongs into
-    /// no start script, but at the one time when a cluster is set up, before its clients start.
+    /// The caller asserts that no lock was held on these servers within `no_lock_was_held_within`, which must be as long as
+    /// locks may last. Servers cannot show that: all of them may have been restarted empty while a lock was held. So never put it
+    /// into anything that starts servers; call it once, when a cluster is set up, before its clients start.
     ///
-    /// What contradicts the word on any instance is a refusal: a record, a fencing token, a client that listens to be woken, a flush
-    /// since it started. All instances are looked at first, and where one cannot be reached or refuses nothing is written. Each write looks
-    /// again, in the same script.
+    /// An instance contradicts by a record, a fencing token, a subscribed client, or a flush since it started. All instances are checked
+    /// first; if one cannot be reached or contradicts, nothing is written. Each write checks again, in the same script.
     ///
     /// # Cancel safety
     /// What was sent is carried out: some instances may have a record then, and a second call refuses them.
@@ -184,12 +183,12 @@ impl AdmissionRecords {
         self.complete(open_all(shared).await.into_iter().map(of_trace))
     }
 
-    /// Gives every record this client's quarantine for the longest ttl that it allows, and changes nothing else. Where that is shorter than
-    /// before the instance also waits, for as long as it allowed before.
+    /// Sets the longest ttl that each record allows to this client's quarantine, and changes nothing else. If that is shorter than
+    /// before, the instance also waits for the former time.
     ///
-    /// To allow longer ttls give all clients the longer quarantine first, then call this, then give them the longer `max_ttl`. To allow
-    /// shorter ones give all clients the shorter `max_ttl` first, wait for as long as locks could last before, then call this, wait until all
-    /// instances vote, and then give clients the shorter quarantine.
+    /// To allow longer ttls: give all clients the longer quarantine, call this, give them the longer `max_ttl`. To allow
+    /// shorter ones: give all clients the shorter `max_ttl`, wait for as long as locks could last before, call this, wait until all
+    /// instances vote, give clients the shorter quarantine.
     ///
     /// # Cancel safety
     /// What was sent is carried out. It may be called again.

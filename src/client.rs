@@ -84,8 +84,8 @@ impl Redlock {
         }
     }
 
-    /// The id of this client, in twelve hexadecimal digits: by it other clients name it, and events tell clients apart that share
-    /// a label. Drawn anew for each client.
+    /// The id of this client, in twelve hexadecimal digits. Errors, events and messages of other clients name it. Drawn anew for each
+    /// client.
     ///
     /// ```no_run
     /// # fn f(redlock: redquorum::Redlock) {
@@ -107,17 +107,18 @@ impl Redlock {
         LockAll::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
     }
 
-    /// Goes on with a lease that was [detached](Guard::detach), by a client that is gone or by this one.
+    /// Continues a lease that was [detached](Guard::detach), by this client or by another one.
     ///
-    /// One round, which extends what is there and sets no key. The fencing token is the one that the lease had, and so is the
-    /// holder. It is renewed as this client does by default, and released when its guard is.
+    /// It sends one round, which extends the keys that exist and sets none. Fencing token and holder stay the same. The lease is renewed
+    /// by this client's defaults, and released with its guard.
     ///
-    /// A copy that is attached while another guard of the lease lives shares it with that one. In one client the last of them releases
-    /// it. In two clients the first does, and the other loses it. Whoever needs to know which of them writes must not make copies.
+    /// A copy that is attached while another guard of the lease lives shares the lease with it. In one client the last of them releases
+    /// it. In two clients the first does, and the other loses it. So attach one copy only.
     ///
     /// # Guarantees
-    /// On success a quorum has had the lock for this lease all along, and nobody else was granted it since. If it fails nothing
-    /// is deleted.
+    /// On success a quorum stores this lease, so no other client holds the lock. Attach it before its ttl has passed: after that, extends
+    /// of the former client that arrive late may have set its keys again, and another client may have held the lock in between. If it fails
+    /// nothing is deleted.
     ///
     /// # Cancel safety
     /// Safe: the lease stays detached. It may be extended by what was sent.
@@ -143,9 +144,9 @@ impl Redlock {
         result
     }
 
-    /// Says that this client will want locks, as its first acquire does: from now on it writes the admission records of its
-    /// instances where there are none, so that those that must wait begin to. Before that a client only looks, and changes
-    /// nothing on any instance. Worth a call where a service reports that it is ready before it locks anything.
+    /// Starts the quarantine of new instances, as the first acquire does: from now on this client writes the admission records of
+    /// instances that have none. Before that a client changes nothing on any instance. Call it if a service reports that it is ready
+    /// before it locks anything.
     ///
     /// ```no_run
     /// # async fn f() -> Result<(), redquorum::StartError> {
@@ -159,14 +160,14 @@ impl Redlock {
 
     /// Waits until a quorum of instances is connected, at most `limit`.
     ///
-    /// Instances that sit out a quarantine count as connected, those that would refuse this client for its settings do not. It takes up to
-    /// one instance timeout longer for the others to be connected.
+    /// Instances in quarantine count as connected; those that refuse this client for its settings do not. It may take one instance
+    /// timeout longer, for the other instances to connect.
     ///
     /// # Cancel safety
     /// Safe: it only waits.
     ///
     /// # Errors
-    /// [`ConnectError`] with what keeps each instance from being connected.
+    /// [`ConnectError`] with the cause for each instance that is not connected.
     pub async fn wait_connected(&self, limit: Duration) -> Result<(), ConnectError> {
         let begun = self.shared.clock.now();
         if self.shared.has_ended() {
@@ -205,7 +206,7 @@ impl Redlock {
         self.shared.instances.iter().map(|instance| instance.status()).collect()
     }
 
-    /// Who has the lock on one resource, since which token, for how long, on which instances, and who waits. Changes nothing.
+    /// Who holds a lock: with which token, for how long, on which instances, and who waits. Changes nothing.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -233,12 +234,11 @@ impl Redlock {
         Ok(inspect(&self.shared, &resource).await)
     }
 
-    /// Takes a lock away from `expected`, whoever that was seen to be: deletes its key on every instance where it still has
-    /// it. For operators: the work that the lock protects may go on beside that of the next holder, until the former one is
-    /// told, and only the fencing token decides whose writes count.
+    /// Takes a lock away from `expected`: deletes its key on every instance where that client still has it. For operators: the former
+    /// holder's work may continue beside that of the next one until it notices the loss, and only the fencing token decides whose
+    /// writes count.
     ///
-    /// The former holder is told as of any loss: by push where it waits for it, at its next renewal elsewhere. A client of
-    /// another library cannot be told from others of its kind.
+    /// The former holder notices it like any loss: by push, or at its next renewal. All clients of another library look the same here.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -274,7 +274,7 @@ impl Redlock {
         Ok(Resource::new(&self.settings.namespace, name.as_bytes())?)
     }
 
-    /// What this client has done since it was built, and what it has now. Cheap: nothing is sent.
+    /// Counters of this client since it was built, and its present state. Cheap: nothing is sent.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -293,8 +293,8 @@ impl Redlock {
         stats(&self.shared)
     }
 
-    /// Records for the facade `metrics` what is now, and what was sent to each instance since the last call: call it before
-    /// each scrape, or every few seconds. What acquires and renewals come to is recorded as it happens.
+    /// Records gauges, and the requests to each instance since the last call, for the facade `metrics`. Call it before
+    /// each scrape, or every few seconds. Acquires and renewals are recorded as they happen.
     /// `docs/operations.md` names all metrics.
     ///
     /// ```no_run
@@ -312,19 +312,18 @@ impl Redlock {
         crate::recording::record(&self.shared);
     }
 
-    /// Ends everything: no lock is given from the moment of the call, locks that are held are released, and it waits
-    /// until that is confirmed by all reachable instances, at most `limit`. Instances without a connection are not waited
-    /// for longer than one instance timeout.
+    /// Ends the client: it grants no lock from the moment of the call, releases those that are held, and waits until all reachable
+    /// instances confirm that, at most `limit`. It waits for instances without a connection for one instance timeout at most.
     ///
-    /// A lock that is held ends at once, as [`Loss::ShutDown`](crate::Loss::ShutDown): it is not valid or renewed any more,
+    /// A held lock ends at once, as [`Loss::ShutDown`](crate::Loss::ShutDown): it is not valid or renewed any more,
     /// [`lost`](crate::Guard::lost) resolves, and [`run`](Lock::run) drops its work. It is released when its guard is
-    /// dropped, so that nobody else gets it before its work has stopped; but one instance timeout later in any case, or after half
-    /// of the `limit` if that is shorter. To let work come to its end first, call
+    /// dropped, so that no other client gets it before its work has stopped; but one instance timeout later in any case, or after half
+    /// of the `limit` if that is shorter. To let work end first, call
     /// [`shutdown_gracefully`](Self::shutdown_gracefully).
     ///
     /// An acquire that is under way returns no lock any more: it ends with
     /// [`AcquireError::ClientUnusable`](crate::AcquireError::ClientUnusable), and the keys that it has set are released. A
-    /// lock that was won before for a future that nobody polls is released when that is polled or
+    /// lock that was won before for a future that is not polled is released when that is polled or
     /// dropped, and ends with its ttl.
     ///
     /// ```
@@ -345,7 +344,7 @@ impl Redlock {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe: releases go on in the background. The client stays shut down.
+    /// Safe: releases continue in the background. The client stays shut down.
     ///
     /// # Errors
     /// [`ShutdownError`] names the instances that could not be reached in time and how many
@@ -355,8 +354,8 @@ impl Redlock {
         shutdown_error(&self.shared, &pending).map_or(Ok(()), Err)
     }
 
-    /// Gives no lock from the moment of the call, as [`shutdown`](Self::shutdown), and waits until those that are held were
-    /// released or dropped, at most `patience`. They are renewed meanwhile. Then it does what `shutdown` does.
+    /// Grants no lock from the moment of the call, waits until held ones are released or dropped, at most `patience`, and then
+    /// does what [`shutdown`](Self::shutdown) does. Held locks are renewed meanwhile.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -376,7 +375,7 @@ impl Redlock {
     /// ```
     ///
     /// # Cancel safety
-    /// Safe: the client gives no more locks, and those that are held go on.
+    /// Safe: the client grants no more locks, and held ones continue.
     ///
     /// # Errors
     /// As for [`shutdown`](Self::shutdown).

@@ -7,13 +7,13 @@ use crate::names::ResourceName;
 use crate::protocol::{FencingToken, Value};
 
 /// A lease without a guard: what [`Guard::detach`](crate::Guard::detach) leaves, and
-/// [`Redlock::attach`](crate::Redlock::attach) goes on with, in another client or process.
+/// [`Redlock::attach`](crate::Redlock::attach) continues, in another client or process.
 ///
-/// Nobody renews it: it ends one ttl after it was last extended, and nobody else gets the lock before. It may be attached
-/// for as long, any number of times.
+/// It is not renewed: it ends one ttl after it was last extended, and no other client gets the lock before. Attach it within that
+/// time.
 ///
-/// Keep it like a password: whoever has it can take part in the lock, and release it. `Debug` shows nothing that is secret.
-/// With the feature `serde` it is written and read as one text.
+/// Keep it like a password: it is enough to share the lock, and to release it. `Debug` shows no secret.
+/// With the feature `serde` it is one string.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DetachedLease {
     /// The key, namespace included.
@@ -24,7 +24,7 @@ pub struct DetachedLease {
 }
 
 impl DetachedLease {
-    /// What is locked: the key, namespace included.
+    /// The name of the lock, with the namespace.
     #[must_use]
     pub fn resource(&self) -> ResourceName {
         self.key.as_slice().into()

@@ -19,10 +19,10 @@ use crate::runtime::keep::keep_for;
 use crate::runtime::release::{ReleaseOutcome, release};
 use crate::span;
 
-/// A lock that is held, for as long as [`remaining`](Self::remaining) says.
+/// A held lock, valid for as long as [`remaining`](Self::remaining) says.
 ///
 /// It is renewed in the background until it is released, unless [`Renewal::Off`](crate::Renewal::Off)
-/// was asked for. Dropping it releases the lock in the background, from any thread, and never blocks.
+/// is set. Dropping it releases the lock in the background, from any thread, and never blocks.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
     lease: LeaseView,
@@ -57,7 +57,7 @@ impl Guard {
         self.remaining() < terms.min_remaining()
     }
 
-    /// What is locked: the name that was given, without the namespace.
+    /// The name of the lock, without the namespace.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -170,8 +170,8 @@ impl Guard {
 
     /// A token that is cancelled when the lock is lost or given up, for work that takes one.
     ///
-    /// It is also cancelled when the runtime in which the client was built ends. Each call makes another token, and
-    /// whoever cancels it changes nothing else.
+    /// It is also cancelled when the runtime in which the client was built ends. Each call makes another token; to cancel it
+    /// changes nothing else.
     ///
     /// ```
     /// # use redquorum::testing::{Cluster, TestInstance};
@@ -219,7 +219,7 @@ impl Guard {
     ///         loss = guard.lost() => break loss,
     ///         () = tokio::time::sleep(Duration::from_millis(20)) => match guard.extend().await {
     ///             Ok(left) => println!("valid for {left:?}"),
-    ///             Err(error) => println!("not extended: {error}"), // if it is lost, that is told above
+    ///             Err(error) => println!("not extended: {error}"), // if it is lost, the branch above says so
     ///         },
     ///     }
     /// #   steps += 1;
@@ -234,7 +234,7 @@ impl Guard {
     /// revived. On failure nothing is deleted and the lock stays valid for as long as it was.
     ///
     /// # Cancel safety
-    /// Safe: it goes on in the background and may still move the validity. It may be called again.
+    /// Safe: it continues in the background and may still move the validity. It may be called again.
     ///
     /// # Errors
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
@@ -276,19 +276,19 @@ impl Guard {
 
     /// Releases the lock and waits until a quorum of instances has answered.
     ///
-    /// If somebody else of this client waits for it, the lock passes on at once instead, and no instance is asked:
+    /// If another caller of this client waits for the lock, it gets it at once instead, without a request:
     /// then [`was_still_held`](Released::was_still_held) is what this client knows.
     ///
     /// # Guarantees
     /// Only keys that still hold this lock's own value are deleted. From the moment of the call the lock
-    /// counts as given up, whatever the instances answer.
+    /// counts as released, also if the release is not confirmed.
     ///
     /// # Cancel safety
-    /// Safe: the release goes on in the background.
+    /// Safe: the release continues in the background.
     ///
     /// # Errors
-    /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release goes on in the
-    /// background, and the keys expire with their ttl at the latest; there is nothing to repeat.
+    /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release continues in the
+    /// background, and the keys expire with their ttl at the latest: do not repeat it.
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
@@ -311,10 +311,10 @@ impl Guard {
         Ok(Released { was_still_held })
     }
 
-    /// Gives the guard up without releasing the lock: nobody else gets it until its keys expire.
+    /// Ends the guard without releasing the lock: no client gets it until its keys expire.
     /// Returns how long this client would have relied on it; the keys live a little longer.
     ///
-    /// For work that must not be done twice within some time. For a time of one's own choice there is
+    /// For work that must not be done twice within some time. To choose the time, use
     /// [`keep_for`](Self::keep_for).
     #[must_use = "zero means that the lock was lost before"]
     pub fn keep_until_expiry(mut self) -> Duration {
@@ -326,11 +326,11 @@ impl Guard {
         remaining
     }
 
-    /// Gives the guard up without releasing the lock, so that it goes on elsewhere: in another client or process, or after a
+    /// Ends the guard without releasing the lock, so that another client or process can continue it, also after a
     /// restart. Nothing is sent.
     ///
-    /// Nobody renews the lock until it is [attached](crate::Redlock::attach), which must be within what remains of it. If it
-    /// is not, it expires. Other guards of a [holder](crate::Lock::holder) go on, and release it no more.
+    /// The lock is not renewed until it is [attached](crate::Redlock::attach), and expires if that comes too late.
+    /// Other guards of a [holder](crate::Lock::holder) stay, but do not release it.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -363,10 +363,10 @@ impl Guard {
         lease
     }
 
-    /// Gives the guard up without releasing the lock: nobody else gets it for `time` from now, which may be far longer than
+    /// Ends the guard without releasing the lock: no client gets it for `time` from now, which may be far longer than
     /// `max_ttl`. For work that must not be done again within some time.
     ///
-    /// What stays is a mark, and no lease: nobody holds the lock, and nothing renews it. If the keys live that long anyway,
+    /// What stays is a mark, not a lease: no client holds the lock, and nothing renews it. If the keys live that long anyway,
     /// nothing is sent. Otherwise it is sent again, while the lock is valid, until a quorum has confirmed it.
     ///
     /// ```
@@ -386,17 +386,17 @@ impl Guard {
     /// ```
     ///
     /// # Guarantees
-    /// Once it has succeeded, nobody gets the lock within `time` as long as no more instances forget the mark than
-    /// may: one that was restarted empty, flushed or failed over votes again after `max_ttl`, and not after `time`. So somebody may
-    /// get the lock early, but not before `max_ttl` has passed, where so many have forgotten it that no quorum has it.
+    /// After success no client gets the lock within `time`, unless so many instances forget the mark that no quorum has it: an instance
+    /// that was restarted empty, flushed or failed over votes again after `max_ttl`, not after `time`. Then a client may get the lock
+    /// early, but not before `max_ttl` has passed.
     ///
     /// # Cancel safety
-    /// Safe: the lock is given up and not released. What was sent goes on, and is not sent again.
+    /// Safe: the guard ends and the lock is not released. What was sent is carried out, and not sent again.
     ///
     /// # Errors
     /// [`ExtendError::Lost`] if no quorum confirmed it while the lock was valid; [`ExtendError::BadRequest`] for a time
-    /// above [`fence_retention`](crate::Builder::fence_retention). In any case the guard is given up, and its keys are left
-    /// to expire: after the ttl, or after `time` where the instance was reached.
+    /// above [`fence_retention`](crate::Builder::fence_retention). In any case the guard ends, and its keys
+    /// expire: after the ttl, or after `time` on instances that were reached.
     pub async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         let LeaseView { shared, settings, tenure } = &self.lease;
         let held = tenure.held();

@@ -8,20 +8,18 @@ use crate::random;
 /// The longest identity, in bytes.
 const MAX_HOLDER: usize = 200;
 
-/// The identity of whoever wants a lock. Give it with [`Lock::holder`](crate::Lock::holder).
+/// An identity under which guards of one client share a lease. Set it with [`Lock::holder`](crate::Lock::holder).
 ///
-/// While the holder has a lock in a client, whoever asks that client for it in the same name gets another guard of it:
+/// While the holder has a lock in a client, each acquire of it by that client with the same holder gets another guard:
 ///
-/// - at once, past everybody who waits, and without a request. Where less than a fifth of the ttl is left the lock is
-///   extended first.
+/// - at once, past all waiters, and without a request. With less than a fifth of the ttl left the lock is extended first;
 /// - with the same fencing token. The guards share one lease: a loss is a loss for all.
 /// - It is released when the last guard is. It is renewed while one of them wants that, with the longest of their ttls;
 ///   `max_hold` ends its own guard alone.
-/// - Those of the holder that wait get their guards as soon as one of them has the lock.
+/// - Waiting acquires of the holder get their guards as soon as one of them has the lock.
 ///
-/// In another client, and in another process, a holder is refused like
-/// anybody: a process that crashed waits for the ttl when it comes back. An operator who knows better takes its lock away
-/// with `redquorum release --holder`.
+/// In another client or process the same holder is refused: a process that crashed waits for the ttl when it comes back.
+/// An operator who knows that the former process is gone can run `redquorum release --holder`.
 ///
 /// At most 200 bytes: it is stored with every lock, and shown to those who are refused. A longer one is refused when a lock
 /// is acquired.
@@ -29,7 +27,7 @@ const MAX_HOLDER: usize = 200;
 /// ```no_run
 /// use redquorum::Holder;
 /// # async fn f(redlock: redquorum::Redlock) -> Result<(), redquorum::AcquireError> {
-/// // A part of the work that locks the order as well goes on instead of waiting for itself.
+/// // A part of the work that locks the order as well does not wait for itself.
 /// let guard = redlock.lock("order:42").holder(Holder::from("request-8f3c")).acquire().await?;
 /// # drop(guard); Ok(()) }
 /// ```

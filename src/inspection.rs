@@ -9,7 +9,7 @@ use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::inspect::{TakenAway, read_all, take_away};
 
-/// Who has a lock, as the instances tell; given by [`Redlock::inspect`](crate::Redlock::inspect).
+/// Who holds a lock, as the instances report; the result of [`Redlock::inspect`](crate::Redlock::inspect).
 ///
 /// The instances are read one after the other's answer, and not at one moment: while a lock changes hands it may show both.
 #[derive(Clone, Debug)]
@@ -22,22 +22,22 @@ pub struct Inspection {
     pub holders: Vec<FoundHolder>,
     /// The addresses of the instances on which it is free.
     pub free_on: Vec<String>,
-    /// The instances that did not tell: the address, and why.
+    /// The instances that did not answer.
     pub unknown: Vec<Unanswered>,
     /// How many instances are needed for a lock.
     pub quorum: usize,
     /// How many of this client wait for it.
     pub waiting_here: usize,
-    /// How many other clients have told this one that they wait for it, as in
+    /// How many other clients have announced to this one that they wait for it, as in
     /// [`HeldBy::waiting_elsewhere`](crate::HeldBy::waiting_elsewhere).
     pub waiting_elsewhere: usize,
 }
 
-/// Somebody who has a lock on some instances.
+/// A client that has a lock on some instances.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FoundHolder {
-    /// Who, as far as the stored value tells.
+    /// Who it is, as far as the stored value shows.
     pub by: CurrentHolder,
     /// The largest token that is stored there: the holder's, or a larger one of a try that was not won.
     pub token: Option<FencingToken>,
@@ -62,7 +62,7 @@ impl Inspection {
 pub struct ForcedRelease {
     /// The addresses of the instances on which it was deleted.
     pub released_on: Vec<String>,
-    /// Those on which somebody else, or nobody, had it.
+    /// Those on which another client, or none, had it.
     pub not_theirs_on: Vec<String>,
     /// Those of which it is not known: the address, and why.
     pub unknown: Vec<Unanswered>,

@@ -27,7 +27,7 @@
 //! match redlock.lock("orders:42").try_acquire().await {
 //!     Ok(guard) => drop(guard),
 //!     Err(error) => match error.held_by() {
-//!         Some(held_by) => println!("somebody else has it: {held_by}"),
+//!         Some(held_by) => println!("contended: {held_by}"),
 //!         None => println!("the instances are the problem: {error}"),
 //!     },
 //! }
@@ -58,14 +58,14 @@
 //! on new servers waits for that. The feature `testing` adds `redquorum::testing`: instances inside the
 //! process, for tests.
 //!
-//! The [guides](guide) go on from here: [recipes](guide::recipes), [fencing](guide::fencing), [tests of your
+//! The [guides](guide) explain more: [recipes](guide::recipes), [fencing](guide::fencing), [tests of your
 //! own](guide::testing), [operations](guide::operations), and [what is guaranteed](guide::safety).
 //!
 //! # What stops renewal
 //!
-//! Renewal, and everything else that goes on in the background, runs as tasks of the runtime in which the client was built. Work
-//! that computes or blocks on a thread of that runtime keeps them from running: on a current-thread runtime always, on others as
-//! soon as all threads are busy so. A lock of 2 s was lost in 2.5 s of such work. Let it run on a thread of its own:
+//! Renewal and all other background work run as tasks of the runtime in which the client was built. Work
+//! that computes or blocks on a thread of that runtime keeps them from running: on a current-thread runtime always, on others
+//! when all threads are busy. Run such work on its own thread:
 //!
 //! ```
 //! # use redquorum::testing::Cluster;
@@ -84,8 +84,8 @@
 //!
 //! # What it guarantees
 //!
-//! - While a guard is valid, no other client gets the lock, within the limits below, unless it says that it is
-//!   the same [`Holder`]. Validity is counted from before the first request, less what clocks may differ ([`Guard::remaining`]).
+//! - While a guard is valid, no other client gets the lock, within the limits below.
+//!   Validity is counted from before the first request, less what clocks may differ ([`Guard::remaining`]).
 //! - Acquire, extend and release are decided at the quorum-th reply: no instance that is slow, hung
 //!   or dead delays them as long as a quorum answers.
 //! - An instance that may have forgotten locks (restarted, flushed, promoted, its clock stepped)
@@ -99,7 +99,7 @@
 //! - [`Guard::lost`] resolves when validity ends on the local clock, or when so many instances report
 //!   the key missing that no quorum can still hold it. The latter takes a few round trips where
 //!   instances push changes, and until the next renewal elsewhere ([`Loss`]).
-//! - A holder with an identity may re-enter its own lock, in one client, and no other ([`Holder`]).
+//! - A holder with an identity may re-enter its own lock, in one client only ([`Holder`]).
 //! - Every later holder gets a larger token ([`FencingToken`]).
 //!
 //! # What it does not guarantee
@@ -109,16 +109,16 @@
 //! - Anything beyond the clock assumptions: rates that differ by more than
 //!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
 //!   together within one lease.
-//! - Anything if an operator says that no lock was held on new instances, and one was
+//! - Anything if an operator asserts that no lock was held on new instances, and one was
 //!   ([`AdmissionRecords::open`](operator::AdmissionRecords::open)).
 //! - Anything if one address leads to two processes, unless the [quorum](Builder::quorum) allows
 //!   for it.
-//! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits, and code that never
-//!   waits goes on.
-//! - That a holder's earlier guard in another process ends before the next one begins: it is notified
+//! - That work stops when its lock is lost: [`Lock::run`] drops it where it waits; code that never
+//!   waits continues.
+//! - Exclusion after an operator took a lock away, or attached a lease twice: the former holder notices that
 //!   within a few round trips, or at its next renewal. Until then the fencing token decides.
-//! - Order between clients: they are served in the order in which they came, as far as messages arrive. After a crash, or
-//!   without the right to publish, they ask again after random pauses, and whoever asks first gets the lock.
+//! - Order between clients: they are served in the order in which they came, if messages arrive and no other client is faster.
+//!   After a crash, or without the right to publish, waiters try again after random pauses.
 
 #![warn(clippy::missing_errors_doc)]
 

@@ -19,7 +19,7 @@ const AT_ONCE: usize = 64;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listing {
-    /// The locks, by name. Those that somebody tries to acquire, and has on fewer instances than a quorum, are among them.
+    /// The locks, by name. Those that a client has on fewer instances than a quorum, since it tries to acquire them, are among them.
     pub locks: Vec<Inspection>,
     /// Whether all keys were looked at, on all instances but those in `unknown`.
     pub is_complete: bool,

@@ -106,16 +106,15 @@ impl Lock {
 
     /// How long [`acquire`](Self::acquire) waits. Default: without end.
     ///
-    /// At least one round is carried out, so it may take one instance timeout longer. Where this client asks for more than
-    /// 256 locks at once that round may not begin in time: then nothing was sent
+    /// At least one round is carried out, so it may take one instance timeout longer. If this client acquires more than
+    /// 256 locks at once, that round may not begin in time: then nothing was sent
     /// ([`AcquireError::TryAgain`]).
     pub const fn wait_at_most(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Who wants the lock: the same [`Holder`] may re-enter it in this client. Default: nobody in particular, and
-    /// every guard excludes every other.
+    /// The same [`Holder`] may re-enter the lock in this client. Default: none, and every guard excludes every other.
     pub fn holder(mut self, holder: Holder) -> Self {
         self.holder = Some(holder);
         self
@@ -128,8 +127,8 @@ impl Lock {
         self
     }
 
-    /// For how long the lock is renewed at most, counted from when its guard is there; it ends at the
-    /// latest one ttl after that. Default: as the client's [`max_hold`](crate::Builder::max_hold).
+    /// For how long the lock is renewed at most, from when its guard is returned; it ends one ttl after that
+    /// at the latest. Default: as the client's [`max_hold`](crate::Builder::max_hold).
     pub const fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
         self
@@ -137,17 +136,17 @@ impl Lock {
 
     /// Waits until the lock is acquired.
     ///
-    /// Goes on while somebody else holds it, and while too few instances answer, until the limit
+    /// Waits while another client holds it, and while too few instances answer, until the limit
     /// of [`wait_at_most`](Self::wait_at_most) or without end.
     ///
-    /// Those of one client who wait for the same lock stand in line, first come first served, and a lock that
-    /// one of them lets go passes to the next without a request, under a larger fencing token: 16 times in a row while other clients wait, and
-    /// for a second at most. A [`holder`](Self::holder) that has the lock already gets another guard of it at once.
+    /// Waiters of one client queue for a lock, first come, first served. A lock that one of them releases
+    /// passes to the next without a request, with a larger fencing token: 16 times in a row while other clients wait, and for a second at
+    /// most. A [`holder`](Self::holder) that has the lock already gets another guard of it at once.
     ///
-    /// Clients that wait for the same lock get it in the order in which they came: each publishes to the one that holds it, which wakes the
-    /// first of them when it releases the lock, and then waits for at least the shortest [`retry_delay`](crate::Builder::retry_delay)
-    /// before it asks again. That takes `SUBSCRIBE` and `PUBLISH` on channels that begin with `redquorum:wake:`. Where the rights are missing or a
-    /// message is lost, a client asks again after pauses of [`retry_delay`](crate::Builder::retry_delay).
+    /// Waiting clients get the lock in the order in which they came: each publishes to the holder's client, which wakes the first of them when
+    /// it releases the lock, and pauses its own acquires of that lock for the least [`retry_delay`](crate::Builder::retry_delay). That needs
+    /// `SUBSCRIBE` and `PUBLISH` on channels that begin with `redquorum:wake:`. If the rights are missing or a message gets lost, a client tries
+    /// again after pauses from [`retry_delay`](crate::Builder::retry_delay).
     ///
     /// # Guarantees
     /// When it returns a guard, a quorum of instances has granted it, and until the
@@ -158,8 +157,8 @@ impl Lock {
     /// Safe. Keys that the unfinished acquire may have set are deleted in the background: at once on
     /// reachable instances, on reconnect elsewhere, by the ttl at the latest.
     ///
-    /// A future that is kept but not polled blocks nobody: what was won for it waits for it for an instance timeout. Then it
-    /// goes to whoever is next, or is released, and the future stands in line again when it is polled.
+    /// A future that is kept but not polled delays others by an instance timeout at most. Then its lock goes to the next waiter, or is
+    /// released, and the future queues again when it is polled.
     ///
     /// # Errors
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
@@ -176,21 +175,21 @@ impl Lock {
         }
     }
 
-    /// Tries once, without waiting for whoever holds the lock.
+    /// Tries once, without waiting for the holder of the lock.
     ///
     /// Takes one round trip to the quorum-th fastest instance. It is repeated at once if this client's wall clock turned
-    /// out to be behind, or instances had lost their scripts, and after a pause if nobody is known to hold the lock.
+    /// out to be behind, or instances had lost their scripts, and after a pause if no client is known to hold the lock.
     ///
     /// # Guarantees
     /// Of any number of clients that try a free lock at the same moment one gets it, also while a minority of the
     /// instances is dead, hung or in quarantine (rule P31 in [`guide::protocol`](crate::guide::protocol)). The others get
-    /// [`AcquireError::Contended`](crate::AcquireError::Contended), which means that a client holds it and nothing else.
-    /// Where votes split the winner has it after a few round trips and pauses of some milliseconds. After eight repeats,
+    /// [`AcquireError::Contended`](crate::AcquireError::Contended), which always means that a client holds it.
+    /// If votes split, the winner has it after a few round trips and pauses of some milliseconds. After eight repeats,
     /// whose pauses are an instance timeout and two rounds at most, the try ends as
     /// [`AcquireError::SplitVote`](crate::AcquireError::SplitVote).
     ///
-    /// It fails at once, and nothing is sent, while somebody of this client holds the lock, or waits for it and polls: as
-    /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with what stands in the way of those who wait.
+    /// It fails at once, without a request, while a caller of this client holds the lock or waits for it: as
+    /// [`AcquireError::Contended`](crate::AcquireError::Contended), or with the last failure of the waiters.
     /// While another single try of this client for the same lock, or 256 for other locks, are under way,
     /// it waits for its turn, for one instance timeout at most; then it fails with
     /// [`AcquireError::TryAgain`].
@@ -213,11 +212,11 @@ impl Lock {
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
-    /// held. Then releases it, waits for a quorum to answer, and gives what the work gave.
+    /// held. Then releases it, waits for a quorum to answer, and returns the output of the work.
     ///
-    /// The work is given a view of its lease, for the fencing token and the time that remains. If
+    /// The work gets a view of its lease, for the fencing token and the time that remains. If
     /// the lease is lost the work is dropped where it waits; work that never waits cannot be.
-    /// Panics of the work come through, with the lock released in the background.
+    /// A panic of the work is passed on, and the lock released in the background.
     ///
     /// A release that too few instances confirm, or that finds the lock gone, says nothing against the work. The log
     /// warns of it. To decide by it, use [`acquire`](Self::acquire) and [`Guard::release`].
@@ -263,8 +262,8 @@ impl Lock {
         async move { run_while_held(acquired.await?, work).await }
     }
 
-    /// Runs `work` as [`run`](Self::run) does if nobody has the lock, and gives `None` at once if somebody has. For work that
-    /// several processes are about to begin, and one is to do.
+    /// Runs `work` as [`run`](Self::run) does if the lock is free, and returns `None` at once if another client holds it. For work that
+    /// one of several processes should do.
     ///
     /// Of several that try at the same moment one does the work, as [`try_acquire`](Self::try_acquire) guarantees.
     ///
@@ -276,7 +275,7 @@ impl Lock {
     /// # let redlock = cluster.builder().connect().await?;
     /// match redlock.lock("job:nightly").try_run(async |_lease| 42).await? {
     ///     Some(rows) => println!("done: {rows}"),
-    ///     None => println!("somebody else does it"),
+    ///     None => println!("another process does it"),
     /// }
     /// # Ok(()) }
     /// ```

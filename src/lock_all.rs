@@ -71,7 +71,7 @@ impl LockAll {
         self
     }
 
-    /// Who wants them: see [`Lock::holder`](crate::Lock::holder).
+    /// The holder of each: see [`Lock::holder`](crate::Lock::holder).
     pub fn holder(mut self, holder: Holder) -> Self {
         self.each = self.each.holder(holder);
         self
@@ -99,7 +99,7 @@ impl LockAll {
     ///
     /// # Guarantees
     /// Each lock is held as one by itself is; together they are held while all of them are. Callers of this function never block
-    /// each other for good, whatever their order of names; nor does a caller that has one of the locks and waits for another.
+    /// each other for good, in any order of names; nor does a caller that has one of the locks and waits for another.
     ///
     /// # Cancel safety
     /// Safe: what was won is released in the background.
@@ -152,7 +152,7 @@ impl LockAll {
         }
     }
 
-    /// Tries all of them once, side by side, without waiting for whoever holds one: in one round trip for each 16.
+    /// Tries all of them once, without waiting for the holder of any: in one round trip for each 16.
     ///
     /// # Cancel safety
     /// As for [`acquire`](Self::acquire).
@@ -185,7 +185,7 @@ impl LockAll {
         async move { acquired.await?.run(work).await }
     }
 
-    /// Runs `work` as [`run`](Self::run) does if nobody has any of them, and gives `None` at once if somebody has.
+    /// Runs `work` as [`run`](Self::run) does if all are free, and returns `None` at once if another client holds one.
     ///
     /// # Cancel safety
     /// As for [`run`](Self::run).

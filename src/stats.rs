@@ -13,15 +13,15 @@ use crate::runtime::Shared;
 pub struct ClientStats {
     /// Acquires that gave a lock.
     pub acquired: u64,
-    /// Of these, the ones that were handed over within this client, without asking the instances.
+    /// Of these, the hand-offs within this client, without a request.
     pub handed_over: u64,
-    /// Acquires that ended because somebody else was in the way, at once or when their wait was over.
+    /// Acquires that ended because another client held the lock, at once or at the end of their wait.
     pub contended: u64,
     /// Acquires that ended for any other reason: the instances, the request, a shutdown.
     pub failed: u64,
     /// How long those that gave a lock took, all together.
     pub acquire_time: Duration,
-    /// Rounds that were sent to acquire a lock. More than acquires: whoever waits asks again.
+    /// Rounds that were sent to acquire a lock. More than acquires, since waiters try again.
     pub acquire_rounds: u64,
     /// Renewals that a quorum confirmed.
     pub renewals: u64,
@@ -31,7 +31,7 @@ pub struct ClientStats {
     pub lost_by_expiry: u64,
     /// Locks that were lost because their keys were gone.
     pub lost_by_deletion: u64,
-    /// Locks that were lost because somebody else had their keys.
+    /// Locks that were lost because another client had their keys.
     pub lost_by_takeover: u64,
     /// Locks that guards of this client have now.
     pub held: usize,

@@ -68,7 +68,12 @@ const AIMS: [(&str, Figure, By, Goal); 22] = [
     ("9 instances / 3: client's processor time", ours("9 instances", CLIENT), BY_THREE, AtMost(3.0)),
     ("9 instances / 3: servers' processor time", ours("9 instances", SERVERS), SERVERS_BY_THREE, AtMost(3.0)),
     ("pairs a second of 512 tasks / of 64", ours("512 tasks", RATE), By::Figure(ours("64 tasks", RATE)), AtLeast(0.9)),
-    ("8 tasks: pair p99 beside 256 names / alone", ours("8 beside 256 names", P99), EIGHT_ALONE, AtMost(2.0)),
+    (
+        "8 tasks: pair p99 beside a `lock_all` of 256 names / alone",
+        ours("8 beside 256 names", P99),
+        EIGHT_ALONE,
+        AtMost(2.0),
+    ),
 ];
 
 const BY_THREE: By = By::Figure(ours("3 instances", CLIENT));
@@ -88,7 +93,7 @@ const fn against(
 pub(crate) fn table(measured: &Measured) -> String {
     let rows: Vec<Vec<String>> =
         AIMS.iter().map(|(what, figure, by, aim)| row(measured, what, *figure, by, aim)).collect();
-    page::table(&["ratio", "aim", "measured", "reached"], &rows)
+    page::table(&["ratio", "aim", "measured"], &rows)
 }
 
 fn row(measured: &Measured, what: &str, figure: Figure, by: &By, aim: &Goal) -> Vec<String> {
@@ -101,8 +106,8 @@ fn row(measured: &Measured, what: &str, figure: Figure, by: &By, aim: &Goal) -> 
         AtMost(most) => format!("≤ {most}"),
         AtLeast(least) => format!("≥ {least}"),
     };
-    let reached = ratio.map_or("–", |ratio| if aim.is_met(ratio) { "yes" } else { "**no**" });
-    vec![what.to_owned(), aimed, ratio.map_or("–".to_owned(), |ratio| format!("{ratio:.2}")), reached.to_owned()]
+    let told = |ratio| if aim.is_met(ratio) { format!("{ratio:.2}") } else { format!("**{ratio:.2}**") };
+    vec![what.to_owned(), aimed, ratio.map_or("–".to_owned(), told)]
 }
 
 impl Goal {

@@ -42,8 +42,8 @@ pub(crate) fn latency(measured: &Measured) -> String {
             ours("release p50"),
             ranged(measured.row(workload, OURS, "pair p50")),
             ours("pair p99"),
-            ranged(measured.row(workload, FLOOR, "pair p50")),
-            ranged(measured.row(workload, OTHER, "pair p50")),
+            shown(measured.median(workload, FLOOR, "pair p50")),
+            shown(measured.median(workload, OTHER, "pair p50")),
             ratio(by(FLOOR)),
             ratio(by(OTHER)),
         ]
@@ -68,9 +68,9 @@ pub(crate) fn throughput(measured: &Measured) -> String {
         vec![
             workload.to_owned(),
             ranged(measured.row(workload, OURS, "pairs/s")),
-            ranged(measured.row(workload, OFF, "pairs/s")),
-            ranged(measured.row(workload, FLOOR, "pairs/s")),
-            ranged(measured.row(workload, OTHER, "pairs/s")),
+            shown(measured.median(workload, OFF, "pairs/s")),
+            shown(measured.median(workload, FLOOR, "pairs/s")),
+            shown(measured.median(workload, OTHER, "pairs/s")),
             ratio(by(FLOOR)),
             ratio(by(OTHER)),
         ]
@@ -83,7 +83,7 @@ pub(crate) fn cost(measured: &Measured) -> String {
     let metrics = ["client CPU", "servers CPU", "sent", "received", "allocations"];
     let rows = RATES.map(|workload| {
         let cell =
-            |metric| [OURS, FLOOR, OTHER].map(|subject| shown(measured.median(workload, subject, metric))).join(" · ");
+            |metric| [OURS, FLOOR, OTHER].map(|subject| shown(measured.median(workload, subject, metric))).join("·");
         [workload.to_owned()].into_iter().chain(metrics.map(cell)).collect()
     });
     table(&["work", "client, µs", "servers, µs", "bytes sent", "bytes received", "allocations"], &rows)
@@ -94,8 +94,8 @@ pub(crate) fn rest(measured: &Measured) -> String {
         ("a new client until its first lock, p50, µs", "connect", "first lock p50"),
         ("three of five hung: the first error, µs", "three hung", "first error"),
         ("three of five hung: later errors, p50, µs", "three hung", "later errors p50"),
-        ("256 names in one lock, beside 8 tasks: acquire p50, µs", "8 beside 256 names", "big p50"),
-        ("8 tasks beside 256 names in one lock: pair p99, µs", "8 beside 256 names", "pair p99"),
+        ("`lock_all` of 256 names, beside 8 tasks: acquire p50, µs", "8 beside 256 names", "big p50"),
+        ("8 tasks beside a `lock_all` of 256 names: pair p99, µs", "8 beside 256 names", "pair p99"),
         ("8 tasks beside nothing: pair p99, µs", "8 tasks", "pair p99"),
         ("64 tasks, one hung: memory grows over 20 000 pairs by, MiB", "memory", "memory growth"),
     ];

@@ -18,7 +18,7 @@ use crate::stats::ClientStats;
 
 /// As [`redquorum::Redlock`](crate::Redlock), for code without a runtime. Clones share the client and its thread.
 ///
-/// The last of its handles, guards included, waits when it is dropped until what was let go is released, for a second
+/// The last of its handles, guards included, waits when it is dropped until released locks are confirmed, for a second
 /// at most; an instance that cannot be reached is not waited for longer than an instance timeout.
 #[derive(Clone)]
 pub struct Redlock {
@@ -88,7 +88,7 @@ impl Redlock {
         LockAll::new(self.client.lock_all(names), Arc::clone(&self.running))
     }
 
-    /// Goes on with a lease that was detached: see [`Redlock::attach`](crate::Redlock::attach).
+    /// Continues a lease that was detached: see [`Redlock::attach`](crate::Redlock::attach).
     ///
     /// # Errors
     /// As there.
@@ -137,7 +137,7 @@ impl Redlock {
         self.running.wait(self.client.shutdown(limit))
     }
 
-    /// As [`shutdown`](Self::shutdown), after waiting at most `patience` until the locks that are held were let go: see
+    /// As [`shutdown`](Self::shutdown), after waiting at most `patience` until held locks are released: see
     /// [`Redlock::shutdown_gracefully`](crate::Redlock::shutdown_gracefully).
     ///
     /// # Errors

@@ -96,7 +96,7 @@ impl Guard {
         self.running.wait(self.guard.extend_to(ttl))
     }
 
-    /// Gives the guard up without releasing the lock, so that it goes on elsewhere: see
+    /// Ends the guard without releasing the lock, so that another client can continue it: see
     /// [`Guard::detach`](crate::Guard::detach).
     pub fn detach(self) -> DetachedLease {
         self.guard.detach()
@@ -105,7 +105,7 @@ impl Guard {
     /// Releases the lock and waits until a quorum of instances has answered: see [`Guard::release`](crate::Guard::release).
     ///
     /// # Errors
-    /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release goes on in the background.
+    /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release continues in the background.
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.running.wait(self.guard.release())
     }

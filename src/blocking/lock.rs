@@ -118,7 +118,7 @@ impl Lock {
         )
     }
 
-    /// Runs `work` as [`run`](Self::run) does if nobody has the lock, and gives `None` at once if somebody has: see
+    /// Runs `work` as [`run`](Self::run) does if the lock is free, and returns `None` at once if another client holds it: see
     /// [`Lock::try_run`](crate::Lock::try_run).
     ///
     /// # Errors

@@ -106,7 +106,7 @@ impl LockAll {
         self.running.wait(self.lock.run(work))
     }
 
-    /// Runs `work` as [`run`](Self::run) does if nobody has any of them, and gives `None` at once if somebody has: see
+    /// Runs `work` as [`run`](Self::run) does if all are free, and returns `None` at once if another client holds one: see
     /// [`LockAll::try_run`](crate::LockAll::try_run).
     ///
     /// # Errors

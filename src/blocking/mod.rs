@@ -1,8 +1,8 @@
 //! The same locks for code that does not run on tokio, with the same words.
 //!
-//! A client has a thread of its own, on which everything goes on that must not wait for callers: connections, renewals,
-//! notices of losses, releases. So a lease is renewed while its holder computes or blocks. Every call that asks the
-//! instances blocks the calling thread until the answer is there; do not call it in async code, where it
+//! A client has its own thread for all that must not wait for callers: connections, renewals,
+//! notices of losses, releases. So a lease is renewed while its holder computes or blocks. Every call that sends a request
+//! blocks the calling thread until the answer is there; do not call it in async code, where it
 //! blocks everything else on that thread.
 //!
 //! ```
@@ -22,7 +22,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A thread cannot be interrupted: work goes on when its lock is lost. Look at [`Guard::is_valid`] before each step that
+//! A thread cannot be interrupted: work continues when its lock is lost. Look at [`Guard::is_valid`] before each step that
 //! cannot be taken back, or give the fencing token to the storage.
 
 mod client;

@@ -49,8 +49,8 @@ impl Instance {
         Self { place: Place::Url(url.into()), settings: InstanceSettings::default() }
     }
 
-    /// The master that these Sentinels know by the name of its `group`: they are asked at each connect, and every quarter of
-    /// [`max_ttl`](crate::Builder::max_ttl) whether it still is. Their addresses have a port,
+    /// The master of a `group`, as these Sentinels name it. They are queried at each connect, and every quarter of
+    /// [`max_ttl`](crate::Builder::max_ttl). Their addresses have a port,
     /// 26379 as a rule; they are URLs or instances too, with TLS and credentials of their own. What is set for this instance
     /// is for the master.
     ///
@@ -78,17 +78,17 @@ impl Instance {
         Self { place: Place::Behind(sentinels, group.into()), settings: InstanceSettings::default() }
     }
 
-    /// As whom to log in, in place of what the URL says.
+    /// The user and password, instead of those in the URL.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.settings.credentials = Some(CredentialsSource::Fixed(credentials));
         self
     }
 
-    /// Asks for them at each connect, for passwords and tokens that change; in place of what the URL says.
+    /// Gets the user and password at each connect, for passwords and tokens that change; instead of those in the URL.
     ///
     /// A connection that is open stays so when they change, as far as the server lets it. While the instance can be reached and
-    /// refuses them, or the provider fails, they are asked for again after pauses, which grow up to a second. A provider
-    /// has 10 s to answer; its error is told as a [`Cause`](crate::Cause), so let it hold no secret.
+    /// refuses them, or the provider fails, the provider is called again after pauses, which grow up to a second. A provider
+    /// has 10 s to answer. Its error is shown in the [`Cause`](crate::Cause), so it must hold no secret.
     pub fn credentials_from<F>(mut self, provide: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<Credentials, Box<dyn Error + Send + Sync>>> + Send + 'static,
@@ -116,7 +116,7 @@ impl Instance {
         self
     }
 
-    /// After how long without a byte TCP asks whether the other side is still there, and how often it does then: 1 s to
+    /// After how long without a byte TCP checks whether the connection lives, and how often it does then: 1 s to
     /// 32 767 s, in whole seconds on most systems. Default: never, as the client itself probes each connection once a second or more often.
     pub fn keep_alive(mut self, idle: Duration) -> Self {
         self.settings.tcp.keep_alive = Some(idle);

@@ -74,16 +74,15 @@ pub enum Renewal {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Admission {
-    /// They sit out `max_ttl` after whatever made them forget. Needs `INFO` and, for
+    /// They do not vote for `max_ttl` after they may have forgotten locks. Needs `INFO` and, for
     /// data that is replaced by an old copy of itself, `CLIENT TRACKING`.
     #[default]
     On,
     /// Classic Redlock: an instance that was restarted empty, flushed or failed over votes at once,
     /// and a lock can be granted twice. For servers that deny `INFO`; fencing tokens still protect.
     Off,
-    /// For tools that look: the times of those that lock count, whatever they are, instead of `max_ttl` and `quarantine` of
-    /// this client, and no record is ever written. It may lock for no longer than the record allows, and gets no vote of an
-    /// instance that has none.
+    /// For tools: the client uses the times in the records instead of its own `max_ttl` and `quarantine`, and writes no
+    /// record. It may lock for as long as the record allows, and gets no vote of an instance without a record.
     AsRecorded,
 }
 
@@ -134,7 +133,7 @@ impl Builder {
     /// are usual; replaces those given before.
     ///
     /// They must not replicate each other, and each address must lead to one server process only.
-    /// Everything that locks the same resource must name the same instances.
+    /// All clients that lock the same names must name the same instances.
     pub fn instances<I>(mut self, instances: I) -> Self
     where
         I: IntoIterator,
@@ -166,10 +165,10 @@ impl Builder {
 
     /// How long an instance that may have forgotten locks does not vote. Default: `max_ttl`, and not less; at most half of
     /// `fence_retention`. It is longer only while `max_ttl` is being changed, since each client must wait for as long as any
-    /// other may ask for: raise the quarantine of all clients first, then the time in the records
-    /// ([`AdmissionRecords::set`](crate::operator::AdmissionRecords::set)), then their `max_ttl`; to lower it go the other way.
-    /// `docs/operations.md` has the steps. A client that asks for more than the records allow, or waits for less, gets no votes, and the error
-    /// names both values.
+    /// other's `max_ttl`: raise the quarantine of all clients first, then the time in the records
+    /// ([`AdmissionRecords::set`](crate::operator::AdmissionRecords::set)), then their `max_ttl`; lower it in the other order.
+    /// `docs/operations.md` has the steps. A client with a longer `max_ttl` than the records allow, or a shorter quarantine, gets no votes,
+    /// and the error names both values.
     ///
     /// ```
     /// use std::time::Duration;
@@ -177,7 +176,7 @@ impl Builder {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), redquorum::BuildError> {
-    /// // On the way from 10 s to 30 s: it asks for 10 s at most, and others may ask for 30 s already.
+    /// // On the way from 10 s to 30 s: its ttls are 10 s at most, those of others may be 30 s already.
     /// let builder = Redlock::builder().max_ttl(Duration::from_secs(10)).quarantine(Duration::from_secs(30));
     /// let redlock = builder.instances(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).build()?;
     /// # drop(redlock); Ok(()) }
@@ -187,8 +186,8 @@ impl Builder {
         self
     }
 
-    /// How long to wait for the answer of one instance. Default: 200 ms. No verdict waits for it
-    /// as long as a quorum answers.
+    /// How long to wait for the answer of one instance. Default: 200 ms. It delays no verdict
+    /// while a quorum answers.
     pub fn instance_timeout(mut self, timeout: Duration) -> Self {
         self.instance_timeout = timeout;
         self
@@ -217,8 +216,8 @@ impl Builder {
     }
 
     /// The pause between two tries of a waiting acquire, drawn from this range. Default: 10 ms to 100 ms.
-    /// With every fourth failure it doubles, up to a second, so that many who wait do not get into each
-    /// other's way.
+    /// With every fourth failure it doubles, up to a second, so that many waiters do not disturb each
+    /// other.
     pub fn retry_delay(mut self, least: Duration, most: Duration) -> Self {
         self.retry_delay = (least, most);
         self
@@ -232,7 +231,7 @@ impl Builder {
         self
     }
 
-    /// What people see of this client where its locks are in the way. Default: `host/pid`. At most
+    /// The name of this client that other clients show when it holds a lock. Default: `host/pid`. At most
     /// 200 bytes.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());

@@ -15,11 +15,11 @@ use super::{BadRequest, HeldBy, InstanceReport, Told};
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// Somebody else holds a resource: a quorum of instances names one client, or an instance names one that has not let go
+    /// Another client holds the lock: a quorum of instances names it, or an instance names one that has not released
     /// since the round before (rule P31).
     #[error("{0}")]
     Contended(Box<HeldBy>),
-    /// Undecided: several clients asked at the same moment again and again, and nobody is known to hold the lock. Try again.
+    /// Undecided: several clients tried at the same moments, and none is known to hold the lock. Try again.
     #[error("undecided, others asked for it at the same moment and nobody is known to hold it; try again: {}", Reports(.reports))]
     SplitVote {
         /// What each instance answered in the last round.
@@ -33,7 +33,7 @@ pub enum AcquireError {
         /// What each instance answered.
         reports: Vec<InstanceReport>,
     },
-    /// Too many instances may have forgotten locks and sit out their quarantine.
+    /// Too many instances are in quarantine, since they may have forgotten locks.
     #[error("too few instances may vote{}: {}", Wait(*.remaining), Reports(.reports))]
     InQuarantine {
         /// How long until enough of them may vote, as far as it is known.
@@ -44,7 +44,7 @@ pub enum AcquireError {
     /// This attempt failed for a reason that passes: try again. [`kind`](Self::kind) names the reason.
     #[error("{0}")]
     TryAgain(PassingReason),
-    /// The wait was over before the lock could be had.
+    /// The limit of the wait passed before the lock was free.
     #[error("not acquired after waiting {waited:.1?}; the last try: {last}")]
     DeadlinePassed {
         /// How long it waited.
@@ -158,8 +158,8 @@ impl AcquireError {
         }
     }
 
-    /// Who holds it: as the only try found, or the last one before the wait was over. `None` if nobody is known to, and the
-    /// instances, the request or other tries at the same moment were the reason.
+    /// Who holds the lock, as the last try found. `None` if no client is known to, and the
+    /// instances, the request or other tries at the same moment were the cause.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -189,7 +189,7 @@ impl AcquireError {
         }
     }
 
-    /// Whether somebody holds it, and nothing else was the reason: what is to be done once is being done.
+    /// Whether another client holds the lock, and nothing else was the cause.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.held_by().is_some()

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::protocol::CurrentHolder;
 
-/// Who stands in the way of an acquire, who gets the lock next, and how many wait.
+/// Who holds a lock that was not acquired, who gets it next, and how many wait.
 ///
-/// With the feature `serde` it can be serialised, for the body of an answer: the fields as they are named here, and
+/// With the feature `serde` it can be serialised, for the body of a response: the fields as they are named here, and
 /// `earliest_expiry_ms` in milliseconds.
 ///
 /// ```no_run
@@ -26,24 +26,24 @@ use crate::protocol::CurrentHolder;
 pub struct HeldBy {
     /// The resource that is taken.
     pub resource: String,
-    /// Who has it, as far as the stored value tells; this very client, if somebody of it waits for it; the client that is
-    /// next, if this one has just let it go for that.
+    /// Who holds it, as far as the stored value shows; this client, if a caller of it waits for the lock; the client that is
+    /// next, if this one has just released the lock for it.
     pub by: CurrentHolder,
-    /// How many instances refused; none was asked if it is held in this client.
+    /// How many instances refused; zero if it is held in this client, where nothing is sent.
     pub refused_by: usize,
     /// How many instances there are.
     pub instances: usize,
-    /// When the first of the keys in the way expires, unless it is renewed or released before.
+    /// When the first of its keys expires, unless it is renewed or released before.
     pub earliest_expiry: Option<Duration>,
-    /// Whether somebody of this very client has the resource, or waits for it.
+    /// Whether a caller of this client holds the lock, or waits for it.
     pub in_this_client: bool,
-    /// How many of this client wait for it, in the order in which they came.
+    /// How many callers of this client wait for it.
     pub waiting_here: usize,
-    /// How many other clients have told this one that they wait for it. They tell the one that has it, or gets it next,
-    /// so it is zero elsewhere, as it is without the right to `SUBSCRIBE`.
+    /// How many other clients have announced to this one that they wait for it. They announce themselves to the one that has it, or gets
+    /// it next, so it is zero elsewhere, as it is without the right to `SUBSCRIBE`.
     pub waiting_elsewhere: usize,
     /// The id of the client that comes next, as far as it is known ([`Redlock::client_id`](crate::Redlock::client_id)): of those
-    /// who wait for a lock that this client has, or has just let go, the first; this very client, if somebody waits here.
+    /// who wait for a lock that this client has, or has just released, the first; this client, if a caller of it waits.
     pub next: Option<String>,
 }
 

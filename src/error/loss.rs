@@ -24,16 +24,16 @@ pub enum Loss {
         /// The addresses of those instances, and of those that never had it.
         instances: Vec<String>,
     },
-    /// Somebody else has it now: another value has taken the place of its key since the lease was granted, on at least
-    /// as many instances as the key is just gone from.
+    /// Another client has it now: another value has replaced that of its key since the lease was granted, on at least
+    /// as many instances as the key is missing from.
     #[error("the lease was taken over by {by} on {}", .instances.join(", "))]
     TakenOver {
-        /// Who, as far as the stored value tells.
+        /// Who it is, as far as the stored value shows.
         by: CurrentHolder,
         /// The addresses of the instances that do not have it any more.
         instances: Vec<String>,
     },
-    /// The runtime in which the client was built has ended: nobody renews the lease any more. Told to callbacks only
+    /// The runtime in which the client was built has ended: the lease is not renewed any more. For callbacks only
     /// ([`Guard::on_lost`](crate::Guard::on_lost)).
     #[error("the runtime in which the client was built has ended, and nobody renews the lease any more")]
     RuntimeEnded,

@@ -23,7 +23,7 @@ pub(crate) use loss::loss;
 use report::Reports;
 pub use report::{InstanceAnswer, InstanceReport, Unanswered};
 
-/// Why work under a lock did not come to its end.
+/// Why work under a lock did not end.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -115,7 +115,7 @@ pub enum ExtendError {
     /// The lease is lost. It will not come back; stop what it protects. [`Guard::lost`](crate::Guard::lost) says why.
     #[error("the lease is lost and will not come back{}", Told(.reports))]
     Lost {
-        /// What each instance answered, if they were asked.
+        /// What each instance answered, if a request was sent.
         reports: Vec<InstanceReport>,
     },
     /// No quorum confirmed it. The lease stays valid as long as it was; try again until then.
@@ -152,8 +152,8 @@ impl ExtendError {
     }
 }
 
-/// Why it is not known that a lock was released. It is not relied on any more in any case: what is
-/// left is deleted in the background, or expires.
+/// Why a release is not confirmed. The lock is not relied on any more in any case: its keys are
+/// deleted in the background, or expire.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
@@ -166,7 +166,7 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
-    /// Whether calling again may help: never, the release goes on by itself.
+    /// Whether calling again may help: never, the release continues by itself.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         false
@@ -239,7 +239,7 @@ pub enum BuildError {
         /// The name of the setting.
         setting: &'static str,
     },
-    /// A duration is longer than instances can be asked for.
+    /// A duration is longer than instances support.
     #[error("{setting} is above {} days, which is the longest that can be asked for", .most.as_secs() / 86_400)]
     TooLong {
         /// The name of the setting.

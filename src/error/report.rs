@@ -43,11 +43,11 @@ pub enum InstanceAnswer {
     Granted,
     /// It did not have the lock any more, or not yet, and has it again.
     Repaired,
-    /// Something stood in the way: the lock of this holder, as far as it told.
+    /// Another holder had the lock: who, as far as the stored value shows.
     Refused(Option<CurrentHolder>),
     /// It deleted the lock.
     Deleted,
-    /// There was nothing to release: the key was gone or foreign, or had never been asked for.
+    /// Nothing to release: the key was missing or another client's, or no request had been sent.
     Absent,
     /// It had stored a larger fencing token.
     StaleToken,
@@ -108,7 +108,7 @@ impl fmt::Display for Said<'_> {
     }
 }
 
-/// Reports on one line; what several instances have said alike is told once.
+/// Reports on one line; equal answers of several instances are written once.
 pub(super) struct Reports<'a>(pub(super) &'a [InstanceReport]);
 
 impl fmt::Display for Reports<'_> {

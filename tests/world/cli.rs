@@ -44,7 +44,7 @@ pub(crate) fn main() -> ExitCode {
     } else if args.iter().any(|arg| arg == "--pinned") {
         planted::replay_pinned(jobs)
     } else if args.iter().any(|arg| arg == "--page") {
-        write_page(jobs)
+        planted::write_page()
     } else if args.iter().any(|arg| arg == "--planted") {
         let only = value("--only");
         let all = if args.iter().any(|arg| arg == "--uncaught") { Sought::Uncaught } else { Sought::All };
@@ -86,16 +86,6 @@ fn print_first(start: u64, count: u64, jobs: usize) -> bool {
         None => println!("none {count}"),
     }
     true
-}
-
-/// What the fixed seeds draw goes with it.
-fn write_page(jobs: usize) -> bool {
-    let told = |(name, start, count): (&str, u64, u64)| {
-        let (batch, _) = run_shown((start, count), jobs, |seed| run(seed, None, false));
-        format!("{count} seeds of the {name} mode:\n\n- {}\n", batch.stats.lines().join("\n- "))
-    };
-    let drawn = [("narrow", NARROW, FIXED_NARROW), ("rich", 0, FIXED)].map(told);
-    planted::write_page(&drawn.join("\n"))
 }
 
 /// Fresh seeds of both modes, one after the other, for so many seconds.

@@ -100,13 +100,13 @@ fn seek(copy: &Copy, bug: &Bug, most: u64, jobs: usize) -> io::Result<Option<(u6
     Ok(None)
 }
 
-/// Writes the page for people; `drawn` is how often what the world draws comes up.
-pub(crate) fn write_page(drawn: &str) -> bool {
+/// Writes the page for people.
+pub(crate) fn write_page() -> bool {
     done(bug::all().and_then(|bugs| {
         let mut pinned = Pinned::read()?;
         pinned.keep_only(&bugs);
         pinned.write()?;
-        page::write(&bugs, &pinned, drawn).map(|()| true)
+        page::write(&bugs, &pinned).map(|()| true)
     }))
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn search(most: Option<u64>, sought: Sought<'_>, jobs: usize) -> bool
             searched.push(bug);
             let found = seek(&copy, bug, most, jobs)?;
             let finding = found.map_or(Finding::Missed { seeds: most }, |(seed, by)| Finding::Caught { seed, by });
-            println!("{}: {finding}", bug.name);
+            println!("{} ({}): {finding}", bug.name, bug.what);
             pinned.set(&bug.name, finding);
             pinned.write()?; // what was found stays, also if the search is stopped
         }

@@ -1,6 +1,6 @@
-//! `docs/planted.md`: for each rule its planted bugs and what catches them, and how often what the world draws comes up.
+//! `docs/planted.md`: the planted bugs of each rule, with what catches them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Error};
 use std::path::PathBuf;
@@ -12,59 +12,49 @@ use crate::scenario::seed_name;
 const HEAD: &str = "\
 # Planted bugs
 
-Written by `make sim PAGE=yes`; do not edit. Each bug is a text in `tests/world/planted/bugs/` that breaks one rule of `docs/protocol.md` in the
-code that ships, and is searched for in seeds of the simulated world, from the first on: `n` stands for the narrow mode. Where none was found, it says why, and
-which test fails with the bug; `make sim` runs that test with it.
+Written by `make sim PAGE=yes`; do not edit. Each file in `tests/world/planted/bugs/` breaks one rule of [protocol.md] in the code that ships, and says how. A seed (`n`: of the narrow mode) shows the
+bug in the simulation, by the invariant behind it. Where none of the seeds that were searched does, a test catches it, and the file says why; `make sim` runs both.
 ";
 
-/// The page, without what the world draws.
-pub(super) fn tables(bugs: &[Bug], pinned: &Pinned) -> String {
-    let is_caught = |bug: &&&Bug| matches!(pinned.get(&bug.name), Some(Finding::Caught { .. }));
+fn page(bugs: &[Bug], pinned: &Pinned) -> String {
     let mut rules: BTreeMap<u32, Vec<&Bug>> = BTreeMap::new();
     for bug in bugs {
-        rules.entry(bug.rule.trim_start_matches('P').parse().unwrap_or(0)).or_default().push(bug);
+        rules.entry(number(&bug.rule)).or_default().push(bug);
     }
-    let caught = bugs.iter().collect::<Vec<_>>().iter().filter(is_caught).count();
-    let by_tests = bugs.iter().filter(|bug| !is_caught(&bug) && !bug.tests.is_empty()).count();
-    let mut page =
-        format!("{HEAD}\n{caught} of {} are caught by the world, {by_tests} by a test.\n\n## Rules\n\n", bugs.len());
-    page += "| rule | bugs | caught | by the invariants |\n|---|---|---|---|\n";
-    for (rule, bugs) in &rules {
-        let by: BTreeSet<&str> = bugs
-            .iter()
-            .filter_map(|bug| match pinned.get(&bug.name) {
-                Some(Finding::Caught { by, .. }) => Some(by.as_str()),
-                _ => None,
-            })
-            .collect();
-        let by = by.into_iter().collect::<Vec<_>>().join("; ");
-        page += &format!("| P{rule} | {} | {} | {by} |\n", bugs.len(), bugs.iter().filter(is_caught).count());
-    }
-    page += "\n## Bugs\n\n| rule | planted bug | seed | by | name |\n|---|---|---|---|---|\n";
-    for (rule, bugs) in &rules {
+    let is_caught = |bug: &&Bug| matches!(pinned.get(&bug.name), Some(Finding::Caught { .. }));
+    let caught = bugs.iter().filter(is_caught).count();
+    let by_tests = bugs.iter().filter(|bug| !is_caught(bug) && !bug.tests.is_empty()).count();
+    let mut page = format!("{HEAD}\nThe simulation catches {caught} of {}, tests {by_tests}.\n", bugs.len());
+    for (rule, bugs) in rules {
+        page += &format!("\n## P{rule}\n\n");
         for bug in bugs {
-            let tests = bug.tests.iter().map(|test| format!("`{test}`")).collect::<Vec<_>>().join(", ");
-            let otherwise = if tests.is_empty() { bug.unseen.clone() } else { format!("{}; {tests}", bug.unseen) };
-            let (seed, by) = match pinned.get(&bug.name) {
-                Some(Finding::Caught { seed, by }) => (seed_name(*seed), by.clone()),
-                Some(Finding::Missed { seeds }) => (format!("none in {seeds}"), otherwise),
-                None => ("not searched".to_owned(), otherwise),
-            };
-            page += &format!("| P{rule} | {} | {seed} | {by} | `{}` |\n", bug.what, bug.name);
+            page += &format!("- `{}`: {}\n", bug.name, caught_by(bug, pinned));
         }
     }
-    page
+    page + "\n[protocol.md]: protocol.md\n"
 }
 
-pub(super) fn write(bugs: &[Bug], pinned: &Pinned, drawn: &str) -> io::Result<()> {
-    let drawn =
-        format!("\n## What the world draws\n\nIn the fixed seeds; if anything never comes up they fail.\n\n{drawn}");
-    fs::write(file(), tables(bugs, pinned) + &drawn)
+/// The first of its rules.
+fn number(rule: &str) -> u32 {
+    let digits: String = rule.chars().skip(1).take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or(0)
+}
+
+fn caught_by(bug: &Bug, pinned: &Pinned) -> String {
+    match pinned.get(&bug.name) {
+        Some(Finding::Caught { seed, by }) => format!("{}, {by}", seed_name(*seed)),
+        _ if bug.tests.is_empty() => bug.unseen.clone(),
+        _ => bug.tests.iter().map(|test| format!("`{test}`")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+pub(super) fn write(bugs: &[Bug], pinned: &Pinned) -> io::Result<()> {
+    fs::write(file(), page(bugs, pinned))
 }
 
 /// Whether the page tells what is pinned, and so does the table of guarantees.
 pub(super) fn check(bugs: &[Bug], pinned: &Pinned) -> io::Result<()> {
-    if !fs::read_to_string(file())?.starts_with(&tables(bugs, pinned)) {
+    if fs::read_to_string(file())? != page(bugs, pinned) {
         return Err(Error::other("docs/planted.md is not of today: make sim PAGE=yes"));
     }
     check_guarantees(&fs::read_to_string(root().join("docs/safety.md"))?, pinned)

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread;
 
 use redquorum::{AdmissionStatus, Redlock, blocking};
+use redquorum_examples::stage::open;
 use redquorum_examples::{Outcome, TTL, check, ms};
 use redquorum_testkit::{Fleet, Program};
 
@@ -47,6 +48,7 @@ fn show(clients: &[blocking::Redlock], file: &Path, with_lock: bool) -> Outcome 
 
 fn main() -> Outcome {
     let fleet = Fleet::start(&Program::required()?, 5)?;
+    tokio::runtime::Runtime::new()?.block_on(open(&fleet.addresses()))?; // of the operator; the program below has no runtime
     let mut clients = Vec::new();
     for _ in 0..2 {
         let builder = Redlock::builder().instances(fleet.addresses()).ttl(TTL).max_ttl(TTL);
@@ -54,7 +56,7 @@ fn main() -> Outcome {
     }
     clients[0].want_locks();
     while clients[0].instances().iter().any(|instance| instance.admission != AdmissionStatus::Admitted) {
-        thread::sleep(ms(10)); // new servers vote after max_ttl
+        thread::sleep(ms(10));
     }
     let dir = std::env::temp_dir().join(format!("redquorum-blocking-{}", std::process::id()));
     fs::create_dir(&dir)?;
