@@ -215,7 +215,7 @@ impl Renewer {
     fn record_reply(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
         let mut table = self.table.lock_send_order();
         // Counts whatever has become of the round (P20).
-        let notice = held.note_reply(id, &reply, started_at);
+        let notice = held.note_reply(id, &reply, started_at, &*self.clock);
         let outcome = self.feed_round(&mut table, held, started_at, (id, reply));
         drop(table);
         notice.tell();
@@ -277,6 +277,13 @@ impl Renewer {
                 table.schedule(held, &mut state, due);
             }
             _ => {}
+        }
+        if round.verdict(now) == Verdict::Won && round.has_repaired() {
+            // P19: until the others are asked again, they may have lost the key before it was set.
+            let soon = schedule.after_failure(started_at).max(now).min(state.lease.valid_until());
+            if state.schedule_key.is_none_or(|planned| soon < planned.due) {
+                table.schedule(held, &mut state, soon);
+            }
         }
         // Decided, but answers that are still to come may show that it is gone.
         let is_lost = round.verdict(now) == Verdict::Lost;

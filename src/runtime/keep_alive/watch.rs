@@ -94,7 +94,7 @@ impl KeyWatcher {
             let value = match key {
                 KeyState::NotOwn(value) => value,
                 KeyState::Own => {
-                    held.state().lease.note_present(instance, sent);
+                    held.state().lease.note_present(instance, sent, self.clock.now());
                     continue;
                 }
                 KeyState::Unknown => continue,
