@@ -376,3 +376,28 @@ impl SlotState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::runtime::held_lease::tests::won;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    /// On another thread, who is woken by the end of the lease, and looks before the release is queued.
+    #[tokio::test]
+    async fn whoever_waits_for_a_release_to_be_queued_is_told_when_it_is() {
+        let (slots, held) = (Slots::new(0), won(3, TTL));
+        let slot = slots.enter(&held.claim().resource, true);
+        slots.put_held(&held);
+        slot.changed().await; // that
+        assert!(held.drop_guard(None).0.is_some());
+        assert!(matches!(slot.next_step(&SystemClock), Step::AwaitRelease));
+        slots.let_go(&held);
+        let told = tokio::time::timeout(TTL, slot.changed()).await;
+        assert!(told.is_ok() && matches!(slot.next_step(&SystemClock), Step::Ask));
+    }
+}
