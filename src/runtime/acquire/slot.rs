@@ -50,6 +50,9 @@ pub(super) struct Slot {
     news: Notify,
 }
 
+/// It is whoever's turn that has this.
+pub(super) type Turn = OwnedMutexGuard<Asking>;
+
 #[derive(Debug, Default)]
 struct SlotState {
     /// How many have a place.
@@ -222,12 +225,12 @@ impl Slot {
     }
 
     /// The turn, as soon as all those before have had theirs.
-    pub(super) fn turn(&self) -> impl Future<Output = OwnedMutexGuard<Asking>> + use<> {
+    pub(super) fn turn(&self) -> impl Future<Output = Turn> + use<> {
         Arc::clone(&self.queue).lock_owned()
     }
 
     /// The turn, if it is nobody's.
-    pub(super) fn turn_now(&self) -> Option<OwnedMutexGuard<Asking>> {
+    pub(super) fn turn_now(&self) -> Option<Turn> {
         Arc::clone(&self.queue).try_lock_owned().ok()
     }
 
