@@ -74,6 +74,8 @@ pub(super) struct BatchReplies {
 pub(super) struct Confirmed {
     pub(super) by: InstanceId,
     pub(super) leases: Vec<Arc<HeldLease>>,
+    /// Those of them whose key was set again.
+    pub(super) repaired: Vec<Arc<HeldLease>>,
 }
 
 pub(super) struct Renewer {
@@ -186,18 +188,20 @@ impl Renewer {
     /// Feeds the replies of one instance to the rounds of its batch.
     pub(super) fn on_replies(&self, replies: BatchReplies) -> Confirmed {
         let BatchReplies { batch, instance, replies } = replies;
-        let mut confirmed = Vec::new();
+        let (mut confirmed, mut repaired) = (Vec::new(), Vec::new());
         for (held, reply) in batch.leases.iter().zip(replies) {
             if matches!(reply, Reply::NotSent(Cause::ScriptMissing)) && batch.is_first {
                 self.ask_again(held, batch.started_at, instance);
                 continue;
             }
-            let granted = matches!(reply, Reply::Granted | Reply::Repaired);
+            let is_repaired = reply == Reply::Repaired;
+            let granted = is_repaired || reply == Reply::Granted;
             if self.record_reply(held, batch.started_at, instance, reply) && granted {
+                repaired.extend(is_repaired.then(|| Arc::clone(held)));
                 confirmed.push(Arc::clone(held));
             }
         }
-        Confirmed { by: instance, leases: confirmed }
+        Confirmed { by: instance, leases: confirmed, repaired }
     }
 
     /// The instance has lost its scripts, which are on their way to it again.
