@@ -10,7 +10,7 @@ use super::held_lease::{GuardNumber, HeldLease};
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
 use crate::instance::Request;
-use crate::protocol::{ExtendRejected, LeaseTerms, Round};
+use crate::protocol::{ExtendRejected, InstanceSet, LeaseTerms, Round};
 
 /// Why a lease was not extended.
 #[derive(Debug)]
@@ -87,8 +87,11 @@ pub(super) async fn finish(shared: &Shared, held: &Arc<HeldLease>, mut in_flight
     shared.keep_alive.recheck(held, checked);
     let on_replies = |round: &Round| {
         held.note_replies(round);
-        shared.keep_alive.recheck(held, round.granted().without(checked));
-        checked = round.granted();
+        let granted = round.granted();
+        // P20: where a key was set again, the others may have lost theirs before.
+        let known = if round.has_repaired() && granted != checked { InstanceSet::default() } else { checked };
+        shared.keep_alive.recheck(held, granted.without(known));
+        checked = granted;
     };
     in_flight.finish(on_replies).await;
 }

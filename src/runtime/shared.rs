@@ -158,7 +158,7 @@ impl Shared {
     /// whoever of this client is next (P24), or to be released (P22).
     pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<DueRelease> {
         let others = || self.others_waiting(held);
-        if !self.is_forked() && !self.attempts.is_closed() && self.slots.hand_over(held, others, &*self.clock) {
+        if !self.is_forked() && self.slots.hand_over(held, others, &*self.clock) {
             return None;
         }
         let release = self.keep_alive.drop_guard(held, guard).filter(|_| !self.is_forked());

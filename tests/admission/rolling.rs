@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_secs(2);
 const LONG: Duration = Duration::from_secs(5);
 
 /// A renewal sets the locks that are held again where they were lost, before the next instance loses them.
-const RENEWED: Duration = Duration::from_secs(2);
+const RENEWED: Duration = Duration::from_millis(2_500);
 
 /// What a client may ask for, and how long it has instances wait.
 const FORMER: (Duration, Duration) = (SHORT, SHORT);

@@ -178,10 +178,7 @@ fn whoever_waits_gets_the_lock_when_the_majority_comes_back() {
         let before = held(&redlock, "a").await;
         fleet.iter().take(3).for_each(|server| server.hang().unwrap());
         assert!(before.release().await.is_err(), "no quorum can confirm it");
-        let waiting = tokio::spawn({
-            let redlock = redlock.clone();
-            async move { redlock.lock("a").wait_at_most(secs(30)).acquire().await }
-        });
+        let waiting = tokio::spawn(redlock.lock("a").wait_at_most(secs(30)).acquire());
         tokio::time::sleep(ms(300)).await;
         assert!(!waiting.is_finished());
         fleet.iter().take(3).for_each(|server| server.resume().unwrap());

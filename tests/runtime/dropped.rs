@@ -58,8 +58,7 @@ fn a_guard_dropped_while_the_runtime_shuts_down_or_after_is_harmless() {
             let _guard = dropped_by_shutdown;
             std::future::pending::<()>().await;
         });
-        let waiting = redlock.clone();
-        tokio::spawn(async move { waiting.lock("a").acquire().await });
+        tokio::spawn(redlock.lock("a").acquire());
         settle().await;
         let outlives = held(&redlock, "b").await;
         (cluster, redlock, outlives)

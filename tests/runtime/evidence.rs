@@ -98,3 +98,36 @@ async fn a_lease_says_on_how_many_instances_it_rests() {
     sleep(secs(4)).await;
     assert_eq!(guard.redundancy().held_on, 4);
 }
+
+/// Until the others are asked again, they may have lost the key before the one that was repaired had it.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_set_again_is_followed_by_a_renewal_soon_so_that_the_next_instance_may_lose_it() {
+    let cluster = Cluster::new(3);
+    let redlock = cluster.builder().without_watched_keys().connect().await.unwrap();
+    cluster.instances().for_each(|instance| instance.slow_down(ms(5), ms(5)));
+    let guard = held(&redlock, "a").await;
+    for instance in (0..9).map(|turn| cluster.instance(turn % 3)) {
+        assert!(instance.remove("a"));
+        sleep(ms(3_325 + 1_000 + 25)).await; // a renewal, and the one that follows
+        assert!(guard.is_valid() && instance.value("a").is_some());
+    }
+}
+
+/// Where keys are watched, which those of a lease are that is renewed.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_set_again_is_followed_by_a_check_of_all_so_that_the_next_instance_may_lose_it_at_once() {
+    let (cluster, redlock) = renewing(3).await;
+    for (instance, way) in cluster.instances().zip([20, 5, 10]) {
+        instance.slow_down(ms(way), ms(way));
+    }
+    let guard = held(&redlock, "a").await;
+    sleep(secs(4)).await;
+    for instance in (0..9).map(|turn| cluster.instance(turn % 3)) {
+        assert!(instance.remove("a"));
+        while instance.value("a").is_none() {
+            sleep(ms(1)).await;
+        }
+        sleep(ms(80)).await; // the answer, and what the others say then
+        assert!(guard.is_valid());
+    }
+}

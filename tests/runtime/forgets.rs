@@ -74,6 +74,16 @@ async fn a_flush_of_another_database_is_a_quarantine_that_status_and_errors_expl
     drop(held(&redlock, "b").await);
 }
 
+/// The record is still there, and the instance grants; the push arrives together with its answer.
+#[tokio::test(start_paused = true)]
+async fn a_vote_that_is_heard_behind_a_flush_does_not_count_before_the_quarantine_has_begun() {
+    let (cluster, redlock) = cluster_of(3).await;
+    cluster.instances().for_each(|instance| instance.slow_down(ms(0), ms(5)));
+    cluster.instances().for_each(TestInstance::flush_another_database);
+    let tried = redlock.lock("a").try_acquire().await;
+    assert!(matches!(tried, Err(AcquireError::InQuarantine { .. })), "{tried:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn replicas_that_are_promoted_let_no_second_holder_in() {
     for data in [Data::Nothing, Data::Saved] {

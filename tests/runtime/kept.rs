@@ -125,10 +125,7 @@ async fn a_lease_is_not_attached_in_quarantine() {
 async fn a_lease_that_was_handed_over_is_kept() {
     let (cluster, redlock) = renewing(3).await;
     let first = held(&redlock, "a").await;
-    let next = tokio::spawn({
-        let redlock = redlock.clone();
-        async move { redlock.lock("a").acquire().await }
-    });
+    let next = tokio::spawn(redlock.lock("a").acquire());
     sleep(ms(100)).await;
     cluster.instances().for_each(TestInstance::flush_another_database);
     settle().await;

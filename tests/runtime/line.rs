@@ -11,8 +11,7 @@ use crate::support::{cluster_of, hang_first, held, how_many_have, ms, renewing, 
 type Waiting = JoinHandle<Result<Guard, AcquireError>>;
 
 fn wait(redlock: &Redlock, name: &str) -> Waiting {
-    let (redlock, name) = (redlock.clone(), name.to_owned());
-    tokio::spawn(async move { redlock.lock(name.as_str()).acquire().await })
+    tokio::spawn(redlock.lock(name).acquire())
 }
 
 async fn got(waiting: Waiting) -> Guard {
@@ -43,6 +42,19 @@ async fn a_lock_goes_to_the_next_in_line_without_a_word_to_the_instances() {
     assert_eq!(cluster.requests(), sent);
     guard.release().await.unwrap();
     assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_looks_on_is_told_of_a_hand_over_at_once() {
+    let (_cluster, redlock) = renewing(3).await;
+    let guard = held(&redlock, "a").await;
+    let (view, next) = (guard.lease(), wait(&redlock, "a"));
+    let looks_on = tokio::spawn(async move { view.lost().await });
+    settle().await;
+    drop(guard);
+    let (told, took) = timed(looks_on).await;
+    assert!(matches!(told, Ok(Loss::GivenUp)) && took.is_zero(), "{told:?} after {took:?}");
+    assert!(got(next).await.is_valid());
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,10 +118,7 @@ async fn a_lease_whose_tokens_are_used_up_is_released() {
 async fn whoever_asks_for_other_terms_gets_a_lease_of_its_own() {
     let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
-    let waiting = tokio::spawn({
-        let redlock = redlock.clone();
-        async move { redlock.lock("a").ttl(secs(5)).acquire().await }
-    });
+    let waiting = tokio::spawn(redlock.lock("a").ttl(secs(5)).acquire());
     settle().await;
     let sent = cluster.requests().acquire;
     let token = guard.fencing_token();
@@ -141,8 +150,7 @@ async fn what_was_handed_over_is_renewed_for_its_new_guard_and_its_longest_time_
     let (_cluster, redlock) = renewing(3).await;
     let lock = || redlock.lock("a").max_hold(secs(30));
     let first = lock().acquire().await.unwrap();
-    let client = redlock.clone();
-    let waiting = tokio::spawn(async move { client.lock("a").max_hold(secs(30)).acquire().await });
+    let waiting = tokio::spawn(redlock.lock("a").max_hold(secs(30)).acquire());
     sleep(secs(25)).await;
     drop(first);
     let second = got(waiting).await;

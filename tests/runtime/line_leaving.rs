@@ -77,8 +77,7 @@ async fn whoever_leaves_after_any_poll_leaves_the_lock_to_the_next() {
 async fn what_was_offered_to_one_who_leaves_goes_to_the_next_at_once() {
     let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
-    let (first, second) = (begin(&redlock, "a"), redlock.clone());
-    let second = tokio::spawn(async move { second.lock("a").acquire().await });
+    let (first, second) = (begin(&redlock, "a"), tokio::spawn(redlock.lock("a").acquire()));
     settle().await;
     let sent = cluster.requests();
     drop(guard); // offered to the first, who is not polled
@@ -90,22 +89,53 @@ async fn what_was_offered_to_one_who_leaves_goes_to_the_next_at_once() {
     assert_eq!(cluster.requests().acquire, sent.acquire);
 }
 
+/// It asks for other settings.
+#[tokio::test(start_paused = true)]
+async fn what_was_offered_to_one_who_leaves_and_the_next_cannot_take_is_released_for_it_at_once() {
+    let (cluster, redlock) = renewing(3).await;
+    let guard = held(&redlock, "a").await;
+    let (first, second) = (begin(&redlock, "a"), tokio::spawn(redlock.lock("a").ttl(secs(5)).acquire()));
+    settle().await;
+    let sent = cluster.requests();
+    drop((guard, first)); // it is offered, and then gone before its task could take it
+    let (second, took) = timed(timeout(secs(1), second)).await;
+    assert!(second.unwrap().unwrap().unwrap().is_valid() && took < ms(50), "{took:?}");
+    assert_eq!(cluster.requests().acquire - sent.acquire, 3);
+}
+
+/// Once, whoever asked in the moment in which the turn was free overtook those whose tasks had not run yet.
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_when_the_next_has_just_left_does_not_overtake_those_who_asked_before() {
+    let (_cluster, redlock) = renewing(3).await;
+    let guard = held(&redlock, "a").await;
+    let next = begin(&redlock, "a");
+    settle().await;
+    drop(next);
+    let later = tokio::spawn(redlock.lock("a").acquire()); // asks when the task of that has ended
+    let mut sooner = begin(&redlock, "a"); // asks now, and its task runs after that
+    settle().await;
+    drop(guard);
+    settle().await;
+    assert!(!later.is_finished());
+    drop(poll(&mut sooner).expect("its turn"));
+    assert!(later.await.unwrap().is_ok());
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_who_misses_its_turn_stands_in_line_again_when_it_is_polled() {
     let (_cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let mut first = begin(&redlock, "a");
-    let (second, third) = (redlock.clone(), redlock.clone());
-    let second = tokio::spawn(async move { second.lock("a").acquire().await.unwrap() });
+    let second = tokio::spawn(redlock.lock("a").acquire());
     settle().await;
-    let third = tokio::spawn(async move { third.lock("a").acquire().await.unwrap() });
+    let third = tokio::spawn(redlock.lock("a").acquire());
     settle().await;
     drop(guard);
     let (second, took) = timed(timeout(secs(1), second)).await;
     assert!(took >= ms(200) && took <= ms(401), "{took:?}");
     assert!(poll(&mut first).is_none());
     drop(second);
-    let third = third.await.unwrap();
+    let third = third.await.unwrap().unwrap();
     assert!(poll(&mut first).is_none(), "behind the third");
     drop(third);
     settle().await;
@@ -128,8 +158,7 @@ async fn nobody_who_is_not_polled_keeps_the_lock_from_other_clients() {
 async fn nothing_is_handed_over_after_a_shutdown() {
     let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
-    let client = redlock.clone();
-    let waiting = tokio::spawn(async move { client.lock("a").acquire().await });
+    let waiting = tokio::spawn(redlock.lock("a").acquire());
     let holding = tokio::spawn(async move {
         guard.lost().await;
         guard.release().await

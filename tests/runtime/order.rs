@@ -286,20 +286,6 @@ async fn clients_that_take_the_lock_again_at_once_get_equal_shares() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_away_when_it_is_its_turn_passes_it_on_at_once() {
-    let fleet = Fleet::new();
-    let (one, two) = (fleet.client().await, fleet.client().await);
-    let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
-    let mut goes = Box::pin(one.lock("a").acquire());
-    assert!(timeout(ms(5), &mut goes).await.is_err());
-    let next = waits(&two).await;
-    guard.release().await.unwrap();
-    settle().await; // it is woken, and not polled
-    drop(goes);
-    in_at_once(next).await.release().await.unwrap();
-}
-
 /// Nobody hears that it comes first.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_whose_client_is_gone_costs_a_pause() {
@@ -346,33 +332,38 @@ async fn the_waiters_of_a_holder_that_crashed_get_in_within_a_quarter_of_a_secon
     }
 }
 
+/// One waits for the lock of `holder`, and will go away; and behind it another client.
+async fn one_who_goes_and_the_next(
+    holder: &Redlock,
+    (one, two): (&Redlock, &Redlock),
+) -> (Guard, impl Sized, JoinHandle<Guard>) {
+    let guard = held(holder, "a").await;
+    let mut goes = Box::pin(one.lock("a").acquire());
+    assert!(timeout(ms(5), &mut goes).await.is_err());
+    (guard, goes, waits(two).await)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_handed_the_lock_and_goes_away_passes_it_on_to_the_next_client_at_once() {
     let fleet = Fleet::new();
     let (one, two) = (fleet.client().await, fleet.client().await);
-    let guard = one.lock("a").try_acquire().await.unwrap();
-    let mut goes = Box::pin(one.lock("a").acquire());
-    assert!(timeout(ms(5), &mut goes).await.is_err());
-    let next = waits(&two).await;
+    let (guard, goes, next) = one_who_goes_and_the_next(&one, (&one, &two)).await;
     drop(guard); // handed over within the client
     drop(goes);
     in_at_once(next).await.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_away_while_its_ask_is_on_its_way_leaves_the_lock_to_the_next_at_once() {
-    for steps in 0..30 {
+async fn a_waiter_that_goes_away_while_it_is_woken_or_asks_leaves_the_lock_to_the_next_at_once() {
+    for steps in (0..30).chain([64]) {
         let fleet = Fleet::new();
-        let (one, two) = (fleet.client().await, fleet.client().await);
-        let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
-        let mut goes = Box::pin(one.lock("a").acquire());
-        assert!(timeout(ms(5), &mut goes).await.is_err());
-        let next = waits(&two).await;
+        let (one, two, holder) = (fleet.client().await, fleet.client().await, fleet.client().await);
+        let (guard, goes, next) = one_who_goes_and_the_next(&holder, (&one, &two)).await;
         drop(guard);
         for _ in 0..steps {
             tokio::task::yield_now().await;
         }
-        drop(goes); // before, while or after it asks
+        drop(goes); // before it asks, meanwhile, or when it has the lock and was not polled
         let (next, took) = timed(next).await;
         assert!(took < AT_ONCE, "{took:?} after {steps}");
         next.unwrap().release().await.unwrap();

@@ -164,10 +164,7 @@ async fn whoever_joins_callers_who_do_not_poll_need_not_wait_for_a_free_lock() {
     let (_cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let _unpolled = begin(redlock.lock("a").acquire());
-    let waits = {
-        let redlock = redlock.clone();
-        tokio::spawn(async move { redlock.lock("a").acquire().await })
-    };
+    let waits = tokio::spawn(redlock.lock("a").acquire());
     settle().await;
     drop(guard);
     drop(waits.await.unwrap().unwrap());
@@ -276,8 +273,7 @@ async fn an_acquire_on_its_way_gives_no_lock_after_a_shutdown() {
     let mut unpolled = begin(redlock.lock("won").acquire());
     settle().await;
     cluster.instances().for_each(|instance| instance.slow_down(ms(25), ms(25)));
-    let client = redlock.clone();
-    let polled = tokio::spawn(async move { client.lock("polled").acquire().await });
+    let polled = tokio::spawn(redlock.lock("polled").acquire());
     let mut begun = begin(redlock.lock("begun").acquire());
     let mut by_holder = begin(redlock.lock("by a holder").holder(Holder::from("h")).acquire());
     sleep(ms(10)).await;

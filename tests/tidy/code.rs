@@ -1,31 +1,28 @@
-//! How long files and functions are, and what can panic.
+//! How long files are, whether they are compiled, and what can panic.
 
 use crate::source::File;
 
-const MOST_LINES: usize = 1000;
-const MOST_LINES_OF_FUNCTION: usize = 70; // as for clippy
+const MOST_LINES: usize = 1000; // clippy knows how long a function may be
 
-pub(crate) fn check_length(file: &File) -> Vec<String> {
-    let lines: Vec<_> = file.text.lines().filter(|_| file.is_rust_in("")).collect();
-    let mut problems = Vec::new();
-    if lines.len() > MOST_LINES {
-        problems.push(file.problem(lines.len(), &format!("more than {MOST_LINES} lines")));
-    }
-    for (at, line) in lines.iter().enumerate() {
-        let code = line.trim_start();
-        if !(code.starts_with("fn ") || code.contains(" fn ")) || code.starts_with("//") {
-            continue;
-        }
-        // As rustfmt writes it, the body begins with a `{` at the end of a line, and its `}` stands below the `fn`.
-        let start = lines[at..].iter().position(|line| line.ends_with(['{', '}', ';'])).unwrap_or(0) + at;
-        let end = format!("{}}}", &line[..line.len() - code.len()]);
-        let body = lines[start..].iter().skip(1).take_while(|line| **line != end);
-        let length = body.map(|line| line.trim()).filter(|line| !line.is_empty() && !line.starts_with("//")).count();
-        if lines[start].ends_with('{') && length > MOST_LINES_OF_FUNCTION {
-            problems.push(file.problem(at + 1, &format!("a function of {length} lines does several things")));
-        }
-    }
-    problems
+pub(crate) fn check_length(file: &File) -> Option<String> {
+    let lines = file.text.lines().filter(|_| file.is_rust_in("")).count();
+    (lines > MOST_LINES).then(|| file.problem(lines, &format!("more than {MOST_LINES} lines")))
+}
+
+/// A file that no `mod` names is not compiled: its tests never run.
+pub(crate) fn check_named(files: &[File]) -> Vec<String> {
+    let is_named = |file: &File| {
+        let module = file.path.trim_end_matches(".rs").trim_end_matches("/mod");
+        let (dir, name) = module.rsplit_once('/').unwrap_or_default();
+        let is_program = ["lib", "main"].contains(&name) || !dir.starts_with("src/") && dir.ends_with("tests");
+        let heads = [".rs", "/mod.rs", "/lib.rs", "/main.rs"].map(|rest| format!("{dir}{rest}"));
+        let is_above = |other: &File| dir == "tests/shared" || heads.contains(&other.path);
+        let module = format!("mod {name};");
+        let names = |line: &str| line.ends_with(&module) && !line.contains("//");
+        is_program || files.iter().any(|other| is_above(other) && other.text.lines().any(names))
+    };
+    let code = files.iter().filter(|file| file.is_rust_in("src/") || file.is_rust_in("tests/"));
+    code.filter(|file| !is_named(file)).map(|file| file.problem(1, "no `mod` names this file")).collect()
 }
 
 pub(crate) fn check_panics(file: &File) -> Vec<String> {
@@ -42,11 +39,14 @@ pub(crate) fn check_panics(file: &File) -> Vec<String> {
 }
 
 #[test]
-fn a_long_file_and_a_long_function_are_found() {
-    let problems = |text: &str| check_length(&File::new("src/a.rs", text)).len();
-    assert_eq!([1000, 1001].map(|lines| problems(&"\n".repeat(lines))), [0, 1]);
-    let function = |lines| format!("  fn f(\n  a: u8\n  ) {{\n // Why.\n\n{}  }}\n\n}}", "    g();\n".repeat(lines));
-    assert_eq!([70, 71].map(|lines| problems(&function(lines))), [0, 1]);
+fn a_long_file_and_one_that_no_module_names_are_found() {
+    let is_found = |lines| check_length(&File::new("src/a.rs", &"\n".repeat(lines))).is_some();
+    assert_eq!([1000, 1001].map(is_found), [false, true]);
+    let tree = "src/lib.rs mod a;\npub(crate) mod b;|src/a.rs mod c;|src/a/c.rs |src/b/mod.rs mod d;|src/b/d/mod.rs \
+        |t/r.rs |tests/x/main.rs mod r;|tests/shared/r.rs |tests/y.rs |src/c.rs mod c;|tests/x/y.rs // mod y;";
+    let files = tree.split('|').filter_map(|file| file.split_once(' ')).map(|(path, text)| File::new(path, text));
+    let problems = check_named(&files.collect::<Vec<_>>()).join(" ");
+    assert_eq!(problems.replace(": no `mod` names this file", ""), "src/c.rs:1 tests/x/y.rs:1");
 }
 
 #[test]

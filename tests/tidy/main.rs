@@ -27,8 +27,9 @@ fn the_library_does_not_panic() {
 }
 
 #[test]
-fn no_file_and_no_function_is_too_long() {
-    none(tree().unwrap().iter().flat_map(code::check_length));
+fn no_file_is_too_long_and_each_is_named_by_a_module() {
+    let files = tree().unwrap();
+    none(files.iter().filter_map(code::check_length).chain(code::check_named(&files)));
 }
 
 #[test]

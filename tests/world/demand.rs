@@ -127,31 +127,29 @@ pub(crate) fn names(resources: u8) -> Vec<&'static str> {
     NAMES.iter().enumerate().filter(|(bit, _)| resources & (1 << bit) != 0).map(|(_, name)| *name).collect()
 }
 
-pub(crate) fn acquire(client: Redlock, demand: Demand) -> Boxed<Acquired> {
-    Box::pin(async move {
-        let spaced = client.namespace("space:");
-        let name = NAMES[demand.resources.trailing_zeros() as usize];
-        let lock = if demand.resources == 4 { spaced.lock("c") } else { client.lock(name) };
-        let lock = if demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
-        let lock = if let Some(longest) = demand.max_hold { lock.max_hold(longest) } else { lock };
-        match demand.way {
+/// Asks for a lock, or for several together, as it is demanded: both are made and asked in the same ways.
+macro_rules! ask {
+    ($lock:expr, $demand:expr) => {{
+        let lock = $lock;
+        let lock = if $demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
+        let lock = if let Some(longest) = $demand.max_hold { lock.max_hold(longest) } else { lock };
+        match $demand.way {
             Way::Try => lock.try_acquire().await,
             Way::WaitAtMost(limit) => lock.wait_at_most(limit).acquire().await,
             Way::Wait => lock.acquire().await,
         }
+    }};
+}
+
+pub(crate) fn acquire(client: Redlock, demand: Demand) -> Boxed<Acquired> {
+    Box::pin(async move {
+        let name = NAMES[demand.resources.trailing_zeros() as usize];
+        let is_spaced = demand.resources == 4;
+        ask!(if is_spaced { client.namespace("space:").lock("c") } else { client.lock(name) }, demand)
     })
 }
 
 /// As [`acquire`], of several names.
 pub(crate) fn acquire_all(client: Redlock, demand: Demand) -> Boxed<Result<AllGuard, AcquireError>> {
-    Box::pin(async move {
-        let lock = client.lock_all(names(demand.resources));
-        let lock = if demand.has_holder { lock.holder(Holder::from("me")) } else { lock };
-        let lock = if let Some(longest) = demand.max_hold { lock.max_hold(longest) } else { lock };
-        match demand.way {
-            Way::Try => lock.try_acquire().await,
-            Way::WaitAtMost(limit) => lock.wait_at_most(limit).acquire().await,
-            Way::Wait => lock.acquire().await,
-        }
-    })
+    Box::pin(async move { ask!(client.lock_all(names(demand.resources)), demand) })
 }

@@ -3,19 +3,22 @@
 //! Somebody else can have held the lock only if at one moment so many instances were without the key
 //! that no quorum was left. Of an instance that had the key when it was asked at one time, and did not when
 //! it was asked later, it is known only that the key went away in between. So an absence reaches from
-//! the last time at which the instance was known to have the key until it has it again, and what
+//! the last time at which the instance was known to have the key until it has it again. When within its round trip an
+//! instance has carried out a request is not known: an absence begins when the last request was sent to which the key
+//! was there, and ends with the answer to the one that found or set it again. What
 //! counts is how many absences may have fallen together, whatever showed them: an extend, a renewal, a key check,
 //! before or after the verdict.
 //!
 //! ```text
-//! instance 1   had it --------- asked, repaired ------- has it ------------------>
-//! instance 2   has it ------------- has it ------------- asked, not there -------->
-//! instance 3   silent ------------------------------------------ asked, not there ->
-//!                     |<- 1 is absent ->|          |<- 2 is absent ... ->|
-//!              |<- 3 is absent ..................................................->|
+//! instance 1   had it -------- asked .. repaired ------ has it ------------------->
+//! instance 2   has it ------------------------- asked .. has it ---- asked .. not there ->
+//! instance 3   silent -------------------------------------------- asked .. not there ->
+//!              |<- 1 is absent ---------->|     |<- 2 is absent ................. ->|
+//!              |<- 3 is absent ....................................................->|
 //! ```
 //!
-//! Instances 1 and 3 may have been without it together, and so may 2 and 3; but never all three.
+//! Instances 1 and 3 may have been without it together, and so may 2 and 3; but never all three. Had instance 2 been asked
+//! before instance 1 answered, it might be all three.
 
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::time::Instant;
@@ -40,7 +43,7 @@ struct Absence {
     from: Instant,
     /// When the latest request was sent to which the instance did not have it.
     seen: Instant,
-    /// When the request was sent with which it got the key again.
+    /// When that answer came which shows that it has the key again.
     until: Option<Instant>,
 }
 
@@ -56,9 +59,9 @@ impl KeyPresence {
         Self { had_at: vec![Instant::ZERO; instances], absences: Vec::new(), most_absent: 0 }
     }
 
-    /// The instance had the key when it carried out a request that was sent at `sent`.
-    pub(super) fn note_present(&mut self, id: InstanceId, sent: Instant) {
-        self.note_back(id, sent, |absence| absence.seen < sent);
+    /// The instance had the key when it carried out a request that was sent at `sent`, and answered at `answered`.
+    pub(super) fn note_present(&mut self, id: InstanceId, sent: Instant, answered: Instant) {
+        self.note_back(id, (sent, answered), |absence| absence.seen < sent);
     }
 
     /// The instance did not have the key when it carried out a request that was sent at `sent`.
@@ -67,8 +70,10 @@ impl KeyPresence {
             return; // a late reply: it has had the key since
         };
         let is_full = self.absences.len() >= MOST;
-        // Where there are too many, twice absent counts as absent in between, on the safe side.
-        let known = self.absences.iter_mut().find(|absence| absence.id == id && (absence.until.is_none() || is_full));
+        // One that may have begun before the former was over goes on with it. Where there are too many, twice absent counts
+        // as absent in between, on the safe side.
+        let goes_on = |absence: &Absence| absence.until.is_none_or(|until| had_at < until) || is_full;
+        let known = self.absences.iter_mut().find(|absence| absence.id == id && goes_on(absence));
         match known {
             Some(absence) => (absence.seen, absence.until) = (absence.seen.max(sent), None),
             None => self.absences.push(Absence { id, from: had_at, seen: sent, until: None }),
@@ -76,11 +81,12 @@ impl KeyPresence {
         self.count(); // what is known to be over later may be forgotten then
     }
 
-    /// The instance did not have the key, and got it again with a request that was sent at `sent`.
-    pub(super) fn note_repaired(&mut self, id: InstanceId, sent: Instant) {
+    /// The instance did not have the key, and got it again with a request that was sent at `sent`, and answered at
+    /// `answered`.
+    pub(super) fn note_repaired(&mut self, id: InstanceId, sent: Instant, answered: Instant) {
         if self.had_at.get(id.index()).is_some_and(|had_at| *had_at < sent) {
             self.note_missing(id, sent);
-            self.note_back(id, sent, |absence| absence.seen <= sent);
+            self.note_back(id, (sent, answered), |absence| absence.seen <= sent);
         }
     }
 
@@ -89,13 +95,13 @@ impl KeyPresence {
         self.had_at.get(id.index()).is_some_and(|had_at| Instant::ZERO < *had_at && *had_at <= sent)
     }
 
-    fn note_back(&mut self, id: InstanceId, sent: Instant, is_over: impl Fn(&Absence) -> bool) {
+    fn note_back(&mut self, id: InstanceId, (sent, answered): (Instant, Instant), is_over: impl Fn(&Absence) -> bool) {
         if let Some(had_at) = self.had_at.get_mut(id.index()) {
             *had_at = sent.max(*had_at);
         }
         for absence in &mut self.absences {
             if absence.id == id && absence.until.is_none() && is_over(absence) {
-                absence.until = Some(sent);
+                absence.until = Some(answered);
             }
         }
         self.forget_what_is_past();

@@ -124,16 +124,16 @@ impl Lease {
     pub fn note_replies(&mut self, round: &Round) {
         for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
             if let Some(answer) = answer {
-                self.note_reply(id, &answer.reply, round.started_at());
+                self.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
             }
         }
     }
 
-    /// Takes in what an instance answered to a request of such a round.
-    pub fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+    /// Takes in what an instance answered, at `answered`, to a request of such a round.
+    pub fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant, answered: Instant) {
         match reply {
-            Reply::Granted => self.presence.note_present(id, sent),
-            Reply::Repaired => self.presence.note_repaired(id, sent),
+            Reply::Granted => self.presence.note_present(id, sent, answered),
+            Reply::Repaired => self.presence.note_repaired(id, sent, answered),
             Reply::Refused(_) => self.presence.note_missing(id, sent),
             Reply::Kept { .. }
             | Reply::Stale { .. }
@@ -143,9 +143,9 @@ impl Lease {
         }
     }
 
-    /// Takes in that an instance was asked at `sent`, besides any round, and had the key.
-    pub fn note_present(&mut self, id: InstanceId, sent: Instant) {
-        self.presence.note_present(id, sent);
+    /// Takes in that an instance was asked at `sent`, besides any round, and had the key, as it answered at `answered`.
+    pub fn note_present(&mut self, id: InstanceId, sent: Instant, answered: Instant) {
+        self.presence.note_present(id, sent, answered);
     }
 
     /// Takes in that an instance was asked at `sent`, besides any round, and did not have the key.

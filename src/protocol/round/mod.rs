@@ -393,6 +393,12 @@ impl Round {
         self.too_slow
     }
 
+    /// When this answer of it came.
+    #[must_use]
+    pub fn answered_at(&self, answer: &TimedReply) -> Instant {
+        self.started_at.saturating_add(answer.after)
+    }
+
     /// The votes needed and the number of instances.
     #[must_use]
     pub const fn quorum(&self) -> Quorum {
@@ -415,6 +421,12 @@ impl Round {
     #[must_use]
     pub fn granted(&self) -> InstanceSet {
         self.which(|reply| matches!(reply, Some(Reply::Granted | Reply::Repaired)))
+    }
+
+    /// Whether the key was set again on an instance that had lost it (P10).
+    #[must_use]
+    pub fn has_repaired(&self) -> bool {
+        !self.which(|reply| matches!(reply, Some(Reply::Repaired))).is_empty()
     }
 
     /// The instances that may hold the round's key, now or later: all that were asked except

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedMutexGuard;
-
 use super::asking::Asking;
 use super::params::AcquireParams;
-use super::slot::Slot;
+use super::slot::{Slot, Turn};
 use crate::runtime::shared::Shared;
 
 /// A place in a slot. Dropped, it leaves the turn to the one behind it.
@@ -15,7 +13,7 @@ pub(super) struct Place {
     shared: Arc<Shared>,
     slot: Arc<Slot>,
     waits: bool,
-    turn: Option<OwnedMutexGuard<Asking>>,
+    turn: Option<Turn>,
 }
 
 impl Place {
@@ -35,7 +33,7 @@ impl Place {
     }
 
     /// It is the next from now on.
-    pub(super) fn begin_turn(&mut self, turn: OwnedMutexGuard<Asking>, params: &Arc<AcquireParams>) {
+    pub(super) fn begin_turn(&mut self, turn: Turn, params: &Arc<AcquireParams>) {
         self.turn = Some(turn);
         if self.waits {
             self.slot.set_next(Some(Arc::clone(params)));

@@ -48,6 +48,9 @@ pub(super) struct Slot {
     news: Notify,
 }
 
+/// It is whoever's turn that has this.
+pub(super) type Turn = OwnedMutexGuard<Asking>;
+
 #[derive(Debug, Default)]
 struct SlotState {
     /// How many have a place.
@@ -221,12 +224,12 @@ impl Slot {
     }
 
     /// The turn, as soon as all those before have had theirs.
-    pub(super) fn turn(&self) -> impl Future<Output = OwnedMutexGuard<Asking>> + use<> {
+    pub(super) fn turn(&self) -> impl Future<Output = Turn> + use<> {
         Arc::clone(&self.queue).lock_owned()
     }
 
     /// The turn, if it is nobody's.
-    pub(super) fn turn_now(&self) -> Option<OwnedMutexGuard<Asking>> {
+    pub(super) fn turn_now(&self) -> Option<Turn> {
         Arc::clone(&self.queue).try_lock_owned().ok()
     }
 
@@ -364,5 +367,30 @@ impl SlotState {
             }
             Validity::GivenUp | Validity::Lost => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::runtime::held_lease::tests::won;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    /// On another thread, who is woken by the end of the lease, and looks before the release is queued.
+    #[tokio::test]
+    async fn whoever_waits_for_a_release_to_be_queued_is_told_when_it_is() {
+        let (slots, held) = (Slots::default(), won(3, TTL));
+        let slot = slots.enter(&held.claim().resource, true);
+        slots.put_held(&held);
+        slot.changed().await; // that
+        assert!(held.drop_guard(None).0.is_some());
+        assert!(matches!(slot.next_step(&SystemClock), Step::AwaitRelease));
+        slots.let_go(&held);
+        let told = tokio::time::timeout(TTL, slot.changed()).await;
+        assert!(told.is_ok() && matches!(slot.next_step(&SystemClock), Step::Ask));
     }
 }

@@ -4,7 +4,7 @@
 //! instance timeout: then the client passes it on, and the caller stands in line again when it polls.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::place::Place;
 use super::share::{share, share_now};
-use super::slot::{Slot, Step};
+use super::slot::{Slot, Step, Turn};
 use super::tracker::TrackedAttempt;
 use super::uncollected::{UncollectedLease, WonLease};
 use crate::clock::Clock;
@@ -103,6 +103,8 @@ type Sent = (Box<Attempt>, OwnedSemaphorePermit);
 /// One wait. Dropped at any time it leaves nothing behind: what it has asked for is released before the next one asks.
 struct Waiter {
     place: Place,
+    /// Its place in the queue, if it was not its turn at once.
+    turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>>,
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     deadline: Deadline,
@@ -119,10 +121,17 @@ impl Waiter {
         deadline: Deadline,
     ) -> Result<(Self, Option<Sent>), AcquireFailure> {
         let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
-        let place = Place::join(shared, params, true);
+        let mut place = Place::join(shared, params, true);
+        let slot = Arc::clone(place.slot());
+        let mut turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(slot.turn());
+        // P24: it stands in line from now on, not only when its task is polled, which others may be before.
+        if place.asking().is_none()
+            && let Some(turn) = turn.as_mut().now_or_never()
+        {
+            place.begin_turn(turn, params);
+        }
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
-        let mut waiter = Self { place, shared, params, deadline, not_extended: 0, tracked };
-        let slot = Arc::clone(waiter.place.slot());
+        let mut waiter = Self { place, turn, shared, params, deadline, not_extended: 0, tracked };
         let mut sent = None;
         if let Some(asking) = waiter.place.asking()
             && slot.is_free()
@@ -172,7 +181,6 @@ impl Waiter {
     async fn gain(&mut self, sent: &mut Option<Sent>) -> Result<Gained, AcquireFailure> {
         let (shared, slot) = (Arc::clone(&self.shared), Arc::clone(self.place.slot()));
         let clock = &*shared.clock;
-        let mut turn = pin!(slot.turn());
         loop {
             if shared.attempts.is_closed() {
                 return Err(AcquireFailure::ShutDown);
@@ -208,7 +216,7 @@ impl Waiter {
             tokio::select! {
                 biased; // a run that is repeated under a seed takes the same branches
                 () = shared.attempts.closed() => {}
-                turn = &mut turn => self.place.begin_turn(turn, &self.params),
+                turn = &mut self.turn => self.place.begin_turn(turn, &self.params),
                 () = news, if listens => {}
                 () = self.deadline.wait(by, clock), if !self.deadline.is_past(by, clock) => {}
             }

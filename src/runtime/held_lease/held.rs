@@ -223,16 +223,16 @@ impl HeldLease {
         let mut state = self.state();
         for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
             if let Some(answer) = answer {
-                state.note_reply(id, &answer.reply, round.started_at());
+                state.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
             }
         }
         self.end_if_gone(state, round.started_at()).tell();
     }
 
-    /// Records what one instance answered to an extend that was sent at `sent` (P20).
-    pub(crate) fn note_reply(&self, id: InstanceId, reply: &Reply, sent: Instant) -> EndNotice<'_> {
+    /// Records what one instance has just answered to an extend that was sent at `sent` (P20).
+    pub(crate) fn note_reply(&self, id: InstanceId, reply: &Reply, sent: Instant, clock: &dyn Clock) -> EndNotice<'_> {
         let mut state = self.state();
-        state.note_reply(id, reply, sent);
+        state.note_reply(id, reply, sent, clock.now());
         self.end_if_gone(state, sent)
     }
 

@@ -5,6 +5,8 @@ mod held;
 mod renewal_policy;
 mod state;
 mod tenure;
+#[cfg(test)]
+pub(super) mod tests;
 
 pub(crate) use end::LeaseEnd;
 pub(super) use end::who_did_not_grant;

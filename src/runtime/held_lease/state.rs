@@ -175,14 +175,14 @@ impl HeldLeaseState {
         if self.has_ended() { Duration::ZERO } else { self.lease.remaining(clock.now()) }
     }
 
-    /// Records what one instance answered to a request for the lease that was sent at `sent` (P20).
-    pub(super) fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant) {
+    /// Records what one instance answered, at `answered`, to a request for the lease that was sent at `sent` (P20).
+    pub(super) fn note_reply(&mut self, id: InstanceId, reply: &Reply, sent: Instant, answered: Instant) {
         match reply {
             Reply::Repaired => self.observe(id, None, sent),
             Reply::Refused(refusal) => self.observe(id, refusal.value.clone(), sent),
             _ => {}
         }
-        self.lease.note_reply(id, reply, sent);
+        self.lease.note_reply(id, reply, sent, answered);
     }
 
     /// Records that an instance that was asked at `sent` had something else in its place (P20).

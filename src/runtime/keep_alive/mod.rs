@@ -155,39 +155,11 @@ mod tests {
 
     use super::*;
     use crate::clock::SystemClock;
-    use crate::instance::{Claim, Votes};
-    use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Reply, Round, Value};
-    use crate::resource::Resource;
-    use crate::runtime::held_lease::{Acquired, AfterLoss, RenewalPolicy, Wish};
+    use crate::protocol::InstanceId;
+    use crate::runtime::held_lease::tests::won_and_counted;
+    use crate::runtime::held_lease::{RenewalPolicy, Wish};
 
     const TTL: Duration = Duration::from_secs(10);
-
-    #[derive(Debug)]
-    struct Nobody;
-
-    impl AfterLoss for Nobody {
-        fn release_after_loss(&self, _held: &HeldLease) {}
-    }
-
-    fn won(quorum: Quorum, counters: &Arc<Counters>) -> Arc<HeldLease> {
-        let (terms, now, token) = (LeaseTerms::new(TTL, 0).unwrap(), SystemClock.now(), FencingToken::propose(1, None));
-        let mut round = Round::acquire(quorum, terms, now);
-        for id in InstanceId::all(quorum.instances()) {
-            round.on_reply(id, Reply::Granted, now);
-        }
-        let claim = Arc::new(Claim {
-            resource: Resource::new(b"", b"a").unwrap(),
-            value: Value::from_wire(b"v"),
-            token,
-            ttl: TTL,
-            resent: false,
-            is_first: true,
-            votes: Votes::default(),
-        });
-        let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
-        let acquired = Acquired { lease, claim, holder: "me".into(), counters: Arc::clone(counters) };
-        Arc::new(HeldLease::new(acquired, std::sync::Weak::<Nobody>::new()))
-    }
 
     fn keep_alive(quorum: Quorum, counters: &Arc<Counters>) -> KeepAlive {
         KeepAlive::start(KeepAliveParts {
@@ -205,7 +177,7 @@ mod tests {
     async fn a_loss_counts_as_one_as_soon_as_somebody_has_the_lease_that_was_lost() {
         let (quorum, counters) = (Quorum::majority(3).unwrap(), Arc::new(Counters::default()));
         let keep_alive = keep_alive(quorum, &counters);
-        let held = won(quorum, &counters);
+        let held = won_and_counted(3, TTL, &counters);
         InstanceId::all(3).for_each(|id| held.note_missing(id, None, SystemClock.now()));
         assert!(held.is_gone());
         assert_eq!(counters.gone.get(), 0, "nobody has it");
@@ -218,7 +190,7 @@ mod tests {
     async fn two_callers_who_collect_a_lease_at_once_both_have_it_for_as_long_as_they_asked() {
         let (quorum, counters) = (Quorum::majority(3).unwrap(), Arc::new(Counters::default()));
         let keep_alive = keep_alive(quorum, &counters);
-        let held = won(quorum, &counters);
+        let held = won_and_counted(3, TTL, &counters);
         assert!(held.add_guard());
         let (without_end, bounded) = (None, Some(SystemClock.now()));
         let terms = held.terms();

@@ -74,6 +74,8 @@ pub(super) struct BatchReplies {
 pub(super) struct Confirmed {
     pub(super) by: InstanceId,
     pub(super) leases: Vec<Arc<HeldLease>>,
+    /// Those of them whose key was set again.
+    pub(super) repaired: Vec<Arc<HeldLease>>,
 }
 
 pub(super) struct Renewer {
@@ -185,18 +187,20 @@ impl Renewer {
     /// Feeds the replies of one instance to the rounds of its batch.
     pub(super) fn on_replies(&self, replies: BatchReplies) -> Confirmed {
         let BatchReplies { batch, instance, replies } = replies;
-        let mut confirmed = Vec::new();
+        let (mut confirmed, mut repaired) = (Vec::new(), Vec::new());
         for (held, reply) in batch.leases.iter().zip(replies) {
             if matches!(reply, Reply::NotSent(Cause::ScriptMissing)) && batch.is_first {
                 self.ask_again(held, batch.started_at, instance);
                 continue;
             }
-            let granted = matches!(reply, Reply::Granted | Reply::Repaired);
+            let is_repaired = reply == Reply::Repaired;
+            let granted = is_repaired || reply == Reply::Granted;
             if self.record_reply(held, batch.started_at, instance, reply) && granted {
+                repaired.extend(is_repaired.then(|| Arc::clone(held)));
                 confirmed.push(Arc::clone(held));
             }
         }
-        Confirmed { by: instance, leases: confirmed }
+        Confirmed { by: instance, leases: confirmed, repaired }
     }
 
     /// The instance has lost its scripts, which are on their way to it again.
@@ -214,7 +218,7 @@ impl Renewer {
     fn record_reply(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
         let mut table = self.table.lock_send_order();
         // Counts whatever has become of the round (P20).
-        let notice = held.note_reply(id, &reply, started_at);
+        let notice = held.note_reply(id, &reply, started_at, &*self.clock);
         let outcome = self.feed_round(&mut table, held, started_at, (id, reply));
         drop(table);
         notice.tell();
@@ -276,6 +280,13 @@ impl Renewer {
                 table.schedule(held, &mut state, due);
             }
             _ => {}
+        }
+        if round.verdict(now) == Verdict::Won && round.has_repaired() {
+            // P19: until the others are asked again, they may have lost the key before it was set.
+            let soon = schedule.after_failure(started_at).max(now).min(state.lease.valid_until());
+            if state.schedule_key.is_none_or(|planned| soon < planned.due) {
+                table.schedule(held, &mut state, soon);
+            }
         }
         // Decided, but answers that are still to come may show that it is gone.
         let is_lost = round.verdict(now) == Verdict::Lost;

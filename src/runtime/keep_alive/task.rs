@@ -74,6 +74,7 @@ impl KeepAliveTask {
                 Some(replies) = self.renewer.next_replies() => {
                     let confirmed = self.renewer.on_replies(replies);
                     self.watcher.watch_again(confirmed.leases, confirmed.by);
+                    self.watcher.check_everywhere(confirmed.repaired);
                 }
                 Some(checked) = self.watcher.next_checked() => {
                     for held in self.watcher.on_checked(checked) {

@@ -61,6 +61,12 @@ impl KeyWatcher {
         self.check_all(&watched, id);
     }
 
+    /// After keys were set again: until the others are asked, they may have lost theirs before (P20).
+    pub(super) fn check_everywhere(&self, mut leases: Vec<Arc<HeldLease>>) {
+        leases.retain(|held| held.state().is_watched);
+        InstanceId::all(self.instances.len()).for_each(|id| self.check_all(&leases, id));
+    }
+
     /// Checks the keys of one lease on these instances; they push the next change of them.
     pub(super) fn check_on(&self, held: &Arc<HeldLease>, instances: InstanceSet) {
         for id in instances.iter() {
@@ -94,7 +100,7 @@ impl KeyWatcher {
             let value = match key {
                 KeyState::NotOwn(value) => value,
                 KeyState::Own => {
-                    held.state().lease.note_present(instance, sent);
+                    held.state().lease.note_present(instance, sent, self.clock.now());
                     continue;
                 }
                 KeyState::Unknown => continue,
