@@ -93,10 +93,8 @@ pub(crate) fn rest(measured: &Measured) -> String {
     let lines = [
         ("a new client until its first lock, p50, µs", "connect", "first lock p50"),
         ("three of five hung: the first error, µs", "three hung", "first error"),
-        ("three of five hung: later errors, p50, µs", "three hung", "later errors p50"),
         ("`lock_all` of 256 names, beside 8 tasks: acquire p50, µs", "8 beside 256 names", "big p50"),
         ("8 tasks beside a `lock_all` of 256 names: pair p99, µs", "8 beside 256 names", "pair p99"),
-        ("8 tasks beside nothing: pair p99, µs", "8 tasks", "pair p99"),
         ("64 tasks, one hung: memory grows over 20 000 pairs by, MiB", "memory", "memory growth"),
     ];
     let rows = lines.map(|(what, workload, metric)| {
