@@ -1,8 +1,8 @@
 //! Several locks that are held together, on real servers.
 #![expect(clippy::disallowed_methods, reason = "tests on real servers measure real time")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redquorum::Redlock;
@@ -28,15 +28,16 @@ const BUSY: Duration = Duration::from_secs(4);
 fn two_in_opposite_orders_get_both_again_and_again() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
-        let mut tasks = JoinSet::new();
+        let (mut tasks, inside) = (JoinSet::new(), Arc::<Mutex<()>>::default());
         for names in [["a", "b"], ["b", "a"]] {
-            let redlock = ready(builder_of(&fleet)).await;
+            let (redlock, inside) = (ready(builder_of(&fleet)).await, Arc::clone(&inside));
             tasks.spawn(async move {
                 let mut longest = Duration::ZERO;
                 for _ in 0..rounds() {
                     let (all, took) = timed(redlock.lock_all(names).acquire()).await;
                     longest = longest.max(took);
-                    all.unwrap().release().await.unwrap();
+                    let alone = inside.try_lock().is_ok(); // never held across the release
+                    assert!(alone && all.unwrap().release().await.unwrap().was_still_held);
                 }
                 longest
             });

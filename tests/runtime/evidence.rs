@@ -125,6 +125,7 @@ async fn a_key_that_is_set_again_is_followed_by_a_check_of_all_so_that_the_next_
     for instance in (0..9).map(|turn| cluster.instance(turn % 3)) {
         assert!(instance.remove("a"));
         while instance.value("a").is_none() {
+            assert!(guard.is_valid());
             sleep(ms(1)).await;
         }
         sleep(ms(80)).await; // the answer, and what the others say then

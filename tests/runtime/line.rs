@@ -45,28 +45,17 @@ async fn a_lock_goes_to_the_next_in_line_without_a_word_to_the_instances() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_looks_on_is_told_of_a_hand_over_at_once() {
-    let (_cluster, redlock) = renewing(3).await;
+async fn a_guard_that_is_dropped_hands_over_as_well_and_whoever_looks_on_is_told_at_once() {
+    let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let (view, next) = (guard.lease(), wait(&redlock, "a"));
     let looks_on = tokio::spawn(async move { view.lost().await });
     settle().await;
+    let sent = cluster.requests();
     drop(guard);
     let (told, took) = timed(looks_on).await;
     assert!(matches!(told, Ok(Loss::GivenUp)) && took.is_zero(), "{told:?} after {took:?}");
     assert!(got(next).await.is_valid());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_guard_that_is_dropped_hands_over_as_well() {
-    let (cluster, redlock) = renewing(3).await;
-    let guard = held(&redlock, "a").await;
-    let waiting = wait(&redlock, "a");
-    settle().await;
-    let sent = cluster.requests();
-    drop(guard);
-    let guard = got(waiting).await;
-    assert!(guard.is_valid());
     assert_eq!(cluster.requests(), sent);
 }
 

@@ -103,24 +103,6 @@ async fn what_was_offered_to_one_who_leaves_and_the_next_cannot_take_is_released
     assert_eq!(cluster.requests().acquire - sent.acquire, 3);
 }
 
-/// Once, whoever asked in the moment in which the turn was free overtook those whose tasks had not run yet.
-#[tokio::test(start_paused = true)]
-async fn whoever_asks_when_the_next_has_just_left_does_not_overtake_those_who_asked_before() {
-    let (_cluster, redlock) = renewing(3).await;
-    let guard = held(&redlock, "a").await;
-    let next = begin(&redlock, "a");
-    settle().await;
-    drop(next);
-    let later = tokio::spawn(redlock.lock("a").acquire()); // asks when the task of that has ended
-    let mut sooner = begin(&redlock, "a"); // asks now, and its task runs after that
-    settle().await;
-    drop(guard);
-    settle().await;
-    assert!(!later.is_finished());
-    drop(poll(&mut sooner).expect("its turn"));
-    assert!(later.await.unwrap().is_ok());
-}
-
 #[tokio::test(start_paused = true)]
 async fn one_who_misses_its_turn_stands_in_line_again_when_it_is_polled() {
     let (_cluster, redlock) = renewing(3).await;

@@ -11,12 +11,26 @@ use crate::world::World;
 /// What a client takes to draw its conclusion from an answer.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
-/// An instance did or did not have the key when it was asked.
+/// An instance did or did not have the key when it was asked, as its client has heard.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
+    server: usize,
+    /// When its client began to ask, or sooner.
+    begun: Duration,
     sent: Duration,
+    heard: Duration,
     had: bool,
     has_since: bool,
+}
+
+/// For how long a server may have been without the key: from the last request to which it had it until the answer that says so
+/// again. Where that is in doubt it is rather too short.
+#[derive(Clone, Copy, Debug)]
+struct Absence {
+    server: usize,
+    from: Duration,
+    seen: Duration,
+    until: Duration,
 }
 
 impl World {
@@ -36,61 +50,74 @@ impl World {
         if resources.count_ones() > 1 || self.machines[client.0].was_disturbed_since(now().saturating_sub(AT_ONCE)) {
             return;
         }
-        let mut absent = Vec::new();
-        for server in 0..self.servers.len() {
-            let known = self.evidence(&value, (client, server), since);
-            let last = known.iter().max_by_key(|evidence| evidence.sent);
-            let is_absent = last.is_some_and(|last| !last.has_since);
-            // What was sent at the same time may have been carried out in any order.
-            let is_sure = is_absent
-                && last.is_some_and(|last| !known.iter().any(|other| other.has_since && other.sent >= last.sent));
-            if is_sure {
-                absent.push(server);
-            }
-        }
-        if absent.len() > self.servers.len() - self.scenario.quorum {
+        let absences = absences(self.evidence(&value, client, since));
+        let absent_at = |moment: Duration| {
+            let covers = |absence: &&Absence| absence.from <= moment && moment < absence.until;
+            absences.iter().filter(covers).fold(0_u8, |servers, absence| servers | 1 << absence.server).count_ones()
+        };
+        let most = absences.iter().map(|absence| absent_at(absence.from)).max().unwrap_or(0);
+        if most as usize > self.servers.len() - self.scenario.quorum {
             let what =
-                format!("lock {number} of client {client:?} is gone on {absent:?}: {}", self.judge().told(&value));
+                format!("lock {number} of client {client:?} is gone: {absences:?}: {}", self.judge().told(&value));
             self.violate("a lease ends with its evidence", what);
         }
     }
 
-    /// All that the client of a lease has heard of its key on a server.
-    fn evidence(&self, value: &[u8], (client, server): ((usize, u64), usize), since: Duration) -> Vec<Evidence> {
+    /// All that the client of a lease has heard of its key, in the order in which it did.
+    fn evidence(&self, value: &[u8], client: (usize, u64), since: Duration) -> Vec<Evidence> {
         let judge = self.judge();
         let settled = now().saturating_sub(AT_ONCE);
-        let in_time = self.scenario.instance_timeout * 9 / 10;
+        let (timeout, doubted) = (self.scenario.instance_timeout, self.scenario.max_ttl * 3);
+        let in_time = timeout * 9 / 10;
         let mut known = Vec::new();
         let Some(rounds) = judge.rounds.get(value) else { return known };
-        let mut key = None;
-        for vote in rounds.votes.iter().filter(|vote| vote.server == server) {
+        for vote in &rounds.votes {
             let Some(heard) = judge.heard(vote).filter(|heard| heard.at <= settled) else { continue };
+            // What may have come too late to count, or is withheld, can only speak for the lease.
+            let counts = heard.at <= judge.may_be_asked_at(vote) + in_time;
             let (had, has_since) = match (vote.kind, vote.said) {
                 (_, Said::Yes | Said::Kept) => (true, true),
-                (_, Said::Repaired) => (false, true),
-                (StepKind::Extend, Said::No) => (false, false),
+                (_, Said::Repaired) => {
+                    (!counts || judge.is_doubted(Some(vote.server), vote.sent.at.saturating_sub(doubted)), true)
+                }
+                (StepKind::Extend, Said::No) if counts => (false, false),
                 _ => continue,
             };
-            // What may have come too late to count can only speak for the lease.
-            if !has_since && heard.at > judge.may_be_asked_at(vote) + in_time {
-                continue;
-            }
-            known.push(Evidence { sent: vote.sent.at, had, has_since });
+            // It may wait for the one before it, and be sent once more for one that was begun with others.
+            let (server, sent, begun) = (vote.server, vote.sent.at, vote.sent.at.saturating_sub(timeout * 2));
+            known.push(Evidence { server, begun, sent, heard: heard.at, had, has_since });
         }
-        for reading in judge.readings.iter().filter(|reading| (reading.client, reading.server) == (client, server)) {
-            if reading.found.as_deref() == Some(value) {
-                key = Some(&reading.key);
-            }
-        }
-        for reading in judge.readings.iter().filter(|reading| (reading.client, reading.server) == (client, server)) {
-            let is_its = key == Some(&reading.key) && reading.sent.at > since;
+        for reading in judge.readings.iter().filter(|reading| reading.client == client && reading.key == rounds.key) {
             let heard = judge.heard_reading(reading).filter(|heard| heard.at <= settled);
             let had = reading.found.as_deref() == Some(value);
-            if is_its && heard.is_some_and(|heard| had || heard.at <= reading.sent.at + in_time) {
-                known.push(Evidence { sent: reading.sent.at, had, has_since: had });
+            let (server, sent) = (reading.server, reading.sent.at);
+            if let Some(heard) = heard.filter(|heard| had || sent > since && heard.at <= sent + in_time) {
+                known.push(Evidence { server, begun: sent, sent, heard: heard.at, had, has_since: had });
             }
         }
         known.retain(|evidence| evidence.had || evidence.sent >= since);
+        known.sort_by_key(|evidence| evidence.heard);
         known
     }
+}
+
+/// When servers may have been without the key.
+fn absences(known: Vec<Evidence>) -> Vec<Absence> {
+    let (mut had_at, mut absences) = ([Duration::ZERO; 8], Vec::<Absence>::new());
+    for Evidence { server, begun, sent, heard, had, has_since } in known {
+        let is_open = |absence: &&mut Absence| absence.server == server && absence.until == Duration::MAX;
+        if !had && begun > had_at[server] {
+            match absences.iter_mut().find(is_open) {
+                Some(absence) => absence.seen = absence.seen.max(sent),
+                None => absences.push(Absence { server, from: had_at[server], seen: sent, until: Duration::MAX }),
+            }
+        }
+        if has_since {
+            had_at[server] = had_at[server].max(sent);
+            // What was sent at the same time may have been carried out in any order.
+            let is_over = |absence: &&mut Absence| is_open(absence) && absence.seen <= sent;
+            absences.iter_mut().filter(is_over).for_each(|absence| absence.until = heard);
+        }
+    }
+    absences
 }
