@@ -317,7 +317,7 @@ impl Redlock {
     /// for longer than one instance timeout.
     ///
     /// A lock that is held ends at once, as [`Loss::ShutDown`](crate::Loss::ShutDown): it is not valid or renewed any more,
-    /// [`lost`](crate::Guard::lost) resolves, and [`run`](Lock::run) drops its work. It is released when its guard is
+    /// [`lost`](crate::LeaseView::lost) resolves, and [`run`](Lock::run) drops its work. It is released when its guard is
     /// dropped, so that nobody else gets it before its work has stopped; but one instance timeout later in any case, or after half
     /// of the `limit` if that is shorter. To let work come to its end first, call
     /// [`shutdown_gracefully`](Self::shutdown_gracefully).

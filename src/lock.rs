@@ -8,7 +8,6 @@ use tracing::{Instrument, Span};
 
 use crate::config::{Renewal, Settings};
 use crate::error::{AcquireError, RunError, acquire_error};
-use crate::foreign::contain;
 use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lease::LeaseView;
@@ -351,7 +350,7 @@ impl Lock {
             Err(_) => AcquireOutcome::Failed,
         };
         self.shared.counters.acquire_ended(outcome, took);
-        contain(|| span.in_scope(|| log_acquire(&params.resource, &result, span)));
+        span.in_scope(|| log_acquire(&params.resource, &result, span));
         result
     }
 }

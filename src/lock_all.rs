@@ -255,7 +255,7 @@ impl LockAll {
             let next = left.into_iter().fold(lock.clone(), Lock::wait_at_most).acquire();
             let result = tokio::select! {
                 biased;
-                _ = first_loss(won.iter().map(Guard::lost)) => Err(None),
+                _ = first_loss(won.iter().map(|guard| guard.lost())) => Err(None),
                 result = next => result.map_err(Some),
             };
             match result {
@@ -272,7 +272,7 @@ impl LockAll {
         // Those that were won first have aged.
         let (_, earlier) = won.split_last().ok_or(None)?;
         let extended = extend_all(earlier.iter().map(Guard::extend)).await;
-        let is_lost = extended.is_err() || !won.iter().all(Guard::is_valid);
+        let is_lost = extended.is_err() || !won.iter().all(|guard| guard.is_valid());
         let slow = self.too_slow(&won);
         if is_lost || slow.is_some() {
             give_back(won).await;

@@ -1,6 +1,7 @@
 //! Several locks that a thread acquires and holds together.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,6 @@ use crate::error::{AcquireError, ExtendError, Loss, ReleaseError, RunError};
 use crate::guard::Released;
 use crate::holder::Holder;
 use crate::lock_all::{AllGuard as AsyncAllGuard, AllLeases, LockAll as AsyncLockAll};
-use crate::names::{ResourceName, ResourceNames};
-use crate::protocol::FencingToken;
 
 /// As [`redquorum::LockAll`](crate::LockAll): several names to lock together, and how.
 #[derive(Clone)]
@@ -23,7 +22,8 @@ pub struct LockAll {
     running: Arc<Running>,
 }
 
-/// As [`redquorum::AllGuard`](crate::AllGuard): several locks that are held together. Dropped, they are released in the background.
+/// As [`redquorum::AllGuard`](crate::AllGuard): several locks that are held together. Dropped, they are released in the background. It
+/// has all that [`AllLeases`] have.
 #[must_use = "the locks are released when their guard is dropped"]
 pub struct AllGuard {
     // In this order: what the guard lets go is released before the client ends.
@@ -118,37 +118,16 @@ impl LockAll {
     }
 }
 
+/// What it shows of its leases.
+impl Deref for AllGuard {
+    type Target = AllLeases;
+
+    fn deref(&self) -> &AllLeases {
+        &self.guard
+    }
+}
+
 impl AllGuard {
-    /// What is locked.
-    #[must_use]
-    pub fn resources(&self) -> ResourceNames {
-        self.guard.resources()
-    }
-
-    /// The fencing token of each name.
-    #[must_use]
-    pub fn fencing_tokens(&self) -> Vec<(ResourceName, FencingToken)> {
-        self.guard.fencing_tokens()
-    }
-
-    /// The fencing token of one of the names; `None` if it is not among them.
-    #[must_use]
-    pub fn fencing_token(&self, name: impl Into<ResourceName>) -> Option<FencingToken> {
-        self.guard.fencing_token(name)
-    }
-
-    /// Whether all are held at this moment.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.guard.is_valid()
-    }
-
-    /// For how long all are held if they are not renewed; zero once one is lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
     /// A view of the leases, for other threads; it does not keep the locks.
     #[must_use]
     pub fn leases(&self) -> AllLeases {

@@ -10,7 +10,6 @@ use super::{Admission, Builder};
 use crate::client::Redlock;
 use crate::clock::{Clock, CorrectedClock};
 use crate::error::{BuildError, ConnectError};
-use crate::foreign::contain;
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Instance, Invalidation, Listener};
 use crate::protocol::{Quorum, RetryDelay};
@@ -45,7 +44,7 @@ impl Builder {
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check_runtime(!self.instances.is_empty())?;
         if let Some(limit) = self.clock.limit() {
-            contain(|| tracing::warn!(limit, "see the assumptions in docs/safety.md"));
+            tracing::warn!(limit, "see the assumptions in docs/safety.md");
         }
         if let Some(told) = &self.on_build {
             told(self.quarantine.unwrap_or(self.max_ttl));
@@ -70,7 +69,6 @@ impl Builder {
             clock_moved,
             invalidations,
             most_watched: self.max_watched,
-            long_hold: self.long_hold,
             counters: Arc::clone(&counters),
         });
         let shared = Shared {

@@ -51,7 +51,6 @@ pub struct Builder {
     admission: Admission,
     renewal: Renewal,
     max_hold: Option<Duration>,
-    long_hold: Option<Duration>,
     max_watched: usize,
     order_between_clients: bool,
     local_hand_overs: u32,
@@ -108,7 +107,6 @@ impl Default for Builder {
             admission: Admission::On,
             renewal: Renewal::Auto,
             max_hold: None,
-            long_hold: None,
             max_watched: 4096,
             order_between_clients: true,
             local_hand_overs: 16,
@@ -256,16 +254,10 @@ impl Builder {
     }
 
     /// For how long a lock is renewed at most, counted from when it is acquired; it ends at the latest
-    /// one ttl after that. Default: without end.
+    /// one ttl after that. Default: without end. Then a task that is stuck keeps its lock for ever; the log warns of one that is
+    /// held for 100 of its ttls.
     pub fn max_hold(mut self, longest: Duration) -> Self {
         self.max_hold = Some(longest);
-        self
-    }
-
-    /// After how long a warning in the log says that a lock is still renewed, once for each guard. Default: 100 times its
-    /// ttl. Only where no [`max_hold`](Self::max_hold) bounds it: a task that is stuck keeps such a lock for ever.
-    pub fn warn_when_held_for(mut self, long: Duration) -> Self {
-        self.long_hold = Some(long);
         self
     }
 

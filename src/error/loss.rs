@@ -34,7 +34,7 @@ pub enum Loss {
         instances: Vec<String>,
     },
     /// The runtime in which the client was built has ended: nobody renews the lease any more. Told to callbacks only
-    /// ([`Guard::on_lost`](crate::Guard::on_lost)).
+    /// ([`LeaseView::on_lost`](crate::LeaseView::on_lost)).
     #[error("the runtime in which the client was built has ended, and nobody renews the lease any more")]
     RuntimeEnded,
     /// The client was shut down ([`Redlock::shutdown`](crate::Redlock::shutdown)). The lock is released as soon as its

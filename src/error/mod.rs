@@ -111,7 +111,7 @@ impl RunError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// The lease is lost. It will not come back; stop what it protects. [`Guard::lost`](crate::Guard::lost) says why.
+    /// The lease is lost. It will not come back; stop what it protects. [`LeaseView::lost`](crate::LeaseView::lost) says why.
     #[error("the lease is lost and will not come back{}", Told(.reports))]
     Lost {
         /// What each instance answered, if they were asked.

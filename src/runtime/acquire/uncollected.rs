@@ -40,8 +40,7 @@ impl UncollectedLease {
             return Err(AcquireFailure::ShutDown);
         }
         let clock = &*self.shared.clock;
-        // P2, by the time at which it is relied on.
-        let tenure = self.held.begin_tenure(params.wish(clock.now()), params.terms.min_remaining(), clock);
+        let tenure = self.held.begin_tenure(params.wish(clock.now()), clock);
         let tenure = tenure.ok_or(AcquireFailure::NotPolled)?;
         if !self.shared.keep_alive.adopt(&self.held) {
             return Err(AcquireFailure::ShutDown);

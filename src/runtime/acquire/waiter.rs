@@ -22,7 +22,6 @@ use super::slot::{Slot, Step};
 use super::tracker::TrackedAttempt;
 use super::uncollected::{UncollectedLease, WonLease};
 use crate::clock::Clock;
-use crate::foreign::contain;
 use crate::protocol::Instant;
 use crate::random;
 use crate::resource::Resource;
@@ -140,7 +139,7 @@ impl Waiter {
             match AssertUnwindSafe(self.gain(&mut sent)).catch_unwind().await {
                 Ok(gained) => break gained,
                 Err(_) => {
-                    contain(|| tracing::error!("a task that waits for a lock has panicked; it goes on"));
+                    tracing::error!("a task that waits for a lock has panicked; it goes on");
                     sleep(self.shared.retry.least()).await;
                 }
             }

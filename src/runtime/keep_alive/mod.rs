@@ -6,12 +6,11 @@ mod task;
 mod watch;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc};
 
 use super::counters::Counters;
-use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState, LeaseRelease};
+use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState};
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
@@ -36,8 +35,6 @@ pub(crate) struct KeepAliveParts {
     pub(crate) invalidations: mpsc::Receiver<Invalidation>,
     /// The most keys that are watched.
     pub(crate) most_watched: usize,
-    /// After how long the log says that a lease is held; `None` for a number of its ttls.
-    pub(crate) long_hold: Option<Duration>,
     pub(crate) counters: Arc<Counters>,
 }
 
@@ -47,7 +44,7 @@ impl KeepAlive {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
         let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
-        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), (parts.long_hold, parts.counters));
+        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), parts.counters);
         tokio::spawn(task.run(receiver, invalidations, clock_moved));
         Self { table, messages }
     }
@@ -85,24 +82,24 @@ impl KeepAlive {
         leases
     }
 
-    /// Drops one guard. After this no extend of the lease is sent if it was the last.
-    pub(crate) fn drop_guard(&self, held: &HeldLease, guard: Option<GuardNumber>) -> Option<LeaseRelease> {
+    /// Drops one guard. If it was the last no extend of the lease is sent after this, and it gives where to release it.
+    pub(crate) fn drop_guard(&self, held: &HeldLease, guard: Option<GuardNumber>) -> Option<InstanceSet> {
         let mut table = self.table.lock_send_order();
-        let (release, notice) = held.drop_guard(guard);
+        let (targets, notice) = held.drop_guard(guard);
         if held.state().has_ended() {
             table.remove(held);
         }
         drop(table);
         notice.tell();
-        release
+        targets
     }
 
     /// What is left of a lease that is lost, and `send`s its release. No extend of it is sent behind that.
-    pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(LeaseRelease)) {
+    pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(InstanceSet)) {
         let mut table = self.table.lock_send_order();
         table.remove(held);
-        if let Some(release) = held.release_after_loss() {
-            send(release);
+        if let Some(targets) = held.release_after_loss() {
+            send(targets);
         }
     }
 
@@ -123,7 +120,7 @@ impl KeepAlive {
         let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
         let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         let renewal = RenewalSchedule::new(terms.ttl()).after_success(started_at);
-        let due = if state.policy().renews { renewal } else { valid_until };
+        let due = if state.is_renewed() { renewal } else { valid_until };
         if !wanted(&state, due) {
             return;
         }
@@ -154,12 +151,14 @@ impl KeepAlive {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::clock::SystemClock;
     use crate::instance::{Claim, Votes};
     use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Reply, Round, Value};
     use crate::resource::Resource;
-    use crate::runtime::held_lease::{Acquired, AfterLoss, RenewalPolicy, Wish};
+    use crate::runtime::held_lease::{AfterLoss, RENEWED_FOR_EVER, Wish};
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -186,8 +185,8 @@ mod tests {
             votes: Votes::default(),
         });
         let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
-        let acquired = Acquired { lease, claim, holder: "me".into(), counters: Arc::clone(counters) };
-        Arc::new(HeldLease::new(acquired, std::sync::Weak::<Nobody>::new()))
+        let client = std::sync::Weak::<Nobody>::new();
+        Arc::new(HeldLease::new(lease, (claim, token), "me".into(), client, Arc::clone(counters)))
     }
 
     fn keep_alive(quorum: Quorum, counters: &Arc<Counters>) -> KeepAlive {
@@ -198,7 +197,6 @@ mod tests {
             clock_moved: Arc::default(),
             invalidations: mpsc::channel(1).1,
             most_watched: 0,
-            long_hold: None,
             counters: Arc::clone(counters),
         })
     }
@@ -222,16 +220,16 @@ mod tests {
         let keep_alive = keep_alive(quorum, &counters);
         let held = won(quorum, &counters);
         assert!(held.add_guard());
-        let (without_end, bounded) = (None, Some(SystemClock.now()));
+        let (without_end, bounded) = (RENEWED_FOR_EVER, SystemClock.now());
         let terms = held.terms();
-        let tenures = [without_end, bounded].map(|not_after| {
-            let wish = Wish { terms, renewal: RenewalPolicy { renews: true, not_after } };
-            let tenure = held.begin_tenure(wish, Duration::ZERO, &SystemClock).unwrap();
+        let tenures = [without_end, bounded].map(|renewed_until| {
+            let wish = Wish { terms, renewed_until, ends_at: None };
+            let tenure = held.begin_tenure(wish, &SystemClock).unwrap();
             assert!(keep_alive.adopt(&held));
             tenure
         });
-        assert_eq!(held.state().policy().not_after, None);
-        drop(keep_alive.drop_guard(&held, Some(tenures[0].guard())));
-        assert_eq!(held.state().policy().not_after, bounded);
+        assert_eq!(held.state().renewed_until(), without_end);
+        let _ = keep_alive.drop_guard(&held, Some(tenures[0].guard()));
+        assert_eq!(held.state().renewed_until(), bounded);
     }
 }

@@ -43,14 +43,10 @@ impl KeepAliveTask {
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
-        (long_hold, counters): (Option<Duration>, Arc<Counters>),
+        counters: Arc<Counters>,
     ) -> Self {
         let watcher = KeyWatcher::new(Arc::clone(&instances), Arc::clone(&clock), Arc::clone(&table));
-        Self {
-            renewer: Renewer::new(instances, quorum, Arc::clone(&clock), table, (long_hold, counters)),
-            watcher,
-            clock,
-        }
+        Self { renewer: Renewer::new(instances, quorum, Arc::clone(&clock), table, counters), watcher, clock }
     }
 
     pub(super) async fn run(

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::foreign::contain;
 use crate::instance::{Instance, ReceivedMessage, Wake};
 use crate::protocol::{
     Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
@@ -117,7 +116,7 @@ impl Parts {
         match Message::from_wire(&message) {
             Some(Message::Waiting { waiter, forwarded, key }) => self.on_waiting(instance, waiter, forwarded, key),
             Some(Message::Next { then, key }) => self.on_next(instance, &then, &key),
-            None => contain(|| tracing::debug!(%instance, "a message that no client of this library sends")),
+            None => tracing::debug!(%instance, "a message that no client of this library sends"),
         }
     }
 
