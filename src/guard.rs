@@ -173,21 +173,6 @@ impl Guard {
         Ok(Released { was_still_held })
     }
 
-    /// Gives the guard up without releasing the lock: nobody else gets it until its keys expire.
-    /// Returns how long this client would have relied on it; the keys live a little longer.
-    ///
-    /// For work that must not be done twice within some time. For a time of one's own choice there is
-    /// [`keep_for`](Self::keep_for).
-    #[must_use = "zero means that the lock was lost before"]
-    pub fn keep_until_expiry(mut self) -> Duration {
-        let remaining = self.remaining();
-        self.has_left = true;
-        let LeaseView { shared, tenure, .. } = &self.lease;
-        tenure.held().keep_keys();
-        shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
-        remaining
-    }
-
     /// Gives the guard up without releasing the lock, so that it goes on elsewhere: in another client or process, or after a
     /// restart. Nothing is sent.
     ///
@@ -229,7 +214,8 @@ impl Guard {
     /// `max_ttl`. For work that must not be done again within some time.
     ///
     /// What stays is a mark, and no lease: nobody holds the lock, and nothing renews it. If the keys live that long anyway,
-    /// nothing is sent. Otherwise it is sent again, while the lock is valid, until a quorum has confirmed it.
+    /// nothing is sent: a `time` of zero leaves them as they are. Otherwise it is sent again, while the lock is valid, until a
+    /// quorum has confirmed it.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -263,8 +249,10 @@ impl Guard {
         let LeaseView { shared, settings, tenure } = &self.lease;
         let held = tenure.held();
         held.keep_keys(); // whatever happens to this future
-        if self.remaining() >= time {
-            return Ok(());
+        let remaining = self.remaining();
+        if remaining >= time {
+            let lost = ExtendError::Lost { reports: Vec::new() };
+            return if remaining.is_zero() { Err(lost) } else { Ok(()) };
         }
         // What is shorter would be refused, and a ttl is what was asked for at least.
         let terms = settings.terms_to_keep(time.max(tenure.claim().ttl))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::protocol::{CurrentHolder, FencingToken};
 use crate::resource::Resource;
 use crate::runtime::Shared;
-use crate::runtime::inspect::{TakenAway, read_all, take_away};
+use crate::runtime::ask_all::{read_all, take_away};
 
 /// Who has a lock, as the instances tell; given by [`Redlock::inspect`](crate::Redlock::inspect).
 ///
@@ -131,9 +131,9 @@ pub(crate) async fn force_release(
     for (instance, taken) in shared.instances.iter().zip(taken) {
         let address = instance.address().to_owned();
         match taken {
-            TakenAway::Deleted => released_on.push(address),
-            TakenAway::NotTheirs => not_theirs_on.push(address),
-            TakenAway::Unknown(cause) => unknown.push((address, cause.to_string())),
+            Ok(true) => released_on.push(address),
+            Ok(false) => not_theirs_on.push(address),
+            Err(cause) => unknown.push((address, cause.to_string())),
         }
     }
     let resource = resource.display();

@@ -82,12 +82,6 @@ impl Guard {
         self.running.wait(self.guard.release())
     }
 
-    /// Gives the guard up without releasing the lock: see [`Guard::keep_until_expiry`](crate::Guard::keep_until_expiry).
-    #[must_use = "zero means that the lock was lost before"]
-    pub fn keep_until_expiry(self) -> Duration {
-        self.guard.keep_until_expiry()
-    }
-
     /// Gives the guard up without releasing the lock, which nobody gets for `time`: see
     /// [`Guard::keep_for`](crate::Guard::keep_for).
     ///

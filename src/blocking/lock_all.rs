@@ -12,6 +12,7 @@ use crate::config::Renewal;
 use crate::error::{AcquireError, ExtendError, Loss, ReleaseError, RunError};
 use crate::guard::Released;
 use crate::holder::Holder;
+use crate::lock::lock_settings;
 use crate::lock_all::{AllGuard as AsyncAllGuard, AllLeases, LockAll as AsyncLockAll};
 
 /// As [`redquorum::LockAll`](crate::LockAll): several names to lock together, and how.
@@ -36,35 +37,7 @@ impl LockAll {
         Self { lock, running }
     }
 
-    fn with(mut self, change: impl FnOnce(AsyncLockAll) -> AsyncLockAll) -> Self {
-        self.lock = change(self.lock);
-        self
-    }
-
-    /// How long the keys live without being extended: see [`LockAll::ttl`](crate::LockAll::ttl).
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|lock| lock.ttl(ttl))
-    }
-
-    /// How long [`acquire`](Self::acquire) waits for all of them. Default: without end.
-    pub fn wait_at_most(self, limit: Duration) -> Self {
-        self.with(|lock| lock.wait_at_most(limit))
-    }
-
-    /// Who wants the locks: see [`LockAll::holder`](crate::LockAll::holder).
-    pub fn holder(self, holder: Holder) -> Self {
-        self.with(|lock| lock.holder(holder))
-    }
-
-    /// Whether they are renewed once all are won: see [`LockAll::renew`](crate::LockAll::renew).
-    pub fn renew(self, renewal: Renewal) -> Self {
-        self.with(|lock| lock.renew(renewal))
-    }
-
-    /// For how long they are renewed at most: see [`LockAll::max_hold`](crate::LockAll::max_hold).
-    pub fn max_hold(self, longest: Duration) -> Self {
-        self.with(|lock| lock.max_hold(longest))
-    }
+    lock_settings!(lock);
 
     /// Waits until all are acquired: see [`LockAll::acquire`](crate::LockAll::acquire).
     ///
@@ -162,12 +135,6 @@ impl AllGuard {
     /// As there.
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.running.wait(self.guard.release())
-    }
-
-    /// Gives the guard up without releasing anything: see [`AllGuard::keep_until_expiry`](crate::AllGuard::keep_until_expiry).
-    #[must_use = "zero means that one was lost before"]
-    pub fn keep_until_expiry(self) -> Duration {
-        self.guard.keep_until_expiry()
     }
 
     /// Gives the guard up without releasing anything: see [`AllGuard::keep_for`](crate::AllGuard::keep_for).

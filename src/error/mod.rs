@@ -35,59 +35,6 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// One `Result` of that of [`Lock::run`](crate::Lock::run) and that of its work, whose error can be made of either. Beside a
-    /// `?` two question marks do the same. What [`Lock::try_run`](crate::Lock::try_run) gives is turned round first, by
-    /// `map(Option::transpose)`.
-    ///
-    /// ```
-    /// # use redquorum::testing::Cluster;
-    /// use redquorum::{Redlock, RunError};
-    ///
-    /// # #[derive(Debug)]
-    /// enum ChargeError {
-    ///     Lock(RunError),
-    ///     Card(std::io::Error),
-    /// }
-    ///
-    /// impl From<RunError> for ChargeError {
-    ///     // ..
-    /// #   fn from(error: RunError) -> Self { Self::Lock(error) }
-    /// }
-    ///
-    /// impl From<std::io::Error> for ChargeError {
-    ///     // ..
-    /// #   fn from(error: std::io::Error) -> Self { Self::Card(error) }
-    /// }
-    ///
-    /// async fn charge(redlock: &Redlock) -> Result<u32, ChargeError> {
-    ///     RunError::flatten(redlock.lock("order:42").run(async |_lease| card().await).await)
-    /// }
-    ///
-    /// async fn charge_unless_charged(redlock: &Redlock) -> Result<Option<u32>, ChargeError> {
-    ///     let run = redlock.lock("order:42").try_run(async |_lease| card().await).await;
-    ///     RunError::flatten(run.map(Option::transpose))
-    /// }
-    /// # async fn card() -> std::io::Result<u32> { Err(std::io::Error::other("declined")) }
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cluster = Cluster::new(3);
-    /// # let redlock = cluster.builder().connect().await?;
-    /// # assert!(matches!(charge(&redlock).await, Err(ChargeError::Card(_))));
-    /// # assert!(matches!(charge_unless_charged(&redlock).await, Err(ChargeError::Card(_))));
-    /// # drop(redlock.shutdown(std::time::Duration::from_secs(1)).await);
-    /// # assert!(matches!(charge(&redlock).await, Err(ChargeError::Lock(_))));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// That of the run, or that of the work.
-    pub fn flatten<T, W, E>(run: Result<Result<T, W>, Self>) -> Result<T, E>
-    where
-        E: From<Self> + From<W>,
-    {
-        Ok(run??)
-    }
-
     /// Whether the same call may succeed later. Work that was dropped may have done a part.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {

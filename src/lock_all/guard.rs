@@ -136,13 +136,6 @@ impl AllGuard {
         release_all(self.guards).await
     }
 
-    /// Gives the guard up without releasing anything: see [`Guard::keep_until_expiry`]. Returns how long this client would have relied on
-    /// all of them.
-    #[must_use = "zero means that one was lost before"]
-    pub fn keep_until_expiry(self) -> Duration {
-        self.guards.into_iter().map(Guard::keep_until_expiry).min().unwrap_or_default()
-    }
-
     /// Gives the guard up without releasing anything: nobody else gets any of them for `time`, see [`Guard::keep_for`].
     ///
     /// # Cancel safety

@@ -119,8 +119,7 @@ fn won(
     detached: &Detached,
     (round, asked): (&mut Round, &Arc<Claim>),
 ) -> Option<Arc<HeldLease>> {
-    let token = detached.token.of_grant();
-    let lease = Lease::from_won(round, params.terms, token, shared.clock.now())?;
+    let lease = Lease::from_won(round, params.terms, shared.clock.now())?;
     let lease = lease.add_release_targets(shared.all_instances());
     let held = shared.hold(lease, (Arc::clone(asked), detached.token), &params.holder);
     shared.slots.put_held(&held);

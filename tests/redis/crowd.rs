@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
-use redquorum::{AcquireError, Guard, Renewal};
+use redquorum::{AcquireError, Renewal};
 use tokio::task::JoinSet;
 
 use crate::support::{

@@ -133,7 +133,7 @@ impl Attempt {
     fn won(&mut self) -> Option<UncollectedLease> {
         let claim = Arc::clone(self.in_flight.claim());
         let now = self.shared.clock.now();
-        let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, claim.token, now)?;
+        let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, now)?;
         self.in_flight.on_drop = OnDrop::LeaveKeys;
         let lease = lease.add_release_targets(self.in_flight.sent_before);
         let token = claim.token;

@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::protocol::Value;
 use crate::resource::Resource;
 use crate::runtime::held_lease::HeldLease;
-use crate::runtime::wait_events::handed_over;
+use crate::runtime::wait_events::TARGET;
 
 /// So many of a client ask at once, whatever for: as many as the commands that may be on their way to an instance can
 /// carry. Thousands that are asked for together wait in front of the connections for longer than the instance timeout;
@@ -338,11 +338,11 @@ impl Slot {
             return false;
         }
         state.laid_down = Some(Arc::clone(held));
-        let (in_a_row, waiting) = (state.turns.handed_over(), state.waiting);
+        let (in_a_row, waiting_here) = (state.turns.handed_over(), state.waiting);
         drop(state);
         held.note_tenure_end(); // the former guard has ended before the next one begins
         self.changed.notify_one();
-        handed_over(&self.resource, in_a_row, waiting);
+        tracing::debug!(target: TARGET, resource = self.resource.display(), in_a_row, waiting_here, "handed over");
         true
     }
 

@@ -184,7 +184,7 @@ mod tests {
             is_first: true,
             votes: Votes::default(),
         });
-        let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
+        let lease = Lease::from_won(&mut round, terms, now).unwrap();
         let client = std::sync::Weak::<Nobody>::new();
         Arc::new(HeldLease::new(lease, (claim, token), "me".into(), client, Arc::clone(counters)))
     }

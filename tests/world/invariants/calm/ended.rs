@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Guard, Redlock};
+use redquorum::Redlock;
 use tokio::time::{sleep, timeout};
 
 use super::{MOMENTS, asks};
