@@ -174,7 +174,7 @@ pub use lease::{LeaseView, Redundancy};
 pub use listing::Listing;
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
-pub use names::{AsResourceName, ResourceName, ResourceNames};
+pub use names::{ResourceName, ResourceNames};
 pub use protocol::{Cause, CurrentHolder, FencingToken, NotUsable, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use stats::ClientStats;

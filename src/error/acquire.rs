@@ -1,12 +1,11 @@
 //! Why a lock was not acquired.
 
-use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::report::Reports;
-use super::{BadRequest, HeldBy, InstanceReport, Told};
+use super::{BadRequest, HeldBy, InstanceReport, told};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -34,7 +33,7 @@ pub enum AcquireError {
         reports: Vec<InstanceReport>,
     },
     /// Too many instances may have forgotten locks and sit out their quarantine.
-    #[error("too few instances may vote{}: {}", Wait(*.remaining), Reports(.reports))]
+    #[error("too few instances may vote{}: {}", wait(*.remaining), Reports(.reports))]
     InQuarantine {
         /// How long until enough of them may vote, as far as it is known.
         remaining: Option<Duration>,
@@ -42,7 +41,7 @@ pub enum AcquireError {
         reports: Vec<InstanceReport>,
     },
     /// The grants came so late that too little of the ttl would have been left.
-    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", Told(.reports))]
+    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", told(.reports))]
     TooSlow {
         /// What each instance answered; empty where the first of several locks had aged by the time of the last.
         reports: Vec<InstanceReport>,
@@ -167,10 +166,6 @@ impl AcquireError {
     }
 }
 
-struct Wait(Option<Duration>);
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |wait| write!(f, " for another {wait:.1?}"))
-    }
+fn wait(remaining: Option<Duration>) -> String {
+    remaining.map_or_else(String::new, |wait| format!(" for another {wait:.1?}"))
 }

@@ -1,6 +1,5 @@
 //! What can go wrong, operation by operation, and on which instance.
 
-use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -59,13 +58,13 @@ impl RunError {
 #[non_exhaustive]
 pub enum ExtendError {
     /// The lease is lost. It will not come back; stop what it protects. [`LeaseView::lost`](crate::LeaseView::lost) says why.
-    #[error("the lease is lost and will not come back{}", Told(.reports))]
+    #[error("the lease is lost and will not come back{}", told(.reports))]
     Lost {
         /// What each instance answered, if they were asked.
         reports: Vec<InstanceReport>,
     },
     /// No quorum confirmed it. The lease stays valid as long as it was; try again until then.
-    #[error("not extended, no quorum confirmed it{}: {}", StillValid(*.remaining), Reports(.reports))]
+    #[error("not extended, no quorum confirmed it{}: {}", still_valid(*.remaining), Reports(.reports))]
     Unconfirmed {
         /// How long the lease is still valid; zero for one that was to be attached.
         remaining: Duration,
@@ -227,7 +226,7 @@ pub struct ConnectError {
 
 /// Some keys could not be released before the limit; they expire by themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("not everything could be released in time, the rest expires: {}", Unreleased(.unreleased))]
+#[error("not everything could be released in time, the rest expires: {}", pending(.unreleased))]
 #[non_exhaustive]
 pub struct ShutdownError {
     /// For each such instance its address and how many releases are pending on it.
@@ -235,32 +234,18 @@ pub struct ShutdownError {
 }
 
 /// What instances said, if they were asked.
-struct Told<'a>(&'a [InstanceReport]);
-
-impl fmt::Display for Told<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", Reports(self.0)) }
-    }
+fn told(reports: &[InstanceReport]) -> String {
+    if reports.is_empty() { String::new() } else { format!(": {}", Reports(reports)) }
 }
 
 /// Nothing of a lease that is held elsewhere.
-struct StillValid(Duration);
-
-impl fmt::Display for StillValid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_zero() { Ok(()) } else { write!(f, "; still valid for {:.1?}", self.0) }
-    }
+fn still_valid(remaining: Duration) -> String {
+    if remaining.is_zero() { String::new() } else { format!("; still valid for {remaining:.1?}") }
 }
 
-struct Unreleased<'a>(&'a [(String, usize)]);
-
-impl fmt::Display for Unreleased<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (address, count)) in self.0.iter().enumerate() {
-            write!(f, "{}{address} has {count} pending", if index == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
+fn pending(unreleased: &[(String, usize)]) -> String {
+    let each: Vec<_> = unreleased.iter().map(|(address, count)| format!("{address} has {count} pending")).collect();
+    each.join(", ")
 }
 
 #[cfg(test)]

@@ -17,8 +17,6 @@ pub(crate) mod order;
 mod pending_releases;
 pub(crate) mod release;
 mod shared;
-#[cfg(feature = "testing")]
-mod table_sizes;
 mod wait_events;
 
 pub(crate) use shared::Shared;

@@ -68,6 +68,7 @@ mod network;
 mod requests;
 #[doc(hidden)]
 pub mod simulation;
+mod table_sizes;
 
 use std::fmt;
 use std::sync::{Arc, Once};
