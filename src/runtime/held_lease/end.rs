@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::NEVER_RENEWED;
 use crate::instance::Claim;
 use crate::protocol::{InstanceId, InstanceSet, Instant, Reply, Round};
 use crate::runtime::counters::LossKind;
@@ -101,16 +100,6 @@ impl ObservedKeys {
         let gone = observed.len() - values.len();
         let taken_over_by = most_named.filter(|value| count(value) >= gone).cloned();
         Arc::new(GoneKeys { on, taken_over_by })
-    }
-}
-
-/// Why the validity of a lease was not extended in time; `last` is the last round that did not extend it.
-pub(super) fn why_expired(renewed_until: Instant, last: Option<&Round>, now: Instant) -> String {
-    match last {
-        Some(round) => format!("not renewed: {}", who_did_not_grant(round)),
-        None if renewed_until == NEVER_RENEWED => "it is not renewed".to_owned(),
-        None if renewed_until <= now => "it was held for as long as it may be renewed".to_owned(),
-        None => "no renewal was answered in time".to_owned(),
     }
 }
 

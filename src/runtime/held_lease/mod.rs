@@ -17,7 +17,7 @@ use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, Lea
 use crate::runtime::counters::Counters;
 pub(crate) use end::LeaseEnd;
 pub(super) use end::who_did_not_grant;
-use end::{LossLog, ObservedKeys, why_expired};
+use end::{LossLog, ObservedKeys};
 
 /// A lease that is held for as many of its ttls is long held.
 const LONG_IN_TTLS: u32 = 100;
@@ -630,5 +630,15 @@ impl Tenure {
                 entry.ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::Expired(None))
             }
         }
+    }
+}
+
+/// Why the validity of a lease was not extended in time; `last` is the last round that did not extend it.
+fn why_expired(renewed_until: Instant, last: Option<&Round>, now: Instant) -> String {
+    match last {
+        Some(round) => format!("not renewed: {}", who_did_not_grant(round)),
+        None if renewed_until == NEVER_RENEWED => "it is not renewed".to_owned(),
+        None if renewed_until <= now => "it was held for as long as it may be renewed".to_owned(),
+        None => "no renewal was answered in time".to_owned(),
     }
 }
