@@ -1,5 +1,4 @@
-//! What a client has done so far, counted. Nothing here is counted under a mutex: a recorder of metrics is foreign code,
-//! and what it does ends nothing of the client.
+//! What a client has done so far, counted. Nothing here is counted under a mutex: a recorder of metrics is foreign code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

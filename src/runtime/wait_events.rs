@@ -1,7 +1,5 @@
 //! What waiting acquires tell through `tracing`, under a target of their own; `docs/operations.md` has the list. To be
 //! told while no mutex is held: who listens is foreign code.
-//! Nothing is worked out unless somebody listens. To be called while no mutex is held: who listens is foreign code, and
-//! what it does ends nothing of the client.
 
 use tracing::{Level, debug};
 

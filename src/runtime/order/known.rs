@@ -107,7 +107,8 @@ impl Parts {
         let waiters = known.waiters.take(key, self.clock.now());
         drop(known);
         let wake = Wake::new(key, &waiters)?;
-        tracing::debug!(target: TARGET, key = display_name(key), next = %wake.to, waiting_elsewhere = waiters.len(), "wakes the next");
+        let (next, waiting_elsewhere) = (wake.to, waiters.len());
+        tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next");
         Some(wake)
     }
 
