@@ -7,7 +7,7 @@ use crate::client::Redlock;
 use crate::instance::{FoundRecord, Trace};
 use crate::names::display_name;
 use crate::protocol::{AdmissionTerms, Cause, check_terms};
-use crate::runtime::records::{look_for_traces, open_all, read_all, set_all};
+use crate::runtime::ask_all::{ask_all, carry_out, set_all};
 
 impl Redlock {
     /// The admission records of the instances, for operators. The longest ttl that they will allow is this client's
@@ -124,7 +124,7 @@ impl AdmissionRecords {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn show(&self) -> Vec<ShownRecord> {
-        let found = read_all(&self.redlock.shared).await;
+        let found = ask_all(&self.redlock.shared, |instance| instance.read_record()).await;
         let addresses = self.redlock.shared.instances.iter().map(|instance| instance.address().to_owned());
         addresses.zip(found).map(|(address, found)| self.shown(address, found)).collect()
     }
@@ -172,7 +172,8 @@ impl AdmissionRecords {
             return Err(RecordsError::ShortWord { word: no_lock_was_held_within, longest_ttl });
         }
         let shared = &self.redlock.shared;
-        let looked = self.refusals(look_for_traces(shared).await.into_iter().map(of_trace));
+        let looked = ask_all(shared, |instance| instance.open_record(false)).await;
+        let looked = self.refusals(looked.into_iter().map(of_trace));
         if !looked.is_empty() {
             return Err(RecordsError::Refused(looked));
         }
@@ -180,7 +181,8 @@ impl AdmissionRecords {
             return Ok(());
         }
         tracing::warn!(?longest_ttl, "instances are opened: an operator says that no lock was held");
-        self.complete(open_all(shared).await.into_iter().map(of_trace))
+        let opened = carry_out(shared, shared.instances.iter().map(|instance| instance.open_record(true))).await;
+        self.complete(opened.into_iter().map(of_trace))
     }
 
     /// Sets the longest ttl that each record allows to this client's quarantine, and changes nothing else. If that is shorter than
@@ -198,7 +200,7 @@ impl AdmissionRecords {
     /// meanwhile.
     pub async fn set(&self) -> Result<(), RecordsError> {
         let shared = &self.redlock.shared;
-        let found = read_all(shared).await;
+        let found = ask_all(shared, |instance| instance.read_record()).await;
         let looked = self.refusals(found.iter().map(|found| match found {
             Ok(found) => self.obstacle_to_set(found),
             Err(cause) => Some(cause.to_string()),
@@ -239,7 +241,7 @@ impl AdmissionRecords {
     }
 
     fn terms(&self) -> AdmissionTerms {
-        self.redlock.settings.admission_terms
+        self.redlock.settings.admission_terms()
     }
 
     fn refusals(&self, found: impl Iterator<Item = Option<String>>) -> Vec<RecordRefusal> {

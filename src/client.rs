@@ -316,7 +316,7 @@ impl Redlock {
     /// instances confirm that, at most `limit`. It waits for instances without a connection for one instance timeout at most.
     ///
     /// A held lock ends at once, as [`Loss::ShutDown`](crate::Loss::ShutDown): it is not valid or renewed any more,
-    /// [`lost`](crate::Guard::lost) resolves, and [`run`](Lock::run) drops its work. It is released when its guard is
+    /// [`lost`](crate::LeaseView::lost) resolves, and [`run`](Lock::run) drops its work. It is released when its guard is
     /// dropped, so that no other client gets it before its work has stopped; but one instance timeout later in any case, or after half
     /// of the `limit` if that is shorter. To let work end first, call
     /// [`shutdown_gracefully`](Self::shutdown_gracefully).

@@ -1,6 +1,7 @@
 //! The handle of a lock that is held.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,10 +9,8 @@ use tracing::Instrument;
 
 use crate::config::Settings;
 use crate::detached::DetachedLease;
-use crate::error::{ExtendError, Loss, ReleaseError, extend_error, release_error};
-use crate::lease::{LeaseView, Redundancy};
-use crate::names::ResourceName;
-use crate::protocol::FencingToken;
+use crate::error::{ExtendError, ReleaseError, extend_error, release_error};
+use crate::lease::LeaseView;
 use crate::runtime::Shared;
 use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::Tenure;
@@ -19,7 +18,7 @@ use crate::runtime::keep::keep_for;
 use crate::runtime::release::{ReleaseOutcome, release};
 use crate::span;
 
-/// A held lock, valid for as long as [`remaining`](Self::remaining) says.
+/// A lock that is held, for as long as [`remaining`](LeaseView::remaining) says. It has all that a [`LeaseView`] has.
 ///
 /// It is renewed in the background until it is released, unless [`Renewal::Off`](crate::Renewal::Off)
 /// is set. Dropping it releases the lock in the background, from any thread, and never blocks.
@@ -55,143 +54,6 @@ impl Guard {
     pub(crate) fn has_aged(&self, asked: Duration) -> bool {
         let Ok(terms) = self.lease.settings.terms(Some(self.lease.tenure.claim().ttl.min(asked))) else { return true };
         self.remaining() < terms.min_remaining()
-    }
-
-    /// The name of the lock, without the namespace.
-    ///
-    /// ```
-    /// # use redquorum::testing::Cluster;
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cluster = Cluster::new(3);
-    /// # let redlock = cluster.builder().connect().await?;
-    /// let guard = redlock.namespace("account:").lock(7).acquire().await?;
-    /// assert_eq!(guard.resource(), "7".into());
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn resource(&self) -> ResourceName {
-        self.lease.resource()
-    }
-
-    /// The number to store with what the lock protects; larger for every later holder.
-    ///
-    /// ```no_run
-    /// # async fn f(redlock: redquorum::Redlock, db: &dyn Fn(&str, i64)) -> Result<(), redquorum::AcquireError> {
-    /// let guard = redlock.lock("account:7").acquire().await?;
-    /// let fence = guard.fencing_token().as_i64();
-    /// // 0 rows changed means: a later holder has written, give up.
-    /// db("UPDATE account SET balance = 5, fence = $1 WHERE id = 7 AND fence <= $1", fence);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.lease.fencing_token()
-    }
-
-    /// Whether the lock may still be relied on, by this machine's clock. Once false it stays so.
-    ///
-    /// True now does not mean true at the time of the next write: a pause may lie between. Only a
-    /// fencing token protects against that.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.lease.is_valid()
-    }
-
-    /// How long the lock may still be relied on; zero once it is lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.lease.remaining()
-    }
-
-    /// How many instances store the lock's keys, according to their answers so far.
-    ///
-    /// An acquire does not wait for slow instances, so the number may still grow for a moment after it.
-    /// Each renewal sets the keys again where they are missing.
-    #[must_use]
-    pub fn redundancy(&self) -> Redundancy {
-        self.lease.redundancy()
-    }
-
-    /// Waits until the lock is lost, and returns why. Any number of tasks may wait.
-    ///
-    /// It resolves at once when validity ends on the local clock. It also resolves when the keys were
-    /// deleted or taken over on so many instances that no quorum can still hold them: within a few round
-    /// trips where the instances push changes (`CLIENT TRACKING`, for up to 4 096 keys of a
-    /// client), otherwise at the next renewal.
-    ///
-    /// ```no_run
-    /// # async fn f(guard: redquorum::Guard, work: tokio::task::JoinHandle<()>) {
-    /// tokio::select! {
-    ///     loss = guard.lost() => eprintln!("stopping: {loss}"),
-    ///     _ = work => {}
-    /// }
-    /// # }
-    /// ```
-    ///
-    /// Where a future does not fit there is [`on_lost`](Self::on_lost), and with the feature `tokio-util` a token
-    /// (`loss_token`).
-    ///
-    /// # Cancel safety
-    /// Safe: it only waits, and may be called again.
-    pub async fn lost(&self) -> Loss {
-        self.lease.lost().await
-    }
-
-    /// Calls `notify` once when the lock is lost, in a task of the client; never if the guard is released or dropped
-    /// before. It must not block.
-    ///
-    /// If the runtime in which the client was built ends before, it is called then, with [`Loss::RuntimeEnded`]: nobody
-    /// renews the lock any more.
-    ///
-    /// ```
-    /// # use redquorum::testing::{Cluster, TestInstance};
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicBool, Ordering};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cluster = Cluster::new(3);
-    /// # let redlock = cluster.builder().connect().await?;
-    /// let must_stop = Arc::new(AtomicBool::new(false));
-    /// let guard = redlock.lock("job").acquire().await?;
-    /// let stop = Arc::clone(&must_stop);
-    /// guard.on_lost(move |loss| {
-    ///     eprintln!("stopping: {loss}");
-    ///     stop.store(true, Ordering::Relaxed);
-    /// });
-    /// # cluster.instances().for_each(|instance| { instance.remove("job"); });
-    /// # while !must_stop.load(Ordering::Relaxed) { tokio::time::sleep(std::time::Duration::from_millis(5)).await; }
-    /// # Ok(()) }
-    /// ```
-    pub fn on_lost(&self, notify: impl FnOnce(Loss) + Send + 'static) {
-        self.lease.on_lost(notify);
-    }
-
-    /// A token that is cancelled when the lock is lost or given up, for work that takes one.
-    ///
-    /// It is also cancelled when the runtime in which the client was built ends. Each call makes another token; to cancel it
-    /// changes nothing else.
-    ///
-    /// ```
-    /// # use redquorum::testing::{Cluster, TestInstance};
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cluster = Cluster::new(3);
-    /// # let redlock = cluster.builder().connect().await?;
-    /// let guard = redlock.lock("job").acquire().await?;
-    /// let token = guard.loss_token();
-    /// let work = tokio::spawn(async move {
-    ///     token.run_until_cancelled(std::future::pending::<()>()).await
-    /// });
-    /// # cluster.instances().for_each(|instance| { instance.remove("job"); });
-    /// assert!(work.await?.is_none(), "it was dropped where it waited");
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "tokio-util")]
-    #[must_use]
-    pub fn loss_token(&self) -> tokio_util::sync::CancellationToken {
-        self.lease.loss_token()
     }
 
     /// A view of the lease, to be given to the work that the lock protects.
@@ -293,10 +155,10 @@ impl Guard {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), tenure.held().is_gone());
-        let Some(due) = shared.begin_to_let_go(tenure.held(), Some(tenure.guard())) else {
+        let Some(targets) = shared.begin_to_let_go(tenure.held(), Some(tenure.guard())) else {
             return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
         };
-        let released = release(shared, due); // sent before anybody listens, who may panic
+        let released = release(shared, tenure.held(), targets); // sent before anybody listens, who may panic
         let span = span::operation!("release", tenure.claim().resource.display());
         let was_still_held = match released.instrument(span.clone()).await {
             ReleaseOutcome::WasHeld => !is_gone,
@@ -309,21 +171,6 @@ impl Guard {
         };
         span::ended(&span, if was_still_held { "released" } else { "not_held" });
         Ok(Released { was_still_held })
-    }
-
-    /// Ends the guard without releasing the lock: no client gets it until its keys expire.
-    /// Returns how long this client would have relied on it; the keys live a little longer.
-    ///
-    /// For work that must not be done twice within some time. To choose the time, use
-    /// [`keep_for`](Self::keep_for).
-    #[must_use = "zero means that the lock was lost before"]
-    pub fn keep_until_expiry(mut self) -> Duration {
-        let remaining = self.remaining();
-        self.has_left = true;
-        let LeaseView { shared, tenure, .. } = &self.lease;
-        tenure.held().keep_keys();
-        shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
-        remaining
     }
 
     /// Ends the guard without releasing the lock, so that another client or process can continue it, also after a
@@ -367,7 +214,8 @@ impl Guard {
     /// `max_ttl`. For work that must not be done again within some time.
     ///
     /// What stays is a mark, not a lease: no client holds the lock, and nothing renews it. If the keys live that long anyway,
-    /// nothing is sent. Otherwise it is sent again, while the lock is valid, until a quorum has confirmed it.
+    /// nothing is sent: a `time` of zero leaves them as they are. Otherwise it is sent again, while the lock is valid, until a
+    /// quorum has confirmed it.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;
@@ -401,12 +249,23 @@ impl Guard {
         let LeaseView { shared, settings, tenure } = &self.lease;
         let held = tenure.held();
         held.keep_keys(); // whatever happens to this future
-        if self.remaining() >= time {
-            return Ok(());
+        let remaining = self.remaining();
+        if remaining >= time {
+            let lost = ExtendError::Lost { reports: Vec::new() };
+            return if remaining.is_zero() { Err(lost) } else { Ok(()) };
         }
         // What is shorter would be refused, and a ttl is what was asked for at least.
         let terms = settings.terms_to_keep(time.max(tenure.claim().ttl))?;
         keep_for(shared, held, terms).await.map_err(|failure| extend_error(shared, failure))
+    }
+}
+
+/// What it shows of its lease.
+impl Deref for Guard {
+    type Target = LeaseView;
+
+    fn deref(&self) -> &LeaseView {
+        &self.lease
     }
 }
 

@@ -7,7 +7,7 @@ use crate::error::Unanswered;
 use crate::protocol::{CurrentHolder, FencingToken};
 use crate::resource::Resource;
 use crate::runtime::Shared;
-use crate::runtime::inspect::{TakenAway, read_all, take_away};
+use crate::runtime::ask_all::{read_all, take_away};
 
 /// Who holds a lock, as the instances report; the result of [`Redlock::inspect`](crate::Redlock::inspect).
 ///
@@ -132,9 +132,9 @@ pub(crate) async fn force_release(
     for (instance, taken) in shared.instances.iter().zip(taken) {
         let address = instance.address().to_owned();
         match taken {
-            TakenAway::Deleted => released_on.push(address),
-            TakenAway::NotTheirs => not_theirs_on.push(address),
-            TakenAway::Unknown(cause) => unknown.push(Unanswered { address, cause: cause.into() }),
+            Ok(true) => released_on.push(address),
+            Ok(false) => not_theirs_on.push(address),
+            Err(cause) => unknown.push(Unanswered { address, cause: cause.into() }),
         }
     }
     let resource = resource.display();

@@ -13,7 +13,8 @@ use crate::runtime::held_lease::Tenure;
 
 /// A read-only view of a lease: it neither extends nor releases it. Cheap to clone.
 ///
-/// Given to the work by [`Lock::run`](crate::Lock::run) and by [`Guard::lease`](crate::Guard::lease).
+/// Given to the work by [`Lock::run`](crate::Lock::run) and by [`Guard::lease`](crate::Guard::lease). A guard has all its
+/// methods, too.
 #[derive(Clone)]
 pub struct LeaseView {
     pub(crate) shared: Arc<Shared>,
@@ -48,38 +49,81 @@ impl LeaseView {
         Self { shared, settings, tenure }
     }
 
-    /// As [`Guard::resource`](crate::Guard::resource).
+    /// What is locked: the name that was given, without the namespace.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let guard = redlock.namespace("account:").lock(7).acquire().await?;
+    /// assert_eq!(guard.resource(), "7".into());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn resource(&self) -> ResourceName {
         self.tenure.claim().resource.name(&self.settings.namespace)
     }
 
-    /// As [`Guard::fencing_token`](crate::Guard::fencing_token).
+    /// The number to store with what the lock protects; larger for every later holder.
+    ///
+    /// ```no_run
+    /// # async fn f(redlock: redquorum::Redlock, db: &dyn Fn(&str, i64)) -> Result<(), redquorum::AcquireError> {
+    /// let guard = redlock.lock("account:7").acquire().await?;
+    /// let fence = guard.fencing_token().as_i64();
+    /// // 0 rows changed means: a later holder has written, give up.
+    /// db("UPDATE account SET balance = 5, fence = $1 WHERE id = 7 AND fence <= $1", fence);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.tenure.token()
     }
 
-    /// As [`Guard::is_valid`](crate::Guard::is_valid).
+    /// Whether the lock may still be relied on, by this machine's clock. Once false it stays so.
+    ///
+    /// True now does not mean true at the time of the next write: a pause may lie between. Only a
+    /// fencing token protects against that.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// As [`Guard::remaining`](crate::Guard::remaining).
+    /// How long the lock may still be relied on; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.tenure.remaining(&*self.shared.clock)
     }
 
-    /// As [`Guard::redundancy`](crate::Guard::redundancy).
+    /// How many instances store the lock's keys, according to their answers so far.
+    ///
+    /// An acquire does not wait for slow instances, so the number may still grow for a moment after it.
+    /// Each renewal sets the keys again where they are missing.
     #[must_use]
     pub fn redundancy(&self) -> Redundancy {
         let quorum = self.shared.quorum;
         Redundancy { held_on: self.tenure.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
     }
 
-    /// As [`Guard::lost`](crate::Guard::lost); [`Loss::GivenUp`] once its guard is gone.
+    /// Waits until the lock is lost, and returns why; [`Loss::GivenUp`] once its guard is gone. Any number of tasks may wait.
+    ///
+    /// It resolves at once when validity ends on the local clock. It also resolves when the keys were
+    /// deleted or taken over on so many instances that no quorum can still hold them: within a few round
+    /// trips where the instances push changes (`CLIENT TRACKING`, for up to 4 096 keys of a
+    /// client), otherwise at the next renewal.
+    ///
+    /// ```no_run
+    /// # async fn f(guard: redquorum::Guard, work: tokio::task::JoinHandle<()>) {
+    /// tokio::select! {
+    ///     loss = guard.lost() => eprintln!("stopping: {loss}"),
+    ///     _ = work => {}
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// Where a future does not fit there is [`on_lost`](Self::on_lost), and with the feature `tokio-util` a token
+    /// (`loss_token`).
     ///
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
@@ -89,7 +133,32 @@ impl LeaseView {
         loss(&self.shared, end)
     }
 
-    /// As [`Guard::on_lost`](crate::Guard::on_lost).
+    /// Calls `notify` once when the lock is lost, in a task of the client; never if the guard is released or dropped
+    /// before. It must not block.
+    ///
+    /// If the runtime in which the client was built ends before, it is called then, with [`Loss::RuntimeEnded`]: nobody
+    /// renews the lock any more.
+    ///
+    /// ```
+    /// # use redquorum::testing::{Cluster, TestInstance};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let must_stop = Arc::new(AtomicBool::new(false));
+    /// let guard = redlock.lock("job").acquire().await?;
+    /// let stop = Arc::clone(&must_stop);
+    /// guard.on_lost(move |loss| {
+    ///     eprintln!("stopping: {loss}");
+    ///     stop.store(true, Ordering::Relaxed);
+    /// });
+    /// # cluster.instances().for_each(|instance| { instance.remove("job"); });
+    /// # while !must_stop.load(Ordering::Relaxed) { tokio::time::sleep(std::time::Duration::from_millis(5)).await; }
+    /// # Ok(()) }
+    /// ```
     pub fn on_lost(&self, notify: impl FnOnce(Loss) + Send + 'static) {
         let (lease, notifier) = (self.clone(), LossNotifier(Some(notify)));
         self.shared.runtime.spawn(async move {
@@ -101,7 +170,26 @@ impl LeaseView {
         });
     }
 
-    /// As [`Guard::loss_token`](crate::Guard::loss_token).
+    /// A token that is cancelled when the lock is lost or given up, for work that takes one.
+    ///
+    /// It is also cancelled when the runtime in which the client was built ends. Each call makes another token, and
+    /// whoever cancels it changes nothing else.
+    ///
+    /// ```
+    /// # use redquorum::testing::{Cluster, TestInstance};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let guard = redlock.lock("job").acquire().await?;
+    /// let token = guard.loss_token();
+    /// let work = tokio::spawn(async move {
+    ///     token.run_until_cancelled(std::future::pending::<()>()).await
+    /// });
+    /// # cluster.instances().for_each(|instance| { instance.remove("job"); });
+    /// assert!(work.await?.is_none(), "it was dropped where it waited");
+    /// # Ok(()) }
+    /// ```
     #[cfg(feature = "tokio-util")]
     #[must_use]
     pub fn loss_token(&self) -> tokio_util::sync::CancellationToken {

@@ -51,7 +51,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Guard::lost`] waits for the loss without dropping anything. [`Lock::renew`] and
+//! [`LeaseView::lost`] waits for the loss without dropping anything. [`Lock::renew`] and
 //! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry in one client.
 //!
 //! Instances that were just started do not vote for `max_ttl`, 10 s by default; the first acquire
@@ -85,7 +85,7 @@
 //! # What it guarantees
 //!
 //! - While a guard is valid, no other client gets the lock, within the limits below.
-//!   Validity is counted from before the first request, less what clocks may differ ([`Guard::remaining`]).
+//!   Validity is counted from before the first request, less what clocks may differ ([`LeaseView::remaining`]).
 //! - Acquire, extend and release are decided at the quorum-th reply: no instance that is slow, hung
 //!   or dead delays them as long as a quorum answers.
 //! - An instance that may have forgotten locks (restarted, flushed, promoted, its clock stepped)
@@ -96,7 +96,7 @@
 //! - A failed extend deletes nothing. A release deletes its own keys only. A lease that is over
 //!   never becomes valid again.
 //! - A lease is renewed until its guards are released or dropped, never after ([`Renewal`]).
-//! - [`Guard::lost`] resolves when validity ends on the local clock, or when so many instances report
+//! - [`LeaseView::lost`] resolves when validity ends on the local clock, or when so many instances report
 //!   the key missing that no quorum can still hold it. The latter takes a few round trips where
 //!   instances push changes, and until the next renewal elsewhere ([`Loss`]).
 //! - A holder with an identity may re-enter its own lock, in one client only ([`Holder`]).
@@ -105,7 +105,7 @@
 //! # What it does not guarantee
 //!
 //! - That a holder is still valid when it writes: a pause may lie between check and write. Only the
-//!   storage can refuse that, by the fencing token ([`Guard::fencing_token`]).
+//!   storage can refuse that, by the fencing token ([`LeaseView::fencing_token`]).
 //! - Anything beyond the clock assumptions: rates that differ by more than
 //!   [`drift_ppm`](Builder::drift_ppm), or a majority of instances whose clocks step forward
 //!   together within one lease.
@@ -130,7 +130,6 @@ mod clock;
 mod config;
 mod detached;
 mod error;
-mod foreign;
 mod guard;
 pub mod guide;
 mod holder;
@@ -180,7 +179,7 @@ pub use instance::{AdmissionStatus, Cause, InstanceCounts, InstanceStatus, Reply
 pub use lease::{LeaseView, Redundancy};
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
-pub use names::{AsResourceName, ResourceName, ResourceNames};
+pub use names::{ResourceName, ResourceNames};
 pub use protocol::{CurrentHolder, FencingToken, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use stats::ClientStats;

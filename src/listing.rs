@@ -9,7 +9,7 @@ use crate::error::Unanswered;
 use crate::inspection::{Inspection, inspect};
 use crate::instance::Examination;
 use crate::resource::{RESERVED, Resource};
-use crate::runtime::examine::{examine_all, scan_all};
+use crate::runtime::ask_all::ask_all;
 
 /// How many locks are read at once.
 const AT_ONCE: usize = 64;
@@ -47,7 +47,7 @@ impl Redlock {
         let mut full = literal(&self.settings.namespace);
         full.extend(pattern.as_bytes());
         let (mut keys, mut unknown, mut is_complete) = (Vec::new(), Vec::new(), true);
-        let scanned = scan_all(&self.shared, &full, most_keys).await;
+        let scanned = ask_all(&self.shared, |instance| instance.scan(full.clone(), most_keys)).await;
         for (instance, found) in self.shared.instances.iter().zip(scanned) {
             match found {
                 Ok(found) => {
@@ -85,7 +85,7 @@ impl Redlock {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn examine(&self) -> Vec<Examination> {
-        let answers = examine_all(&self.shared).await.into_iter();
+        let answers = ask_all(&self.shared, |instance| instance.examine()).await.into_iter();
         let instances = self.shared.instances.iter().zip(answers);
         instances
             .map(|(instance, answer)| Examination {

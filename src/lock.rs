@@ -8,7 +8,6 @@ use tracing::{Instrument, Span};
 
 use crate::config::{Renewal, Settings};
 use crate::error::{AcquireError, RunError, acquire_error};
-use crate::foreign::contain;
 use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lease::LeaseView;
@@ -69,6 +68,42 @@ pub struct Lock {
     renewal: Renewal,
     max_hold: Option<Duration>,
 }
+
+/// The settings of a lock, for what has one under this name.
+macro_rules! lock_settings {
+    ($lock:ident) => {
+        /// How long each key lives without being extended: see [`Lock::ttl`](crate::Lock::ttl).
+        pub fn ttl(mut self, ttl: Duration) -> Self {
+            self.$lock = self.$lock.ttl(ttl);
+            self
+        }
+
+        /// How long [`acquire`](Self::acquire) waits. Default: without end.
+        pub fn wait_at_most(mut self, limit: Duration) -> Self {
+            self.$lock = self.$lock.wait_at_most(limit);
+            self
+        }
+
+        /// Who wants it: see [`Lock::holder`](crate::Lock::holder).
+        pub fn holder(mut self, holder: Holder) -> Self {
+            self.$lock = self.$lock.holder(holder);
+            self
+        }
+
+        /// Whether it is renewed until it is released: see [`Lock::renew`](crate::Lock::renew).
+        pub fn renew(mut self, renewal: Renewal) -> Self {
+            self.$lock = self.$lock.renew(renewal);
+            self
+        }
+
+        /// For how long it is renewed at most: see [`Lock::max_hold`](crate::Lock::max_hold).
+        pub fn max_hold(mut self, longest: Duration) -> Self {
+            self.$lock = self.$lock.max_hold(longest);
+            self
+        }
+    };
+}
+pub(crate) use lock_settings;
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,8 +281,6 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     ///
-    /// [`RunError::flatten`] makes one `Result` of both.
-    ///
     /// # Cancel safety
     /// Safe: the work is dropped, and the lock is released in the background.
     ///
@@ -354,7 +387,7 @@ impl Lock {
             Err(_) => AcquireOutcome::Failed,
         };
         self.shared.counters.acquire_ended(outcome, took);
-        contain(|| span.in_scope(|| log_acquire(&params.resource, &result, span)));
+        span.in_scope(|| log_acquire(&params.resource, &result, span));
         result
     }
 }

@@ -19,7 +19,7 @@ use crate::config::{Renewal, Settings};
 use crate::error::{AcquireError, Passing, RunError};
 use crate::guard::Guard;
 use crate::holder::Holder;
-use crate::lock::Lock;
+use crate::lock::{Lock, lock_settings};
 use crate::names::ResourceNames;
 use crate::protocol::Instant;
 use crate::random;
@@ -39,6 +39,8 @@ const FIRST_PASS: Duration = Duration::from_secs(1);
 const PAUSE_PART: u32 = 8;
 
 /// Several locks to acquire together, and how. Made by [`Redlock::lock_all`](crate::Redlock::lock_all).
+///
+/// Without renewal those that are won first age while the others are waited for. `max_hold` counts for each from when it was won.
 #[derive(Clone)]
 #[must_use = "locks do nothing until they are acquired"]
 pub struct LockAll {
@@ -59,37 +61,7 @@ impl LockAll {
         Self { names, each: Lock::new(shared, settings, "".into()) }
     }
 
-    /// How long each key lives without being extended: see [`Lock::ttl`](crate::Lock::ttl).
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.each = self.each.ttl(ttl);
-        self
-    }
-
-    /// How long [`acquire`](Self::acquire) waits for all of them. Default: without end.
-    pub fn wait_at_most(mut self, limit: Duration) -> Self {
-        self.each = self.each.wait_at_most(limit);
-        self
-    }
-
-    /// The holder of each: see [`Lock::holder`](crate::Lock::holder).
-    pub fn holder(mut self, holder: Holder) -> Self {
-        self.each = self.each.holder(holder);
-        self
-    }
-
-    /// Whether they are renewed until they are released: see [`Lock::renew`](crate::Lock::renew).
-    ///
-    /// Without renewal those that are won first age while the others are waited for.
-    pub fn renew(mut self, renewal: Renewal) -> Self {
-        self.each = self.each.renew(renewal);
-        self
-    }
-
-    /// For how long each is renewed at most, counted from when it was won: see [`Lock::max_hold`](crate::Lock::max_hold).
-    pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.each = self.each.max_hold(longest);
-        self
-    }
+    lock_settings!(each);
 
     /// Waits until all of them are acquired.
     ///
@@ -255,7 +227,7 @@ impl LockAll {
             let next = left.into_iter().fold(lock.clone(), Lock::wait_at_most).acquire();
             let result = tokio::select! {
                 biased;
-                _ = first_loss(won.iter().map(Guard::lost)) => Err(None),
+                _ = first_loss(won.iter().map(|guard| guard.lost())) => Err(None),
                 result = next => result.map_err(Some),
             };
             match result {
@@ -272,7 +244,7 @@ impl LockAll {
         // Those that were won first have aged.
         let (_, earlier) = won.split_last().ok_or(None)?;
         let extended = extend_all(earlier.iter().map(Guard::extend)).await;
-        let is_lost = extended.is_err() || !won.iter().all(Guard::is_valid);
+        let is_lost = extended.is_err() || !won.iter().all(|guard| guard.is_valid());
         let slow = self.too_slow(&won);
         if is_lost || slow.is_some() {
             give_back(won).await;

@@ -12,9 +12,6 @@ const PERIOD: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit<const MOST: u32 = 1>(Mutex<State>);
 
-/// For what happens to many locks at once.
-pub(crate) type ManyLocksLimit = LogLimit<16>;
-
 #[derive(Debug, Default)]
 struct State {
     /// When the present ten seconds began, and how many lines were written in them.
@@ -55,7 +52,7 @@ mod tests {
 
     #[test]
     fn of_what_happens_to_many_locks_at_once_sixteen_are_said_and_the_others_are_counted() {
-        let limit = ManyLocksLimit::default();
+        let limit = LogLimit::<16>::default();
         let said: Vec<u64> = (0..200).filter_map(|millis| limit.note(at(millis))).collect();
         assert_eq!(said, [1; 16]);
         assert_eq!(limit.note(at(10_000)), Some(185));

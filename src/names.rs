@@ -8,7 +8,7 @@ use std::sync::Arc;
 ///
 /// - text: `&str`, `String`, `&String`, `Cow<str>`, `Box<str>`, `Arc<str>`;
 /// - bytes: `&[u8]`, `Vec<u8>`, `&Vec<u8>`, `[u8; N]`, `&[u8; N]`, `Cow<[u8]>`, `Box<[u8]>`, `Arc<[u8]>`;
-/// - an integer, which is named by its decimal digits: `42` is `"42"`;
+/// - an integer, except `u8`, which is named by its decimal digits: `42` is `"42"`;
 /// - with the feature `uuid` a `Uuid`, named by its hyphenated form in small letters.
 ///
 /// The Redis key is the namespace followed by the name itself, so that other Redlock clients exclude each other with
@@ -47,8 +47,8 @@ impl fmt::Display for ResourceName {
 
 /// Names to lock together: see [`Redlock::lock_all`](crate::Redlock::lock_all).
 ///
-/// Made from an array, a `Vec` or a slice of names ([`AsResourceName`]), or what an iterator over them collects. Bytes are
-/// one name and not a list of small integers.
+/// Made from an array, a `Vec` or a slice of what a [`ResourceName`] is made from, or what an iterator over that collects. Bytes
+/// are one name and not a list of small integers.
 ///
 /// ```
 /// use redquorum::ResourceNames;
@@ -84,146 +84,76 @@ impl fmt::Display for ResourceNames {
     }
 }
 
-/// What can be a name in a list of names; [`ResourceName`] says what that is. Nobody else can implement it.
-///
-/// `u8` is not among them: several bytes are one name.
-pub trait AsResourceName: sealed::AsName {}
-
-impl<T: sealed::AsName + ?Sized> AsResourceName for T {}
-
-mod sealed {
-    use std::borrow::Cow;
-
-    pub trait AsName {
-        fn as_name(&self) -> Cow<'_, [u8]>;
-    }
-}
-
-use sealed::AsName;
-
-impl AsName for ResourceName {
-    fn as_name(&self) -> Cow<'_, [u8]> {
-        self.as_bytes().into()
-    }
-}
-
-impl AsName for str {
-    fn as_name(&self) -> Cow<'_, [u8]> {
-        self.as_bytes().into()
-    }
-}
-
-impl AsName for [u8] {
-    fn as_name(&self) -> Cow<'_, [u8]> {
-        self.into()
-    }
-}
-
-impl<const N: usize> AsName for [u8; N] {
-    fn as_name(&self) -> Cow<'_, [u8]> {
-        self.as_slice().into()
-    }
-}
-
-/// The same name as what it leads to.
-macro_rules! as_what_it_derefs_to {
-    ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
-        impl<$($generics)*> AsName for $name {
-            fn as_name(&self) -> Cow<'_, [u8]> {
-                (**self).as_name()
-            }
-        }
-    )*};
-}
-
-as_what_it_derefs_to!(
-    [] String,
-    [] Vec<u8>,
-    [T: AsName + ?Sized] &T,
-    [T: AsName + ?Sized] Box<T>,
-    [T: AsName + ?Sized] Arc<T>,
-    [T: AsName + ToOwned + ?Sized] Cow<'_, T>,
-);
-
-/// One name by itself. No blanket impl: it would overlap with that of a name for itself.
-macro_rules! one_name {
+/// Text and bytes. No blanket impl: it would overlap with that of a name for itself.
+macro_rules! named_by_bytes {
     ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
         impl<$($generics)*> From<$name> for ResourceName {
             fn from(name: $name) -> Self {
-                Self(name.as_name().into())
+                Self(AsRef::<[u8]>::as_ref(&*name).into())
             }
         }
     )*};
 }
 
-one_name!(
-    [] &ResourceName,
+named_by_bytes!(
     [] &str,
     [] String,
     [] &String,
+    [] Box<str>,
+    [] Arc<str>,
+    [] Cow<'_, str>,
     [] &[u8],
     [] Vec<u8>,
     [] &Vec<u8>,
-    [const N: usize] [u8; N],
+    [] Box<[u8]>,
+    [] Arc<[u8]>,
+    [] Cow<'_, [u8]>,
     [const N: usize] &[u8; N],
-    [T: AsResourceName + ?Sized] Box<T>,
-    [T: AsResourceName + ?Sized] Arc<T>,
-    [T: AsResourceName + ToOwned + ?Sized] Cow<'_, T>,
 );
 
-/// Named by its decimal digits.
-macro_rules! integers {
-    ($($integer:ty),*) => {$(
-        impl AsName for $integer {
-            fn as_name(&self) -> Cow<'_, [u8]> {
-                self.to_string().into_bytes().into()
+impl<const N: usize> From<[u8; N]> for ResourceName {
+    fn from(name: [u8; N]) -> Self {
+        name.as_slice().into()
+    }
+}
+
+impl From<&Self> for ResourceName {
+    fn from(name: &Self) -> Self {
+        name.clone()
+    }
+}
+
+/// Named by its usual form as text. Not `u8`: several are the bytes of one name.
+macro_rules! named_by_text {
+    ($($name:ty),*) => {$(
+        impl From<$name> for ResourceName {
+            fn from(name: $name) -> Self {
+                name.to_string().into()
             }
         }
-
-        one_name!([] $integer);
     )*};
 }
 
-integers!(u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
-
-impl From<u8> for ResourceName {
-    fn from(name: u8) -> Self {
-        Self::from(u16::from(name))
-    }
-}
-
+named_by_text!(u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 #[cfg(feature = "uuid")]
-impl AsName for uuid::Uuid {
-    fn as_name(&self) -> Cow<'_, [u8]> {
-        self.to_string().into_bytes().into()
-    }
-}
-
-#[cfg(feature = "uuid")]
-one_name!([] uuid::Uuid);
+named_by_text!(uuid::Uuid);
 
 /// A list of names.
 macro_rules! list {
     ($([$($generics:tt)*] $names:ty),* $(,)?) => {$(
-        impl<$($generics)*> From<$names> for ResourceNames {
+        impl<T: Into<ResourceName> + Clone, $($generics)*> From<$names> for ResourceNames {
             fn from(names: $names) -> Self {
-                names.iter().collect()
+                names.iter().cloned().collect()
             }
         }
     )*};
 }
 
-list!(
-    [T: AsResourceName] Vec<T>,
-    [T: AsResourceName] &Vec<T>,
-    [T: AsResourceName] &[T],
-    [T: AsResourceName, const N: usize] [T; N],
-    [T: AsResourceName, const N: usize] &[T; N],
-);
+list!([] Vec<T>, [] &Vec<T>, [] &[T], [const N: usize] [T; N], [const N: usize] &[T; N]);
 
-impl<T: AsResourceName> FromIterator<T> for ResourceNames {
+impl<T: Into<ResourceName>> FromIterator<T> for ResourceNames {
     fn from_iter<I: IntoIterator<Item = T>>(names: I) -> Self {
-        Self(names.into_iter().map(|name| ResourceName(name.as_name().into())).collect())
+        Self(names.into_iter().map(Into::into).collect())
     }
 }
 
@@ -271,7 +201,7 @@ mod tests {
         for (index, name) in ab.iter().enumerate() {
             assert_eq!(name, "ab", "{index}");
         }
-        assert_eq!([name(42), name(7_u8), name(-1_i64)], ["42", "7", "-1"]);
+        assert_eq!([name(42), name(-1_i64)], ["42", "-1"]);
         assert_eq!([name(u64::MAX), name(u128::MAX)], [u64::MAX.to_string(), u128::MAX.to_string()]);
     }
 
@@ -301,7 +231,7 @@ mod tests {
             names(texts.iter().collect::<ResourceNames>()),
             names(texts.into_iter().collect::<ResourceNames>()),
             names(bytes.into_iter().collect::<ResourceNames>()),
-            names(slices.iter().collect::<ResourceNames>()),
+            names(slices.into_iter().collect::<ResourceNames>()),
         ];
         for (index, names) in lists.iter().enumerate() {
             assert_eq!(*names, ["a", "b"], "{index}");

@@ -37,22 +37,10 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
     (Counter, "redquorum_instance_replies_total", Unit::Count, "How requests have ended, by reply"),
 ];
 
-/// Counters that are recorded as things happen, with their labels: they begin at zero and not with the first event,
-/// which would be no rise to whoever watches them.
-const FROM_ZERO: &[(&str, &str, &[&str])] = &[
-    ("redquorum_acquires_total", "outcome", &["acquired", "contended", "failed"]),
-    ("redquorum_renewals_total", "result", &["won", "lost"]),
-    ("redquorum_losses_total", "cause", &["expired", "gone", "taken_over"]),
-];
-
 /// Records what is now, and what was sent to each instance since the last time.
 pub(crate) fn record(shared: &Shared) {
     describe();
-    for (name, label, values) in FROM_ZERO {
-        values.iter().for_each(|value| metrics::counter!(*name, *label => *value).increment(0));
-    }
-    metrics::counter!("redquorum_acquire_rounds_total").increment(0);
-    metrics::counter!("redquorum_hand_overs_total").increment(0);
+    shared.counters.record();
     let now = stats(shared);
     metrics::gauge!("redquorum_held").set(now.held as f64);
     metrics::gauge!("redquorum_waiting").set(now.waiting as f64);

@@ -1,7 +1,6 @@
 //! Work under a lock.
 
 use crate::error::{Loss, ReleaseError, RunError};
-use crate::foreign::contain;
 use crate::guard::{Guard, Released};
 use crate::lease::LeaseView;
 
@@ -33,7 +32,7 @@ pub(crate) async fn until_lost<F: Future>(
 pub(crate) async fn release_after_work(guard: Guard) {
     let lease = guard.lease();
     let released = guard.release().await;
-    contain(|| log_release(&lease, &released));
+    log_release(&lease, &released);
 }
 
 /// Says how a release went at which nobody else looks.

@@ -1,5 +1,6 @@
 //! What a client has done so far, and what it has now.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::runtime::Shared;
@@ -48,7 +49,7 @@ pub(crate) fn stats(shared: &Shared) -> ClientStats {
         handed_over: counters.handed_over.get(),
         contended: counters.contended.get(),
         failed: counters.failed.get(),
-        acquire_time: Duration::from_micros(counters.acquire_micros.get()),
+        acquire_time: Duration::from_micros(counters.acquire_micros.load(Relaxed)),
         acquire_rounds: counters.rounds.get(),
         renewals: counters.renewals.get(),
         failed_renewals: counters.failed_renewals.get(),

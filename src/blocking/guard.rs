@@ -1,6 +1,7 @@
 //! A lock that a thread holds.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,12 +9,10 @@ use super::client::Running;
 use crate::detached::DetachedLease;
 use crate::error::{ExtendError, Loss, ReleaseError};
 use crate::guard::{Guard as AsyncGuard, Released};
-use crate::lease::{LeaseView, Redundancy};
-use crate::names::ResourceName;
-use crate::protocol::FencingToken;
+use crate::lease::LeaseView;
 
 /// As [`redquorum::Guard`](crate::Guard): a lock that is held, renewed on the client's thread. Dropped, it is released in the
-/// background.
+/// background. It has all that a [`LeaseView`] has; [`on_lost`](LeaseView::on_lost) calls on the client's thread.
 #[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     // In this order: what the guard lets go is released before the client ends.
@@ -27,51 +26,24 @@ impl fmt::Debug for Guard {
     }
 }
 
+/// What it shows of its lease.
+impl Deref for Guard {
+    type Target = LeaseView;
+
+    fn deref(&self) -> &LeaseView {
+        &self.guard
+    }
+}
+
 impl Guard {
     pub(super) const fn new(guard: AsyncGuard, running: Arc<Running>) -> Self {
         Self { guard, running }
-    }
-
-    /// What is locked.
-    #[must_use]
-    pub fn resource(&self) -> ResourceName {
-        self.guard.resource()
-    }
-
-    /// Larger than that of every earlier holder: see [`Guard::fencing_token`](crate::Guard::fencing_token).
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.guard.fencing_token()
-    }
-
-    /// Whether the lock is held at this moment.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.guard.is_valid()
-    }
-
-    /// For how long it is held if it is not renewed; zero once it is lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
-    /// On how many instances the lock rests.
-    #[must_use]
-    pub fn redundancy(&self) -> Redundancy {
-        self.guard.redundancy()
     }
 
     /// A view of the lease, for other threads; it does not keep the lock.
     #[must_use]
     pub fn lease(&self) -> LeaseView {
         self.guard.lease()
-    }
-
-    /// Calls `notify` once, on the client's thread, when the lock is lost: see [`Guard::on_lost`](crate::Guard::on_lost). It
-    /// must not block.
-    pub fn on_lost(&self, notify: impl FnOnce(Loss) + Send + 'static) {
-        self.running.wait(async { self.guard.on_lost(notify) });
     }
 
     /// Waits until the lock is lost, for `limit` at most; `None` if it was not.
@@ -108,12 +80,6 @@ impl Guard {
     /// [`ReleaseError::Unconfirmed`] if too few instances answered. The release continues in the background.
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.running.wait(self.guard.release())
-    }
-
-    /// Gives the guard up without releasing the lock: see [`Guard::keep_until_expiry`](crate::Guard::keep_until_expiry).
-    #[must_use = "zero means that the lock was lost before"]
-    pub fn keep_until_expiry(self) -> Duration {
-        self.guard.keep_until_expiry()
     }
 
     /// Gives the guard up without releasing the lock, which nobody gets for `time`: see

@@ -12,7 +12,7 @@ use crate::config::Renewal;
 use crate::error::{AcquireError, Loss, RunError};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
-use crate::lock::Lock as AsyncLock;
+use crate::lock::{Lock as AsyncLock, lock_settings};
 
 /// As [`redquorum::Lock`](crate::Lock): what to lock and how, which can be kept and acquired again and again.
 #[derive(Clone)]
@@ -33,35 +33,7 @@ impl Lock {
         Self { lock, running }
     }
 
-    fn with(mut self, change: impl FnOnce(AsyncLock) -> AsyncLock) -> Self {
-        self.lock = change(self.lock);
-        self
-    }
-
-    /// How long the keys live without being extended: see [`Lock::ttl`](crate::Lock::ttl).
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|lock| lock.ttl(ttl))
-    }
-
-    /// How long [`acquire`](Self::acquire) waits. Default: without end.
-    pub fn wait_at_most(self, limit: Duration) -> Self {
-        self.with(|lock| lock.wait_at_most(limit))
-    }
-
-    /// Who wants the lock: the same [`Holder`] may re-enter it in this client. Default: nobody in particular.
-    pub fn holder(self, holder: Holder) -> Self {
-        self.with(|lock| lock.holder(holder))
-    }
-
-    /// Whether the lock is renewed until it is released. Default: as the client's [`renew`](crate::Builder::renew).
-    pub fn renew(self, renewal: Renewal) -> Self {
-        self.with(|lock| lock.renew(renewal))
-    }
-
-    /// For how long the lock is renewed at most: see [`Lock::max_hold`](crate::Lock::max_hold).
-    pub fn max_hold(self, longest: Duration) -> Self {
-        self.with(|lock| lock.max_hold(longest))
-    }
+    lock_settings!(lock);
 
     /// Waits until the lock is acquired: see [`Lock::acquire`](crate::Lock::acquire).
     ///
@@ -108,7 +80,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     ///
-    /// [`RunError::flatten`] makes one `Result` of both. How the release went is logged, as for [`Lock::run`](crate::Lock::run).
+    /// How the release went is logged, as for [`Lock::run`](crate::Lock::run).
     ///
     /// # Errors
     /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if the lock was lost before it had ended.

@@ -1,6 +1,7 @@
 //! Several locks that a thread acquires and holds together.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +12,8 @@ use crate::config::Renewal;
 use crate::error::{AcquireError, ExtendError, Loss, ReleaseError, RunError};
 use crate::guard::Released;
 use crate::holder::Holder;
+use crate::lock::lock_settings;
 use crate::lock_all::{AllGuard as AsyncAllGuard, AllLeases, LockAll as AsyncLockAll};
-use crate::names::{ResourceName, ResourceNames};
-use crate::protocol::FencingToken;
 
 /// As [`redquorum::LockAll`](crate::LockAll): several names to lock together, and how.
 #[derive(Clone)]
@@ -23,7 +23,8 @@ pub struct LockAll {
     running: Arc<Running>,
 }
 
-/// As [`redquorum::AllGuard`](crate::AllGuard): several locks that are held together. Dropped, they are released in the background.
+/// As [`redquorum::AllGuard`](crate::AllGuard): several locks that are held together. Dropped, they are released in the background. It
+/// has all that [`AllLeases`] have.
 #[must_use = "the locks are released when their guard is dropped"]
 pub struct AllGuard {
     // In this order: what the guard lets go is released before the client ends.
@@ -36,35 +37,7 @@ impl LockAll {
         Self { lock, running }
     }
 
-    fn with(mut self, change: impl FnOnce(AsyncLockAll) -> AsyncLockAll) -> Self {
-        self.lock = change(self.lock);
-        self
-    }
-
-    /// How long the keys live without being extended: see [`LockAll::ttl`](crate::LockAll::ttl).
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.with(|lock| lock.ttl(ttl))
-    }
-
-    /// How long [`acquire`](Self::acquire) waits for all of them. Default: without end.
-    pub fn wait_at_most(self, limit: Duration) -> Self {
-        self.with(|lock| lock.wait_at_most(limit))
-    }
-
-    /// Who wants the locks: see [`LockAll::holder`](crate::LockAll::holder).
-    pub fn holder(self, holder: Holder) -> Self {
-        self.with(|lock| lock.holder(holder))
-    }
-
-    /// Whether they are renewed once all are won: see [`LockAll::renew`](crate::LockAll::renew).
-    pub fn renew(self, renewal: Renewal) -> Self {
-        self.with(|lock| lock.renew(renewal))
-    }
-
-    /// For how long they are renewed at most: see [`LockAll::max_hold`](crate::LockAll::max_hold).
-    pub fn max_hold(self, longest: Duration) -> Self {
-        self.with(|lock| lock.max_hold(longest))
-    }
+    lock_settings!(lock);
 
     /// Waits until all are acquired: see [`LockAll::acquire`](crate::LockAll::acquire).
     ///
@@ -118,37 +91,16 @@ impl LockAll {
     }
 }
 
+/// What it shows of its leases.
+impl Deref for AllGuard {
+    type Target = AllLeases;
+
+    fn deref(&self) -> &AllLeases {
+        &self.guard
+    }
+}
+
 impl AllGuard {
-    /// What is locked.
-    #[must_use]
-    pub fn resources(&self) -> ResourceNames {
-        self.guard.resources()
-    }
-
-    /// The fencing token of each name.
-    #[must_use]
-    pub fn fencing_tokens(&self) -> Vec<(ResourceName, FencingToken)> {
-        self.guard.fencing_tokens()
-    }
-
-    /// The fencing token of one of the names; `None` if it is not among them.
-    #[must_use]
-    pub fn fencing_token(&self, name: impl Into<ResourceName>) -> Option<FencingToken> {
-        self.guard.fencing_token(name)
-    }
-
-    /// Whether all are held at this moment.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.guard.is_valid()
-    }
-
-    /// For how long all are held if they are not renewed; zero once one is lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.guard.remaining()
-    }
-
     /// A view of the leases, for other threads; it does not keep the locks.
     #[must_use]
     pub fn leases(&self) -> AllLeases {
@@ -183,12 +135,6 @@ impl AllGuard {
     /// As there.
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.running.wait(self.guard.release())
-    }
-
-    /// Gives the guard up without releasing anything: see [`AllGuard::keep_until_expiry`](crate::AllGuard::keep_until_expiry).
-    #[must_use = "zero means that one was lost before"]
-    pub fn keep_until_expiry(self) -> Duration {
-        self.guard.keep_until_expiry()
     }
 
     /// Gives the guard up without releasing anything: see [`AllGuard::keep_for`](crate::AllGuard::keep_for).

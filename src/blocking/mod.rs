@@ -22,7 +22,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A thread cannot be interrupted: work continues when its lock is lost. Look at [`Guard::is_valid`] before each step that
+//! A thread cannot be interrupted: work continues when its lock is lost. Look at [`is_valid`](crate::LeaseView::is_valid) before each step that
 //! cannot be taken back, or give the fencing token to the storage.
 
 mod client;

@@ -10,7 +10,6 @@ use super::{Admission, Builder};
 use crate::client::Redlock;
 use crate::clock::{Clock, CorrectedClock};
 use crate::error::{BuildError, ConnectError};
-use crate::foreign::contain;
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
 use crate::instance::{Instance, Invalidation, Listener};
 use crate::protocol::{Quorum, RetryDelay};
@@ -44,14 +43,14 @@ impl Builder {
     /// [`BuildError`] names the setting, or the relation between settings, that cannot work, or
     /// the missing runtime. Nothing has been connected then.
     pub fn build(self) -> Result<Redlock, BuildError> {
-        let (settings, addresses, quorum) = self.check()?;
+        let (addresses, quorum) = self.check()?;
         let runtime = Handle::try_current().map_err(|_| BuildError::NoRuntime)?;
         check_runtime(!self.instances.is_empty())?;
         if let Some(limit) = self.clock.limit() {
-            contain(|| tracing::warn!(limit, "see the assumptions in docs/safety.md"));
+            tracing::warn!(limit, "see the assumptions in docs/safety.md");
         }
         if let Some(told) = &self.on_build {
-            told(self.quarantine.unwrap_or(self.max_ttl));
+            told(self.settings.quarantine());
         }
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
@@ -93,7 +92,7 @@ impl Builder {
             order,
             slots: Slots::default(),
         };
-        Ok(Redlock::new(Arc::new(shared), Arc::new(settings)))
+        Ok(Redlock::new(Arc::new(shared), Arc::new(self.settings)))
     }
 
     fn start(
@@ -107,10 +106,10 @@ impl Builder {
         let options = ClientOptions {
             instance_timeout: self.instance_timeout,
             quorum: quorum.votes(),
-            max_ttl: self.max_ttl,
-            quarantine: self.quarantine.unwrap_or(self.max_ttl),
-            drift_ppm: self.drift_ppm,
-            fence_retention: self.fence_retention,
+            max_ttl: self.settings.max_ttl,
+            quarantine: self.settings.quarantine(),
+            drift_ppm: self.settings.drift_ppm,
+            fence_retention: self.settings.fence_retention,
             admission: self.admission != Admission::Off,
             as_recorded: self.admission == Admission::AsRecorded,
             wants_locks: self.wants_locks,

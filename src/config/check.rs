@@ -25,14 +25,24 @@ pub(crate) struct Settings {
     pub(crate) namespace: Arc<[u8]>,
     pub(crate) ttl: Duration,
     pub(crate) max_ttl: Duration,
+    /// That of the instances; `max_ttl` if it is not set.
+    pub(crate) quarantine: Option<Duration>,
     pub(crate) drift_ppm: u32,
     pub(crate) fence_retention: Duration,
     pub(crate) renewal: Renewal,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) admission_terms: AdmissionTerms,
 }
 
 impl Settings {
+    pub(super) fn quarantine(&self) -> Duration {
+        self.quarantine.unwrap_or(self.max_ttl)
+    }
+
+    /// The two times of admission (P29).
+    pub(crate) fn admission_terms(&self) -> AdmissionTerms {
+        AdmissionTerms { max_ttl_ms: millis(self.max_ttl), quarantine_ms: millis(self.quarantine()) }
+    }
+
     /// No client asks for a longer ttl, in milliseconds: none may ask for more than half of what tokens are kept for.
     pub(crate) fn longest_ttl_ms(&self) -> u64 {
         millis(self.fence_retention / 2)
@@ -58,7 +68,7 @@ impl Settings {
 }
 
 impl Builder {
-    pub(super) fn check(&self) -> Result<(Settings, Vec<Address>, Quorum), BuildError> {
+    pub(super) fn check(&self) -> Result<(Vec<Address>, Quorum), BuildError> {
         let count = self.instances.len() + self.dialed.len();
         let quorum = match self.quorum {
             Some(votes) => Quorum::new(count, votes)?,
@@ -67,45 +77,29 @@ impl Builder {
         let mut addresses = check_addresses(&self.instances)?;
         addresses.extend(self.dialed.iter().cloned());
         let durations = [
-            ("max_ttl", self.max_ttl),
-            ("quarantine", self.quarantine.unwrap_or(self.max_ttl)),
+            ("max_ttl", self.settings.max_ttl),
+            ("quarantine", self.settings.quarantine()),
             ("instance_timeout", self.instance_timeout),
             ("connect_timeout", self.connect_timeout),
-            ("fence_retention", self.fence_retention),
+            ("fence_retention", self.settings.fence_retention),
         ];
         if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| *duration > LONGEST) {
             return Err(BuildError::TooLong { setting, most: LONGEST });
         }
         // It ends a lease by the own clock alone, so that any length will do.
-        let durations = durations.into_iter().chain(self.max_hold.map(|longest| ("max_hold", longest)));
+        let durations = durations.into_iter().chain(self.settings.max_hold.map(|longest| ("max_hold", longest)));
         if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| duration.as_millis() == 0) {
             return Err(BuildError::Zero { setting });
         }
         self.check_relations()?;
-        let settings = Settings {
-            namespace: self.namespace.as_slice().into(),
-            ttl: self.ttl,
-            max_ttl: self.max_ttl,
-            drift_ppm: self.drift_ppm,
-            fence_retention: self.fence_retention,
-            renewal: self.renewal,
-            max_hold: self.max_hold,
-            admission_terms: self.admission_terms(),
-        };
-        settings.terms(None).map_err(BuildError::Ttl)?;
-        Ok((settings, addresses, quorum))
-    }
-
-    /// The two times of admission (P29).
-    pub(super) fn admission_terms(&self) -> AdmissionTerms {
-        let quarantine = self.quarantine.unwrap_or(self.max_ttl);
-        AdmissionTerms { max_ttl_ms: millis(self.max_ttl), quarantine_ms: millis(quarantine) }
+        self.settings.terms(None).map_err(BuildError::Ttl)?;
+        Ok((addresses, quorum))
     }
 
     fn check_relations(&self) -> Result<(), BuildError> {
         let conflict = |text: String| Err(BuildError::Conflict(text));
-        if self.drift_ppm >= MAX_DRIFT_PPM {
-            return conflict(format!("drift_ppm is {}, it must be below {MAX_DRIFT_PPM}", self.drift_ppm));
+        if self.settings.drift_ppm >= MAX_DRIFT_PPM {
+            return conflict(format!("drift_ppm is {}, it must be below {MAX_DRIFT_PPM}", self.settings.drift_ppm));
         }
         if self.retry_delay.0 > self.retry_delay.1 {
             return conflict("the least retry_delay is above the most".to_owned());
@@ -117,21 +111,21 @@ impl Builder {
             return Err(BuildError::Zero { setting: "the most retry_delay" });
         }
         // Others may ask for ttls as long as the own quarantine (P29).
-        let quarantine = self.quarantine.unwrap_or(self.max_ttl);
-        if quarantine < self.max_ttl {
+        let quarantine = self.settings.quarantine();
+        if quarantine < self.settings.max_ttl {
             return conflict(format!(
                 "the quarantine, {quarantine:?}, is below max_ttl, {:?}: an instance could forget a lock and grant it again",
-                self.max_ttl
+                self.settings.max_ttl
             ));
         }
-        if self.fence_retention < quarantine.saturating_mul(2) {
-            let longest = if quarantine == self.max_ttl { "max_ttl" } else { "the quarantine" };
+        if self.settings.fence_retention < quarantine.saturating_mul(2) {
+            let longest = if quarantine == self.settings.max_ttl { "max_ttl" } else { "the quarantine" };
             return conflict(format!(
                 "fence_retention, {:?}, is below twice {longest}, {quarantine:?}: tokens would be forgotten while locks live",
-                self.fence_retention
+                self.settings.fence_retention
             ));
         }
-        if self.namespace.starts_with(RESERVED) {
+        if self.settings.namespace.starts_with(RESERVED) {
             return conflict("the namespace begins with \"redquorum:\", which is kept for the library".to_owned());
         }
         if self.label.as_ref().is_some_and(|label| label.len() > MAX_LABEL) {

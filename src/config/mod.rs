@@ -37,20 +37,14 @@ pub struct Builder {
     dialed: Vec<Address>,
     /// Told the quarantine when a client is built.
     on_build: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
-    namespace: Vec<u8>,
-    ttl: Duration,
-    max_ttl: Duration,
-    quarantine: Option<Duration>,
+    /// What its locks share.
+    settings: Settings,
     instance_timeout: Duration,
     connect_timeout: Duration,
-    drift_ppm: u32,
     quorum: Option<usize>,
     retry_delay: (Duration, Duration),
-    fence_retention: Duration,
     label: Option<String>,
     admission: Admission,
-    renewal: Renewal,
-    max_hold: Option<Duration>,
     /// Both are turned off by tests alone.
     watches_keys: bool,
     order_between_clients: bool,
@@ -92,20 +86,22 @@ impl Default for Builder {
             instances: Vec::new(),
             dialed: Vec::new(),
             on_build: None,
-            namespace: Vec::new(),
-            ttl: Duration::from_secs(10),
-            max_ttl: Duration::from_secs(10),
-            quarantine: None,
+            settings: Settings {
+                namespace: Arc::default(),
+                ttl: Duration::from_secs(10),
+                max_ttl: Duration::from_secs(10),
+                quarantine: None,
+                drift_ppm: DEFAULT_DRIFT_PPM,
+                fence_retention: Duration::from_secs(24 * 60 * 60),
+                renewal: Renewal::Auto,
+                max_hold: None,
+            },
             instance_timeout: Duration::from_millis(200),
             connect_timeout: Duration::from_secs(5),
-            drift_ppm: DEFAULT_DRIFT_PPM,
             quorum: None,
             retry_delay: (Duration::from_millis(10), Duration::from_millis(100)),
-            fence_retention: Duration::from_secs(24 * 60 * 60),
             label: None,
             admission: Admission::On,
-            renewal: Renewal::Auto,
-            max_hold: None,
             watches_keys: true,
             order_between_clients: true,
             wants_locks: false,
@@ -120,9 +116,9 @@ impl std::fmt::Debug for Builder {
         let instances: Vec<_> = dialed.chain(self.instances.iter().map(|instance| instance as _)).collect();
         f.debug_struct("Builder")
             .field("instances", &instances)
-            .field("namespace", &display_name(&self.namespace))
-            .field("ttl", &self.ttl)
-            .field("max_ttl", &self.max_ttl)
+            .field("namespace", &display_name(&self.settings.namespace))
+            .field("ttl", &self.settings.ttl)
+            .field("max_ttl", &self.settings.max_ttl)
             .finish_non_exhaustive()
     }
 }
@@ -145,13 +141,13 @@ impl Builder {
 
     /// Put before every resource's name to make its key. Default: empty.
     pub fn namespace(mut self, namespace: impl AsRef<[u8]>) -> Self {
-        self.namespace = namespace.as_ref().to_vec();
+        self.settings.namespace = namespace.as_ref().into();
         self
     }
 
     /// The ttl of locks that do not name their own. Default: 10 s. At most `max_ttl`.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
+        self.settings.ttl = ttl;
         self
     }
 
@@ -159,7 +155,7 @@ impl Builder {
     /// the same instances: it is how long an instance that may have forgotten locks must wait. While clients run an operator changes it
     /// in steps, see [`quarantine`](Self::quarantine).
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
-        self.max_ttl = max_ttl;
+        self.settings.max_ttl = max_ttl;
         self
     }
 
@@ -182,7 +178,7 @@ impl Builder {
     /// # drop(redlock); Ok(()) }
     /// ```
     pub fn quarantine(mut self, quarantine: Duration) -> Self {
-        self.quarantine = Some(quarantine);
+        self.settings.quarantine = Some(quarantine);
         self
     }
 
@@ -202,7 +198,7 @@ impl Builder {
     /// By how much the rates of two clocks may differ, in parts per million. Default: 10 000 (1 %).
     /// Together with 2 ms it is taken off every ttl, so that a lock's validity ends before its keys do. Below 500 000.
     pub fn drift_ppm(mut self, ppm: u32) -> Self {
-        self.drift_ppm = ppm;
+        self.settings.drift_ppm = ppm;
         self
     }
 
@@ -227,7 +223,7 @@ impl Builder {
     /// years. It must be far longer than any difference between the wall clocks of clients and instances, and the same for every
     /// client of the same instances: the shortest counts. A lease that is held for longer keeps its token.
     pub fn fence_retention(mut self, retention: Duration) -> Self {
-        self.fence_retention = retention;
+        self.settings.fence_retention = retention;
         self
     }
 
@@ -247,14 +243,15 @@ impl Builder {
 
     /// Whether locks are renewed until they are released. Default: [`Renewal::Auto`].
     pub fn renew(mut self, renewal: Renewal) -> Self {
-        self.renewal = renewal;
+        self.settings.renewal = renewal;
         self
     }
 
     /// For how long a lock is renewed at most, counted from when it is acquired; it ends at the latest
-    /// one ttl after that. Default: without end.
+    /// one ttl after that. Default: without end. Then a task that is stuck keeps its lock for ever; the log warns of one that is
+    /// held for 100 of its ttls.
     pub fn max_hold(mut self, longest: Duration) -> Self {
-        self.max_hold = Some(longest);
+        self.settings.max_hold = Some(longest);
         self
     }
 

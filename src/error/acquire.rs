@@ -1,6 +1,5 @@
 //! Why a lock was not acquired.
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::report::Reports;
-use super::{BadRequest, HeldBy, InstanceReport, Told};
+use super::{BadRequest, HeldBy, InstanceReport, told};
 
 /// Why a lock was not acquired. After any of these no key stays behind: what may have been set is
 /// released in the background, within one instance timeout where the instance can be reached.
@@ -34,7 +33,7 @@ pub enum AcquireError {
         reports: Vec<InstanceReport>,
     },
     /// Too many instances are in quarantine, since they may have forgotten locks.
-    #[error("too few instances may vote{}: {}", Wait(*.remaining), Reports(.reports))]
+    #[error("too few instances may vote{}: {}", wait(*.remaining), Reports(.reports))]
     InQuarantine {
         /// How long until enough of them may vote, as far as it is known.
         remaining: Option<Duration>,
@@ -74,7 +73,7 @@ pub struct FinalReason(#[from] Final);
 #[derive(Debug, Error)]
 pub(crate) enum Passing {
     /// The grants came so late that too little of the ttl would have been left.
-    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", Told(.reports))]
+    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", told(.reports))]
     TooSlow {
         /// What each instance answered; empty where the first of several locks had aged by the time of the last.
         reports: Vec<InstanceReport>,
@@ -196,10 +195,6 @@ impl AcquireError {
     }
 }
 
-struct Wait(Option<Duration>);
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |wait| write!(f, " for another {wait:.1?}"))
-    }
+fn wait(remaining: Option<Duration>) -> String {
+    remaining.map_or_else(String::new, |wait| format!(" for another {wait:.1?}"))
 }

@@ -24,8 +24,10 @@ pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: Acqui
         AcquireFailure::ClocksApart(ClocksApart { own_us, instances_us }) => {
             Passing::ClocksApart { own_s: own_us / 1_000_000, instances_s: instances_us / 1_000_000 }.into()
         }
-        AcquireFailure::HeldHere { by, expires_in } => held_here(shared, resource, by.as_deref(), expires_in),
-        AcquireFailure::PassedOn(next) => passed_on(shared, resource, next),
+        AcquireFailure::HeldHere { by, expires_in } => {
+            AcquireError::Contended(Box::new(held_here(shared, resource, by.as_deref(), expires_in)))
+        }
+        AcquireFailure::PassedOn(next) => AcquireError::Contended(Box::new(passed_on(shared, resource, next))),
         AcquireFailure::RoundLost(round) => defeat(shared, resource, &round),
         AcquireFailure::DeadlinePassed { waited, last } => {
             AcquireError::DeadlinePassed { waited, last: Box::new(acquire_error(shared, resource, *last)) }
@@ -33,64 +35,52 @@ pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: Acqui
     }
 }
 
-fn held_here(shared: &Shared, resource: &Resource, by: Option<&Claim>, expires_in: Option<Duration>) -> AcquireError {
-    let of_claim = |claim: &Claim| CurrentHolder::from_value(claim.value.as_bytes());
+/// Who stands in the way, as far as this client knows without asking.
+fn held_by(shared: &Shared, resource: &Resource, by: CurrentHolder, in_this_client: bool) -> HeldBy {
     let waiting = shared.known_waiters(resource);
-    AcquireError::Contended(Box::new(HeldBy {
+    HeldBy {
         resource: resource.display(),
-        by: by.map_or_else(|| shared.tokens.shown(), of_claim),
-        refused_by: 0,
-        instances: shared.quorum.instances(),
-        earliest_expiry: expires_in,
-        in_this_client: true,
-        waiting_here: waiting.here,
-        waiting_elsewhere: waiting.elsewhere,
-        next: waiting.next.map(|next| next.to_string()),
-    }))
-}
-
-/// This client has just let it go for another one.
-fn passed_on(shared: &Shared, resource: &Resource, next: ClientId) -> AcquireError {
-    let waiting = shared.known_waiters(resource);
-    AcquireError::Contended(Box::new(HeldBy {
-        resource: resource.display(),
-        by: CurrentHolder { holder: None, label: None, client: Some(next.to_string()) },
+        by,
         refused_by: 0,
         instances: shared.quorum.instances(),
         earliest_expiry: None,
-        in_this_client: false,
+        in_this_client,
         waiting_here: waiting.here,
         waiting_elsewhere: waiting.elsewhere,
-        next: Some(next.to_string()),
-    }))
+        next: waiting.next.map(|next| next.to_string()).filter(|_| in_this_client),
+    }
+}
+
+fn held_here(shared: &Shared, resource: &Resource, by: Option<&Claim>, expires_in: Option<Duration>) -> HeldBy {
+    let of_claim = |claim: &Claim| CurrentHolder::from_value(claim.value.as_bytes());
+    let by = by.map_or_else(|| shared.tokens.shown(), of_claim);
+    HeldBy { earliest_expiry: expires_in, ..held_by(shared, resource, by, true) }
+}
+
+/// This client has just let it go for another one.
+fn passed_on(shared: &Shared, resource: &Resource, next: ClientId) -> HeldBy {
+    let next = Some(next.to_string());
+    let by = CurrentHolder { holder: None, label: None, client: next.clone() };
+    HeldBy { next, ..held_by(shared, resource, by, false) }
+}
+
+fn refused(shared: &Shared, resource: &Resource, contention: &Contention) -> HeldBy {
+    let by = CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default());
+    let (refused_by, earliest_expiry) = (contention.refused_by.len(), contention.earliest_expiry);
+    HeldBy { refused_by, earliest_expiry, ..held_by(shared, resource, by, false) }
 }
 
 fn defeat(shared: &Shared, resource: &Resource, round: &Round) -> AcquireError {
     let reports = || of_round(shared, round);
-    let held_by = |contention| Box::new(held_by(shared, resource, contention));
     match RoundFailure::of(round) {
-        RoundFailure::Contended(contention) => AcquireError::Contended(held_by(contention)),
+        RoundFailure::Contended(contention) => {
+            AcquireError::Contended(Box::new(refused(shared, resource, &contention)))
+        }
         RoundFailure::SplitVote(_) => AcquireError::SplitVote { reports: reports() },
         RoundFailure::NoQuorum => AcquireError::NoQuorum { needed: shared.quorum.votes(), reports: reports() },
         RoundFailure::InQuarantine(remaining) => AcquireError::InQuarantine { remaining, reports: reports() },
         RoundFailure::TooSlow => Passing::TooSlow { reports: reports() }.into(),
         RoundFailure::StaleToken => Passing::StaleToken.into(),
-    }
-}
-
-fn held_by(shared: &Shared, resource: &Resource, contention: Contention) -> HeldBy {
-    let waiting = shared.known_waiters(resource);
-    let by = CurrentHolder::from_value(contention.most_named.value.as_deref().unwrap_or_default());
-    HeldBy {
-        resource: resource.display(),
-        next: None,
-        by,
-        refused_by: contention.refused_by.len(),
-        instances: shared.quorum.instances(),
-        earliest_expiry: contention.earliest_expiry,
-        in_this_client: false,
-        waiting_here: waiting.here,
-        waiting_elsewhere: waiting.elsewhere,
     }
 }
 

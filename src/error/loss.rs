@@ -12,7 +12,7 @@ use crate::runtime::held_lease::LeaseEnd;
 #[non_exhaustive]
 pub enum Loss {
     /// Its validity has passed: it was not renewed, or no quorum confirmed it in time.
-    #[error("the validity of the lease has passed{}", LastTry(.reports))]
+    #[error("the validity of the lease has passed{}", last_try(.reports))]
     Expired {
         /// What each instance answered to the last renewal that failed, if one did.
         reports: Vec<InstanceReport>,
@@ -34,7 +34,7 @@ pub enum Loss {
         instances: Vec<String>,
     },
     /// The runtime in which the client was built has ended: the lease is not renewed any more. For callbacks only
-    /// ([`Guard::on_lost`](crate::Guard::on_lost)).
+    /// ([`LeaseView::on_lost`](crate::LeaseView::on_lost)).
     #[error("the runtime in which the client was built has ended, and nobody renews the lease any more")]
     RuntimeEnded,
     /// The client was shut down ([`Redlock::shutdown`](crate::Redlock::shutdown)). The lock is released as soon as its
@@ -46,12 +46,8 @@ pub enum Loss {
     GivenUp,
 }
 
-struct LastTry<'a>(&'a [InstanceReport]);
-
-impl std::fmt::Display for LastTry<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, "; the last renewal: {}", Reports(self.0)) }
-    }
+fn last_try(reports: &[InstanceReport]) -> String {
+    if reports.is_empty() { String::new() } else { format!("; the last renewal: {}", Reports(reports)) }
 }
 
 /// The end of a lease, as the API reports it.

@@ -1,6 +1,5 @@
 //! What can go wrong, operation by operation, and on which instance.
 
-use std::fmt;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -36,59 +35,6 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// One `Result` of that of [`Lock::run`](crate::Lock::run) and that of its work, whose error can be made of either. Beside a
-    /// `?` two question marks do the same. What [`Lock::try_run`](crate::Lock::try_run) gives is turned round first, by
-    /// `map(Option::transpose)`.
-    ///
-    /// ```
-    /// # use redquorum::testing::Cluster;
-    /// use redquorum::{Redlock, RunError};
-    ///
-    /// # #[derive(Debug)]
-    /// enum ChargeError {
-    ///     Lock(RunError),
-    ///     Card(std::io::Error),
-    /// }
-    ///
-    /// impl From<RunError> for ChargeError {
-    ///     // ..
-    /// #   fn from(error: RunError) -> Self { Self::Lock(error) }
-    /// }
-    ///
-    /// impl From<std::io::Error> for ChargeError {
-    ///     // ..
-    /// #   fn from(error: std::io::Error) -> Self { Self::Card(error) }
-    /// }
-    ///
-    /// async fn charge(redlock: &Redlock) -> Result<u32, ChargeError> {
-    ///     RunError::flatten(redlock.lock("order:42").run(async |_lease| card().await).await)
-    /// }
-    ///
-    /// async fn charge_unless_charged(redlock: &Redlock) -> Result<Option<u32>, ChargeError> {
-    ///     let run = redlock.lock("order:42").try_run(async |_lease| card().await).await;
-    ///     RunError::flatten(run.map(Option::transpose))
-    /// }
-    /// # async fn card() -> std::io::Result<u32> { Err(std::io::Error::other("declined")) }
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cluster = Cluster::new(3);
-    /// # let redlock = cluster.builder().connect().await?;
-    /// # assert!(matches!(charge(&redlock).await, Err(ChargeError::Card(_))));
-    /// # assert!(matches!(charge_unless_charged(&redlock).await, Err(ChargeError::Card(_))));
-    /// # drop(redlock.shutdown(std::time::Duration::from_secs(1)).await);
-    /// # assert!(matches!(charge(&redlock).await, Err(ChargeError::Lock(_))));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// That of the run, or that of the work.
-    pub fn flatten<T, W, E>(run: Result<Result<T, W>, Self>) -> Result<T, E>
-    where
-        E: From<Self> + From<W>,
-    {
-        Ok(run??)
-    }
-
     /// Whether the same call may succeed later. Work that was dropped may have done a part.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
@@ -112,14 +58,14 @@ impl RunError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// The lease is lost. It will not come back; stop what it protects. [`Guard::lost`](crate::Guard::lost) says why.
-    #[error("the lease is lost and will not come back{}", Told(.reports))]
+    /// The lease is lost. It will not come back; stop what it protects. [`LeaseView::lost`](crate::LeaseView::lost) says why.
+    #[error("the lease is lost and will not come back{}", told(.reports))]
     Lost {
         /// What each instance answered, if a request was sent.
         reports: Vec<InstanceReport>,
     },
     /// No quorum confirmed it. The lease stays valid as long as it was; try again until then.
-    #[error("not extended, no quorum confirmed it{}: {}", StillValid(*.remaining), Reports(.reports))]
+    #[error("not extended, no quorum confirmed it{}: {}", still_valid(*.remaining), Reports(.reports))]
     Unconfirmed {
         /// How long the lease is still valid; zero for one that was to be attached.
         remaining: Duration,
@@ -281,7 +227,7 @@ pub struct ConnectError {
 
 /// Some keys could not be released before the limit; they expire by themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("not everything could be released in time, the rest expires: {}", Unreleased(.unreleased))]
+#[error("not everything could be released in time, the rest expires: {}", pending(.unreleased))]
 #[non_exhaustive]
 pub struct ShutdownError {
     /// For each such instance its address and how many releases are pending on it.
@@ -289,32 +235,18 @@ pub struct ShutdownError {
 }
 
 /// What instances said, if they were asked.
-struct Told<'a>(&'a [InstanceReport]);
-
-impl fmt::Display for Told<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { Ok(()) } else { write!(f, ": {}", Reports(self.0)) }
-    }
+fn told(reports: &[InstanceReport]) -> String {
+    if reports.is_empty() { String::new() } else { format!(": {}", Reports(reports)) }
 }
 
 /// Nothing of a lease that is held elsewhere.
-struct StillValid(Duration);
-
-impl fmt::Display for StillValid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_zero() { Ok(()) } else { write!(f, "; still valid for {:.1?}", self.0) }
-    }
+fn still_valid(remaining: Duration) -> String {
+    if remaining.is_zero() { String::new() } else { format!("; still valid for {remaining:.1?}") }
 }
 
-struct Unreleased<'a>(&'a [(String, usize)]);
-
-impl fmt::Display for Unreleased<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (address, count)) in self.0.iter().enumerate() {
-            write!(f, "{}{address} has {count} pending", if index == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
+fn pending(unreleased: &[(String, usize)]) -> String {
+    let each: Vec<_> = unreleased.iter().map(|(address, count)| format!("{address} has {count} pending")).collect();
+    each.join(", ")
 }
 
 #[cfg(test)]

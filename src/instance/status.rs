@@ -81,7 +81,7 @@ impl Default for ClockOffset {
 /// # fn f(redlock: &redquorum::Redlock) {
 /// for instance in redlock.instances() {
 ///     let counts = &instance.counts;
-///     println!("{}: {} late, {:.1} requests in a command", instance.address, counts.of(ReplyKind::TimedOut), counts.batch_size());
+///     println!("{}: {} late of {}", instance.address, counts.of(ReplyKind::TimedOut), counts.requests);
 /// }
 /// # }
 /// ```
@@ -103,12 +103,6 @@ impl InstanceCounts {
     #[must_use]
     pub fn of(&self, reply: ReplyKind) -> u64 {
         self.replies.get(reply as usize).copied().unwrap_or(0)
-    }
-
-    /// How many requests a command carried, in the mean; zero if none was sent.
-    #[must_use]
-    pub fn batch_size(&self) -> f64 {
-        if self.commands == 0 { 0.0 } else { self.requests as f64 / self.commands as f64 }
     }
 }
 

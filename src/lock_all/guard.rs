@@ -1,10 +1,10 @@
 //! Several locks that are held together.
 
 use std::fmt;
+use std::future::pending;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
-
-use std::future::pending;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -19,7 +19,7 @@ use crate::run::{release_after_work, until_lost};
 
 /// Several locks that are held together: valid while all are, and lost with the first.
 ///
-/// They are renewed in the background as single ones are. Dropping it releases them in the background.
+/// They are renewed in the background as single ones are. It has all that [`AllLeases`] have. Dropping it releases them in the background.
 #[must_use = "the locks are released when the guard is dropped"]
 pub struct AllGuard {
     leases: AllLeases,
@@ -37,61 +37,16 @@ impl AllLeases {
         &self.0
     }
 
-    /// As [`AllGuard::resources`].
+    /// What is locked: the names that were given, without the namespace, in the order of their keys.
     #[must_use]
     pub fn resources(&self) -> ResourceNames {
         self.0.iter().map(LeaseView::resource).collect()
     }
 
-    /// As [`AllGuard::fencing_tokens`].
-    #[must_use]
-    pub fn fencing_tokens(&self) -> Vec<(ResourceName, FencingToken)> {
-        self.0.iter().map(|lease| (lease.resource(), lease.fencing_token())).collect()
-    }
-
-    /// As [`AllGuard::fencing_token`].
-    #[must_use]
-    pub fn fencing_token(&self, name: impl Into<ResourceName>) -> Option<FencingToken> {
-        let name = name.into();
-        self.0.iter().find(|lease| lease.resource() == name).map(LeaseView::fencing_token)
-    }
-
-    /// As [`AllGuard::is_valid`].
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        !self.remaining().is_zero()
-    }
-
-    /// As [`AllGuard::remaining`].
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.0.iter().map(LeaseView::remaining).min().unwrap_or_default()
-    }
-
-    /// As [`AllGuard::lost`]; [`Loss::GivenUp`] once its guard is gone.
-    ///
-    /// # Cancel safety
-    /// Safe: it only waits, and may be called again.
-    pub async fn lost(&self) -> Loss {
-        first_loss(self.0.iter().map(LeaseView::lost)).await
-    }
-}
-
-impl AllGuard {
-    pub(super) fn new(guards: Vec<Guard>) -> Self {
-        Self { leases: AllLeases(guards.iter().map(Guard::lease).collect()), guards }
-    }
-
-    /// What is locked: the names that were given, without the namespace, in the order of their keys.
-    #[must_use]
-    pub fn resources(&self) -> ResourceNames {
-        self.leases.resources()
-    }
-
     /// The fencing token of each name, to be stored with what that protects.
     #[must_use]
     pub fn fencing_tokens(&self) -> Vec<(ResourceName, FencingToken)> {
-        self.leases.fencing_tokens()
+        self.0.iter().map(|lease| (lease.resource(), lease.fencing_token())).collect()
     }
 
     /// The fencing token of one of the names; `None` if it is not among them.
@@ -109,27 +64,34 @@ impl AllGuard {
     /// ```
     #[must_use]
     pub fn fencing_token(&self, name: impl Into<ResourceName>) -> Option<FencingToken> {
-        self.leases.fencing_token(name)
+        let name = name.into();
+        self.0.iter().find(|lease| lease.resource() == name).map(LeaseView::fencing_token)
     }
 
     /// Whether all may still be relied on, by this machine's clock. Once false it stays so.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.leases.is_valid()
+        !self.remaining().is_zero()
     }
 
     /// How long all may still be relied on; zero once one is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.leases.remaining()
+        self.0.iter().map(LeaseView::remaining).min().unwrap_or_default()
     }
 
-    /// Waits until the first of them is lost, and returns why: see [`Guard::lost`].
+    /// Waits until the first of them is lost, and returns why; [`Loss::GivenUp`] once its guard is gone: see [`LeaseView::lost`].
     ///
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
-        self.leases.lost().await
+        first_loss(self.0.iter().map(LeaseView::lost)).await
+    }
+}
+
+impl AllGuard {
+    pub(super) fn new(guards: Vec<Guard>) -> Self {
+        Self { leases: AllLeases(guards.iter().map(Guard::lease).collect()), guards }
     }
 
     /// A view of the leases, to be given to the work that they protect.
@@ -172,13 +134,6 @@ impl AllGuard {
     /// [`ReleaseError::Unconfirmed`] if too few instances answered for one of them. Its release goes on in the background.
     pub async fn release(self) -> Result<Released, ReleaseError> {
         release_all(self.guards).await
-    }
-
-    /// Gives the guard up without releasing anything: see [`Guard::keep_until_expiry`]. Returns how long this client would have relied on
-    /// all of them.
-    #[must_use = "zero means that one was lost before"]
-    pub fn keep_until_expiry(self) -> Duration {
-        self.guards.into_iter().map(Guard::keep_until_expiry).min().unwrap_or_default()
     }
 
     /// Gives the guard up without releasing anything: nobody else gets any of them for `time`, see [`Guard::keep_for`].
@@ -248,6 +203,15 @@ pub(super) async fn first_loss(each: impl Iterator<Item = impl Future<Output = L
     match losses.next().await {
         Some(loss) => loss,
         None => pending().await,
+    }
+}
+
+/// What it shows of its leases.
+impl Deref for AllGuard {
+    type Target = AllLeases;
+
+    fn deref(&self) -> &AllLeases {
+        &self.leases
     }
 }
 

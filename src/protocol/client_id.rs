@@ -48,12 +48,6 @@ impl ClientId {
     pub fn channel(self) -> String {
         format!("{CHANNEL}{self}")
     }
-
-    /// The digits.
-    #[must_use]
-    pub const fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
 }
 
 impl fmt::Display for ClientId {

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::acquire::{AcquireParams, UncollectedLease};
 use super::client_task::{RuntimeEnded, run_detached};
 use super::extend::{ExtendFailure, extend};
-use super::held_lease::{Acquired, HeldLease, Tenure};
+use super::held_lease::{HeldLease, Tenure};
 use super::shared::Shared;
 use crate::instance::{Claim, Instance, Votes};
 use crate::protocol::{FencingToken, InstanceId, Lease, Refusal, Reply, Round, Value, Verdict};
@@ -119,14 +119,9 @@ fn won(
     detached: &Detached,
     (round, asked): (&mut Round, &Arc<Claim>),
 ) -> Option<Arc<HeldLease>> {
-    let token = detached.token.of_grant();
-    let lease = Lease::from_won(round, params.terms, token, shared.clock.now())?;
-    let claim = Arc::clone(asked);
-    let (holder, counters) = (Arc::clone(&params.holder), Arc::clone(&shared.counters));
-    let (lease, client) = (lease.add_release_targets(shared.all_instances()), Arc::downgrade(shared));
-    let acquired = Acquired { lease, claim, holder, counters };
-    let held = Arc::new(HeldLease::attached(acquired, client, detached.token));
-    shared.note_held(&params.resource);
+    let lease = Lease::from_won(round, params.terms, shared.clock.now())?;
+    let lease = lease.add_release_targets(shared.all_instances());
+    let held = shared.hold(lease, (Arc::clone(asked), detached.token), &params.holder);
     shared.slots.put_held(&held);
     Some(held)
 }

@@ -4,13 +4,11 @@
 //! for it takes room in the queues of the instances, and perhaps a permit that others wait for, so a task
 //! of the client carries it out. Only the result waits for the caller.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::task::{Context, Poll};
-use std::thread::{self, ThreadId};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -44,79 +42,39 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     let (sender, result) = oneshot::channel();
-    let task = AbortableTask::spawn(runtime, work(sender));
+    let mut task = AbortableTask::spawn(runtime, work(sender));
     let result = result.await.map_err(|_| RuntimeEnded);
-    task.detach();
+    task.0 = None; // it goes on by itself
     result
 }
 
-type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Work that its caller and its task share; `None` once it has ended.
 struct SharedWork {
-    work: Mutex<Option<BoxFuture>>,
-    /// The thread that polls it now.
-    polled_by: Mutex<Option<ThreadId>>,
+    work: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     aborted: AtomicBool,
 }
 
 impl SharedWork {
-    fn new(work: impl Future<Output = ()> + Send + 'static) -> Self {
-        let work: BoxFuture = Box::pin(work);
-        Self { work: Mutex::new(Some(work)), polled_by: Mutex::new(None), aborted: AtomicBool::new(false) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<BoxFuture>> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn polled_by(&self) -> MutexGuard<'_, Option<ThreadId>> {
-        self.polled_by.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+    /// Drops the work. One that is polled at this moment is dropped behind that poll: a waker may drop the caller in it.
     fn abort(&self) {
         self.aborted.store(true, Ordering::Release);
-        if *self.polled_by() == Some(thread::current().id()) {
-            return; // a waker that it has woken drops the caller: the work is dropped after the poll
-        }
-        let work = self.lock().take();
+        let work = match self.work.try_lock() {
+            Ok(mut work) => work.take(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        };
         drop(work); // not under the lock
     }
 
     fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut work = self.lock();
-        let poll = {
-            let _polled = Polled::begin(self);
-            work.as_mut().map(|work| work.as_mut().poll(cx))
-        };
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let poll = work.as_mut().map(|work| work.as_mut().poll(cx));
         let aborted = if self.aborted.load(Ordering::Acquire) { work.take() } else { None };
         drop(work);
         match poll {
             Some(Poll::Pending) if aborted.is_none() => Poll::Pending,
             _ => Poll::Ready(()),
         }
-    }
-}
-
-/// Says which thread polls a work, also if that panics.
-struct Polled<'a>(&'a SharedWork);
-
-impl<'a> Polled<'a> {
-    fn begin(work: &'a SharedWork) -> Self {
-        *work.polled_by() = Some(thread::current().id());
-        Self(work)
-    }
-}
-
-impl Drop for Polled<'_> {
-    fn drop(&mut self) {
-        *self.0.polled_by() = None;
-    }
-}
-
-impl fmt::Debug for SharedWork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedWork")
     }
 }
 
@@ -138,20 +96,14 @@ impl Drop for WorkTask {
     }
 }
 
-/// Work in a task of the client that is dropped with this, at once.
-#[derive(Debug)]
-pub(crate) struct AbortableTask(Option<(Arc<SharedWork>, JoinHandle<()>)>);
+/// The caller's side. Dropped, it drops the work.
+struct AbortableTask(Option<(Arc<SharedWork>, JoinHandle<()>)>);
 
 impl AbortableTask {
-    pub(super) fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Self {
-        let work = Arc::new(SharedWork::new(work));
+    fn spawn(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> Self {
+        let work = Arc::new(SharedWork { work: Mutex::new(Some(Box::pin(work))), aborted: AtomicBool::new(false) });
         let task = runtime.spawn(WorkTask(Arc::clone(&work)));
         Self(Some((work, task)))
-    }
-
-    /// Lets the work go on by itself.
-    pub(super) fn detach(mut self) {
-        self.0 = None;
     }
 }
 

@@ -1,10 +1,9 @@
-//! What a client has done so far, counted. Nothing here is counted under a mutex: a recorder of metrics is foreign code,
-//! and what it does ends nothing of the client.
+//! What a client has done so far, counted. Nothing here is counted under a mutex: a recorder of metrics is foreign code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::log_limit::ManyLocksLimit;
+use crate::log_limit::LogLimit;
 
 /// How an acquire ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +32,14 @@ impl LossKind {
 }
 
 /// Counters of one client; each only rises.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) acquired: Counter,
     pub(crate) handed_over: Counter,
     pub(crate) contended: Counter,
     pub(crate) failed: Counter,
     /// Over all acquires that gave a lock.
-    pub(crate) acquire_micros: Counter,
+    pub(crate) acquire_micros: AtomicU64,
     pub(crate) rounds: Counter,
     pub(crate) renewals: Counter,
     pub(crate) failed_renewals: Counter,
@@ -48,11 +47,11 @@ pub(crate) struct Counters {
     pub(crate) gone: Counter,
     pub(crate) taken_over: Counter,
     /// Bounds the warnings of lost leases.
-    pub(super) loss_warnings: ManyLocksLimit,
+    pub(super) loss_warnings: LogLimit<16>,
     /// Bounds the warnings of renewals that fail, and of leases that are held for long.
-    pub(super) renewal_warnings: ManyLocksLimit,
+    pub(super) renewal_warnings: LogLimit<16>,
     /// Bounds the warnings of releases behind work.
-    pub(crate) release_warnings: ManyLocksLimit,
+    pub(crate) release_warnings: LogLimit<16>,
     /// What was recorded of the numbers of the instances.
     #[cfg(feature = "metrics")]
     pub(crate) recorded: RecordedCounts,
@@ -77,49 +76,93 @@ impl RecordedCounts {
     }
 }
 
-/// A number that only rises.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+/// A number that only rises, and is recorded for the facade `metrics` as it does.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    number: AtomicU64,
+    /// The name of the metric, and a label if it has one.
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "nothing is recorded"))]
+    metric: (&'static str, Option<(&'static str, &'static str)>),
+}
 
 impl Counter {
+    const fn new(name: &'static str, label: Option<(&'static str, &'static str)>) -> Self {
+        Self { number: AtomicU64::new(0), metric: (name, label) }
+    }
+
     pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.number.load(Ordering::Relaxed)
     }
 
     fn add(&self, number: u64) {
-        self.0.fetch_add(number, Ordering::Relaxed);
+        self.number.fetch_add(number, Ordering::Relaxed);
+        #[cfg(feature = "metrics")]
+        self.record(number);
+    }
+
+    /// Records a rise; by zero where a number is to be seen that has not risen yet.
+    #[cfg(feature = "metrics")]
+    fn record(&self, number: u64) {
+        match self.metric {
+            (name, Some((key, value))) => metrics::counter!(name, key => value).increment(number),
+            (name, None) => metrics::counter!(name).increment(number),
+        }
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let acquires = |outcome| Counter::new("redquorum_acquires_total", Some(("outcome", outcome)));
+        let renewals = |result| Counter::new("redquorum_renewals_total", Some(("result", result)));
+        let losses = |kind: LossKind| Counter::new("redquorum_losses_total", Some(("cause", kind.name())));
+        Self {
+            acquired: acquires("acquired"),
+            contended: acquires("contended"),
+            failed: acquires("failed"),
+            handed_over: Counter::new("redquorum_hand_overs_total", None),
+            rounds: Counter::new("redquorum_acquire_rounds_total", None),
+            renewals: renewals("won"),
+            failed_renewals: renewals("lost"),
+            expired: losses(LossKind::Expired),
+            gone: losses(LossKind::Gone),
+            taken_over: losses(LossKind::TakenOver),
+            acquire_micros: AtomicU64::new(0),
+            loss_warnings: LogLimit::default(),
+            renewal_warnings: LogLimit::default(),
+            release_warnings: LogLimit::default(),
+            #[cfg(feature = "metrics")]
+            recorded: RecordedCounts::default(),
+        }
     }
 }
 
 impl Counters {
     /// An acquire has ended, after so long.
     pub(crate) fn acquire_ended(&self, outcome: AcquireOutcome, took: Duration) {
-        let (counter, name) = match outcome {
-            AcquireOutcome::Acquired { .. } => (&self.acquired, "acquired"),
-            AcquireOutcome::Contended => (&self.contended, "contended"),
-            AcquireOutcome::Failed => (&self.failed, "failed"),
+        let counter = match outcome {
+            AcquireOutcome::Acquired { is_handed_over } => {
+                self.acquire_micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                self.handed_over.add(is_handed_over.into());
+                &self.acquired
+            }
+            AcquireOutcome::Contended => &self.contended,
+            AcquireOutcome::Failed => &self.failed,
         };
         counter.add(1);
-        if let AcquireOutcome::Acquired { is_handed_over } = outcome {
-            self.acquire_micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-            self.handed_over.add(is_handed_over.into());
-            recorded::count("redquorum_hand_overs_total", None, is_handed_over.into());
+        #[cfg(feature = "metrics")]
+        if let Some((key, value)) = counter.metric.1 {
+            metrics::histogram!("redquorum_acquire_seconds", key => value).record(took.as_secs_f64());
         }
-        recorded::count("redquorum_acquires_total", Some(("outcome", name)), 1);
-        recorded::time("redquorum_acquire_seconds", ("outcome", name), took);
     }
 
     /// A round of an acquire was sent.
     pub(super) fn round_sent(&self) {
         self.rounds.add(1);
-        recorded::count("redquorum_acquire_rounds_total", None, 1);
     }
 
     /// A renewal was decided.
     pub(super) fn renewal_decided(&self, is_won: bool) {
-        let (counter, name) = if is_won { (&self.renewals, "won") } else { (&self.failed_renewals, "lost") };
-        counter.add(1);
-        recorded::count("redquorum_renewals_total", Some(("result", name)), 1);
+        if is_won { &self.renewals } else { &self.failed_renewals }.add(1);
     }
 
     /// A lease was lost.
@@ -130,38 +173,14 @@ impl Counters {
             LossKind::TakenOver => &self.taken_over,
         };
         counter.add(1);
-        recorded::count("redquorum_losses_total", Some(("cause", kind.name())), 1);
-    }
-}
-
-/// For the facade `metrics`.
-#[cfg(feature = "metrics")]
-mod recorded {
-    use std::time::Duration;
-
-    use crate::foreign::contain;
-
-    type Label = (&'static str, &'static str);
-
-    pub(super) fn count(name: &'static str, label: Option<Label>, number: u64) {
-        contain(|| match label {
-            Some((key, value)) => metrics::counter!(name, key => value).increment(number),
-            None => metrics::counter!(name).increment(number),
-        });
     }
 
-    pub(super) fn time(name: &'static str, (key, value): Label, took: Duration) {
-        contain(|| metrics::histogram!(name, key => value).record(took.as_secs_f64()));
+    /// Records all as they are for the first time: they begin at zero and not with the first event, which would be no rise to
+    /// those who watch them.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn record(&self) {
+        let acquires = [&self.acquired, &self.contended, &self.failed, &self.handed_over, &self.rounds];
+        let others = [&self.renewals, &self.failed_renewals, &self.expired, &self.gone, &self.taken_over];
+        acquires.into_iter().chain(others).for_each(|counter| counter.record(0));
     }
-}
-
-#[cfg(not(feature = "metrics"))]
-mod recorded {
-    use std::time::Duration;
-
-    type Label = (&'static str, &'static str);
-
-    pub(super) const fn count(_name: &'static str, _label: Option<Label>, _number: u64) {}
-
-    pub(super) const fn time(_name: &'static str, _label: Label, _took: Duration) {}
 }

@@ -7,8 +7,6 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
-use crate::foreign::contain;
-
 /// The pause before a task goes on that has panicked: what panics each time must not take a processor.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
@@ -18,7 +16,7 @@ pub(crate) async fn ran_to_its_end(what: &'static str, work: impl Future<Output 
     if AssertUnwindSafe(work).catch_unwind().await.is_ok() {
         return true;
     }
-    contain(|| tracing::error!("the task that {what} has panicked, and goes on"));
+    tracing::error!("the task that {what} has panicked, and goes on");
     sleep(AFTER_PANIC).await;
     false
 }

@@ -2,25 +2,21 @@
 //! keys in the background. It knows instances only by the trait, and leaves every decision to `protocol`.
 
 pub(crate) mod acquire;
+pub(crate) mod ask_all;
 pub(crate) mod attach;
 pub(crate) mod background_release;
 mod client_task;
 pub(crate) mod counters;
-pub(crate) mod examine;
 pub(crate) mod extend;
 pub(crate) mod held_lease;
 mod in_flight;
-pub(crate) mod inspect;
 pub(crate) mod keep;
 pub(crate) mod keep_alive;
 mod lasting_task;
 pub(crate) mod order;
 mod pending_releases;
-pub(crate) mod records;
 pub(crate) mod release;
 mod shared;
-#[cfg(feature = "testing")]
-mod table_sizes;
 mod wait_events;
 
 pub(crate) use shared::Shared;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::client_task::{RuntimeEnded, run_detached};
-use super::held_lease::LeaseRelease;
+use super::held_lease::HeldLease;
 use super::in_flight::{OnDrop, RoundInFlight};
-use super::shared::{DueRelease, Shared};
+use super::shared::Shared;
+use crate::instance::Request;
 use crate::protocol::{InstanceId, InstanceSet, Reply, Round, Verdict};
 
 /// What a release found.
@@ -23,11 +24,14 @@ pub(crate) enum ReleaseOutcome {
 /// Deletes the keys on every instance that may have them, in one round that is repeated once if only
 /// the scripts were missing. The round is sent before this returns. Whatever the outcome, and also if the future is
 /// dropped, the release goes on in the background wherever the keys are not known to be gone (P6).
-pub(crate) fn release(shared: &Arc<Shared>, due: DueRelease) -> impl Future<Output = ReleaseOutcome> + use<> {
-    let DueRelease { mut release, held } = due;
-    release.request = shared.wake_next(release.request);
+pub(crate) fn release(
+    shared: &Arc<Shared>,
+    held: &Arc<HeldLease>,
+    targets: InstanceSet,
+) -> impl Future<Output = ReleaseOutcome> + use<> {
+    let release = (shared.wake_next(held.release()), targets);
     let in_flight = send(shared, &release);
-    shared.slots.let_go(&held); // it is queued: what is asked next stands behind it
+    shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {
         let client = Arc::clone(&shared);
@@ -41,7 +45,7 @@ pub(crate) fn release(shared: &Arc<Shared>, due: DueRelease) -> impl Future<Outp
 async fn carry_out(
     shared: Arc<Shared>,
     mut in_flight: RoundInFlight,
-    release: LeaseRelease,
+    release: (Request, InstanceSet),
     result: oneshot::Sender<ReleaseOutcome>,
 ) {
     // Once it is repeated: whose first answer is not known, so that a second one may find nothing left.
@@ -67,9 +71,9 @@ async fn carry_out(
     let _ = result.send(outcome);
 }
 
-fn send(shared: &Arc<Shared>, release: &LeaseRelease) -> RoundInFlight {
+fn send(shared: &Arc<Shared>, (request, targets): &(Request, InstanceSet)) -> RoundInFlight {
     let round = Round::release(shared.quorum, shared.clock.now());
-    RoundInFlight::send(shared, round, release.request.clone(), release.targets)
+    RoundInFlight::send(shared, round, request.clone(), *targets)
 }
 
 /// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers, or of answers that

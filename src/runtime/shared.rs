@@ -10,16 +10,15 @@ use super::acquire::slot::Slots;
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
-use super::held_lease::{AfterLoss, GuardNumber, HeldLease, LeaseRelease};
+use super::held_lease::{AfterLoss, GuardNumber, HeldLease};
 use super::keep_alive::KeepAlive;
 use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
-use crate::foreign::contain;
-use crate::instance::{Instance, Request};
+use crate::instance::{Claim, Instance, Request};
 use crate::protocol::{
-    Cause, ClientId, ClocksApart, InstanceId, InstanceSet, ProposingClock, Quorum, Reply, RetryDelay, Round,
-    proposing_clock,
+    Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
+    RetryDelay, Round, proposing_clock,
 };
 use crate::resource::Resource;
 use crate::token::TokenSource;
@@ -29,12 +28,6 @@ const GUARD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How often a shutdown checks which instances have pending releases.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// A release that is to be queued; after that those of this client who wait for the lock are told.
-pub(crate) struct DueRelease {
-    pub(super) release: LeaseRelease,
-    pub(super) held: Arc<HeldLease>,
-}
 
 /// What the operations of one client share.
 #[derive(Debug)]
@@ -98,11 +91,18 @@ impl Shared {
         self.order.as_ref().is_some_and(|order| order.is_wanted(resource))
     }
 
-    /// This client has won this lock.
-    pub(super) fn note_held(&self, resource: &Resource) {
+    /// This client has won this lock, or goes on with it: the first guard has this token.
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        lease: Lease,
+        (claim, token): (Arc<Claim>, FencingToken),
+        holder: &Arc<str>,
+    ) -> Arc<HeldLease> {
         if let Some(order) = &self.order {
-            order.hold(resource);
+            order.hold(&claim.resource);
         }
+        let (holder, client) = (Arc::clone(holder), Arc::downgrade(self));
+        Arc::new(HeldLease::new(lease, (claim, token), holder, client, Arc::clone(&self.counters)))
     }
 
     /// How many are known to wait for what is held, beside those of this client; `None` if that cannot be known.
@@ -155,25 +155,25 @@ impl Shared {
     }
 
     /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is laid down for
-    /// whoever of this client is next (P24), or to be released (P22).
-    pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<DueRelease> {
+    /// whoever of this client is next (P24), or to be released (P22): then this gives where. After that those of this client
+    /// who wait for the lock are told.
+    pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<InstanceSet> {
         let others = || self.others_waiting(held);
         if !self.is_forked() && self.slots.hand_over(held, others, &*self.clock) {
             return None;
         }
-        let release = self.keep_alive.drop_guard(held, guard).filter(|_| !self.is_forked());
-        if release.is_none() && !held.has_guards() {
+        let targets = self.keep_alive.drop_guard(held, guard).filter(|_| !self.is_forked());
+        if targets.is_none() && !held.has_guards() {
             self.slots.let_go(held); // nothing is to be released
         }
-        release.map(|release| DueRelease { release, held: Arc::clone(held) })
+        targets
     }
 
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
-        if let Some(due) = self.begin_to_let_go(held, guard) {
-            let release = self.wake_next(due.release.request);
-            self.release_in_background(&release, due.release.targets);
-            self.slots.let_go(&due.held);
+        if let Some(targets) = self.begin_to_let_go(held, guard) {
+            self.release_in_background(&self.wake_next(held.release()), targets);
+            self.slots.let_go(held);
         }
     }
 
@@ -214,7 +214,7 @@ impl Shared {
         if leases.is_empty() || self.is_forked() {
             return;
         }
-        contain(|| tracing::info!(leases = leases.len(), "shut down: the leases that were held have ended"));
+        tracing::info!(leases = leases.len(), "shut down: the leases that were held have ended");
         if self.has_ended() {
             return leases.iter().for_each(|held| self.release_for_guards(held)); // in vain, and told so
         }
@@ -231,9 +231,8 @@ impl Shared {
     }
 
     fn release_for_guards(&self, held: &Arc<HeldLease>) {
-        if let Some(release) = held.release_for_guards() {
-            let request = self.wake_next(release.request);
-            self.release_in_background(&request, release.targets);
+        if let Some(targets) = held.release_for_guards() {
+            self.release_in_background(&self.wake_next(held.release()), targets);
         }
         self.slots.let_go(held);
     }
@@ -259,9 +258,7 @@ impl Shared {
 impl AfterLoss for Shared {
     fn release_after_loss(&self, held: &HeldLease) {
         if !self.is_forked() {
-            self.keep_alive.release_after_loss(held, |release| {
-                self.release_in_background(&release.request, release.targets);
-            });
+            self.keep_alive.release_after_loss(held, |targets| self.release_in_background(&held.release(), targets));
         }
     }
 }

@@ -1,14 +1,12 @@
-//! What waiting acquires tell through `tracing`, under a target of their own; `docs/operations.md` has the list.
-//! Nothing is worked out unless somebody listens. To be called while no mutex is held: who listens is foreign code, and
-//! what it does ends nothing of the client.
+//! What waiting acquires tell through `tracing`, under a target of their own; `docs/operations.md` has the list. To be
+//! told while no mutex is held: who listens is foreign code.
 
 use tracing::{Level, debug};
 
-use crate::foreign::contain;
-use crate::protocol::{ClientId, CurrentHolder, InstanceSet, Round, RoundFailure};
-use crate::resource::{Resource, display_name};
+use crate::protocol::{ClientId, CurrentHolder, Round, RoundFailure};
+use crate::resource::Resource;
 
-const TARGET: &str = "redquorum::wait";
+pub(crate) const TARGET: &str = "redquorum::wait";
 
 /// Why a lock that is waited for is asked for now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,65 +39,23 @@ pub(crate) struct KnownWaiters {
     pub(crate) next: Option<ClientId>,
 }
 
-/// A round is about to be sent for those who wait.
-pub(crate) fn asks(resource: &Resource, asks: u32, why: AskReason, waiting: impl FnOnce() -> KnownWaiters) {
-    contain(
-        || debug!(target: TARGET, resource = resource.display(), asks, ?why, waiting_here = waiting().here, "asks"),
-    );
-}
-
-/// It was lost.
+/// A round for those who wait was lost.
 pub(crate) fn refused(resource: &Resource, round: &Round, waiting: impl FnOnce() -> KnownWaiters) {
     if !tracing::enabled!(target: TARGET, Level::DEBUG) {
         return;
     }
     let (RoundFailure::Contended(by) | RoundFailure::SplitVote(by)) = RoundFailure::of(round) else {
-        return contain(
-            || debug!(target: TARGET, resource = resource.display(), "not granted: too few instances gave a vote"),
-        );
+        return debug!(target: TARGET, resource = resource.display(), "not granted: too few instances gave a vote");
     };
     let KnownWaiters { here, elsewhere, .. } = waiting();
-    contain(|| {
-        debug!(
-            target: TARGET,
-            resource = resource.display(),
-            by = %CurrentHolder::from_value(by.most_named.value.as_deref().unwrap_or_default()),
-            refused_by = by.refused_by.len(),
-            expires_in = ?by.earliest_expiry,
-            waiting_here = here,
-            waiting_elsewhere = elsewhere,
-            "refused"
-        )
-    });
-}
-
-/// It was won, with so many asks and rounds.
-pub(crate) fn won(resource: &Resource, asks: u32, rounds: usize) {
-    contain(|| debug!(target: TARGET, resource = resource.display(), asks, rounds, "won"));
-}
-
-/// A lease passed to the next of its client, for the so-manieth time in a row.
-pub(crate) fn handed_over(resource: &Resource, in_a_row: u32, waiting_here: usize) {
-    contain(|| debug!(target: TARGET, resource = resource.display(), in_a_row, waiting_here, "handed over"));
-}
-
-/// The client that has the lock was told that this one waits, if it heard that.
-pub(crate) fn announced(key: &[u8], heard: bool) {
-    contain(|| debug!(target: TARGET, key = display_name(key), heard, "announced"));
-}
-
-/// Behind a release the next client is woken.
-pub(crate) fn wakes(key: &[u8], next: ClientId, waiting_elsewhere: usize) {
-    contain(|| debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next"));
-}
-
-/// A wait was woken over these instances.
-pub(crate) fn woken(key: &[u8], over: InstanceSet) {
-    contain(|| debug!(target: TARGET, key = display_name(key), ?over, "woken"));
-}
-
-/// Wake-ups that came over these instances, for a wait that is over, go to the next.
-pub(crate) fn passed_on(key: &[u8], over: InstanceSet, next: Option<ClientId>) {
-    let next = next.map(|next| next.to_string());
-    contain(|| debug!(target: TARGET, key = display_name(key), ?over, next, "passed on"));
+    debug!(
+        target: TARGET,
+        resource = resource.display(),
+        by = %CurrentHolder::from_value(by.most_named.value.as_deref().unwrap_or_default()),
+        refused_by = by.refused_by.len(),
+        expires_in = ?by.earliest_expiry,
+        waiting_here = here,
+        waiting_elsewhere = elsewhere,
+        "refused"
+    );
 }

@@ -60,6 +60,7 @@
 //! ```
 
 #[doc(hidden)]
+mod clock;
 pub mod conformance;
 mod instance;
 mod mirror;
@@ -67,6 +68,7 @@ mod network;
 mod requests;
 #[doc(hidden)]
 pub mod simulation;
+mod table_sizes;
 
 use std::fmt;
 use std::sync::{Arc, Once};
@@ -81,8 +83,9 @@ pub mod protocol {
 pub use self::instance::{Hang, TestInstance};
 pub use self::requests::Requests;
 pub use self::simulation::Data;
-use crate::clock::{Clock, LaggingClock, RuntimeClock};
+use crate::clock::Clock;
 use crate::config::Builder;
+use crate::testing::clock::{LaggingClock, RuntimeClock};
 
 /// N independent instances inside the process. Cheap to clone; clones are the same instances.
 #[derive(Clone)]

@@ -70,7 +70,7 @@ fn a_flush_of_another_database_is_a_quarantine_that_status_and_errors_explain() 
                 assert!(until(ms(1_000), || waits(redlock, at)).await, "{:?}", redlock.instances()[at]);
             }
         }
-        assert!(guards.iter().all(redquorum::Guard::is_valid), "a minority was flushed, and leases ended");
+        assert!(guards.iter().all(|guard| guard.is_valid()), "a minority was flushed, and leases ended");
         client.lock(LOCK).try_acquire().await?.release().await?;
 
         flush_another_database(&stage.fleet[2])?;

@@ -46,7 +46,7 @@ fn a_client_whose_own_clock_stood_still_ends_nobody_elses_leases() -> Outcome {
             sleep(TTL + ms(500)).await;
             let now: Vec<String> = fleet.iter().map(record).collect::<Outcome<_>>()?;
             assert_eq!(now, records, "somebody was put into quarantine after {stood_still:?}");
-            assert!(others.iter().all(Guard::is_valid), "leases of others ended after {stood_still:?}");
+            assert!(others.iter().all(|guard| guard.is_valid()), "leases of others ended after {stood_still:?}");
             assert!(own.iter().all(|guard| guard.is_valid() && guard.remaining() <= TTL), "after {stood_still:?}");
             all_vote(&moved).await?;
             moved.lock(LOCK).wait_at_most(SLACK).acquire().await?.release().await?;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use redquorum::FencingToken;
 use redquorum::testing::protocol::{ExtendRejected, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Quorum};
 
 use crate::support::{ALL, Kind, START, acquired, at, feed, just_before, terms};
@@ -15,7 +14,7 @@ fn quorum() -> Quorum {
 /// A lease of three instances, the last of which was not reached.
 fn lease() -> Lease {
     let mut round = acquired(&[Kind::Granted, Kind::Granted, Kind::NotSent]);
-    Lease::from_won(&mut round, terms(), FencingToken::from_number(7).unwrap(), at(1)).unwrap()
+    Lease::from_won(&mut round, terms(), at(1)).unwrap()
 }
 
 fn extended(lease: &mut Lease, begun: Instant, kinds: &[Kind], ended: Instant) -> bool {
@@ -102,7 +101,7 @@ fn an_extend_that_was_begun_makes_every_instance_one_to_release() {
 #[test]
 fn an_unknown_or_late_instance_is_one_to_release() {
     let mut round = acquired(&[Kind::Granted, Kind::Granted, Kind::Granted, Kind::Unknown, Kind::NoneYet]);
-    let lease = Lease::from_won(&mut round, terms(), FencingToken::from_number(7).unwrap(), at(1)).unwrap();
+    let lease = Lease::from_won(&mut round, terms(), at(1)).unwrap();
     assert_eq!(lease.release_targets(), InstanceSet::first(5));
     let also = [InstanceId::new(6)].into_iter().collect();
     assert_eq!(lease.add_release_targets(also).release_targets().len(), 6);

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use redquorum::FencingToken;
 use redquorum::testing::protocol::{
     InstanceId, InstanceSet, Instant, Lease, Quorum, Refusal, RenewalSchedule, Reply, Round,
 };
@@ -13,7 +12,7 @@ use crate::support::{ALL, Kind, START, at, every_word, feed, terms};
 fn lease_of(quorum: Quorum) -> Lease {
     let mut round = Round::acquire(quorum, terms(), START);
     feed(&mut round, &vec![Kind::Granted; quorum.instances()], at(1));
-    Lease::from_won(&mut round, terms(), FencingToken::from_number(7).unwrap(), at(1)).unwrap()
+    Lease::from_won(&mut round, terms(), at(1)).unwrap()
 }
 
 fn quorums() -> impl Iterator<Item = Quorum> {
@@ -175,7 +174,7 @@ fn a_lease_rests_on_those_that_granted_the_last_round_that_won_and_have_it_since
     let quorum = Quorum::majority(5).unwrap();
     let mut round = Round::acquire(quorum, terms(), START);
     feed(&mut round, &[Kind::Granted, Kind::Granted, Kind::Granted, Kind::NoneYet, Kind::Refused], at(1));
-    let mut lease = Lease::from_won(&mut round, terms(), FencingToken::from_number(7).unwrap(), at(1)).unwrap();
+    let mut lease = Lease::from_won(&mut round, terms(), at(1)).unwrap();
     assert_eq!(lease.rests_on(), InstanceSet::first(3));
     round.on_reply(InstanceId::new(3), Reply::Granted, at(2));
     lease.note_replies(&round);

@@ -64,8 +64,7 @@ fn check(kind: RequestKind, votes: usize, word: &[Kind]) {
             assert_eq!(round.granted().contains(id), kind == Kind::Granted, "P5: {}", context());
         }
         if kind == RequestKind::Acquire {
-            let token = redquorum::FencingToken::from_number(1).unwrap();
-            let lease = Lease::from_won(&mut round, terms(), token, now);
+            let lease = Lease::from_won(&mut round, terms(), now);
             assert_eq!(lease.map(|lease| lease.valid_until()), (expected == Verdict::Won).then_some(at(988)));
         }
 

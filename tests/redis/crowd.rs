@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
-use redquorum::{AcquireError, Guard, Renewal};
+use redquorum::{AcquireError, Renewal};
 use tokio::task::JoinSet;
 
 use crate::support::{
@@ -65,7 +65,7 @@ fn two_thousand_locks_that_are_wanted_at_once_are_all_acquired() {
             crowd.spawn(async move { redlock.lock(format!("lock:{number}")).acquire().await.unwrap() });
         }
         let guards = crowd.join_all().await;
-        assert!(guards.iter().all(Guard::is_valid));
+        assert!(guards.iter().all(|guard| guard.is_valid()));
         drop(guards);
         free_within(PATIENCE, &fleet).await;
     });

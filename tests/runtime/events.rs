@@ -41,7 +41,6 @@ impl Subscriber for Listener {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         // Who listens is another question on each thread.
         let told = [
-            "redquorum::foreign",
             "redquorum::run",
             "redquorum::runtime",
             "redquorum::wait",

@@ -19,7 +19,7 @@ async fn a_lock_that_is_kept_excludes_everybody_until_its_keys_expire() {
     sleep(secs(2)).await;
     guard.extend().await.unwrap();
     let (view, sent) = (guard.lease(), cluster.requests());
-    assert_eq!(guard.keep_until_expiry(), ms(9_898));
+    guard.keep_for(Duration::ZERO).await.unwrap();
     assert!(!view.is_valid(), "nobody relies on it any more");
     for second in 1..10 {
         sleep(secs(1)).await;
@@ -43,7 +43,7 @@ async fn a_lock_that_one_of_several_guards_keeps_is_held_on_by_the_others_and_re
     let lock = || redlock.lock("a").holder(Holder::from("me"));
     let guards = [lock().acquire().await.unwrap(), lock().acquire().await.unwrap(), lock().acquire().await.unwrap()];
     let [first, second, third] = guards;
-    assert!(first.keep_until_expiry() > Duration::ZERO);
+    first.keep_for(Duration::ZERO).await.unwrap();
     sleep(secs(30)).await;
     assert!(second.is_valid() && third.is_valid(), "still renewed");
     drop(second);
@@ -56,12 +56,12 @@ async fn a_lock_that_one_of_several_guards_keeps_is_held_on_by_the_others_and_re
 }
 
 #[tokio::test(start_paused = true)]
-async fn keeping_a_lock_that_was_lost_says_zero() {
+async fn keeping_a_lock_that_was_lost_fails() {
     let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     cluster.instances().for_each(TestInstance::flush);
     guard.lost().await;
-    assert_eq!(guard.keep_until_expiry(), Duration::ZERO);
+    assert!(matches!(guard.keep_for(Duration::ZERO).await, Err(ExtendError::Lost { .. })));
 }
 
 /// How long the key lives on each instance, in whole seconds.

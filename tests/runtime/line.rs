@@ -291,7 +291,7 @@ async fn keys_that_are_kept_until_they_expire_are_not_handed_over() {
     let guard = held(&redlock, "a").await;
     let waiting = wait(&redlock, "a");
     settle().await;
-    let _ = guard.keep_until_expiry();
+    guard.keep_for(secs(0)).await.unwrap();
     let (_guard, took) = timed(got(waiting)).await;
     assert!(took >= secs(9), "{took:?}");
 }
@@ -303,7 +303,7 @@ async fn a_lost_lease_whose_keys_were_to_be_kept_is_forgotten() {
     let guard = held(&redlock, "a").await;
     sleep(secs(10)).await;
     assert!(matches!(guard.lost().await, Loss::Expired { .. }));
-    assert!(guard.keep_until_expiry().is_zero());
+    assert!(guard.keep_for(secs(0)).await.is_err());
     settle().await;
     let left: Vec<_> = table_sizes(&redlock).into_iter().filter(|(_, entries)| *entries > 0).collect();
     assert!(left.is_empty(), "{left:?}");

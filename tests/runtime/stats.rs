@@ -107,7 +107,7 @@ async fn requests_that_share_a_command_are_one_command() {
     }
     let counts = redlock.instances().swap_remove(0).counts;
     assert_eq!((counts.requests, counts.of(ReplyKind::Granted)), (100, 100));
-    assert!(counts.commands < 20 && counts.batch_size() > 5.0, "{counts:?}");
+    assert!(counts.commands < 20, "{counts:?}");
     sleep(secs(5)).await;
     let renewed = redlock.instances().swap_remove(0).counts;
     assert_eq!(renewed.of(ReplyKind::Granted), 200, "each was renewed once");

@@ -109,9 +109,10 @@ async fn a_wait_tells_when_it_asks_for_an_expiry_a_pause_or_its_turn() {
 
     let cluster = Cluster::new(3);
     let (one, two) = (ordered(&cluster, "one").await, ordered(&cluster, "two").await);
-    let kept = held(&one, "a").await.keep_until_expiry();
+    let kept = held(&one, "a").await;
+    assert!(kept.remaining() > TIMEOUT);
+    kept.keep_for(std::time::Duration::ZERO).await.unwrap();
     drop(one);
-    assert!(kept > TIMEOUT);
     told();
     drop(waits(&two).await.unwrap());
     let lines = told_of_waits();

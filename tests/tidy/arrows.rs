@@ -10,7 +10,6 @@ type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 /// Of two rooms that a module is in, the one with the longer name counts.
 const ROOMS: &[Room] = &[
     ("protocol", &[], &["uuid"]),
-    ("foreign", &[], &[]),
     ("log_limit", &["protocol"], &[]),
     ("random", &[], &["getrandom", "uuid"]),
     ("names", &[], &["uuid"]),
@@ -18,15 +17,14 @@ const ROOMS: &[Room] = &[
     ("token", &["protocol", "random"], &[]),
     ("resource", &["protocol", "names"], &[]),
     ("instance", &["protocol", "resource"], &["tokio"]),
-    ("instance::redis", &["protocol", "resource", "clock", "foreign", "log_limit", "random", "instance"], SERVERS),
+    ("instance::redis", &["protocol", "resource", "clock", "log_limit", "random", "instance"], SERVERS),
     ("runtime", BELOW_RUNTIME, &["tokio", "metrics"]),
     ("testing", &["*"], &["redis", "tokio", "uuid"]),
     ("bin", &[], &["*"]),
     // The interface, and all that is in no other room.
     ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core"]),
 ];
-const BELOW_RUNTIME: &[&str] =
-    &["protocol", "resource", "clock", "foreign", "log_limit", "random", "token", "instance"];
+const BELOW_RUNTIME: &[&str] = &["protocol", "resource", "clock", "log_limit", "random", "token", "instance"];
 const SERVERS: &[&str] = &["redis", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];
 /// Crates that do nothing by themselves: open to all rooms but the protocol.
 const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];

@@ -233,7 +233,7 @@ impl User {
         match self.rng.below(10) {
             0 if number.is_multiple_of(2) => {
                 self.world.history().stats.did(Deed::Keep);
-                let _ = guard.keep_until_expiry();
+                let _ = guard.keep_for(Duration::ZERO).await;
             }
             0 => self.keep_for(number, guard, demand.resources).await,
             1..4 => {

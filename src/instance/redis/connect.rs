@@ -27,7 +27,6 @@ use super::scripts::Scripts;
 use super::sentinel::find_master;
 use super::stream::open_stream;
 use super::wire::{Answer, Wire};
-use crate::foreign::contain;
 use crate::protocol::{AdmissionFollowUp, AdmissionState, Cause, InstanceId, Instant, RecordMeaning};
 
 /// The most round trips of admission: the server's facts, then the record, and for a first client
@@ -155,15 +154,13 @@ fn note_rights(options: &ConnectOptions, health: &InstanceHealth, rights: &Right
     let were_named = std::mem::replace(&mut last.named, named);
     drop(last); // whoever listens to the log may ask for it
     if were_tracking != Some(tracking) && !tracking {
-        contain(|| tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed"));
+        tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed");
     }
     if had_heard != hears && hears == Some(false) {
-        contain(|| {
-            tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead")
-        });
+        tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead");
     }
     if were_named != named && named == Some(false) {
-        contain(|| tracing::warn!(instance, "CLIENT SETNAME is denied: the connection has no name"));
+        tracing::warn!(instance, "CLIENT SETNAME is denied: the connection has no name");
     }
 }
 
@@ -226,7 +223,7 @@ async fn admit(
     admission.withhold_until(counts_from);
     if stepped {
         // Nothing counts until it has been quarantined.
-        contain(|| tracing::warn!(instance = shown, "its clock jumped forward while it was not connected"));
+        tracing::warn!(instance = shown, "its clock jumped forward while it was not connected");
         admission.request_follow_up(AdmissionFollowUp::Quarantine);
     }
     Ok(admission)
@@ -242,9 +239,9 @@ pub(super) fn note_refusal(options: &ConnectOptions, health: &InstanceHealth, me
     let former = std::mem::replace(&mut health.lock().refusal, refusal.clone());
     match refusal {
         Some(reason) if former.as_ref() != Some(&reason) => {
-            contain(|| tracing::warn!(instance, %reason, "it gives this client no votes"));
+            tracing::warn!(instance, %reason, "it gives this client no votes");
         }
-        None if former.is_some() => contain(|| tracing::info!(instance, "it gives this client votes again")),
+        None if former.is_some() => tracing::info!(instance, "it gives this client votes again"),
         _ => {}
     }
 }
@@ -263,8 +260,6 @@ fn warn_of_eviction(instance: &str, info: &ServerInfo, previous: Option<ServerIn
     if let Some(policy) = &info.evicts
         && previous.and_then(|previous| previous.evicts).as_ref() != Some(policy)
     {
-        contain(|| {
-            tracing::warn!(instance, policy, "it is set to evict keys and may throw locks away; use noeviction")
-        });
+        tracing::warn!(instance, policy, "it is set to evict keys and may throw locks away; use noeviction");
     }
 }

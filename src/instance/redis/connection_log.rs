@@ -1,6 +1,5 @@
 //! What the log says of one connection.
 
-use crate::foreign::contain;
 use crate::log_limit::LogLimit;
 use crate::protocol::{Cause, Instant};
 
@@ -15,7 +14,7 @@ impl ConnectionLog {
     /// It is up, and seems to last.
     pub(super) fn up(&mut self, instance: &str) {
         if !self.logged_up {
-            contain(|| tracing::info!(instance, "connected"));
+            tracing::info!(instance, "connected");
         }
         *self = Self { logged_up: true, failures: LogLimit::default() };
     }
@@ -24,9 +23,9 @@ impl ConnectionLog {
     pub(super) fn down(&mut self, instance: &str, cause: &Cause, now: Instant) {
         let was_up = std::mem::take(&mut self.logged_up);
         match self.failures.note(now) {
-            Some(_) if was_up => contain(|| tracing::warn!(instance, %cause, "disconnected")),
-            Some(times) => contain(|| tracing::warn!(instance, %cause, times, "not connected")),
-            None => contain(|| tracing::debug!(instance, %cause, "not connected")),
+            Some(_) if was_up => tracing::warn!(instance, %cause, "disconnected"),
+            Some(times) => tracing::warn!(instance, %cause, times, "not connected"),
+            None => tracing::debug!(instance, %cause, "not connected"),
         }
     }
 }

@@ -14,7 +14,6 @@ use super::login::hello;
 use super::options::ConnectOptions;
 use super::stream::open_stream;
 use super::wire::Wire;
-use crate::foreign::contain;
 use crate::protocol::Cause;
 
 /// What a Sentinel says of a group.
@@ -47,7 +46,7 @@ pub(super) async fn find_master(options: &ConnectOptions, group: &SentinelGroup)
     let Some(NamedMaster { host, port, .. }) = newest(&named) else {
         return Err(Cause::NoMaster(failures.join("; ")));
     };
-    contain(|| tracing::debug!(instance = options.address.shown(), %host, port, "the sentinels name this master"));
+    tracing::debug!(instance = options.address.shown(), %host, port, "the sentinels name this master");
     Ok(Endpoint::Tcp { host: host.clone(), port: *port, tls: group.tls.clone() })
 }
 

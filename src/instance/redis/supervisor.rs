@@ -31,7 +31,6 @@ use super::options::ConnectOptions;
 use super::pushes::Pushes;
 use super::send_queue::closed;
 use super::sentinel::moved;
-use crate::foreign::contain;
 use crate::log_limit::LogLimit;
 use crate::protocol::{Cause, InstanceId, Instant, RecordMeaning, reconnect_delay};
 use crate::random;
@@ -78,10 +77,8 @@ struct AnnouncedState(watch::Sender<ConnectionState>, Arc<Records>);
 impl AnnouncedState {
     /// Tells those who wait of a change, if it says that there is one. Callers are among them.
     fn announce(&self, change: impl FnOnce(&mut ConnectionState) -> bool) {
-        contain(|| {
-            self.0.send_if_modified(change);
-            self.1.wake_waiting();
-        });
+        self.0.send_if_modified(change);
+        self.1.wake_waiting();
     }
 }
 
@@ -217,7 +214,7 @@ impl Supervisor {
                             self.health.lock().info = Some(info);
                             note_refusal(options, &self.health, &admission.meaning());
                             if was_recorded && let Some(times) = self.follow_ups.note(options.clock.now()) {
-                                contain(|| tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed"));
+                                tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed");
                             }
                         }
                         Err(reason) => {

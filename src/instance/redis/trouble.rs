@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::foreign::contain;
 use crate::instance::Trouble;
 use crate::log_limit::LogLimit;
 use crate::protocol::{Cause, Instant, Reply};
@@ -55,7 +54,7 @@ impl CurrentTrouble {
             && let Some(times) = state.warnings.note(sent)
         {
             drop(state);
-            contain(|| tracing::warn!(instance, %cause, times, "it refuses requests for a reason of its own"));
+            tracing::warn!(instance, %cause, times, "it refuses requests for a reason of its own");
         }
     }
 

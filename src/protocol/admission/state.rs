@@ -188,20 +188,6 @@ impl AdmissionState {
         u64::try_from((i128::from(now.as_nanos()) + self.watch.offset_ns()) / 1_000_000).unwrap_or(0)
     }
 
-    /// Takes in a reply to a request that was sent and whose reply was received at these instants of
-    /// the own clock, and that named `record`, and judges it at once.
-    pub fn check_vote(
-        &mut self,
-        raw: RawReply,
-        record: &Arc<AdmissionRecord>,
-        sent: Instant,
-        received: Instant,
-    ) -> (Reply, Option<AdmissionFollowUp>) {
-        let stepped = self.observe_reply(&raw, sent, received);
-        let (reply, follow_up) = self.judge(raw, stepped, record, received);
-        (reply, if stepped { Some(AdmissionFollowUp::Quarantine) } else { follow_up })
-    }
-
     /// Takes in what a reply shows of the instance's clock, as it comes; whether that jumped forward, and the instance
     /// must be put into quarantine.
     pub fn observe_reply(&mut self, raw: &RawReply, sent: Instant, received: Instant) -> bool {
@@ -286,11 +272,23 @@ mod tests {
         RawReply { reply: Reply::Granted, instance_us: Some(instance_us) }
     }
 
+    /// As when a reply is judged as it comes.
+    fn check_vote(
+        state: &mut AdmissionState,
+        raw: RawReply,
+        record: &Arc<AdmissionRecord>,
+        (sent, received): (Instant, Instant),
+    ) -> (Reply, Option<AdmissionFollowUp>) {
+        let stepped = state.observe_reply(&raw, sent, received);
+        let (reply, follow_up) = state.judge(raw, stepped, record, received);
+        (reply, if stepped { Some(AdmissionFollowUp::Quarantine) } else { follow_up })
+    }
+
     #[test]
     fn a_grant_of_an_instance_in_good_standing_counts() {
         let mut state = state();
         let record = Arc::clone(state.record());
-        assert_eq!(state.check_vote(granted(1_010_000), &record, MS(10), MS(11)), (Reply::Granted, None));
+        assert_eq!(check_vote(&mut state, granted(1_010_000), &record, (MS(10), MS(11))), (Reply::Granted, None));
     }
 
     /// A later connection begins with what the others know.
@@ -300,22 +298,22 @@ mod tests {
         let record = Arc::clone(state.record());
         state.withhold_until(MS(50));
         state.withhold_until(MS(10));
-        let vote = state.check_vote(granted(1_040_000), &record, MS(40), MS(41)).0;
+        let vote = check_vote(&mut state, granted(1_040_000), &record, (MS(40), MS(41))).0;
         assert_eq!(vote, withheld(Some(Duration::from_millis(9))));
-        assert_eq!(state.check_vote(granted(1_050_000), &record, MS(50), MS(51)).0, Reply::Granted);
+        assert_eq!(check_vote(&mut state, granted(1_050_000), &record, (MS(50), MS(51))).0, Reply::Granted);
     }
 
     #[test]
     fn a_grant_after_a_forward_step_does_not_count_and_neither_do_later_ones() {
         let mut state = state();
         let record = Arc::clone(state.record());
-        let stepped = state.check_vote(granted(9_010_000), &record, MS(10), MS(11));
+        let stepped = check_vote(&mut state, granted(9_010_000), &record, (MS(10), MS(11)));
         assert_eq!(stepped, (withheld(None), Some(AdmissionFollowUp::Quarantine)));
-        let later = state.check_vote(granted(9_020_000), &record, MS(20), MS(21));
+        let later = check_vote(&mut state, granted(9_020_000), &record, (MS(20), MS(21)));
         assert_eq!(later, (withheld(None), None));
         state.begin_follow_up(AdmissionFollowUp::Quarantine);
         state.replace_record(AdmissionRecord { vote_from_ms: 99, ..(*record).clone() });
-        let old = state.check_vote(granted(9_030_000), &record, MS(30), MS(31));
+        let old = check_vote(&mut state, granted(9_030_000), &record, (MS(30), MS(31)));
         assert_eq!(old.0, withheld(None), "a grant under the record of before the quarantine");
     }
 
@@ -328,9 +326,17 @@ mod tests {
         };
         let mut state = state();
         let record = Arc::clone(state.record());
-        assert!(matches!(state.check_vote(kept(1_010_000), &record, MS(10), MS(11)).0, Reply::Kept { .. }));
-        assert_eq!(state.check_vote(kept(9_020_000), &record, MS(20), MS(21)).0, withheld(None), "by this answer");
-        assert_eq!(state.check_vote(kept(9_030_000), &record, MS(30), MS(31)).0, withheld(None), "by an earlier one");
+        assert!(matches!(check_vote(&mut state, kept(1_010_000), &record, (MS(10), MS(11))).0, Reply::Kept { .. }));
+        assert_eq!(
+            check_vote(&mut state, kept(9_020_000), &record, (MS(20), MS(21))).0,
+            withheld(None),
+            "by this answer"
+        );
+        assert_eq!(
+            check_vote(&mut state, kept(9_030_000), &record, (MS(30), MS(31))).0,
+            withheld(None),
+            "by an earlier one"
+        );
     }
 
     /// The record was read, the clock stepped again, and only then the record was put to use.
@@ -360,9 +366,9 @@ mod tests {
         let mut state = state();
         let record = Arc::clone(state.record());
         state.begin_follow_up(AdmissionFollowUp::RereadRecord);
-        assert_eq!(state.check_vote(granted(1_010_000), &record, MS(10), MS(11)).0, Reply::Granted);
+        assert_eq!(check_vote(&mut state, granted(1_010_000), &record, (MS(10), MS(11))).0, Reply::Granted);
         state.begin_follow_up(AdmissionFollowUp::Quarantine);
-        assert_eq!(state.check_vote(granted(1_020_000), &record, MS(20), MS(21)).0, withheld(None));
+        assert_eq!(check_vote(&mut state, granted(1_020_000), &record, (MS(20), MS(21))).0, withheld(None));
     }
 
     #[test]
@@ -405,7 +411,7 @@ mod tests {
             RawReply { reply, instance_us: None }
         };
         for (left, follow_up) in [(4, None), (5, Some(AdmissionFollowUp::RereadRecord))] {
-            assert_eq!(state.check_vote(refused(left), &record, MS(1), MS(2)).1, follow_up, "{left} ms");
+            assert_eq!(check_vote(&mut state, refused(left), &record, (MS(1), MS(2))).1, follow_up, "{left} ms");
         }
     }
 
@@ -414,7 +420,7 @@ mod tests {
         let mut state = state();
         let record = Arc::clone(state.record());
         state.suspend_votes();
-        assert_eq!(state.check_vote(granted(1_010_000), &record, MS(10), MS(11)).0, withheld(None));
+        assert_eq!(check_vote(&mut state, granted(1_010_000), &record, (MS(10), MS(11))).0, withheld(None));
     }
 
     #[test]
@@ -422,8 +428,8 @@ mod tests {
         let mut state = state();
         let record = Arc::clone(state.record());
         let refused = || RawReply { reply: withheld(None), instance_us: None };
-        assert_eq!(state.check_vote(refused(), &record, MS(1), MS(2)).1, Some(AdmissionFollowUp::RereadRecord));
+        assert_eq!(check_vote(&mut state, refused(), &record, (MS(1), MS(2))).1, Some(AdmissionFollowUp::RereadRecord));
         state.replace_record(AdmissionRecord { vote_from_ms: 99, ..(*record).clone() });
-        assert_eq!(state.check_vote(refused(), &record, MS(1), MS(2)).1, None);
+        assert_eq!(check_vote(&mut state, refused(), &record, (MS(1), MS(2))).1, None);
     }
 }

@@ -7,7 +7,6 @@ pub(super) mod schedule;
 use std::time::Duration;
 
 use self::key_presence::KeyPresence;
-use crate::protocol::fencing::FencingToken;
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::quorum::{Quorum, Verdict};
 use crate::protocol::round::Round;
@@ -18,7 +17,6 @@ use crate::protocol::time::Instant;
 /// The right to rely on a lock after a won round, and how long it lasts by the client's own clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    token: FencingToken,
     terms: LeaseTerms,
     valid_until: Instant,
     release_targets: InstanceSet,
@@ -41,10 +39,9 @@ pub enum ExtendRejected {
 impl Lease {
     /// The lease that an acquire round has won; `None` if it has not.
     #[must_use]
-    pub fn from_won(round: &mut Round, terms: LeaseTerms, token: FencingToken, now: Instant) -> Option<Self> {
+    pub fn from_won(round: &mut Round, terms: LeaseTerms, now: Instant) -> Option<Self> {
         (round.verdict(now) == Verdict::Won).then(|| {
             let mut lease = Self {
-                token,
                 terms,
                 valid_until: round.valid_until(),
                 release_targets: round.must_release(),
@@ -55,12 +52,6 @@ impl Lease {
             lease.note_replies(round);
             lease
         })
-    }
-
-    /// The token that every grant of the round carried.
-    #[must_use]
-    pub const fn token(&self) -> FencingToken {
-        self.token
     }
 
     /// The terms of the last round that was begun for it.

@@ -11,7 +11,7 @@ use super::uncollected::UncollectedLease;
 use crate::instance::{Claim, Request, Votes};
 use crate::protocol::{Contest, FencingToken, Lease, ProposingClock, Round, RoundFailure, Value, Verdict};
 use crate::random;
-use crate::runtime::held_lease::{Acquired, HeldLease};
+use crate::runtime::held_lease::HeldLease;
 use crate::runtime::in_flight::{OnDrop, RoundInFlight};
 use crate::runtime::shared::Shared;
 
@@ -133,14 +133,11 @@ impl Attempt {
     fn won(&mut self) -> Option<UncollectedLease> {
         let claim = Arc::clone(self.in_flight.claim());
         let now = self.shared.clock.now();
-        let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, claim.token, now)?;
+        let lease = Lease::from_won(&mut self.in_flight.round, self.params.terms, now)?;
         self.in_flight.on_drop = OnDrop::LeaveKeys;
         let lease = lease.add_release_targets(self.in_flight.sent_before);
-        let (holder, counters) = (Arc::clone(&self.params.holder), Arc::clone(&self.shared.counters));
-        let client = Arc::downgrade(&self.shared);
-        let acquired = Acquired { lease, claim, holder, counters };
-        let held = Arc::new(HeldLease::new(acquired, client));
-        self.shared.note_held(&self.params.resource);
+        let token = claim.token;
+        let held = self.shared.hold(lease, (claim, token), &self.params.holder);
         Some(UncollectedLease::new(Arc::clone(&self.shared), held))
     }
 

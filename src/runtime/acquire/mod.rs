@@ -5,7 +5,6 @@ mod attempt;
 mod failure;
 mod params;
 mod place;
-mod share;
 pub(crate) mod slot;
 pub(crate) mod tracker;
 mod try_acquire;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::protocol::{Instant, LeaseTerms};
 use crate::resource::Resource;
-use crate::runtime::held_lease::{HeldLease, RenewalPolicy, Wish};
+use crate::runtime::held_lease::{HeldLease, NEVER_RENEWED, RENEWED_FOR_EVER, Wish};
 
 /// What to acquire, for whom and for how long.
 #[derive(Clone, Debug)]
@@ -23,7 +23,9 @@ impl AcquireParams {
     /// What a guard wants that is there at `now`.
     pub(super) fn wish(&self, now: Instant) -> Wish {
         let not_after = self.max_hold.map(|longest| now.saturating_add(longest));
-        Wish { terms: self.terms, renewal: RenewalPolicy { renews: self.renews, not_after } }
+        let renewed_until = if self.renews { not_after.unwrap_or(RENEWED_FOR_EVER) } else { NEVER_RENEWED };
+        let ends_at = not_after.map(|not_after| self.terms.valid_until(not_after));
+        Wish { terms: self.terms, renewed_until, ends_at }
     }
 
     /// Whether this may go on with a lease that somebody else of this client lets go (P24). Not a holder, whose own value is

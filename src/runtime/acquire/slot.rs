@@ -18,11 +18,10 @@ use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::turns::Turns;
 use crate::clock::Clock;
-use crate::foreign::contain;
 use crate::protocol::Value;
 use crate::resource::Resource;
-use crate::runtime::held_lease::{HeldLease, Validity};
-use crate::runtime::wait_events::handed_over;
+use crate::runtime::held_lease::HeldLease;
+use crate::runtime::wait_events::TARGET;
 
 /// So many of a client ask at once, whatever for: as many as the commands that may be on their way to an instance can
 /// carry. Thousands that are asked for together wait in front of the connections for longer than the instance timeout;
@@ -119,7 +118,7 @@ impl Slots {
         });
         drop(former);
         slot.changed.notify_one();
-        slot.tell();
+        slot.news.notify_waiters();
     }
 
     /// One more guard, which no caller has collected yet, of the lease that the same holder has; `None` if it has none.
@@ -276,11 +275,13 @@ impl Slot {
             return Step::Take(held);
         }
         if let Some(held) = &state.held {
-            match held.validity(clock) {
-                Validity::Held(_) => return Step::Watch(Arc::clone(held)),
-                Validity::GivenUp => return Step::AwaitRelease,
-                Validity::Lost => state.held = None,
+            if !held.remaining(clock).is_zero() {
+                return Step::Watch(Arc::clone(held));
             }
+            if held.is_given_up() {
+                return Step::AwaitRelease;
+            }
+            state.held = None;
         }
         if state.turns.take_pause() { Step::Pause } else { Step::Ask }
     }
@@ -302,7 +303,7 @@ impl Slot {
         let is_held_here = state.held_here(clock).is_some();
         drop(state);
         drop(former);
-        self.tell();
+        self.news.notify_waiters();
         is_held_here
     }
 
@@ -330,11 +331,11 @@ impl Slot {
             return false;
         }
         state.laid_down = Some(Arc::clone(held));
-        let (in_a_row, waiting) = (state.turns.handed_over(), state.waiting);
+        let (in_a_row, waiting_here) = (state.turns.handed_over(), state.waiting);
         drop(state);
         held.note_tenure_end(); // the former guard has ended before the next one begins
         self.changed.notify_one();
-        handed_over(&self.resource, in_a_row, waiting);
+        tracing::debug!(target: TARGET, resource = self.resource.display(), in_a_row, waiting_here, "handed over");
         true
     }
 
@@ -347,11 +348,6 @@ impl Slot {
         self.queue.try_lock().ok().map(|mut asking| std::mem::take(&mut *asking))
     }
 
-    /// Wakers are foreign code.
-    fn tell(&self) {
-        contain(|| self.news.notify_waiters());
-    }
-
     fn lock(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -361,12 +357,9 @@ impl SlotState {
     /// Who of this client has the lock.
     fn held_here(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
         let held = self.held.as_ref()?;
-        match held.validity(clock) {
-            Validity::Held(expires_in) => {
-                Some(AcquireFailure::HeldHere { by: Some(held.claim()), expires_in: Some(expires_in) })
-            }
-            Validity::GivenUp | Validity::Lost => None,
-        }
+        let expires_in = held.remaining(clock);
+        let held_here = || AcquireFailure::HeldHere { by: Some(held.claim()), expires_in: Some(expires_in) };
+        (!expires_in.is_zero()).then(held_here)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A lease that was won, until its caller polls.
+//! A lease that was won, or that its holder shares (P23), until its caller polls.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,6 +6,7 @@ use tokio::sync::Notify;
 
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
+use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::{HeldLease, Tenure};
 use crate::runtime::shared::Shared;
 
@@ -40,8 +41,7 @@ impl UncollectedLease {
             return Err(AcquireFailure::ShutDown);
         }
         let clock = &*self.shared.clock;
-        // P2, by the time at which it is relied on.
-        let tenure = self.held.begin_tenure(params.wish(clock.now()), params.terms.min_remaining(), clock);
+        let tenure = self.held.begin_tenure(params.wish(clock.now()), clock);
         let tenure = tenure.ok_or(AcquireFailure::NotPolled)?;
         if !self.shared.keep_alive.adopt(&self.held) {
             return Err(AcquireFailure::ShutDown);
@@ -84,5 +84,36 @@ impl WonLease {
     /// Waits until somebody has taken it.
     pub(super) async fn taken(&self) {
         self.taken.notified().await;
+    }
+}
+
+/// One more guard of the lease that the holder has, past every queue; `None` if it has none. Nothing is sent, unless less
+/// is left of the lease than a guard must have (P2): then it is extended first.
+pub(super) async fn share(
+    shared: &Arc<Shared>,
+    params: &AcquireParams,
+) -> Result<Option<UncollectedLease>, AcquireFailure> {
+    let Some(held) = shared.slots.share(params) else { return Ok(None) };
+    let lease = UncollectedLease::new(Arc::clone(shared), held);
+    let held = lease.held();
+    if held.remaining(&*shared.clock) >= params.terms.min_remaining() {
+        return Ok(Some(lease));
+    }
+    let terms = held.terms().longer(params.terms); // an extend cannot shorten
+    match extend(shared, held, None, terms).await {
+        Ok(_) => Ok(Some(lease)),
+        Err(ExtendFailure::Unconfirmed { round, .. }) => Err(AcquireFailure::RoundLost(round)),
+        Err(ExtendFailure::LeaseLost(_) | ExtendFailure::WouldShorten) => Ok(None),
+    }
+}
+
+/// As [`share`], for a caller that goes on with it now; `None` also if it has ended in this moment.
+pub(super) async fn share_now(shared: &Arc<Shared>, params: &AcquireParams) -> Result<Option<Tenure>, AcquireFailure> {
+    match share(shared, params).await? {
+        Some(lease) => match lease.collect(params) {
+            Err(AcquireFailure::NotPolled) => Ok(None),
+            collected => collected.map(Some),
+        },
+        None => Ok(None),
     }
 }

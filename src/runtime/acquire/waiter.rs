@@ -17,12 +17,10 @@ use super::attempt::{Attempt, Outcome};
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::place::Place;
-use super::share::{share, share_now};
 use super::slot::{Slot, Step, Turn};
 use super::tracker::TrackedAttempt;
-use super::uncollected::{UncollectedLease, WonLease};
+use super::uncollected::{UncollectedLease, WonLease, share, share_now};
 use crate::clock::Clock;
-use crate::foreign::contain;
 use crate::protocol::Instant;
 use crate::random;
 use crate::resource::Resource;
@@ -30,7 +28,7 @@ use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::order::Wait;
 use crate::runtime::shared::Shared;
-use crate::runtime::wait_events::{self, AskReason};
+use crate::runtime::wait_events::{self, AskReason, TARGET};
 
 /// Waits until there is a lease, the wait is over, or waiting longer cannot help.
 pub(crate) async fn acquire_until(
@@ -149,7 +147,7 @@ impl Waiter {
             match AssertUnwindSafe(self.gain(&mut sent)).catch_unwind().await {
                 Ok(gained) => break gained,
                 Err(_) => {
-                    contain(|| tracing::error!("a task that waits for a lock has panicked; it goes on"));
+                    tracing::error!("a task that waits for a lock has panicked; it goes on");
                     sleep(self.shared.retry.least()).await;
                 }
             }
@@ -365,7 +363,7 @@ impl Waiter {
         self.shared.slots.put_held(lease.held());
         if let Some(asking) = self.place.asking() {
             let rounds = asking.rounds.saturating_add(attempt.rounds());
-            wait_events::won(slot.resource(), asking.asks, rounds);
+            tracing::debug!(target: TARGET, resource = slot.resource().display(), asks = asking.asks, rounds, "won");
             asking.won();
         }
     }
@@ -404,7 +402,10 @@ fn begin(
     let why = std::mem::replace(&mut asking.why, AskReason::Line);
     slot.note_ask();
     let resource = slot.resource();
-    wait_events::asks(resource, asking.asks, why, || shared.known_waiters(resource));
+    if tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+        let (asks, waiting_here) = (asking.asks, shared.known_waiters(resource).here);
+        tracing::debug!(target: TARGET, resource = resource.display(), asks, ?why, waiting_here, "asks");
+    }
     Attempt::begin(shared, params, asking.seen)
 }
 

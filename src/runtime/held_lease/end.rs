@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::renewal_policy::RenewalPolicy;
 use crate::instance::Claim;
 use crate::protocol::{InstanceId, InstanceSet, Instant, Reply, Round};
 use crate::runtime::counters::LossKind;
@@ -30,31 +29,28 @@ pub(crate) struct GoneKeys {
     pub(crate) taken_over_by: Option<Vec<u8>>,
 }
 
+impl LeaseEnd {
+    /// Of which kind of loss it is, if it is one.
+    pub(super) fn loss(&self) -> Option<LossKind> {
+        match self {
+            Self::GivenUp | Self::ShutDown => None,
+            Self::Expired(_) => Some(LossKind::Expired),
+            Self::Gone(keys) if keys.taken_over_by.is_some() => Some(LossKind::TakenOver),
+            Self::Gone(_) => Some(LossKind::Gone),
+        }
+    }
+}
+
 /// What the log says of a lease that was lost.
 #[derive(Debug)]
 pub(super) struct LossLog {
-    pub(super) cause: LossCause,
+    pub(super) kind: LossKind,
+    pub(super) end: LeaseEnd,
+    pub(super) why_expired: String,
     /// For how long its guards had had it, until what showed the loss.
     pub(super) held_for: Duration,
     /// When the loss was noticed.
     pub(super) at: Instant,
-}
-
-/// Why a lease was lost.
-#[derive(Debug)]
-pub(super) enum LossCause {
-    Gone(Arc<GoneKeys>),
-    Expired { cause: String },
-}
-
-impl LossCause {
-    pub(super) fn kind(&self) -> LossKind {
-        match self {
-            Self::Gone(keys) if keys.taken_over_by.is_some() => LossKind::TakenOver,
-            Self::Gone(_) => LossKind::Gone,
-            Self::Expired { .. } => LossKind::Expired,
-        }
-    }
 }
 
 impl LossLog {
@@ -62,14 +58,15 @@ impl LossLog {
     pub(super) fn write(self, claim: &Claim, times: Option<u64>) {
         let (resource, token, ttl, held_for) = (claim.resource.display(), claim.token.get(), claim.ttl, self.held_for);
         let Some(times) = times else {
-            return tracing::debug!(resource, token, ?held_for, ?ttl, why = self.cause.kind().name(), "lease lost");
+            return tracing::debug!(resource, token, ?held_for, ?ttl, why = self.kind.name(), "lease lost");
         };
-        match self.cause {
-            LossCause::Gone(keys) => {
+        match self.end {
+            LeaseEnd::Gone(keys) => {
                 let on = keys.on;
                 tracing::warn!(resource, token, ?held_for, ?ttl, ?on, times, "lease lost: no quorum can have kept it");
             }
-            LossCause::Expired { cause } => {
+            _ => {
+                let cause = self.why_expired;
                 tracing::warn!(resource, token, ?held_for, ?ttl, cause, times, "lease lost: its validity has passed");
             }
         }
@@ -103,16 +100,6 @@ impl ObservedKeys {
         let gone = observed.len() - values.len();
         let taken_over_by = most_named.filter(|value| count(value) >= gone).cloned();
         Arc::new(GoneKeys { on, taken_over_by })
-    }
-}
-
-/// Why the validity of a lease was not extended in time; `last` is the last round that did not extend it.
-pub(super) fn why_expired(policy: RenewalPolicy, last: Option<&Round>, now: Instant) -> String {
-    match last {
-        Some(round) => format!("not renewed: {}", who_did_not_grant(round)),
-        None if !policy.renews => "it is not renewed".to_owned(),
-        None if !policy.renews_at(now) => "it was held for as long as it may be renewed".to_owned(),
-        None => "no renewal was answered in time".to_owned(),
     }
 }
 

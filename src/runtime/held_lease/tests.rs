@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Acquired, AfterLoss, HeldLease};
+use super::{AfterLoss, HeldLease};
 use crate::clock::{Clock, SystemClock};
 use crate::instance::{Claim, Votes};
 use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Quorum, Reply, Round, Value};
@@ -38,7 +38,6 @@ pub(in crate::runtime) fn won_and_counted(instances: usize, ttl: Duration, count
         is_first: true,
         votes: Votes::default(),
     });
-    let lease = Lease::from_won(&mut round, terms, token, now).unwrap();
-    let acquired = Acquired { lease, claim, holder: "me".into(), counters: Arc::clone(counters) };
-    Arc::new(HeldLease::new(acquired, Weak::<Nobody>::new()))
+    let lease = Lease::from_won(&mut round, terms, now).unwrap();
+    Arc::new(HeldLease::new(lease, (claim, token), "me".into(), Weak::<Nobody>::new(), Arc::clone(counters)))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 
 use super::counters::Counters;
-use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState, LeaseRelease};
+use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState};
 use crate::clock::Clock;
 use crate::instance::{Instance, Invalidation};
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
@@ -82,24 +82,24 @@ impl KeepAlive {
         leases
     }
 
-    /// Drops one guard. After this no extend of the lease is sent if it was the last.
-    pub(crate) fn drop_guard(&self, held: &HeldLease, guard: Option<GuardNumber>) -> Option<LeaseRelease> {
+    /// Drops one guard. If it was the last no extend of the lease is sent after this, and it gives where to release it.
+    pub(crate) fn drop_guard(&self, held: &HeldLease, guard: Option<GuardNumber>) -> Option<InstanceSet> {
         let mut table = self.table.lock_send_order();
-        let (release, notice) = held.drop_guard(guard);
+        let (targets, notice) = held.drop_guard(guard);
         if held.state().has_ended() {
             table.remove(held);
         }
         drop(table);
         notice.tell();
-        release
+        targets
     }
 
     /// What is left of a lease that is lost, and `send`s its release. No extend of it is sent behind that.
-    pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(LeaseRelease)) {
+    pub(super) fn release_after_loss(&self, held: &HeldLease, send: impl FnOnce(InstanceSet)) {
         let mut table = self.table.lock_send_order();
         table.remove(held);
-        if let Some(release) = held.release_after_loss() {
-            send(release);
+        if let Some(targets) = held.release_after_loss() {
+            send(targets);
         }
     }
 
@@ -120,7 +120,7 @@ impl KeepAlive {
         let (terms, valid_until) = (state.lease.terms(), state.lease.valid_until());
         let started_at = valid_until.saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         let renewal = RenewalSchedule::new(terms.ttl()).after_success(started_at);
-        let due = if state.policy().renews { renewal } else { valid_until };
+        let due = if state.is_renewed() { renewal } else { valid_until };
         if !wanted(&state, due) {
             return;
         }
@@ -157,7 +157,7 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::protocol::InstanceId;
     use crate::runtime::held_lease::tests::won_and_counted;
-    use crate::runtime::held_lease::{RenewalPolicy, Wish};
+    use crate::runtime::held_lease::{RENEWED_FOR_EVER, Wish};
 
     const TTL: Duration = Duration::from_secs(10);
 
@@ -192,16 +192,16 @@ mod tests {
         let keep_alive = keep_alive(quorum, &counters);
         let held = won_and_counted(3, TTL, &counters);
         assert!(held.add_guard());
-        let (without_end, bounded) = (None, Some(SystemClock.now()));
+        let (without_end, bounded) = (RENEWED_FOR_EVER, SystemClock.now());
         let terms = held.terms();
-        let tenures = [without_end, bounded].map(|not_after| {
-            let wish = Wish { terms, renewal: RenewalPolicy { renews: true, not_after } };
-            let tenure = held.begin_tenure(wish, Duration::ZERO, &SystemClock).unwrap();
+        let tenures = [without_end, bounded].map(|renewed_until| {
+            let wish = Wish { terms, renewed_until, ends_at: None };
+            let tenure = held.begin_tenure(wish, &SystemClock).unwrap();
             assert!(keep_alive.adopt(&held));
             tenure
         });
-        assert_eq!(held.state().policy().not_after, None);
-        drop(keep_alive.drop_guard(&held, Some(tenures[0].guard())));
-        assert_eq!(held.state().policy().not_after, bounded);
+        assert_eq!(held.state().renewed_until(), without_end);
+        let _ = keep_alive.drop_guard(&held, Some(tenures[0].guard()));
+        assert_eq!(held.state().renewed_until(), bounded);
     }
 }

@@ -9,7 +9,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
-use crate::foreign::contain;
 use crate::instance::{Claim, Instance, Request, split_into_commands};
 use crate::protocol::{Cause, InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::counters::Counters;
@@ -84,7 +83,6 @@ pub(super) struct Renewer {
     clock: Arc<dyn Clock>,
     table: Arc<SharedLeaseTable>,
     in_flight: FuturesUnordered<BoxFuture<'static, BatchReplies>>,
-    /// After how long a lease is long held; `None` for a number of its ttls.
     counters: Arc<Counters>,
 }
 
@@ -155,7 +153,7 @@ impl Renewer {
             return NextStep::Remove;
         }
         let valid_until = state.lease.valid_until();
-        if !state.is_collected_now() || !state.policy().renews_at(now) {
+        if !state.is_renewed_at(now) {
             return NextStep::Wait { next_at: valid_until };
         }
         let terms = state.renewal_terms();
@@ -226,7 +224,7 @@ impl Renewer {
             RenewalOutcome::Renewed => self.counters.renewal_decided(true),
             RenewalOutcome::Failed(failed) => {
                 self.counters.renewal_decided(false);
-                contain(|| self.tell_failure(held, failed));
+                self.tell_failure(held, failed);
             }
             RenewalOutcome::Ended | RenewalOutcome::Held => {}
         }
@@ -307,7 +305,7 @@ impl Renewer {
         let now = self.clock.now();
         let mut table = self.table.lock_send_order();
         let mut state = held.state();
-        if state.policy().renews && !state.has_ended() {
+        if state.is_renewed() && !state.has_ended() {
             let soonest = RenewalSchedule::new(state.lease.terms().ttl()).after_failure(state.renewal_started_at);
             let due = soonest.max(now).min(state.lease.valid_until());
             if state.schedule_key.is_none_or(|planned| due < planned.due) {

@@ -53,15 +53,12 @@ impl LeaseTable {
 
     /// How many leases callers have guards of.
     pub(super) fn collected(&self) -> usize {
-        self.adopted.values().filter(|held| held.state().is_collected_now()).count()
+        self.adopted.values().filter(|held| held.state().is_collected()).count()
     }
 
     /// A caller has a guard of this lease from now on; `false` if the client was shut down.
     pub(super) fn adopt(&mut self, held: &Arc<HeldLease>) -> bool {
         let state = &mut *held.state();
-        if !self.is_shut_down {
-            state.note_collected();
-        }
         if !self.is_shut_down && state.adoption.is_none() && !state.has_ended() {
             self.entries += 1;
             state.adoption = Some(self.entries);

@@ -8,13 +8,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::foreign::contain;
 use crate::instance::{Instance, ReceivedMessage, Wake};
 use crate::protocol::{
     Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
 };
-use crate::resource::Resource;
-use crate::runtime::wait_events;
+use crate::resource::{Resource, display_name};
+use crate::runtime::wait_events::TARGET;
 
 /// The key under which those who wait are announced; `None` if it is too long for a message.
 pub(super) fn announced_key(resource: &Resource) -> Option<&[u8]> {
@@ -108,7 +107,8 @@ impl Parts {
         let waiters = known.waiters.take(key, self.clock.now());
         drop(known);
         let wake = Wake::new(key, &waiters)?;
-        wait_events::wakes(key, wake.to, waiters.len());
+        let (next, waiting_elsewhere) = (wake.to, waiters.len());
+        tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next");
         Some(wake)
     }
 
@@ -117,7 +117,7 @@ impl Parts {
         match Message::from_wire(&message) {
             Some(Message::Waiting { waiter, forwarded, key }) => self.on_waiting(instance, waiter, forwarded, key),
             Some(Message::Next { then, key }) => self.on_next(instance, &then, &key),
-            None => contain(|| tracing::debug!(%instance, "a message that no client of this library sends")),
+            None => tracing::debug!(%instance, "a message that no client of this library sends"),
         }
     }
 
@@ -156,7 +156,8 @@ impl Parts {
     /// A wake-up that came over these instances, for which nobody of this client waits any more, goes to the next.
     pub(super) fn pass_on(&self, over: InstanceSet, key: &[u8], waiters: &[Waiter]) {
         let wake = Wake::new(key, waiters);
-        wait_events::passed_on(key, over, wake.as_ref().map(|wake| wake.to));
+        let next = wake.as_ref().map(|wake| wake.to.to_string());
+        tracing::debug!(target: TARGET, key = display_name(key), ?over, next, "passed on");
         let Some(wake) = wake else { return };
         over.iter().for_each(|instance| self.send(instance, wake.clone()));
     }

@@ -13,7 +13,8 @@ use crate::protocol::{
     reconnect_delay,
 };
 use crate::random;
-use crate::runtime::wait_events::{self, AskReason};
+use crate::resource::display_name;
+use crate::runtime::wait_events::{AskReason, TARGET};
 
 /// The pause of a waiter that is known to whoever stands in its way: doubled with each, and cut by up to half at
 /// random (P27).
@@ -62,7 +63,7 @@ impl Wait {
         let asks_again = async {
             let is_heard = join_all(announced).await.contains(&true);
             if is_refused {
-                wait_events::announced(&self.key, is_heard);
+                tracing::debug!(target: TARGET, key = display_name(&self.key), heard = is_heard, "announced");
             }
             let pause = if hears && is_heard {
                 reconnect_delay(failures, FIRST_PAUSE, LONGEST_PAUSE, random::spread())
@@ -122,7 +123,7 @@ impl Wait {
         if over.is_empty() {
             return false;
         }
-        wait_events::woken(&self.key, over);
+        tracing::debug!(target: TARGET, key = display_name(&self.key), ?over, "woken");
         self.asked = Some((self.parts.clock.now(), over));
         true
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 pub use self::faults::Hang;
 use super::network::Network;
 use super::simulation::{Data, MachineClock, Server};
-use crate::clock::RuntimeClock;
 use crate::instance::redis::{Address, Dialer};
+use crate::testing::clock::RuntimeClock;
 
 /// One in-process instance: faults to set, and its data. Cheap to clone; clones are the same instance.
 #[derive(Clone)]

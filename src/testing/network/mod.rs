@@ -12,8 +12,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use self::end::End;
-use crate::clock::RuntimeClock;
 use crate::protocol::Instant;
+use crate::testing::clock::RuntimeClock;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

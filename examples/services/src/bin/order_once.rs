@@ -32,7 +32,7 @@ async fn store(database: &Connection, order: i64) -> Outcome {
 async fn handle(redlock: &Redlock, database: &Connection, order: i64, delivery: &str, dies: bool) -> Outcome {
     let lock = redlock.lock(format!("order:{order}")).holder(Holder::from(delivery));
     if dies {
-        let _left = lock.acquire().await?.keep_until_expiry();
+        lock.acquire().await?.keep_for(ms(0)).await?;
     }
     lock.run(async |_lease| store(database, order).await).await?
 }

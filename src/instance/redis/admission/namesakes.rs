@@ -8,7 +8,6 @@ use redis::{Cmd, Script, Value};
 use tokio::time::timeout;
 
 use super::processes::{Claim, Namesake};
-use crate::foreign::contain;
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::wire::Wire;
@@ -40,14 +39,12 @@ pub(crate) async fn claim_name(options: &ConnectOptions, wire: &Wire, run_id: &s
                     && let Some(times) = registry.warnings.note(now)
                 {
                     let wait = counts_from.saturating_since(now);
-                    contain(|| {
-                        tracing::warn!(
-                            instance = address,
-                            ?wait,
-                            times,
-                            "another process has the same name: it votes after that"
-                        )
-                    });
+                    tracing::warn!(
+                        instance = address,
+                        ?wait,
+                        times,
+                        "another process has the same name: it votes after that"
+                    );
                 }
                 return Ok(counts_from);
             }

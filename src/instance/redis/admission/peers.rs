@@ -9,7 +9,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::CorrectedClock;
-use crate::foreign::contain;
 use crate::instance::redis::connection::{InstanceConnection, probe_interval};
 use crate::protocol::{ClockWatch, Instant, JumpedClock, which_clock_jumped};
 
@@ -124,7 +123,7 @@ impl PeerConnections {
             }
             let has_jumped_itself = admission.has_jumped(); // by more than that
             drop(connected);
-            contain(|| tracing::warn!(?by, "the clock of this machine stood still: its locks have aged by that"));
+            tracing::warn!(?by, "the clock of this machine stood still: its locks have aged by that");
             if has_jumped_itself {
                 return JumpedClock::Instances;
             }

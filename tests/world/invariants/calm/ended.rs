@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{Guard, Redlock};
+use redquorum::Redlock;
 use tokio::time::{sleep, timeout};
 
 use super::{MOMENTS, asks};
@@ -48,7 +48,7 @@ impl World {
             let what = format!("client {index}: {:?}", String::from_utf8_lossy(&value));
             self.violate("a shutdown leaves no key behind", what);
         }
-        if let Some(guard) = held.ok().filter(Guard::is_valid) {
+        if let Some(guard) = held.ok().filter(|guard| guard.is_valid()) {
             self.violate("no lease outlives a shutdown", format!("client {index}: {guard:?}"));
         }
         if let Ok(guard) = late {

@@ -1,7 +1,7 @@
 //! How much a client keeps in memory, for tests: nothing of it may stay when nothing is under way or held.
 
-use super::order::Order;
-use super::shared::Shared;
+use crate::runtime::Shared;
+use crate::runtime::order::Order;
 
 impl Shared {
     /// What the client knows of others that wait, and of wake-ups that may come late: it goes when it is too old (P25).

@@ -1,0 +1,102 @@
+//! What operators ask of every instance, beside any lock.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
+
+use super::client_task::{run_abort_on_drop, run_detached};
+use super::shared::Shared;
+use crate::instance::{Claim, FoundRecord, Instance, Read, Request, StoredKey, Votes};
+use crate::protocol::{Cause, CurrentHolder, FencingToken, Reply, Value};
+use crate::resource::Resource;
+
+/// A token for a release where none is stored; the least there is.
+const LEAST_TOKEN: u64 = 4096;
+
+type Answer<T> = Result<T, Cause>;
+
+/// One answer for each instance, in a task of the client. If the caller is dropped nothing more is asked.
+pub(crate) async fn ask_all<T: Send + 'static, F>(
+    shared: &Arc<Shared>,
+    ask: impl Fn(&dyn Instance) -> F,
+) -> Vec<Answer<T>>
+where
+    F: Future<Output = Answer<T>> + Send + 'static,
+{
+    let asked: Vec<F> = shared.instances.iter().map(|instance| ask(&**instance)).collect();
+    let outcome = run_abort_on_drop(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
+        drop(result.send(join_all(asked).await));
+    });
+    outcome.await.unwrap_or_else(|_| nobody(shared))
+}
+
+/// The same for what changes instances: also if the caller is dropped, as half of them would be as bad as none.
+pub(crate) async fn carry_out<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    deeds: impl Iterator<Item = impl Future<Output = Answer<T>> + Send + 'static>,
+) -> Vec<Answer<T>> {
+    let deeds: Vec<_> = deeds.collect(); // sent before this waits
+    let outcome = run_detached(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
+        drop(result.send(join_all(deeds).await));
+    });
+    outcome.await.unwrap_or_else(|_| nobody(shared))
+}
+
+/// The runtime of the client has ended.
+fn nobody<T>(shared: &Shared) -> Vec<Answer<T>> {
+    shared.instances.iter().map(|_| Err(shared.runtime_has_ended())).collect()
+}
+
+/// Reads what every instance has stored for a lock of one resource.
+pub(crate) async fn read_all(shared: &Arc<Shared>, resource: &Resource) -> Vec<Read> {
+    ask_all(shared, |instance| instance.read(resource.clone())).await
+}
+
+/// Gives every record that was found this client's time.
+pub(crate) async fn set_all(shared: &Arc<Shared>, found: Vec<FoundRecord>) -> Vec<Answer<bool>> {
+    carry_out(shared, shared.instances.iter().zip(found).map(|(instance, found)| instance.set_record(found))).await
+}
+
+/// Deletes the keys of `expected` on every instance, each by the very value that was read there (P7): whether it was
+/// there.
+pub(crate) async fn take_away(
+    shared: &Arc<Shared>,
+    resource: &Resource,
+    expected: &CurrentHolder,
+) -> Vec<Answer<bool>> {
+    let found = read_all(shared, resource).await;
+    let calls = shared.instances.iter().zip(found).map(|(instance, read)| {
+        let call = read.map(|stored| Some(instance.call(release(resource, expected, stored)?)));
+        async move {
+            match call? {
+                Some(call) => was_deleted(call.await),
+                None => Ok(false),
+            }
+        }
+    });
+    carry_out(shared, calls).await
+}
+
+fn release(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {
+    let value = stored.value.filter(|value| CurrentHolder::from_value(value) == *expected)?;
+    let token = stored.token.or_else(|| FencingToken::from_number(LEAST_TOKEN))?;
+    let claim = Arc::new(Claim {
+        resource: resource.clone(),
+        value: Value::from_wire(&value),
+        token,
+        ttl: stored.expires_in.unwrap_or_default(),
+        resent: true, // its holder may be about to extend it (P6)
+        is_first: false,
+        votes: Votes::default(),
+    });
+    Some(Request::Release(claim, None))
+}
+
+fn was_deleted(reply: Reply) -> Answer<bool> {
+    match reply {
+        Reply::Granted => Ok(true),
+        Reply::NotSent(cause) | Reply::Unknown(cause) => Err(cause),
+        _ => Ok(false),
+    }
+}
