@@ -23,7 +23,7 @@ const ROOMS: &[Room] = &[
     ("testing", &["*"], &["redis", "tokio", "uuid"]),
     ("bin", &[], &["*"]),
     // The interface, and all that is in no other room.
-    ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core"]),
+    ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core", "toml"]),
 ];
 const BELOW_RUNTIME: &[&str] =
     &["protocol", "resource", "clock", "foreign", "log_limit", "random", "token", "instance"];
