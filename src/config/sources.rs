@@ -385,8 +385,8 @@ impl<'de> Visitor<'de> for Settings {
 impl Builder {
     /// Takes what a [`Config`] says; what it does not say stays as it is. Setters that are called later count more.
     ///
-    /// User, password and certificates are for all instances that have none of their own, also for those that are given
-    /// by [`instances`](Self::instances).
+    /// User, password and certificates are for each instance whose address and settings have none, also where the address is
+    /// given by [`instances`](Self::instances). They are not for masters behind Sentinels.
     pub fn config(mut self, config: Config) -> Self {
         if !config.instances.is_empty() {
             self = self.instances(config.instances);
