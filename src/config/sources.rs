@@ -148,11 +148,13 @@ impl Config {
     /// # Errors
     /// Which variable, or which setting in the file, cannot be read, and what to write.
     pub fn from_env() -> Result<Self, ConfigError> {
-        let variables = Self::variables()?;
-        match std::env::var_os(FILE).filter(|path| !path.is_empty()) {
-            Some(path) => Ok(variables.or(Self::read(path)?)),
-            None => Ok(variables),
-        }
+        Self::of_environment(std::env::vars_os().collect())
+    }
+
+    fn of_environment(variables: Vec<(OsString, OsString)>) -> Result<Self, ConfigError> {
+        let file = variables.iter().find(|(name, path)| name == FILE && !path.is_empty()).map(|(_, path)| path.clone());
+        let config = Self::of_variables(variables.into_iter())?;
+        Ok(config.or(file.map_or_else(|| Ok(Self::default()), Self::read)?))
     }
 
     /// What the variables say alone, without the file. A program with a file of its own calls
@@ -430,6 +432,8 @@ impl Redlock {
     /// let redlock = Redlock::from_env()?.connect().await?; // REDQUORUM_INSTANCES="10.0.0.1 10.0.0.2 10.0.0.3"
     /// # Ok(()) }
     /// ```
+    ///
+    /// Without an async runtime it is `blocking::Redlock::connect(Redlock::from_env()?)`.
     ///
     /// # Errors
     /// As [`Config::from_env`]. That no instances are named is an error of [`Builder::build`]: they may be given there.

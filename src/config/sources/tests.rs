@@ -236,6 +236,34 @@ fn a_file_is_read_with_paths_from_where_it_is_and_told_by_its_name() {
 }
 
 #[test]
+fn the_environment_is_the_variables_over_the_file_that_one_of_them_names() {
+    let path = std::env::temp_dir().join(format!("redquorum-environment-{}.toml", std::process::id()));
+    std::fs::write(&path, "instances = ['h']\nttl = '5s'\nmax_ttl = '20s'").unwrap();
+    let of = |variables: &[(&str, &str)]| {
+        let all = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        Config::of_environment(all.chain([("HOME".into(), "/root".into())]).collect())
+    };
+    let file = path.to_string_lossy().into_owned();
+    let both = of(&[("REDQUORUM_CONFIG", &file), ("REDQUORUM_TTL", "6s")]).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    assert_eq!((both.instances, both.ttl, both.max_ttl), (vec!["h".to_owned()], seconds(6), seconds(20)));
+    assert!(of(&[("REDQUORUM_CONFIG", &file)]).unwrap_err().to_string().starts_with(&file), "it must be there");
+    assert_eq!(of(&[("REDQUORUM_CONFIG", "")]), Ok(Config::default()));
+    assert_eq!(of(&[]), Ok(Config::default()));
+}
+
+#[test]
+fn it_is_a_part_of_other_configurations_also_where_all_values_are_texts() {
+    let text = r#"{ "instances": "a, b", "quorum": "2", "renew": "false", "ttl": null }"#;
+    let config: Config = serde_json::from_str(text).unwrap();
+    assert_eq!((config.instances.len(), config.quorum, config.renew, config.ttl), (2, Some(2), Some(false), None));
+    let of_table: toml::Table = "[locks]\nttl = '5s'".parse().unwrap();
+    let nested: BTreeMap<String, Config> = of_table.try_into().unwrap();
+    assert_eq!(nested["locks"].ttl, Some(Duration::from_secs(5)));
+}
+
+#[test]
 fn nothing_shows_a_password() {
     let config = Config::from_toml("instances = ['u:secret@h', 'unix:///a?pass=secret']\npassword = 'secret'").unwrap();
     let shown = format!("{config:?} {:?}", Builder::default().config(config.clone()));
