@@ -54,6 +54,9 @@
 //! [`LeaseView::lost`] waits for the loss without dropping anything. [`Lock::renew`] and
 //! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry in one client.
 //!
+//! With the feature `config` the instances and all other settings may come from a TOML file and from variables:
+//! `Redlock::from_env()?.connect().await?`.
+//!
 //! Instances that were just started do not vote for `max_ttl`, 10 s by default; the first acquire
 //! on new servers waits for that. The feature `testing` adds `redquorum::testing`: instances inside the
 //! process, for tests.
@@ -166,6 +169,8 @@ mod token;
 
 pub use client::Redlock;
 pub use config::{Admission, Builder, Instance, Renewal, StartError};
+#[cfg(feature = "config")]
+pub use config::{Config, ConfigError};
 pub use detached::DetachedLease;
 pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, FinalReason, HeldBy, InstanceAnswer,

@@ -151,7 +151,7 @@ pub enum StartError {
 }
 
 /// `host/pid`.
-fn default_label() -> String {
+pub(super) fn default_label() -> String {
     let host = std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok());
     let host = host.as_deref().map_or("host", str::trim);
     let cut = host.char_indices().nth(100).map_or(host, |(end, _)| host.get(..end).unwrap_or(host));

@@ -74,6 +74,9 @@ impl Builder {
             Some(votes) => Quorum::new(count, votes)?,
             None => Quorum::majority(count)?,
         };
+        #[cfg(feature = "config")]
+        let mut addresses = check_addresses(&self.access.given_to(&self.instances)?)?;
+        #[cfg(not(feature = "config"))]
         let mut addresses = check_addresses(&self.instances)?;
         addresses.extend(self.dialed.iter().cloned());
         let durations = [

@@ -6,6 +6,10 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+#[cfg(feature = "config")]
+use super::address::{has_password, with_password};
+#[cfg(feature = "config")]
+use crate::instance::redis::USER_ALONE;
 use crate::instance::redis::{Address, Credentials, CredentialsSource, InstanceSettings, Tls};
 
 /// One instance, and how to connect to it. A URL alone will do for most; [`Builder::instances`](crate::Builder::instances)
@@ -44,7 +48,7 @@ enum Place {
 
 impl Instance {
     /// By its URL: `redis://[user][:password@]host[:port][/database]`, `rediss://` for TLS (with a feature `tls-*`), `unix:///path`.
-    /// It is read when the client is built.
+    /// Without a scheme, as `host` or `host:port`, it is Redis without TLS. It is read when the client is built.
     pub fn url(url: impl Into<String>) -> Self {
         Self { place: Place::Url(url.into()), settings: InstanceSettings::default() }
     }
@@ -129,6 +133,40 @@ impl Instance {
     pub fn user_timeout(mut self, limit: Duration) -> Self {
         self.settings.tcp.user_timeout = Some(limit);
         self
+    }
+
+    /// What was given, unless Sentinels know where it is.
+    #[cfg(feature = "config")]
+    pub(super) fn as_url(&self) -> Option<&str> {
+        match &self.place {
+            Place::Url(url) => Some(url),
+            Place::Behind(..) => None,
+        }
+    }
+
+    /// With this TLS, unless it has its own.
+    #[cfg(feature = "config")]
+    pub(super) fn or_tls(mut self, tls: &Tls) -> Self {
+        self.settings.tls.get_or_insert_with(|| tls.clone());
+        self
+    }
+
+    /// With this user and password, as far as it has none of its own.
+    ///
+    /// # Errors
+    /// A user alone would not be logged in.
+    #[cfg(feature = "config")]
+    pub(super) fn or_login(mut self, username: Option<&str>, password: Option<&str>) -> Result<Self, String> {
+        let Place::Url(url) = &mut self.place else { return Ok(self) };
+        if self.settings.credentials.is_some() || has_password(url) {
+            return Ok(self);
+        }
+        match (username, password) {
+            (_, Some(password)) => *url = with_password(url, username, password),
+            (Some(_), None) => return Err(USER_ALONE.to_owned()),
+            (None, None) => {}
+        }
+        Ok(self)
     }
 
     /// What it is shown by, without a file to read.

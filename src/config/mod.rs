@@ -1,9 +1,19 @@
 //! How a client is set up, and which settings go together.
 
+#[cfg(feature = "config")]
+mod access;
+#[cfg(feature = "config")]
+mod address;
 mod build;
 mod check;
+#[cfg(feature = "config")]
+mod duration;
 mod instance;
 mod runtime;
+#[cfg(feature = "config")]
+mod sources;
+#[cfg(feature = "config")]
+mod value;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +21,8 @@ use std::time::Duration;
 pub use build::StartError;
 pub(crate) use check::Settings;
 pub use instance::Instance;
+#[cfg(feature = "config")]
+pub use sources::{Config, ConfigError};
 
 use crate::clock::{Clock, SystemClock};
 use crate::instance::redis::Address;
@@ -33,6 +45,8 @@ use crate::resource::display_name;
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     instances: Vec<Instance>,
+    #[cfg(feature = "config")]
+    access: access::Access,
     /// Instances that a test connects to by itself.
     dialed: Vec<Address>,
     /// Told the quarantine when a client is built.
@@ -84,6 +98,8 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             instances: Vec::new(),
+            #[cfg(feature = "config")]
+            access: access::Access::default(),
             dialed: Vec::new(),
             on_build: None,
             settings: Settings {
@@ -124,8 +140,8 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// The independent masters, as URLs, `redis://[user][:password@]host[:port][/db]`, `rediss://`
-    /// for TLS (with a feature `tls-*`), `unix:///path`, or as [`Instance`]s where there is more to say. Three or five
+    /// The independent masters, as `host`, `host:port`, or URLs: `redis://[user][:password@]host[:port][/db]`, `rediss://`
+    /// for TLS (with a feature `tls-*`), `unix:///path`; or as [`Instance`]s where there is more to say. Three or five
     /// are usual; replaces those given before.
     ///
     /// They must not replicate each other, and each address must lead to one server process only.

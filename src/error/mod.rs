@@ -163,9 +163,9 @@ pub enum BuildError {
     #[error(transparent)]
     Quorum(#[from] QuorumError),
     /// The address of an instance cannot be read, or what else is set for it cannot work.
-    #[error("the address of instance {index} (counted from 0) cannot be used: {reason}")]
+    #[error("the address of instance {} cannot be used: {reason}", .index + 1)]
     BadAddress {
-        /// Its place in the list.
+        /// Its place in the list, from 0; the words count from 1.
         index: usize,
         /// What is wrong with it, and what to write.
         reason: String,
@@ -199,6 +199,15 @@ pub enum BuildError {
     /// The client was not built within a tokio runtime.
     #[error("no tokio runtime is running here; build the client within one")]
     NoRuntime,
+    /// The file with the password cannot be used.
+    #[cfg(feature = "config")]
+    #[error("password_file: {}: {reason}", .path.to_string_lossy().escape_debug())]
+    PasswordFile {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The thread of a blocking client could not be started.
     #[error("the thread of the client could not be started: {0}")]
     NoThread(String),

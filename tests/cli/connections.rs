@@ -32,7 +32,7 @@ fn an_address_that_would_be_misread_is_refused_and_no_part_of_it_is_shown() {
     let nothing = output(&mut bare(["-i", "", "status"]));
     assert_eq!(nothing.status.code(), Some(64));
     assert!(
-        stderr(&nothing).contains("address 1 cannot be used: it is empty; write host:port"),
+        stderr(&nothing).contains("the address of instance 1 cannot be used: it is empty; write host:port"),
         "{}",
         stderr(&nothing)
     );
@@ -155,5 +155,5 @@ fn certificates_of_ones_own_are_trusted_and_shown() {
     let by_file = output(bare(["-c", &path("settings.toml")]).args(["run", "-r", "a", "--", "true"]));
     assert!(by_file.status.success(), "{}", stderr(&by_file));
     let without = output(bare(["-i", "127.0.0.1:1", "--tls-ca", &ca]).arg("status"));
-    assert!(without.status.code() == Some(64) && stderr(&without).contains("rediss://"), "{}", stderr(&without));
+    assert!(without.status.code() == Some(78) && stderr(&without).contains("rediss://"), "{}", stderr(&without));
 }

@@ -40,6 +40,29 @@ fn each_setting_counts_from_the_option_the_environment_and_the_file() {
 }
 
 #[test]
+fn settings_without_an_option_count_from_the_environment_and_the_file() {
+    let dir = Dir::new();
+    let settings = dir.file("settings.toml");
+    for (name, value, expected) in [
+        ("max_hold", "0s", "max_hold must not be zero"),
+        ("fence_retention", "15s", "fence_retention, 15s, is below twice max_ttl"),
+        ("label", &*"x".repeat(201), "the label is longer than 200 bytes"),
+        ("renew", "maybe", "it must be true or false"),
+    ] {
+        let status = ["-i", "127.0.0.1:1", "status"];
+        let variable = format!("REDQUORUM_{}", name.to_uppercase());
+        let environment = output(bare(status).env(&variable, value));
+        fs::write(&settings, format!("{name} = '{value}'\n")).unwrap();
+        let file = output(bare(status).env("REDQUORUM_CONFIG", &settings));
+        for (from, output) in [("environment", environment), ("file", file)] {
+            let told = stderr(&output);
+            assert!(told.contains(expected), "{name} from the {from}: {told}");
+            assert_eq!(output.status.code(), Some(78), "{name} from the {from}: {told}");
+        }
+    }
+}
+
+#[test]
 fn what_is_not_known_in_the_environment_is_an_error() {
     let told = output(bare(["-i", "127.0.0.1:1", "status"]).env("REDQUORUM_MAXTTL", "30s"));
     assert_eq!(told.status.code(), Some(78));
@@ -67,5 +90,5 @@ fn instances_may_stand_in_one_option_with_commas() {
     }
     let second = output(&mut bare(["-i", "127.0.0.1:1,htp://x", "status"]));
     assert_eq!(second.status.code(), Some(64));
-    assert!(stderr(&second).contains("address 2 cannot be used"), "{}", stderr(&second));
+    assert!(stderr(&second).contains("the address of instance 2 cannot be used"), "{}", stderr(&second));
 }

@@ -49,7 +49,7 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "", "--", "true"], 64, "name is empty"),
         (&["run", "-r", "a\nb", "--", "true"], 64, "one line"),
         (&["run", "-r", "a", "--ttl", "0s", "--", "true"], 64, "a ttl of 0 ms"),
-        (&["run", "-r", "a", "-i", "bob@127.0.0.1", "--", "true"], 78, "a user and no password"),
+        (&["run", "-r", "a", "-i", "bob@127.0.0.1", "--", "true"], 64, "a user and no password"),
         (&["run", "-r", "a", "--holder", "", "--", "true"], 64, "--holder"),
         (&["release", "a", "--holder", ""], 64, "--holder"),
         (&["run", "-r", "a", "--keep", "0s", "--", "true"], 64, "more than nothing"),

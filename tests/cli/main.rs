@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
 mod admission;
+mod config;
 mod connections;
 mod environment;
 mod exits;

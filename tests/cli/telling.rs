@@ -14,7 +14,7 @@ fn an_address_that_is_none_is_wrong_usage_as_an_option_and_a_setting_elsewhere()
     for address in ["htp://x", "h:99999", "h:abc"] {
         let option = output(&mut bare(["-i", address, "status"]));
         assert_eq!(option.status.code(), Some(64), "{address}: {}", stderr(&option));
-        assert!(stderr(&option).contains("address 1 cannot be used"), "{}", stderr(&option));
+        assert!(stderr(&option).contains("the address of instance 1 cannot be used"), "{}", stderr(&option));
         let variable = output(bare(["status"]).env("REDQUORUM_INSTANCES", address));
         assert_eq!(variable.status.code(), Some(78), "{address}: {}", stderr(&variable));
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use redquorum::{Admission, Builder, Credentials, Instance, Redlock};
+use redquorum::{Admission, Builder, Config, Credentials, Instance, Redlock};
 use redquorum_testkit::{Program, Server};
 
 use crate::support::{PATIENCE, TIMEOUT, eventually, on_each_kind, pair};
@@ -117,7 +117,32 @@ fn without_the_right_to_a_name_a_connection_has_none() {
 #[test]
 fn an_address_that_cannot_be_used_says_what_to_write() {
     let told = |url: &str| Redlock::builder().instances(["redis://10.0.0.1", url]).build().unwrap_err().to_string();
-    let words =
-        "the address of instance 1 (counted from 0) cannot be used: it has no scheme; write redis://10.0.0.2:6379";
-    assert!(told("10.0.0.2:6379").starts_with(words));
+    let words = "the address of instance 2 cannot be used: it cannot be read; write host:port, redis://[user]";
+    assert!(told("10.0.0.2:port").starts_with(words), "{}", told("10.0.0.2:port"));
+    let of_user = "the address of instance 2 cannot be used: it has a user and no password";
+    assert!(told("locks@10.0.0.2").starts_with(of_user), "{}", told("locks@10.0.0.2"));
+}
+
+#[test]
+fn an_address_without_a_scheme_is_of_redis_without_tls() {
+    on_each_kind(async |program| {
+        let server = with_user(&program, "secret");
+        let bare = server.address().replacen("redis://", "", 1);
+        pair(&of(Instance::url(&bare)).connect().await.unwrap(), "a").await;
+        pair(&of(Instance::url(format!("locks:secret@{bare}"))).connect().await.unwrap(), "a").await;
+    });
+}
+
+#[test]
+fn a_configuration_logs_in_where_an_address_does_not() {
+    on_each_kind(async |program| {
+        let server = Server::builder(&program).password("right/#@").start().unwrap();
+        let bare = server.address().replacen("redis://", "", 1);
+        let config = Config::from_toml("password = 'right/#@'\nadmission = false").unwrap();
+        let builder = Redlock::builder().instance_timeout(TIMEOUT).config(config).instances([&bare]);
+        pair(&builder.clone().connect().await.unwrap(), "a").await;
+        let own = Instance::url(&bare).credentials(Credentials::password("wrong"));
+        let refused = builder.instances([own]).connect_timeout(TIMEOUT).connect().await.unwrap_err().to_string();
+        assert!(refused.contains("WRONGPASS"), "its own count: {refused}");
+    });
 }

@@ -107,5 +107,6 @@ fn a_group_without_sentinels_or_a_name_is_refused_when_the_client_is_built() {
     assert!(told(Instance::sentinel(["redis://127.0.0.1:1"], "")).contains("the name of its group"));
     let nested = Instance::sentinel([Instance::sentinel(["redis://127.0.0.1:1"], "a")], GROUP);
     assert!(told(nested).contains("is given by its own URL"));
-    assert!(told(Instance::sentinel(["127.0.0.1:26379"], GROUP)).contains("write redis://127.0.0.1:26379"));
+    assert!(told(Instance::sentinel(["htp://127.0.0.1:26379"], GROUP)).contains("its scheme is unknown"));
+    assert!(told(Instance::sentinel(["127.0.0.1:26379", ""], GROUP)).contains("it is empty; write host:port"));
 }

@@ -22,7 +22,7 @@ const ROOMS: &[Room] = &[
     ("testing", &["*"], &["redis", "tokio", "uuid"]),
     ("bin", &[], &["*"]),
     // The interface, and all that is in no other room.
-    ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core"]),
+    ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core", "toml"]),
 ];
 const BELOW_RUNTIME: &[&str] = &["protocol", "resource", "clock", "log_limit", "random", "token", "instance"];
 const SERVERS: &[&str] = &["redis", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];

@@ -3,7 +3,7 @@
 use std::env;
 use std::sync::Arc;
 
-use redquorum::{Admission, AdmissionStatus, Builder, Redlock};
+use redquorum::{Admission, AdmissionStatus, Builder, Config, Redlock};
 use redquorum_testkit::{Fleet, Program};
 use tokio::time::sleep;
 
@@ -11,13 +11,12 @@ use crate::database::{Address, Connection, Database};
 use crate::worker::Worker;
 use crate::{Outcome, TTL, ms};
 
-const INSTANCES: &str = "REDQUORUM_EXAMPLE_INSTANCES";
 const DATABASE: &str = "REDQUORUM_EXAMPLE_DATABASE";
 
 /// Where to lock, and where to write.
 #[derive(Debug)]
 pub struct Stage {
-    instances: Vec<String>,
+    config: Config,
     database: Address,
     _owned: Option<(Fleet, Database)>,
 }
@@ -33,7 +32,9 @@ impl Stage {
         open(&fleet.addresses()).await?;
         let database = Database::start().await?;
         println!("Five servers to lock against: {program}. The rows are in {}.", database.address());
-        Ok(Self { instances: fleet.addresses(), database: database.address().clone(), _owned: Some((fleet, database)) })
+        let mut config = Config::default();
+        config.instances = fleet.addresses();
+        Ok(Self { config, database: database.address().clone(), _owned: Some((fleet, database)) })
     }
 
     /// The stage that the parent of this process has started.
@@ -41,14 +42,13 @@ impl Stage {
     /// # Errors
     /// When it has not.
     pub fn of_parent() -> Outcome<Self> {
-        let instances = env::var(INSTANCES)?.split(' ').map(str::to_owned).collect();
-        Ok(Self { instances, database: env::var(DATABASE)?.parse()?, _owned: None })
+        Ok(Self { config: Config::from_env()?, database: env::var(DATABASE)?.parse()?, _owned: None })
     }
 
     /// The addresses of the servers.
     #[must_use]
     pub fn instances(&self) -> &[String] {
-        &self.instances
+        &self.config.instances
     }
 
     /// A new connection to the database.
@@ -61,7 +61,7 @@ impl Stage {
 
     /// How a client of the servers begins. They share this machine with the database and all clients: a request may wait its turn.
     pub fn builder(&self) -> Builder {
-        Redlock::builder().instances(&self.instances).max_ttl(TTL).ttl(TTL).instance_timeout(TTL / 3)
+        Redlock::builder().config(self.config.clone()).max_ttl(TTL).ttl(TTL).instance_timeout(TTL / 3)
     }
 
     /// A client whose instances all vote.
@@ -92,7 +92,8 @@ impl Stage {
     /// # Errors
     /// When the system refuses.
     pub fn spawn(&self, role: &[&str]) -> Outcome<Worker> {
-        let environment = [(INSTANCES, self.instances.join(" ")), (DATABASE, self.database.to_string())];
+        let instances = self.config.instances.join(" ");
+        let environment = [("REDQUORUM_INSTANCES", instances), (DATABASE, self.database.to_string())];
         Worker::spawn(role, environment)
     }
 }
@@ -110,5 +111,5 @@ pub async fn open(instances: &[String]) -> Outcome {
 /// What [`Stage::spawn`] told this process to be; empty in the one that a person has started.
 #[must_use]
 pub fn role() -> Vec<String> {
-    if env::var_os(INSTANCES).is_some() { env::args().skip(1).collect() } else { Vec::new() }
+    if env::var_os(DATABASE).is_some() { env::args().skip(1).collect() } else { Vec::new() }
 }

@@ -1,6 +1,7 @@
 //! A process that an example has started, and talks to by lines.
 
 use std::env;
+use std::ffi::OsStr;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -23,6 +24,10 @@ pub struct Worker {
 impl Worker {
     pub(crate) fn spawn(role: &[&str], environment: [(&str, String); 2]) -> Outcome<Self> {
         let mut command = Command::new(env::current_exe()?);
+        // Whoever runs the example may have settings for servers of their own.
+        for (name, _) in env::vars_os().filter(|(name, _)| is_setting(name)) {
+            command.env_remove(name);
+        }
         command.args(role).envs(environment).stdout(Stdio::piped()).stdin(Stdio::null()).kill_on_drop(true);
         let mut child = command.spawn()?;
         let output = child.stdout.take().ok_or("it has no output")?;
@@ -103,4 +108,8 @@ impl Worker {
         let status = timeout(PATIENCE, self.child.wait()).await??;
         if status.success() { Ok(()) } else { Err(format!("a process ended with {status}").into()) }
     }
+}
+
+fn is_setting(name: &OsStr) -> bool {
+    name.to_string_lossy().starts_with("REDQUORUM_")
 }

@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::settings::duration;
+use crate::settings::duration::parse;
 
 /// Distributed locks over independent Redis or Valkey masters.
 #[derive(Debug, Parser)]
@@ -23,7 +23,8 @@ pub(crate) struct Cli {
 const SOURCES: &str = "\
 Instances are taken from -i, else from REDQUORUM_INSTANCES (separated by spaces or commas), else from the file.
 Every option that all commands have may also be given in the environment, as REDQUORUM_MAX_TTL=30s for --max-ttl, or in
-the file, as max_ttl = '30s'. Options count first, then the environment. What is not known there is an error.
+the file, as max_ttl = '30s'. Options count first, then the environment. What is not known there is an error. `redquorum
+config check` shows what counts.
 Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUORUM_INSTANCES or the file; never from -i.";
 
 const EXIT_STATUS: &str = "\
@@ -58,20 +59,20 @@ pub(crate) struct Common {
     #[arg(long, value_name = "TEXT", global = true)]
     pub(crate) namespace: Option<String>,
     /// How long a lock outlives this program if that is killed; renewed meanwhile [default: 10s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) ttl: Option<Duration>,
     /// The longest ttl of any client of these instances, the same for all of them [default: 10s, or what is recorded for
     /// commands that only look]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) max_ttl: Option<Duration>,
     /// How long instances that may have forgotten locks wait, while `max_ttl` is being changed [default: `max_ttl`]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) quarantine: Option<Duration>,
     /// How long to wait for the answer of one instance [default: 200ms]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) instance_timeout: Option<Duration>,
     /// How long to wait for connections to a quorum [default: 5s]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
     /// A PEM file with who signs the instances' certificates [default: whom the system trusts]
     #[arg(long, value_name = "FILE", global = true)]
@@ -110,6 +111,9 @@ pub(crate) enum Command {
     /// Show, write or change the records that let instances vote
     #[command(subcommand)]
     Admission(AdmissionCommand),
+    /// Look at the settings
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Measure how long locks take, and say what ttl and timeouts that asks for
     Bench(BenchArgs),
     /// Write the completions of a shell
@@ -135,7 +139,7 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) form: Form,
     /// Show it again and again, every so often
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, num_args = 0..=1, default_missing_value = "2s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_some, num_args = 0..=1, default_missing_value = "2s")]
     pub(crate) watch: Option<Duration>,
 }
 
@@ -153,6 +157,16 @@ pub(crate) enum AdmissionCommand {
     Set(SetArgs),
 }
 
+/// Look at the settings. Nothing is connected.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Show each setting that counts and where it comes from, and say what cannot be used
+    Check {
+        #[command(flatten)]
+        form: Form,
+    },
+}
+
 /// Let new servers vote at once, on your word that no lock was held on them. Servers cannot show that: all of them may have
 /// been restarted empty under somebody's lock. So do it by hand, once, when a cluster is set up and before its clients
 /// start, and never from a script that starts servers. Without it they wait for a quarantine, and that is safe.
@@ -160,7 +174,7 @@ pub(crate) enum AdmissionCommand {
 pub(crate) struct OpenArgs {
     /// Your word: nobody held a lock on any of these servers within this time. It must be as long as --quarantine, which must be
     /// given too, as the longest ttl that they vote for (--max-ttl, if you give only that)
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, required = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_some, required = true)]
     pub(crate) no_lock_was_held_within: Duration,
     /// Look whether it could be done, and write nothing
     #[arg(long)]
@@ -191,7 +205,7 @@ pub(crate) struct CheckArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// For how long to measure
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_second, allow_hyphen_values = true, default_value = "60s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_second, allow_hyphen_values = true, default_value = "60s")]
     pub(crate) time: Duration,
     /// Take no lock and write nothing: measure how long each instance takes to answer a question
     #[arg(long)]
@@ -244,6 +258,18 @@ pub(crate) struct ReleaseArgs {
     pub(crate) form: Form,
 }
 
+/// A time in which something can be done.
+fn parse_some(text: &str) -> Result<Duration, String> {
+    let time = parse(text)?;
+    if time.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(time) }
+}
+
+/// A time in which something can be measured.
+fn parse_second(text: &str) -> Result<Duration, String> {
+    let time = parse(text)?;
+    if time < Duration::from_secs(1) { Err("it must be 1s at least".to_owned()) } else { Ok(time) }
+}
+
 /// The command reads them one a line.
 fn one_line(name: &str) -> Result<String, &'static str> {
     if name.contains('\n') { Err("it must be one line") } else { Ok(name.to_owned()) }
@@ -257,7 +283,7 @@ pub(crate) struct RunArgs {
     #[arg(short, long = "resource", value_name = "RESOURCE", required = true, value_parser = one_line)]
     pub(crate) resources: Vec<String>,
     /// Wait for the lock at most so long; without end if not given
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, allow_hyphen_values = true, conflicts_with = "once")]
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, conflicts_with = "once")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait for the lock
     #[arg(long = "try", id = "once")]
@@ -266,10 +292,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
     /// After a command that succeeded, let nobody have the lock for so long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]
     pub(crate) keep: Option<Duration>,
     /// End the command if it has had the lock for so long
-    #[arg(long, value_name = "TIME", value_parser = duration::parse_some, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
     /// The status to end with where somebody else has the lock
     #[arg(short = 'E', long, value_name = "STATUS", allow_negative_numbers = true, default_value_t = 75)]

@@ -89,9 +89,7 @@ impl Failure {
 
 impl From<BuildError> for Failure {
     fn from(error: BuildError) -> Self {
-        // People count from one.
         let message = match error {
-            BuildError::BadAddress { index, reason } => format!("address {} cannot be used: {reason}", index + 1),
             BuildError::Ttl(reason) => reason.to_string(),
             error => error.to_string(),
         };

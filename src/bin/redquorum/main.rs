@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod cli;
 mod clock;
+mod config;
 mod documents;
 mod exit;
 mod inspect;
@@ -71,13 +72,14 @@ fn can_start_threads() -> std::io::Result<()> {
 async fn carry_out(cli: Cli) -> Result<ExitCode, Failure> {
     let settings = || Settings::gather(&cli.common);
     match cli.command {
-        Command::Run(args) => run::run(&args, &settings()?).await,
+        Command::Run(args) => run::run(args, &settings()?).await,
         Command::Status(args) => status::status(&args, &settings()?).await,
         Command::Inspect(args) => inspect::inspect(&args, &settings()?).await,
         Command::List(args) => list::list(&args, &settings()?).await,
         Command::Release(args) => release::release(&args, &settings()?).await,
         Command::Check(args) => check::check(&args, &settings()?).await,
         Command::Admission(command) => admission::admission(&command, &settings()?).await,
+        Command::Config(command) => config::config(&command, &cli.common),
         Command::Bench(args) => bench::bench(&args, &settings()?).await,
         Command::Completions { shell } => documents::completions(shell),
         Command::Man => documents::man(),

@@ -1,5 +1,6 @@
 //! Where an instance is, and how to connect to it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,8 +19,12 @@ const MAX_CLIENT_NAME: usize = 200;
 const KEEP_ALIVE_S: std::ops::RangeInclusive<u64> = 1..=32_767;
 
 /// What to write in place of an address that cannot be read.
-const FORMS: &str = "write redis://[user][:password@]host[:port][/database], rediss:// for TLS, or unix:///path; in user \
-                     and password anything but letters and digits percent-encoded, or give them with Instance::credentials";
+const FORMS: &str = "write host:port, redis://[user][:password@]host[:port][/database], rediss:// for TLS, or unix:///path; in \
+                     user and password anything but letters and digits percent-encoded, or give them with Instance::credentials";
+
+/// What is wrong with a user who has no password.
+pub(crate) const USER_ALONE: &str = "it has a user and no password (a user with nopass takes any); put one into the address, \
+                                     redis://user:password@host, or give Instance::credentials";
 
 /// How to connect, beside what a URL says.
 #[derive(Clone, Default)]
@@ -92,21 +97,18 @@ pub(super) struct SentinelGroup {
 
 impl Address {
     /// Reads a URL: `redis://[user][:password@]host[:port][/db]`, `rediss://..` for TLS,
-    /// `unix:///path`.
+    /// `unix:///path`. Without a scheme it is of Redis without TLS.
     ///
     /// # Errors
     /// What to write instead, without any part that may be a secret.
     pub(crate) fn new(url: &str, settings: InstanceSettings) -> Result<Self, String> {
-        // TLS is this library's own affair, whatever features of the redis crate others enable.
-        let with_tls = [("rediss:", "redis:"), ("valkeys:", "valkey:")]
-            .into_iter()
-            .find_map(|(scheme, plain)| url.strip_prefix(scheme).map(|rest| format!("{plain}{rest}")));
-        if with_tls.is_some() && url.contains('#') {
-            return Err("certificates are always checked; rediss:// takes no #insecure".to_owned());
-        }
-        let tls = settings.tls.clone().or_else(|| with_tls.as_ref().map(|_| Tls::new()));
-        let info = with_tls.as_deref().unwrap_or(url).into_connection_info().map_err(|_| what_to_write(url))?;
+        let (info, is_with_tls) = read(url)?;
+        let tls = settings.tls.clone().or_else(|| is_with_tls.then(Tls::new));
         let (endpoint, shown) = endpoint(&info, tls)?;
+        let login = info.redis_settings();
+        if settings.credentials.is_none() && login.username().is_some() && login.password().is_none() {
+            return Err(USER_ALONE.to_owned());
+        }
         Self::of(endpoint, info.redis_settings().clone(), settings, shown)
     }
 
@@ -211,15 +213,60 @@ fn endpoint(info: &ConnectionInfo, tls: Option<Tls>) -> Result<(Endpoint, String
     }
 }
 
-/// What is wrong with an address that cannot be read. It is repeated only where it has no place for a password.
+/// What an address says, and whether it asks for TLS.
+fn read(url: &str) -> Result<(ConnectionInfo, bool), String> {
+    check_form(url)?;
+    let url = &*with_scheme(url);
+    // TLS is this library's own affair, whatever features of the redis crate others enable.
+    let with_tls = [("rediss:", "redis:"), ("valkeys:", "valkey:")]
+        .into_iter()
+        .find_map(|(scheme, plain)| url.strip_prefix(scheme).map(|rest| format!("{plain}{rest}")));
+    if with_tls.is_some() && url.contains('#') {
+        return Err("certificates are always checked; rediss:// takes no #insecure".to_owned());
+    }
+    let info = with_tls.as_deref().unwrap_or(url).into_connection_info().map_err(|_| what_to_write(url))?;
+    Ok((info, with_tls.is_some()))
+}
+
+/// Whether it can be read, so that what may be a password in it is known.
+#[cfg(feature = "config")]
+pub(crate) fn is_readable(url: &str) -> bool {
+    read(url).is_ok()
+}
+
+/// A bare `host` or `host:port` is of Redis without TLS.
+pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
+    if url.contains("://") { Cow::Borrowed(url) } else { Cow::Owned(format!("redis://{url}")) }
+}
+
+/// Refuses what would not be read as it is meant.
+fn check_form(url: &str) -> Result<(), String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let is_socket = scheme.ends_with("unix");
+    let after_host = if is_socket { query } else { rest.trim_start_matches(|c| !"/?#".contains(c)) };
+    let known: &[&str] = if is_socket { &["db", "user", "pass", "protocol"] } else { &["protocol"] };
+    let name = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+    let host = if is_socket { place } else { place.split(['/', '#']).next().unwrap_or_default() };
+    if host.trim().is_empty() {
+        return Err(format!("it is empty; {FORMS}"));
+    }
+    if after_host.contains('@') {
+        return Err(format!("it cannot be read; {FORMS}"));
+    }
+    if query.split('&').any(|option| !option.is_empty() && !known.contains(&name(option).as_str())) {
+        return Err(
+            "after the ? stand options: protocol=resp2 or resp3, and for a socket db=, user= and pass=".to_owned()
+        );
+    }
+    Ok(())
+}
+
+/// What is wrong with an address that cannot be read. Nothing of it is repeated: that may be a part of a password.
 fn what_to_write(url: &str) -> String {
-    let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "._-:[]/".contains(c));
     let rest = match url.split_once("://") {
-        None if url.is_empty() => return format!("it is empty; {FORMS}"),
-        None if is_plain(url) => return format!("it has no scheme; write redis://{url}, or rediss://{url} for TLS"),
-        None => return format!("it has no scheme; {FORMS}"),
         Some(("redis" | "rediss" | "valkey" | "valkeys", rest)) => rest,
-        Some(_) => return format!("its scheme is unknown; {FORMS}"),
+        _ => return format!("its scheme is unknown; {FORMS}"),
     };
     let host = rest.rsplit('@').next().unwrap_or_default().split(['/', '?']).next().unwrap_or_default();
     if host.matches(':').count() > 1 && !host.contains('[') {
@@ -250,6 +297,11 @@ mod tests {
         for url in ["redis://10.0.0.1", "redis://user:secret@10.0.0.1:6379/2", "redis://10.0.0.1:6379?protocol=resp2"] {
             assert_eq!(Address::parse(url).unwrap().shown(), "10.0.0.1:6379");
         }
+        for (bare, shown) in
+            [("10.0.0.1:7", "10.0.0.1:7"), ("h", "h:6379"), ("[::1]", "[::1]:6379"), ("u:secret@h/2", "h:6379")]
+        {
+            assert_eq!(Address::parse(bare).unwrap().shown(), shown, "without a scheme");
+        }
         assert_eq!(Address::parse("redis://LOCALHOST:1").unwrap().shown(), "localhost:1");
         assert_eq!(Address::parse("redis://[0:0::1]:7").unwrap().shown(), "[::1]:7");
         assert_eq!(Address::parse("unix:///tmp/x.sock").unwrap().shown(), "/tmp/x.sock");
@@ -259,15 +311,25 @@ mod tests {
     #[test]
     fn what_is_no_address_is_refused_with_what_to_write_and_without_secrets() {
         let cases = [
-            ("", "it is empty"),
-            ("10.0.0.1:6379", "write redis://10.0.0.1:6379, or rediss://10.0.0.1:6379 for TLS"),
-            ("localhost", "write redis://localhost, or"),
-            ("user:secret@10.0.0.1", "it has no scheme; write redis://[user]"),
-            ("http://10.0.0.1", "its scheme is unknown; write redis://"),
+            ("", "it is empty; write host:port, redis://[user]"),
+            (" ", "it is empty"),
+            ("redis://", "it is empty"),
+            ("redis:///0", "it is empty"),
+            ("/tmp/x.sock", "or unix:///path"),
+            ("unix://", "it is empty"),
+            ("user@10.0.0.1", "a user and no password"),
+            ("redis://user@10.0.0.1", "a user and no password"),
+            ("http://10.0.0.1", "its scheme is unknown; write host:port"),
             ("secret://10.0.0.1", "its scheme is unknown"),
-            ("redis://", "it cannot be read; write redis://"),
+            ("unix:///a?db=1&user=u", "a user and no password"),
+            ("h:secret", "it cannot be read; write host:port"),
             ("redis://:secret@h:notaport", "percent-encoded"),
             ("redis://:se#cret@h", "percent-encoded"),
+            ("redis://u:secret/t@h", "percent-encoded"),
+            ("redis://u:secret?t@h", "percent-encoded"),
+            ("unix:///a?password=secret", "after the ? stand options"),
+            ("redis://h?Pass=secret", "after the ? stand options"),
+            ("redis://h?db=1", "after the ? stand options"),
             ("redis://h:99999", "it cannot be read"),
             ("redis://h/secret", "it cannot be read"),
             ("redis://:secret@::1:6379", "write redis://[::1]:6379"),

@@ -42,6 +42,8 @@ mod wire;
 pub(crate) mod write;
 
 pub(crate) use address::{Address, InstanceSettings};
+#[cfg(feature = "config")]
+pub(crate) use address::{USER_ALONE, is_readable, with_scheme};
 pub use credentials::Credentials;
 pub(crate) use credentials::CredentialsSource;
 #[cfg(feature = "testing")]

@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use crate::exit::{Code, Failure};
+use crate::settings::duration;
 
 /// Below this too little is left of a ttl for a command to end in.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 
-/// How long a fencing token is kept, and so a mark at most.
-const LONGEST_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// Refuses a mark that could not be left, before the command runs and not after it.
-pub(super) fn check_keep(time: Duration) -> Result<(), Failure> {
-    if time <= LONGEST_KEEP {
+/// Refuses a mark that could not be left, before the command runs and not after it: none outlives its fencing token.
+pub(super) fn check_keep(time: Duration, longest: Duration) -> Result<(), Failure> {
+    if time <= longest {
         return Ok(());
     }
-    Err(Failure::new(Code::Usage, "a lock is kept for 24h at most, as long as its fencing token"))
+    let message = format!("a lock is kept for {} at most, as long as its fencing token", duration::shown(longest));
+    Err(Failure::new(Code::Usage, message))
 }
 
 /// How much validity is left when a command is told to end, and when it is killed.

@@ -34,10 +34,11 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 /// Connections may take this long also where the lock is to be waited for less: who waits for nothing tries once.
 const LEAST_CONNECT: Duration = Duration::from_secs(1);
 
-pub(crate) async fn run(args: &RunArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(args: RunArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    let args = &RunArgs { max_hold: args.max_hold.or(settings.max_hold), ..args };
     let ttl = settings.ttl;
     let limits = Limits::new(ttl)?;
-    args.keep.map_or(Ok(()), check_keep)?;
+    args.keep.map_or(Ok(()), |time| check_keep(time, settings.fence_retention))?;
     let signals_failed = |error| Failure::new(Code::OsError, format!("no signals can be caught: {error}"));
     let mut signals = Signals::catch().map_err(signals_failed)?;
     let redlock = settings.client()?;

@@ -1,8 +1,10 @@
-//! Times as people write them: `500ms`, `10s`, `1m30s`.
+//! Times as people write them: `500ms`, `10s`, `1m30s`. The command line includes this file for its own options.
 
+use std::fmt::Write;
 use std::time::Duration;
 
-const UNITS: &[(&str, u64)] = &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+/// From the longest on. A time is not shown in days: `24h` is what people write.
+const UNITS: &[(&str, u64)] = &[("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// Reads numbers with their units, added up.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
@@ -24,16 +26,18 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
-/// A time in which something can be done.
-pub(crate) fn parse_some(text: &str) -> Result<Duration, String> {
-    let time = parse(text)?;
-    if time.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(time) }
-}
-
-/// A time in which something can be measured.
-pub(crate) fn parse_second(text: &str) -> Result<Duration, String> {
-    let time = parse(text)?;
-    if time < Duration::from_secs(1) { Err("it must be 1s at least".to_owned()) } else { Ok(time) }
+/// As [`parse`] reads it; what is shorter than a millisecond is left out.
+pub(crate) fn shown(time: Duration) -> String {
+    let mut millis = time.as_millis();
+    let mut text = String::new();
+    for (name, scale) in UNITS.iter().skip(1) {
+        let count = millis / u128::from(*scale);
+        millis %= u128::from(*scale);
+        if count > 0 {
+            let _ = write!(text, "{count}{name}"); // into a text, which takes it
+        }
+    }
+    if text.is_empty() { "0s".to_owned() } else { text }
 }
 
 fn problem(text: &str) -> String {
@@ -57,5 +61,16 @@ mod tests {
         for text in ["", "10", "s", "-1s", "1.5s", "1x", "1s2", "99999999999999999999s", "18446744073709551615d"] {
             assert!(parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_time_is_shown_as_it_is_read() {
+        for text in ["0s", "200ms", "10s", "1m30s", "24h", "87600h", "1h1m1s1ms"] {
+            assert_eq!(shown(parse(text).unwrap()), text);
+        }
+        assert_eq!(
+            (shown(Duration::MAX).is_empty(), shown(Duration::from_nanos(1_999_999))),
+            (false, "1ms".to_owned())
+        );
     }
 }

@@ -1,0 +1,256 @@
+//! Where the instances and everything about them come from.
+
+#[path = "../../config/duration.rs"]
+pub(crate) mod duration;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redquorum::{Admission, AdmissionStatus, BuildError, Builder, Config, ConfigError, InstanceStatus, Redlock};
+use tokio::time::sleep;
+
+use crate::cli::Common;
+use crate::exit::{Code, Failure};
+
+/// What may contain a password, and is no business of a command that runs under a lock.
+pub(crate) const SECRETS: &[&str] = &["REDQUORUM_PASSWORD", "REDQUORUM_INSTANCES"];
+
+/// Names the file of settings.
+const FILE: &str = "REDQUORUM_CONFIG";
+
+/// What the library shows in place of a password.
+const HIDDEN: &str = "***";
+
+/// How often it is looked at what is known of the instances.
+const POLL: Duration = Duration::from_millis(10);
+
+/// What each source says. Options count first, then variables, then the file.
+pub(crate) struct Sources {
+    options: Config,
+    variables: Config,
+    file: Option<(PathBuf, Config)>,
+}
+
+/// Where a setting comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Option,
+    Variable,
+    File(&'a PathBuf),
+    Default,
+}
+
+impl Sources {
+    pub(crate) fn gather(common: &Common) -> Result<Self, Failure> {
+        let options = of_options(common);
+        if options.settings().any(|(name, value)| name == "instances" && value.contains(HIDDEN)) {
+            let problem =
+                "a password in -i is seen by everybody who lists processes; use REDQUORUM_PASSWORD or --password-file";
+            return Err(Failure::new(Code::Usage, problem));
+        }
+        let variables = Config::variables()?;
+        let of_variable = || std::env::var_os(FILE).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let file = match common.config.clone().or_else(of_variable) {
+            Some(path) => Some((path.clone(), Config::read(path)?)),
+            None => None,
+        };
+        Ok(Self { options, variables, file })
+    }
+
+    /// What all of them say together.
+    pub(crate) fn said(&self) -> Config {
+        let file = self.file.as_ref().map(|(_, config)| config.clone()).unwrap_or_default();
+        self.options.clone().or(self.variables.clone()).or(file)
+    }
+
+    /// Which of them says what counts for this setting.
+    pub(crate) fn source(&self, setting: &str) -> Source<'_> {
+        let says = |config: &Config| config.settings().any(|(name, _)| name == setting);
+        match &self.file {
+            _ if says(&self.options) => Source::Option,
+            _ if says(&self.variables) => Source::Variable,
+            Some((path, config)) if says(config) => Source::File(path),
+            _ => Source::Default,
+        }
+    }
+}
+
+/// What the options say that all commands have.
+fn of_options(common: &Common) -> Config {
+    let mut config = Config::default();
+    config.instances.clone_from(&common.instances);
+    config.namespace.clone_from(&common.namespace);
+    config.username.clone_from(&common.username);
+    config.password_file.clone_from(&common.password_file);
+    config.tls_ca.clone_from(&common.tls_ca);
+    config.tls_cert.clone_from(&common.tls_cert);
+    config.tls_key.clone_from(&common.tls_key);
+    config.ttl = common.ttl;
+    config.max_ttl = common.max_ttl;
+    config.quarantine = common.quarantine;
+    config.instance_timeout = common.instance_timeout;
+    config.connect_timeout = common.connect_timeout;
+    config.quorum = common.quorum;
+    config.admission = if common.admission { Some(true) } else { common.no_admission.then_some(false) };
+    config
+}
+
+/// What all commands need. Its addresses may contain passwords: it is never shown.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// What was said somewhere.
+    said: Config,
+    /// The status for an address that cannot be read, by where it was given.
+    bad_address: Code,
+    /// The same for a ttl.
+    bad_ttl: Code,
+    pub(crate) ttl: Duration,
+    pub(crate) instance_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) fence_retention: Duration,
+    max_ttl: Duration,
+    quorum: Option<usize>,
+    has_admission: bool,
+}
+
+impl Settings {
+    /// From the command line, else the environment, else the file.
+    pub(crate) fn gather(common: &Common) -> Result<Self, Failure> {
+        Self::of(&Sources::gather(common)?)
+    }
+
+    pub(crate) fn of(sources: &Sources) -> Result<Self, Failure> {
+        let said = sources.said();
+        if said.instances.is_empty() {
+            let hint = "no instances are named; use -i, REDQUORUM_INSTANCES, or `instances` in a file (--config)";
+            return Err(Failure::new(Code::Usage, hint));
+        }
+        let all = said.clone().or_defaults();
+        let time = Option::unwrap_or_default;
+        Ok(Self {
+            bad_address: if sources.options.instances.is_empty() { Code::Config } else { Code::Usage },
+            bad_ttl: if sources.options.ttl.is_some() { Code::Usage } else { Code::Config },
+            ttl: time(all.ttl),
+            instance_timeout: time(all.instance_timeout),
+            connect_timeout: time(all.connect_timeout),
+            max_hold: all.max_hold,
+            fence_retention: time(all.fence_retention),
+            max_ttl: time(all.max_ttl),
+            quorum: said.quorum,
+            has_admission: all.admission.unwrap_or(true),
+            said,
+        })
+    }
+
+    fn builder(&self) -> Builder {
+        Redlock::builder().config(self.said.clone())
+    }
+
+    fn build(&self, builder: Builder) -> Result<Redlock, Failure> {
+        builder.build().map_err(|error| {
+            let code = match error {
+                BuildError::BadAddress { .. } => Some(self.bad_address),
+                BuildError::Ttl(_) => Some(self.bad_ttl),
+                _ => None,
+            };
+            let failure = Failure::from(error);
+            Failure { code: code.unwrap_or(failure.code), ..failure }
+        })
+    }
+
+    /// A client of all instances that begins to connect.
+    pub(crate) fn client(&self) -> Result<Redlock, Failure> {
+        self.build(self.builder())
+    }
+
+    /// The same for a command that only looks: whatever the clients of these instances have agreed on counts, and nothing is
+    /// written.
+    pub(crate) fn looking_client(&self) -> Result<Redlock, Failure> {
+        self.build(self.looking(self.said.clone()))
+    }
+
+    /// The same where it is also to be seen whether a client with these very settings would get votes.
+    pub(crate) fn judging_client(&self) -> Result<Redlock, Failure> {
+        let says_what_all_agree_on = self.said.max_ttl.is_some() || self.said.quarantine.is_some();
+        if says_what_all_agree_on { self.client() } else { self.looking_client() }
+    }
+
+    /// A client that does something about admission records, and writes none by itself. Nobody hears it: a client that listens to be woken
+    /// counts as a trace of use.
+    pub(crate) fn operating_client(&self) -> Result<Redlock, Failure> {
+        let max_ttl =
+            self.said.max_ttl.unwrap_or_else(|| self.max_ttl.min(self.said.quarantine.unwrap_or(self.max_ttl)));
+        let builder = self.looking(self.said.clone()).max_ttl(max_ttl).ttl(self.ttl.min(max_ttl));
+        self.build(builder)
+    }
+
+    /// The longest ttl that records are to allow, which must have been given.
+    pub(crate) fn given_quarantine(&self) -> Result<Duration, Failure> {
+        let hint =
+            "give --quarantine, the longest ttl that instances are to vote for: it is written into their records";
+        self.said.quarantine.or(self.said.max_ttl).ok_or_else(|| Failure::new(Code::Usage, hint))
+    }
+
+    fn looking(&self, config: Config) -> Builder {
+        let admission = if self.has_admission { Admission::AsRecorded } else { Admission::Off };
+        Redlock::builder().config(config).admission(admission)
+    }
+
+    /// How many votes are needed of so many instances.
+    pub(crate) fn quorum_of(&self, instances: usize) -> usize {
+        self.quorum.unwrap_or(instances / 2 + 1)
+    }
+
+    /// A client of the instance at this place in the list, and of no other, that writes no record. Its locks exclude nobody
+    /// elsewhere.
+    pub(crate) fn client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
+        let mut config = self.said.clone();
+        config.instances = self.said.instances.get(index..=index).unwrap_or_default().to_vec();
+        config.quorum = None;
+        Ok(self.looking(config).build()?)
+    }
+
+    /// Whether instances that may have forgotten locks are kept from voting.
+    pub(crate) const fn has_admission(&self) -> bool {
+        self.has_admission
+    }
+
+    /// Waits until so many instances are known to be out of reach that the others are no quorum.
+    pub(crate) async fn is_out_of_reach(&self, redlock: &Redlock) {
+        loop {
+            let instances = redlock.instances();
+            let may_vote = |it: &&InstanceStatus| it.connected && it.admission != AdmissionStatus::Refused;
+            let may_come = instances.iter().filter(|it| may_vote(it) || is_connecting(it));
+            if may_come.count() < self.quorum_of(instances.len()) {
+                return;
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// A client that is connected to a quorum.
+    pub(crate) async fn connected(&self) -> Result<Redlock, Failure> {
+        let redlock = self.client()?;
+        redlock.wait_connected(self.connect_timeout).await?;
+        Ok(redlock)
+    }
+
+    /// A client that only looks, and is connected to a quorum.
+    pub(crate) async fn connected_to_look(&self) -> Result<Redlock, Failure> {
+        let redlock = self.looking_client()?;
+        redlock.wait_connected(self.connect_timeout).await?;
+        Ok(redlock)
+    }
+}
+
+/// Whether it is not known yet if it can be connected.
+pub(crate) fn is_connecting(instance: &InstanceStatus) -> bool {
+    !instance.connected && instance.last_error.is_none()
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::new(Code::Config, error.to_string())
+    }
+}

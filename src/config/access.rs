@@ -1,0 +1,66 @@
+//! As whom, and with which certificates, a client connects to instances whose addresses do not say it.
+
+use std::path::{Path, PathBuf};
+
+use super::Instance;
+use super::address::is_with_tls;
+use crate::error::BuildError;
+use crate::instance::redis::Tls;
+
+/// As a [`Config`](super::Config) has it. Nothing is read before a client is built.
+#[derive(Clone, Default)]
+pub(super) struct Access {
+    pub(super) username: Option<String>,
+    pub(super) password: Option<String>,
+    /// Counts where there is no password.
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) tls_ca: Option<PathBuf>,
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
+}
+
+impl Access {
+    /// The instances with what they do not say themselves.
+    pub(super) fn given_to(&self, instances: &[Instance]) -> Result<Vec<Instance>, BuildError> {
+        let password = match (&self.password, &self.password_file) {
+            (None, Some(path)) => Some(first_line(path)?),
+            (password, _) => password.clone(),
+        };
+        let tls = self.tls()?;
+        let has_tls = |instance: &Instance| instance.as_url().is_some_and(is_with_tls);
+        if tls.is_some() && !instances.iter().any(has_tls) {
+            let problem = "certificates are of no use (tls_ca, tls_cert, tls_key): no address begins with rediss://";
+            return Err(BuildError::Conflict(problem.to_owned()));
+        }
+        let with_access = |(index, instance): (usize, &Instance)| {
+            let instance = match &tls {
+                Some(tls) if has_tls(instance) => instance.clone().or_tls(tls),
+                _ => instance.clone(),
+            };
+            let instance = instance.or_login(self.username.as_deref(), password.as_deref());
+            instance.map_err(|reason| BuildError::BadAddress { index, reason })
+        };
+        instances.iter().enumerate().map(with_access).collect()
+    }
+
+    /// The files are read at each connect, so they may be renewed while a client lives.
+    fn tls(&self) -> Result<Option<Tls>, BuildError> {
+        let tls = self.tls_ca.iter().fold(Tls::new(), Tls::ca_file);
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => tls.client_certificate_files(certificate, key),
+            (None, None) if self.tls_ca.is_none() => return Ok(None),
+            (None, None) => tls,
+            _ => return Err(BuildError::Conflict("tls_cert and tls_key belong together: give both".to_owned())),
+        };
+        Ok(Some(tls))
+    }
+}
+
+fn first_line(path: &Path) -> Result<String, BuildError> {
+    let failed = |reason: String| BuildError::PasswordFile { path: path.to_owned(), reason };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    match text.lines().next() {
+        None | Some("") => Err(failed("there is no password in its first line".to_owned())),
+        Some(line) => Ok(line.to_owned()),
+    }
+}

@@ -1,0 +1,450 @@
+//! Settings from a file, from the environment, or from a part of somebody's own configuration.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+use super::address::{HIDDEN, without_password};
+use super::build::default_label;
+use super::value::Value;
+use super::{Admission, Builder, Renewal, duration};
+use crate::client::Redlock;
+
+/// How the variables begin.
+const PREFIX: &str = "REDQUORUM_";
+
+/// Names the file.
+const FILE: &str = "REDQUORUM_CONFIG";
+
+/// In the order in which they are shown.
+const KEYS: [&str; 19] = [
+    "instances",
+    "namespace",
+    "username",
+    "password",
+    "password_file",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "ttl",
+    "max_ttl",
+    "quarantine",
+    "instance_timeout",
+    "connect_timeout",
+    "quorum",
+    "admission",
+    "renew",
+    "max_hold",
+    "label",
+    "fence_retention",
+];
+
+/// Variables that are no settings, and no misspelt ones: what `redquorum run` tells its command, and what scripts, tests and examples of this
+/// project take from the environment.
+const OF_OTHERS: [&str; 13] = [
+    "REDQUORUM_RESOURCE",
+    "REDQUORUM_FENCING_TOKEN",
+    "REDQUORUM_VALID_UNTIL",
+    "REDQUORUM_CLI_IMAGE",
+    "REDQUORUM_IMAGE",
+    "REDQUORUM_LOCAL_IMAGE",
+    "REDQUORUM_SERVER",
+    "REDQUORUM_SERVER_COMMAND",
+    "REDQUORUM_EXAMPLES",
+    "REDQUORUM_EXAMPLE_DATABASE",
+    "REDQUORUM_PLANTED_BUG",
+    "REDQUORUM_SEED",
+    FILE,
+];
+
+/// Settings from outside of a program: what a TOML file and the variables `REDQUORUM_*` say. For [`Builder::config`].
+///
+/// In the file a setting has the name of its field here; `REDQUORUM_MAX_TTL` is the variable for `max_ttl`. Durations are written
+/// as `"500ms"`, `"10s"`, `"1m30s"`. What is not known is an error, in the file and among variables that begin with `REDQUORUM_`.
+/// The command line `redquorum` reads the same file and the same variables; `redquorum config check` shows what they come to.
+///
+/// ```
+/// use std::time::Duration;
+/// use redquorum::{Config, Redlock};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::from_toml(
+///     r#"
+///     instances = ["10.0.0.1", "10.0.0.2", "10.0.0.3:6380"]
+///     ttl = "5s"
+///     "#,
+/// )?;
+/// let redlock = Redlock::builder().config(config).max_hold(Duration::from_secs(600)).build()?;
+/// # drop(redlock); Ok(()) }
+/// ```
+///
+/// It can be a part of a configuration of your own, in any format whose values have types:
+///
+/// ```
+/// # use redquorum::Config;
+/// let text = r#"{ "instances": ["10.0.0.1", "10.0.0.2", "10.0.0.3"], "max_ttl": "30s" }"#;
+/// let config: Config = serde_json::from_str(text)?;
+/// assert_eq!(config.max_ttl, Some(std::time::Duration::from_secs(30)));
+///
+/// let error = serde_json::from_str::<Config>(r#"{ "ttl": 5 }"#).unwrap_err();
+/// assert!(error.to_string().starts_with("ttl: it must be a time in quotes; write \"500ms\", \"10s\""));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// As [`Builder::instances`]; in a variable with spaces or commas between them. Empty: not said.
+    pub instances: Vec<String>,
+    /// As [`Builder::namespace`].
+    pub namespace: Option<String>,
+    /// The user of instances whose address names none. It needs a password.
+    pub username: Option<String>,
+    /// The password of instances whose address has none.
+    pub password: Option<String>,
+    /// A file whose first line is that password, where it is not given itself. It is read when the client is built.
+    pub password_file: Option<PathBuf>,
+    /// As [`Tls::ca_file`](crate::Tls::ca_file), for addresses that begin with `rediss://`.
+    pub tls_ca: Option<PathBuf>,
+    /// With `tls_key` as [`Tls::client_certificate_files`](crate::Tls::client_certificate_files).
+    pub tls_cert: Option<PathBuf>,
+    /// The key of `tls_cert`.
+    pub tls_key: Option<PathBuf>,
+    /// As [`Builder::ttl`]. Default: that of the builder, or `max_ttl` if that is shorter.
+    pub ttl: Option<Duration>,
+    /// As [`Builder::max_ttl`].
+    pub max_ttl: Option<Duration>,
+    /// As [`Builder::quarantine`].
+    pub quarantine: Option<Duration>,
+    /// As [`Builder::instance_timeout`].
+    pub instance_timeout: Option<Duration>,
+    /// As [`Builder::connect_timeout`].
+    pub connect_timeout: Option<Duration>,
+    /// As [`Builder::quorum`].
+    pub quorum: Option<usize>,
+    /// [`Admission::On`] or [`Admission::Off`].
+    pub admission: Option<bool>,
+    /// [`Renewal::Auto`] or [`Renewal::Off`].
+    pub renew: Option<bool>,
+    /// As [`Builder::max_hold`].
+    pub max_hold: Option<Duration>,
+    /// As [`Builder::label`].
+    pub label: Option<String>,
+    /// As [`Builder::fence_retention`].
+    pub fence_retention: Option<Duration>,
+}
+
+/// Why a file or a variable cannot be used: which setting it is, and what to write. Nothing of it is a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl Config {
+    /// What the variables say, and for the rest the file that `REDQUORUM_CONFIG` names. An empty variable says nothing.
+    ///
+    /// # Errors
+    /// Which variable, or which setting in the file, cannot be read, and what to write.
+    pub fn from_env() -> Result<Self, ConfigError> {
+        Self::of_environment(std::env::vars_os().collect())
+    }
+
+    fn of_environment(variables: Vec<(OsString, OsString)>) -> Result<Self, ConfigError> {
+        let file = variables.iter().find(|(name, path)| name == FILE && !path.is_empty()).map(|(_, path)| path.clone());
+        let config = Self::of_variables(variables.into_iter())?;
+        Ok(config.or(file.map_or_else(|| Ok(Self::default()), Self::read)?))
+    }
+
+    /// What the variables say alone, without the file. A program with a file of its own calls
+    /// `Config::variables()?.or(Config::read(path)?)`.
+    ///
+    /// # Errors
+    /// Which variable cannot be read, or is no setting, and what to write.
+    pub fn variables() -> Result<Self, ConfigError> {
+        Self::of_variables(std::env::vars_os())
+    }
+
+    fn of_variables(variables: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, ConfigError> {
+        let all: BTreeMap<_, _> =
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value))).collect();
+        let mut config = Self::default();
+        for (name, value) in all.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
+            match KEYS.into_iter().find(|key| variable(key) == name) {
+                Some(key) => {
+                    let taken = config.take(key, Value::of_variable(value));
+                    taken.map_err(|problem| ConfigError(format!("{name}: {problem}")))?;
+                }
+                None if is_of_others(&name) => {}
+                None => {
+                    let known = KEYS.map(variable).join(", ");
+                    return Err(ConfigError(format!("there is no setting {name}; there are {FILE}, {known}")));
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    /// What a TOML file says. Paths in it count from the directory in which it is.
+    ///
+    /// # Errors
+    /// That it cannot be read, or which setting in it, and what to write.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        // Without what a terminal would obey.
+        let told = |problem: String| ConfigError(format!("{}: {problem}", path.to_string_lossy().escape_debug()));
+        let text = std::fs::read_to_string(path).map_err(|error| told(error.to_string()))?;
+        let mut config = Self::from_toml(&text).map_err(|error| told(error.0))?;
+        if let Some(directory) = path.parent() {
+            for file in [&mut config.password_file, &mut config.tls_ca, &mut config.tls_cert, &mut config.tls_key] {
+                *file = file.take().map(|file| directory.join(file));
+            }
+        }
+        Ok(config)
+    }
+
+    /// What the text of a TOML file says.
+    ///
+    /// # Errors
+    /// Which line is no TOML, or which setting cannot be read, and what to write.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            // Without the text around it, which may be a password.
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = 1 + before.matches('\n').count();
+            ConfigError(format!("line {line}: {}", error.message()))
+        })?;
+        table.try_into().map_err(|error: toml::de::Error| ConfigError(error.message().to_owned()))
+    }
+
+    /// What is said here, and for the rest what `other` says. A password and a file with one take the place of both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let has_password = self.password.is_some() || self.password_file.is_some();
+        let (password, password_file) = match has_password {
+            true => (self.password, self.password_file),
+            false => (other.password, other.password_file),
+        };
+        Self {
+            instances: if self.instances.is_empty() { other.instances } else { self.instances },
+            namespace: self.namespace.or(other.namespace),
+            username: self.username.or(other.username),
+            password_file: password_file.filter(|_| password.is_none()),
+            password,
+            tls_ca: self.tls_ca.or(other.tls_ca),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+            ttl: self.ttl.or(other.ttl),
+            max_ttl: self.max_ttl.or(other.max_ttl),
+            quarantine: self.quarantine.or(other.quarantine),
+            instance_timeout: self.instance_timeout.or(other.instance_timeout),
+            connect_timeout: self.connect_timeout.or(other.connect_timeout),
+            quorum: self.quorum.or(other.quorum),
+            admission: self.admission.or(other.admission),
+            renew: self.renew.or(other.renew),
+            max_hold: self.max_hold.or(other.max_hold),
+            label: self.label.or(other.label),
+            fence_retention: self.fence_retention.or(other.fence_retention),
+        }
+    }
+
+    /// With what counts where nothing is said.
+    #[must_use]
+    pub fn or_defaults(self) -> Self {
+        let standard = Builder::default();
+        let max_ttl = self.max_ttl.unwrap_or(standard.settings.max_ttl);
+        let majority = (!self.instances.is_empty()).then_some(self.instances.len() / 2 + 1);
+        self.or(Self {
+            namespace: Some(String::new()),
+            ttl: Some(standard.settings.ttl.min(max_ttl)),
+            max_ttl: Some(max_ttl),
+            quarantine: Some(max_ttl),
+            instance_timeout: Some(standard.instance_timeout),
+            connect_timeout: Some(standard.connect_timeout),
+            quorum: majority,
+            admission: Some(true),
+            renew: Some(true),
+            label: Some(default_label()),
+            fence_retention: Some(standard.settings.fence_retention),
+            ..Self::default()
+        })
+    }
+
+    /// What is said, each setting by its name, in the form in which it is written. Passwords are `***`.
+    ///
+    /// ```
+    /// # use redquorum::Config;
+    /// let config = Config::from_toml("ttl = '90s'\nusername = 'locks'\npassword = 'secret'")?;
+    /// let said: Vec<String> = config.settings().map(|(name, value)| format!("{name}={value}")).collect();
+    /// assert_eq!(said, ["username=locks", "password=***", "ttl=1m30s"]);
+    /// # Ok::<(), redquorum::ConfigError>(())
+    /// ```
+    pub fn settings(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
+        let time = |time: Option<Duration>| time.map(duration::shown);
+        let addresses: Vec<String> = self.instances.iter().map(|address| without_password(address)).collect();
+        let values = [
+            (!addresses.is_empty()).then(|| addresses.join(", ")),
+            self.namespace.clone(),
+            self.username.clone(),
+            self.password.as_ref().map(|_| HIDDEN.to_owned()),
+            path(&self.password_file),
+            path(&self.tls_ca),
+            path(&self.tls_cert),
+            path(&self.tls_key),
+            time(self.ttl),
+            time(self.max_ttl),
+            time(self.quarantine),
+            time(self.instance_timeout),
+            time(self.connect_timeout),
+            self.quorum.map(|votes| votes.to_string()),
+            self.admission.map(|is_on| is_on.to_string()),
+            self.renew.map(|is_on| is_on.to_string()),
+            time(self.max_hold),
+            self.label.clone(),
+            time(self.fence_retention),
+        ];
+        KEYS.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?)))
+    }
+
+    /// Takes what a source says of one setting. The error is what to write.
+    fn take(&mut self, key: &str, value: Value) -> Result<(), String> {
+        if matches!(value, Value::Nothing) {
+            return Ok(());
+        }
+        match key {
+            "instances" => self.instances = value.list()?,
+            "namespace" => self.namespace = Some(value.text()?),
+            "username" => self.username = Some(value.text()?),
+            "password" => self.password = Some(value.text()?),
+            "password_file" => self.password_file = Some(value.path()?),
+            "tls_ca" => self.tls_ca = Some(value.path()?),
+            "tls_cert" => self.tls_cert = Some(value.path()?),
+            "tls_key" => self.tls_key = Some(value.path()?),
+            "ttl" => self.ttl = Some(value.time()?),
+            "max_ttl" => self.max_ttl = Some(value.time()?),
+            "quarantine" => self.quarantine = Some(value.time()?),
+            "instance_timeout" => self.instance_timeout = Some(value.time()?),
+            "connect_timeout" => self.connect_timeout = Some(value.time()?),
+            "quorum" => self.quorum = Some(value.number()?),
+            "admission" => self.admission = Some(value.flag()?),
+            "renew" => self.renew = Some(value.flag()?),
+            "max_hold" => self.max_hold = Some(value.time()?),
+            "label" => self.label = Some(value.text()?),
+            "fence_retention" => self.fence_retention = Some(value.time()?),
+            _ => return Err("there is no such setting".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+fn variable(key: &str) -> String {
+    format!("{PREFIX}{}", key.to_uppercase())
+}
+
+fn is_of_others(name: &str) -> bool {
+    // Kubernetes gives each pod such variables for each service, and one may be called `redquorum`.
+    OF_OTHERS.contains(&name) || ["_SERVICE_HOST", "_SERVICE_PORT", "_PORT"].iter().any(|part| name.contains(part))
+}
+
+/// As [`Config::settings`]: without passwords.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.settings()).finish()
+    }
+}
+
+impl<'de> Deserialize<'de> for Config {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Settings)
+    }
+}
+
+struct Settings;
+
+impl<'de> Visitor<'de> for Settings {
+    type Value = Config;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("settings by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Config, A::Error> {
+        let mut config = Config::default();
+        while let Some(key) = entries.next_key::<String>()? {
+            if !KEYS.contains(&&*key) {
+                let known = KEYS.join(", ");
+                return Err(A::Error::custom(format!("there is no setting {key:?}; there are {known}")));
+            }
+            let taken = config.take(&key, entries.next_value()?);
+            taken.map_err(|problem| A::Error::custom(format!("{key}: {problem}")))?;
+        }
+        Ok(config)
+    }
+}
+
+impl Builder {
+    /// Takes what a [`Config`] says; what it does not say stays as it is. Setters that are called later count more.
+    ///
+    /// User, password and certificates are for each instance whose address and settings have none, also where the address is
+    /// given by [`instances`](Self::instances). They are not for masters behind Sentinels.
+    pub fn config(mut self, config: Config) -> Self {
+        if !config.instances.is_empty() {
+            self = self.instances(config.instances);
+        }
+        if let Some(namespace) = config.namespace {
+            self = self.namespace(namespace);
+        }
+        let settings = &mut self.settings;
+        let max_ttl = config.max_ttl.unwrap_or(settings.max_ttl);
+        settings.ttl =
+            config.ttl.unwrap_or(if config.max_ttl.is_some() { settings.ttl.min(max_ttl) } else { settings.ttl });
+        settings.max_ttl = max_ttl;
+        settings.quarantine = config.quarantine.or(settings.quarantine);
+        settings.fence_retention = config.fence_retention.unwrap_or(settings.fence_retention);
+        settings.max_hold = config.max_hold.or(settings.max_hold);
+        self.instance_timeout = config.instance_timeout.unwrap_or(self.instance_timeout);
+        self.connect_timeout = config.connect_timeout.unwrap_or(self.connect_timeout);
+        self.quorum = config.quorum.or(self.quorum);
+        self.label = config.label.or(self.label);
+        if let Some(is_on) = config.admission {
+            self.admission = if is_on { Admission::On } else { Admission::Off };
+        }
+        if let Some(is_on) = config.renew {
+            self.settings.renewal = if is_on { Renewal::Auto } else { Renewal::Off };
+        }
+        if config.password.is_some() || config.password_file.is_some() {
+            self.access.password = config.password;
+            self.access.password_file = config.password_file;
+        }
+        self.access.username = config.username.or(self.access.username);
+        self.access.tls_ca = config.tls_ca.or(self.access.tls_ca);
+        self.access.tls_cert = config.tls_cert.or(self.access.tls_cert);
+        self.access.tls_key = config.tls_key.or(self.access.tls_key);
+        self
+    }
+}
+
+impl Redlock {
+    /// A builder with the settings of the environment: [`Config::from_env`]. It is connected as any other.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+    /// use redquorum::Redlock;
+    ///
+    /// let redlock = Redlock::from_env()?.connect().await?; // REDQUORUM_INSTANCES="10.0.0.1 10.0.0.2 10.0.0.3"
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Without an async runtime it is `blocking::Redlock::connect(Redlock::from_env()?)`.
+    ///
+    /// # Errors
+    /// As [`Config::from_env`]. That no instances are named is an error of [`Builder::build`]: they may be given there.
+    pub fn from_env() -> Result<Builder, ConfigError> {
+        Ok(Self::builder().config(Config::from_env()?))
+    }
+}
+
+#[cfg(test)]
+mod tests;
