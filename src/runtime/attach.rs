@@ -11,7 +11,8 @@ use super::client_task::{RuntimeEnded, run_detached};
 use super::extend::{ExtendFailure, extend};
 use super::held_lease::{Acquired, HeldLease, Tenure};
 use super::shared::Shared;
-use crate::instance::{Claim, Instance, Votes};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{Claim, Votes};
 use crate::protocol::{FencingToken, InstanceId, Lease, Refusal, Reply, Round, Value, Verdict};
 
 /// A lease as it was detached.
@@ -70,7 +71,7 @@ async fn carry_out(
     let mut round = Round::acquire(shared.quorum, params.terms, started_at);
     let mut replies: FuturesUnordered<_> = InstanceId::all(shared.instances.len())
         .zip(shared.instances.iter())
-        .map(|(id, instance)| reply_of(id, &**instance, &asked))
+        .map(|(id, instance)| reply_of(id, instance, &asked))
         .collect();
     while round.verdict(shared.clock.now()) == Verdict::Pending {
         let Some((id, reply)) = replies.next().await else { break };
@@ -105,7 +106,7 @@ fn claim(params: &AcquireParams, detached: &Detached) -> Claim {
 /// What an instance says. Sent before this returns.
 fn reply_of(
     id: InstanceId,
-    instance: &dyn Instance,
+    instance: &RedisInstance,
     claim: &Arc<Claim>,
 ) -> impl Future<Output = (InstanceId, Reply)> + use<> {
     let replies = instance.extend_many(vec![Arc::clone(claim)], false);

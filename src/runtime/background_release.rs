@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
-use crate::instance::{Instance, ReplyFuture, Request};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{ReplyFuture, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply};
 use crate::resource::Resource;
 use crate::runtime::lasting_task::ran_to_its_end;
@@ -73,7 +74,7 @@ pub(crate) struct BackgroundReleaser {
 
 impl BackgroundReleaser {
     /// Starts the task. It ends when the client is gone and every release is confirmed or expired.
-    pub(crate) fn start(instances: Arc<[Arc<dyn Instance>]>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn start(instances: Arc<[RedisInstance]>, clock: Arc<dyn Clock>) -> Self {
         let (calls, receiver) = mpsc::unbounded_channel();
         let pending = Arc::new(watch::Sender::new(vec![0; instances.len()]));
         let (for_try, for_retry) = (PendingReleases::new(instances.len()), PendingReleases::new(instances.len()));
@@ -86,13 +87,7 @@ impl BackgroundReleaser {
     }
 
     /// Queues a release on `targets` at once, and sends it again until it is confirmed.
-    pub(super) fn release(
-        &self,
-        instances: &[Arc<dyn Instance>],
-        request: &Request,
-        targets: InstanceSet,
-        now: Instant,
-    ) {
+    pub(super) fn release(&self, instances: &[RedisInstance], request: &Request, targets: InstanceSet, now: Instant) {
         let call = |id: InstanceId| {
             let call = instances.get(id.index())?.call(request.clone());
             Some(OutstandingCall { id, call, then: Then::ReleaseAgain(PendingRelease::new(request.clone(), now)) })
@@ -102,7 +97,7 @@ impl BackgroundReleaser {
 
     /// P6: what earlier tries for this lock may have left on `targets` is released now, ahead of what is asked
     /// next.
-    pub(super) fn release_ahead(&self, instances: &[Arc<dyn Instance>], resource: &Resource, targets: InstanceSet) {
+    pub(super) fn release_ahead(&self, instances: &[RedisInstance], resource: &Resource, targets: InstanceSet) {
         for id in targets.iter() {
             let Some(instance) = instances.get(id.index()) else { continue };
             let mut releases = self.waiting.for_try.take_for(id, resource);
@@ -182,7 +177,7 @@ enum Event {
 type Events = FuturesUnordered<BoxFuture<'static, Event>>;
 
 struct ReleaseTask {
-    instances: Arc<[Arc<dyn Instance>]>,
+    instances: Arc<[RedisInstance]>,
     clock: Arc<dyn Clock>,
     waiting: Arc<Waiting>,
     pending: Arc<watch::Sender<Vec<usize>>>,

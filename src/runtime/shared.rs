@@ -16,7 +16,8 @@ use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::foreign::contain;
-use crate::instance::{Instance, Request};
+use crate::instance::Request;
+use crate::instance::redis::RedisInstance;
 use crate::protocol::{
     Cause, ClientId, ClocksApart, InstanceId, InstanceSet, ProposingClock, Quorum, Reply, RetryDelay, Round,
     proposing_clock,
@@ -39,7 +40,7 @@ pub(crate) struct DueRelease {
 /// What the operations of one client share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) instances: Arc<[Arc<dyn Instance>]>,
+    pub(crate) instances: Arc<[RedisInstance]>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tokens: TokenSource,
@@ -125,7 +126,7 @@ impl Shared {
     }
 
     /// What stands between the client and an instance.
-    pub(crate) fn obstacle(&self, instance: &dyn Instance) -> Option<Cause> {
+    pub(crate) fn obstacle(&self, instance: &RedisInstance) -> Option<Cause> {
         if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
     }
 

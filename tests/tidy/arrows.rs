@@ -26,7 +26,7 @@ const ROOMS: &[Room] = &[
     ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core"]),
 ];
 const BELOW_RUNTIME: &[&str] =
-    &["protocol", "resource", "clock", "foreign", "log_limit", "random", "token", "instance"];
+    &["protocol", "resource", "clock", "foreign", "log_limit", "random", "token", "instance", "instance::redis"];
 const SERVERS: &[&str] = &["redis", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];
 /// Crates that do nothing by themselves: open to all rooms but the protocol.
 const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];

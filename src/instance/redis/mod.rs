@@ -61,7 +61,7 @@ use tokio::time::timeout;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    Claim, ExamineFuture, ExtendManyFuture, FoundRecord, Instance, KeyCheckFuture, KeyState, PublishFuture, ReadFuture,
+    Claim, ExamineFuture, ExtendManyFuture, FoundRecord, KeyCheckFuture, KeyState, PublishFuture, ReadFuture,
     RecordFuture, ReplyFuture, Request, ScanFuture, Trace, Wake,
 };
 use crate::protocol::{Cause, Instant, RecordMeaning, Reply};
@@ -73,7 +73,20 @@ use health::InstanceHealth;
 use options::ConnectOptions;
 use supervisor::ConnectionState;
 
-/// An instance behind a Redis or Valkey server.
+/// One instance.
+///
+/// The contract, which the layers above rely on:
+///
+/// - *Queued when `call` returns.* Calls reach the instance in the order in which `call` was
+///   called, so a release that is called after an acquire is carried out after it (P6). A call must
+///   be polled to its end: one that is dropped may or may not be sent.
+/// - *No waiting for a connection.* Without one the call is `NotSent` at once; likewise when the
+///   instance is known to be silent or has too many calls outstanding.
+/// - *A deadline.* A call ends within the instance timeout, with `Unknown` if need be. Late
+///   replies are dropped.
+/// - *`NotSent` is certain*: the request had and will have no effect.
+/// - *From any thread*: `call` needs no runtime and does not block, so that it can be called from a
+///   destructor. Only polling the result needs the runtime.
 pub(crate) struct RedisInstance {
     options: ConnectOptions,
     state: watch::Receiver<ConnectionState>,
@@ -152,12 +165,15 @@ fn why_not_extended(connection: &InstanceConnection, claims: &[Arc<Claim>]) -> O
     })
 }
 
-impl Instance for RedisInstance {
-    fn address(&self) -> &str {
+/// What is asked of it.
+impl RedisInstance {
+    /// The address for people, without credentials.
+    pub(crate) fn address(&self) -> &str {
         self.options.address.shown()
     }
 
-    fn call(&self, request: Request) -> ReplyFuture {
+    /// Queues a request.
+    pub(crate) fn call(&self, request: Request) -> ReplyFuture {
         if matches!(request, Request::Acquire(_)) {
             self.options.records.want_locks();
         }
@@ -167,7 +183,8 @@ impl Instance for RedisInstance {
         }
     }
 
-    fn extend_many(&self, claims: Vec<Arc<Claim>>, repairs: bool) -> ExtendManyFuture {
+    /// Sends one command that extends leases, and sets the keys that are missing only if it `repairs`.
+    pub(crate) fn extend_many(&self, claims: Vec<Arc<Claim>>, repairs: bool) -> ExtendManyFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => match why_not_extended(connection, &claims) {
                 None => extend_many::extend_many(connection, &claims, repairs),
@@ -177,42 +194,48 @@ impl Instance for RedisInstance {
         }
     }
 
-    fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
+    /// Checks the keys of leases, and asks for one push at the next change of them.
+    pub(crate) fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => key_check::check_keys(connection, claims),
             ConnectionState::Down(_) => Box::pin(ready(vec![KeyState::Unknown; claims.len()])),
         }
     }
 
-    fn read(&self, resource: Resource) -> ReadFuture {
+    /// Reads what is stored for a lock of one resource; changes nothing.
+    pub(crate) fn read(&self, resource: Resource) -> ReadFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => read::read(connection, &resource),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn examine(&self) -> ExamineFuture {
+    /// Asks the server about itself; changes nothing.
+    pub(crate) fn examine(&self) -> ExamineFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => examine::examine(connection, Arc::clone(&self.options.clock)),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture {
+    /// Looks for keys of texts that match, at about so many keys; changes nothing.
+    pub(crate) fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => examine::scan(connection, pattern, most),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn read_record(&self) -> RecordFuture<FoundRecord> {
+    /// Reads its admission record; changes nothing.
+    pub(crate) fn read_record(&self) -> RecordFuture<FoundRecord> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => operator::read(connection),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn open_record(&self, writes: bool) -> RecordFuture<Trace> {
+    /// Writes its first record, so that it votes at once, if it shows no trace of use; or only looks (P15).
+    pub(crate) fn open_record(&self, writes: bool) -> RecordFuture<Trace> {
         let channel = self.options.listener.as_ref().map(|listener| listener.client.channel()).unwrap_or_default();
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => operator::open(connection, channel, writes),
@@ -220,54 +243,64 @@ impl Instance for RedisInstance {
         }
     }
 
-    fn set_record(&self, found: FoundRecord) -> RecordFuture<bool> {
+    /// Gives a record that was found, and is for its process, this client's time (P29); gives whether it was still there.
+    pub(crate) fn set_record(&self, found: FoundRecord) -> RecordFuture<bool> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => operator::set(connection, found),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn hears(&self) -> bool {
+    /// Whether messages to this client come over it (P25).
+    pub(crate) fn hears(&self) -> bool {
         matches!(&*self.state.borrow(), ConnectionState::Up(connection) if connection.hears())
     }
 
-    fn publish(&self, wake: Wake) -> PublishFuture {
+    /// Queues a message for another client.
+    pub(crate) fn publish(&self, wake: Wake) -> PublishFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => connection.publish(&wake),
             ConnectionState::Down(_) => Box::pin(ready(false)),
         }
     }
 
-    fn wall_us(&self, now: Instant) -> Option<u64> {
+    /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
+    /// `None` if that is not known.
+    pub(crate) fn wall_us(&self, now: Instant) -> Option<u64> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => Some(connection.admission()?.wall_us(now)),
             ConnectionState::Down(_) => None,
         }
     }
 
-    fn obstacle(&self) -> Option<Cause> {
+    /// Why requests would not be sent now; `None` when connected.
+    pub(crate) fn obstacle(&self) -> Option<Cause> {
         match &*self.state.borrow() {
             ConnectionState::Up(_) => None,
             ConnectionState::Down(cause) => Some(cause.clone()),
         }
     }
 
-    fn round_trip(&self) -> Option<Duration> {
+    /// How long a question to it took lately, as far as that is known.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.health.lock().round_trip
     }
 
-    fn refusal(&self) -> Option<Cause> {
+    /// Why it is connected and gives this client no vote, if that is for the client's settings.
+    pub(crate) fn refusal(&self) -> Option<Cause> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => connection.refusal(),
             ConnectionState::Down(_) => None,
         }
     }
 
-    fn want_locks(&self) {
+    /// The client wants locks: from now on it writes the records of its instances where that is to be done.
+    pub(crate) fn want_locks(&self) {
         self.options.records.want_locks();
     }
 
-    fn wait_accepted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    /// Ends when the instance is connected and does not refuse this client for its settings, at once if it is.
+    pub(crate) fn wait_accepted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut state = self.state.clone();
         let is_accepted = |state: &ConnectionState| matches!(state, ConnectionState::Up(connection) if connection.refusal().is_none());
         Box::pin(async move {
@@ -277,7 +310,8 @@ impl Instance for RedisInstance {
         })
     }
 
-    fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    /// Ends when the instance is connected, at once if it is.
+    pub(crate) fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut state = self.state.clone();
         Box::pin(async move {
             if state.wait_for(|state| matches!(state, ConnectionState::Up(_))).await.is_err() {
@@ -286,7 +320,8 @@ impl Instance for RedisInstance {
         })
     }
 
-    fn status(&self) -> InstanceStatus {
+    /// How it does, without asking it.
+    pub(crate) fn status(&self) -> InstanceStatus {
         let known = self.health.lock().clone();
         let mut status = InstanceStatus {
             address: self.address().to_owned(),
@@ -332,8 +367,9 @@ impl Instance for RedisInstance {
         status
     }
 
+    /// How many requests over its present connection wait to be sent or for their replies.
     #[cfg(feature = "testing")]
-    fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => connection.outstanding(),
             ConnectionState::Down(_) => 0,

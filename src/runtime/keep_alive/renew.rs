@@ -10,7 +10,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
 use crate::foreign::contain;
-use crate::instance::{Claim, Instance, Request, split_into_commands};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{Claim, Request, split_into_commands};
 use crate::protocol::{Cause, InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
@@ -77,7 +78,7 @@ pub(super) struct Confirmed {
 }
 
 pub(super) struct Renewer {
-    instances: Arc<[Arc<dyn Instance>]>,
+    instances: Arc<[RedisInstance]>,
     quorum: Quorum,
     clock: Arc<dyn Clock>,
     table: Arc<SharedLeaseTable>,
@@ -89,7 +90,7 @@ pub(super) struct Renewer {
 
 impl Renewer {
     pub(super) fn new(
-        instances: Arc<[Arc<dyn Instance>]>,
+        instances: Arc<[RedisInstance]>,
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,

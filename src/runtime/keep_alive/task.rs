@@ -10,7 +10,8 @@ use super::renew::Renewer;
 use super::table::SharedLeaseTable;
 use super::watch::KeyWatcher;
 use crate::clock::Clock;
-use crate::instance::{Instance, Invalidation};
+use crate::instance::Invalidation;
+use crate::instance::redis::RedisInstance;
 use crate::protocol::{InstanceSet, Quorum};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::HeldLease;
@@ -39,7 +40,7 @@ pub(super) struct KeepAliveTask {
 
 impl KeepAliveTask {
     pub(super) fn new(
-        instances: Arc<[Arc<dyn Instance>]>,
+        instances: Arc<[RedisInstance]>,
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
