@@ -6,6 +6,7 @@ mod found_record;
 mod key_check;
 mod listener;
 pub(crate) mod redis;
+mod reply_to;
 mod requests;
 mod status;
 mod stored_key;
@@ -16,20 +17,13 @@ pub(crate) use examination::{ExamineFuture, FoundKeys, ScanFuture};
 pub(crate) use found_record::{FoundRecord, RecordFuture, Trace};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
 pub(crate) use listener::{Listener, ReceivedMessage};
+pub(crate) use reply_to::{ReplyTo, TakesReplies};
 pub(crate) use requests::{Claim, Request, Votes, Wake};
 pub use status::{AdmissionStatus, InstanceCounts, InstanceStatus, Trouble};
 pub(crate) use stored_key::{Read, StoredKey};
 
 use std::future::Future;
 use std::pin::Pin;
-
-use crate::protocol::Reply;
-
-/// The reply to a request. It ends by the instance's own deadline.
-pub(crate) type ReplyFuture = Pin<Box<dyn Future<Output = Reply> + Send>>;
-
-/// The replies to many extends, one for each.
-pub(crate) type ExtendManyFuture = Pin<Box<dyn Future<Output = Vec<Reply>> + Send>>;
 
 /// The states of the keys of many leases, one for each.
 pub(crate) type KeyCheckFuture = Pin<Box<dyn Future<Output = Vec<KeyState>> + Send>>;

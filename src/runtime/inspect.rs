@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 
-use super::client_task::run_detached;
 use super::examine::ask_all;
 use super::shared::Shared;
-use crate::instance::{Claim, Read, Request, StoredKey, Votes};
-use crate::protocol::{Cause, CurrentHolder, FencingToken, Reply, Value};
+use crate::instance::{Claim, Read, ReplyTo, Request, StoredKey, TakesReplies, Votes};
+use crate::protocol::{Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
 use crate::resource::Resource;
 
 /// A token for a release where none is stored; the least there is.
@@ -34,29 +32,35 @@ pub(crate) async fn read_all(shared: &Arc<Shared>, resource: &Resource) -> Vec<R
 /// Deletes the keys of `expected` on every instance, each by the very value that was read there (P7).
 pub(crate) async fn take_away(shared: &Arc<Shared>, resource: &Resource, expected: &CurrentHolder) -> Vec<TakenAway> {
     let found = read_all(shared, resource).await;
-    let calls: Vec<_> = shared
-        .instances
-        .iter()
-        .zip(found)
-        .map(|(instance, read)| match read {
-            Err(cause) => Err(TakenAway::Unknown(cause)),
+    let (replies, mut came) = mpsc::unbounded_channel();
+    let replies = Arc::new(TakenAwayReplies(replies));
+    let mut outcome: Vec<TakenAway> = Vec::with_capacity(found.len());
+    for ((id, instance), read) in InstanceId::all(found.len()).zip(shared.instances.iter()).zip(found) {
+        outcome.push(match read {
+            Err(cause) => TakenAway::Unknown(cause),
             Ok(stored) => match release(resource, expected, stored) {
-                Some(request) => Ok(instance.call(request)),
-                None => Err(TakenAway::NotTheirs),
+                Some(request) => {
+                    instance.call(request, ReplyTo::new(Arc::clone(&replies) as Arc<_>, id));
+                    TakenAway::Unknown(shared.runtime_has_ended()) // unless it is answered
+                }
+                None => TakenAway::NotTheirs,
             },
-        })
-        .collect();
-    let known = calls.len();
-    let outcome = run_detached(&shared.runtime, |result: oneshot::Sender<Vec<TakenAway>>| async move {
-        let ended = calls.into_iter().map(|call| async move {
-            match call {
-                Ok(call) => of_reply(call.await),
-                Err(known) => known,
-            }
         });
-        drop(result.send(join_all(ended).await));
-    });
-    outcome.await.unwrap_or_else(|_| vec![TakenAway::Unknown(shared.runtime_has_ended()); known])
+    }
+    drop(replies); // the others are in the places for replies
+    while let Some((id, reply)) = came.recv().await {
+        outcome.get_mut(id.index()).into_iter().for_each(|outcome| *outcome = of_reply(reply.clone()));
+    }
+    outcome
+}
+
+/// The replies to releases, one of each instance that was sent one.
+struct TakenAwayReplies(mpsc::UnboundedSender<(InstanceId, Reply)>);
+
+impl TakesReplies for TakenAwayReplies {
+    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
+        let _ = self.0.send((id, reply)); // nobody waits any more
+    }
 }
 
 fn release(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {

@@ -11,9 +11,9 @@ mod credentials;
 mod deadline;
 #[cfg(feature = "testing")]
 mod dialed;
+mod encoded;
 mod examine;
 mod excess;
-mod extend_many;
 mod flushes;
 mod forget_tokens;
 mod health;
@@ -30,11 +30,9 @@ mod reply_counts;
 mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
-mod sent_command;
 mod sentinel;
 mod stream;
 mod supervisor;
-mod timer_wakeups;
 mod tls;
 mod trouble;
 mod votes;
@@ -55,14 +53,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    Claim, ExamineFuture, ExtendManyFuture, FoundRecord, KeyCheckFuture, KeyState, PublishFuture, ReadFuture,
-    RecordFuture, ReplyFuture, Request, ScanFuture, Trace, Wake,
+    Claim, ExamineFuture, FoundRecord, KeyCheckFuture, KeyState, PublishFuture, ReadFuture, RecordFuture, ReplyTo,
+    Request, ScanFuture, Trace, Wake,
 };
 use crate::protocol::{Cause, Instant, RecordMeaning, Reply};
 use crate::resource::Resource;
@@ -78,21 +77,21 @@ use supervisor::ConnectionState;
 /// The contract, which the layers above rely on:
 ///
 /// - *Queued when `call` returns.* Calls reach the instance in the order in which `call` was
-///   called, so a release that is called after an acquire is carried out after it (P6). A call must
-///   be polled to its end: one that is dropped may or may not be sent.
+///   called, so a release that is called after an acquire is carried out after it (P6).
+/// - *One reply.* Each request is answered once, whoever waits for that: by the task of the connection, or before `call` returns.
 /// - *No waiting for a connection.* Without one the call is `NotSent` at once; likewise when the
 ///   instance is known to be silent or has too many calls outstanding.
-/// - *A deadline.* A call ends within the instance timeout, with `Unknown` if need be. Late
-///   replies are dropped.
+/// - *A deadline.* The reply comes within the instance timeout, `Unknown` if need be. What an instance answers later is dropped.
 /// - *`NotSent` is certain*: the request had and will have no effect.
 /// - *From any thread*: `call` needs no runtime and does not block, so that it can be called from a
-///   destructor. Only polling the result needs the runtime.
+///   destructor.
 pub(crate) struct RedisInstance {
     options: ConnectOptions,
     state: watch::Receiver<ConnectionState>,
     /// Those of all instances of the client, this one's too.
     states: Arc<[watch::Receiver<ConnectionState>]>,
     health: Arc<InstanceHealth>,
+    runtime: Handle,
     task: JoinHandle<()>,
 }
 
@@ -109,36 +108,43 @@ impl RedisInstance {
         let (sender, state) = watch::channel(ConnectionState::Down(Cause::Connecting));
         let health = Arc::<InstanceHealth>::default();
         let task = tokio::spawn(supervisor::supervise(options.clone(), sender, Arc::clone(&health)));
-        Self { options, state, states: Arc::default(), health, task }
+        Self { options, state, states: Arc::default(), health, runtime: Handle::current(), task }
     }
 
-    fn none_extended(&self, cause: &Cause, leases: usize) -> ExtendManyFuture {
-        let reply = self.not_sent(cause, leases);
-        Box::pin(ready(vec![reply; leases]))
+    /// The connection, if there is one.
+    fn connection(&self) -> Result<Arc<InstanceConnection>, Cause> {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => Ok(Arc::clone(connection)),
+            ConnectionState::Down(cause) => Err(cause.clone()),
+        }
     }
 
-    fn not_sent(&self, cause: &Cause, requests: usize) -> Reply {
-        let reply = Reply::NotSent(cause.clone());
-        self.health.counts.replied(&reply, requests);
-        reply
+    fn not_sent(&self, reply_to: ReplyTo, cause: Cause) {
+        let reply = Reply::NotSent(cause);
+        self.health.counts.replied(&reply, 1);
+        reply_to.answer(reply);
     }
 
-    /// Sends a request, unless it asks for a vote that cannot be had.
-    fn call_over(&self, connection: &Arc<InstanceConnection>, request: Request) -> ReplyFuture {
+    /// A request, unless it asks for a vote that cannot be had.
+    fn unless_in_vain(
+        &self,
+        connection: &InstanceConnection,
+        (request, reply_to): (Request, ReplyTo),
+    ) -> Option<(Request, ReplyTo)> {
         let obstacle = connection.admission().and_then(|admission| admission.vote_obstacle(&request));
-        let cause = match obstacle {
-            None => return connection.call(request),
-            Some(VoteObstacle::NotYet) => return self.when_recorded(connection),
-            Some(VoteObstacle::Refused(reason)) => Cause::NotUsable(reason),
-            Some(VoteObstacle::Unrecorded) => Cause::Unrecorded,
-        };
-        Box::pin(ready(self.not_sent(&cause, 1)))
+        match obstacle {
+            None => return Some((request, reply_to)),
+            Some(VoteObstacle::NotYet) => self.answer_when_recorded(connection, reply_to),
+            Some(VoteObstacle::Refused(reason)) => self.not_sent(reply_to, Cause::NotUsable(reason)),
+            Some(VoteObstacle::Unrecorded) => self.not_sent(reply_to, Cause::Unrecorded),
+        }
+        None
     }
 
-    /// Has the record written, and ends once there is one to go by: then the request is worth repeating, and not before the
+    /// Has the record written, and answers once there is one to go by: then the request is worth repeating, and not before the
     /// other instances are as far, or a bare quorum would have the first lock. It is not sent from here, as its own release
     /// may have been called meanwhile, and must come behind it (P6).
-    fn when_recorded(&self, connection: &InstanceConnection) -> ReplyFuture {
+    fn answer_when_recorded(&self, connection: &InstanceConnection, reply_to: ReplyTo) {
         connection.admission().into_iter().for_each(SharedAdmission::request_record);
         let (states, health, limit) = (self.states.to_vec(), Arc::clone(&self.health), self.options.instance_timeout);
         let records = Arc::clone(&self.options.records);
@@ -146,23 +152,13 @@ impl RedisInstance {
             ConnectionState::Up(connection) => connection.admission().is_none_or(|it| !it.is_being_settled()),
             ConnectionState::Down(_) => true,
         };
-        Box::pin(async move {
+        self.runtime.spawn(async move {
             let _ = timeout(limit, records.settled(|| states.iter().all(is_settled))).await;
             let reply = Reply::NotSent(Cause::Unrecorded);
             health.counts.replied(&reply, 1);
-            reply
-        })
+            reply_to.answer(reply);
+        });
     }
-}
-
-/// Why none of these leases is extended over a connection: for what admission says of each of them.
-fn why_not_extended(connection: &InstanceConnection, claims: &[Arc<Claim>]) -> Option<Cause> {
-    let admission = connection.admission()?;
-    let obstacle = |claim: &Arc<Claim>| admission.vote_obstacle(&Request::Extend(Arc::clone(claim)));
-    claims.iter().find_map(obstacle).map(|obstacle| match obstacle {
-        VoteObstacle::Refused(reason) => Cause::NotUsable(reason),
-        VoteObstacle::Unrecorded | VoteObstacle::NotYet => Cause::Unrecorded,
-    })
 }
 
 /// What is asked of it.
@@ -173,24 +169,28 @@ impl RedisInstance {
     }
 
     /// Queues a request.
-    pub(crate) fn call(&self, request: Request) -> ReplyFuture {
+    pub(crate) fn call(&self, request: Request, reply_to: ReplyTo) {
         if matches!(request, Request::Acquire(_)) {
             self.options.records.want_locks();
         }
-        match &*self.state.borrow() {
-            ConnectionState::Down(cause) => Box::pin(ready(self.not_sent(cause, 1))),
-            ConnectionState::Up(connection) => self.call_over(connection, request),
+        match self.connection() {
+            Err(cause) => self.not_sent(reply_to, cause),
+            Ok(connection) => {
+                let sent = self.unless_in_vain(&connection, (request, reply_to));
+                connection.call(sent.into_iter());
+            }
         }
     }
 
-    /// Sends one command that extends leases, and sets the keys that are missing only if it `repairs`.
-    pub(crate) fn extend_many(&self, claims: Vec<Arc<Claim>>, repairs: bool) -> ExtendManyFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => match why_not_extended(connection, &claims) {
-                None => extend_many::extend_many(connection, &claims, repairs),
-                Some(cause) => self.none_extended(&cause, claims.len()),
-            },
-            ConnectionState::Down(cause) => self.none_extended(cause, claims.len()),
+    /// Queues several requests, which share writes.
+    pub(crate) fn call_all(&self, requests: Vec<(Request, ReplyTo)>) {
+        match self.connection() {
+            Err(cause) => requests.into_iter().for_each(|(_, reply_to)| self.not_sent(reply_to, cause.clone())),
+            Ok(connection) => {
+                let sent = requests.into_iter().filter_map(|request| self.unless_in_vain(&connection, request));
+                let sent: Vec<_> = sent.collect(); // what is not sent is answered before the mutex of the queue is taken
+                connection.call(sent.into_iter());
+            }
         }
     }
 

@@ -76,9 +76,10 @@ impl KeepAliveTask {
             let pause = next.map(|next| next.saturating_since(self.clock.now()).min(LONGEST_SLEEP));
             tokio::select! {
                 biased; // answers first, and what leads to more questions last
-                Some(replies) = self.renewer.next_replies() => {
-                    let confirmed = self.renewer.on_replies(replies);
-                    self.watcher.watch_again(confirmed.leases, confirmed.by);
+                replies = self.renewer.next_replies() => {
+                    for confirmed in self.renewer.on_replies(replies) {
+                        self.watcher.watch_again(confirmed.leases, confirmed.by);
+                    }
                 }
                 Some(checked) = self.watcher.next_checked() => {
                     for held in self.watcher.on_checked(checked) {
