@@ -11,7 +11,7 @@ use crate::client::Redlock;
 use crate::clock::{Clock, CorrectedClock};
 use crate::error::{BuildError, ConnectError};
 use crate::instance::redis::{Address, ClientOptions, RedisInstance};
-use crate::instance::{Instance, Invalidation, Listener};
+use crate::instance::{Invalidation, Listener};
 use crate::protocol::{Quorum, RetryDelay};
 use crate::runtime::Shared;
 use crate::runtime::acquire::slot::Slots;
@@ -102,7 +102,7 @@ impl Builder {
         own_clock: &Arc<CorrectedClock>,
         invalidations: mpsc::Sender<Invalidation>,
         listener: Option<Listener>,
-    ) -> Arc<[Arc<dyn Instance>]> {
+    ) -> Arc<[RedisInstance]> {
         let options = ClientOptions {
             instance_timeout: self.instance_timeout,
             quorum: quorum.votes(),
@@ -118,8 +118,7 @@ impl Builder {
             invalidations,
             listener,
         };
-        let instances = RedisInstance::start_all(addresses, options).into_iter();
-        instances.map(|instance| Arc::new(instance) as Arc<dyn Instance>).collect()
+        RedisInstance::start_all(addresses, options).into()
     }
 
     /// Builds the client and waits until a quorum of instances is connected.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::instance::Cause;
+use crate::instance::redis::RedisInstance;
 use crate::protocol::{CurrentHolder, InstanceId, Refusal, Reply, Round, TimedReply};
 use crate::runtime::Shared;
 
@@ -155,8 +156,8 @@ pub(super) fn of_release(shared: &Shared, round: &Round) -> Vec<InstanceReport> 
 
 /// What keeps each instance that is not connected from being it.
 pub(super) fn of_obstacles(shared: &Shared) -> Vec<InstanceReport> {
-    let report = |instance: &std::sync::Arc<dyn crate::instance::Instance>| {
-        let cause = shared.obstacle(&**instance).or_else(|| instance.refusal())?;
+    let report = |instance: &RedisInstance| {
+        let cause = shared.obstacle(instance).or_else(|| instance.refusal())?;
         let address = instance.address().to_owned();
         Some(InstanceReport { address, answer: InstanceAnswer::NotSent(cause.into()), after: None })
     };

@@ -61,6 +61,8 @@ pub(crate) enum Request {
     Acquire(Arc<Claim>),
     /// Keep the key for another ttl; set it where it is missing.
     Extend(Arc<Claim>),
+    /// Keep the key for another ttl where it is there.
+    Keep(Arc<Claim>),
     /// Delete the key if it still holds the value, and wake who is next, if anybody is known to wait (P26).
     Release(Arc<Claim>, Option<Arc<Wake>>),
 }
@@ -87,7 +89,7 @@ impl Request {
     /// What is asked for, whatever is asked.
     pub(crate) const fn claim(&self) -> &Arc<Claim> {
         match self {
-            Self::Acquire(claim) | Self::Extend(claim) | Self::Release(claim, _) => claim,
+            Self::Acquire(claim) | Self::Extend(claim) | Self::Keep(claim) | Self::Release(claim, _) => claim,
         }
     }
 
@@ -95,7 +97,7 @@ impl Request {
     pub(crate) fn wake(&self) -> Option<&Wake> {
         match self {
             Self::Release(_, wake) => wake.as_deref(),
-            Self::Acquire(_) | Self::Extend(_) => None,
+            Self::Acquire(_) | Self::Extend(_) | Self::Keep(_) => None,
         }
     }
 
@@ -120,6 +122,6 @@ impl Request {
 
     /// Whether it asks for a vote, and does not end a try or a lease.
     pub(crate) const fn asks_for_a_vote(&self) -> bool {
-        matches!(self, Self::Acquire(_) | Self::Extend(_))
+        matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Keep(_))
     }
 }

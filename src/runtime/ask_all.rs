@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::client_task::{run_abort_on_drop, run_detached};
 use super::shared::Shared;
-use crate::instance::{Claim, FoundRecord, Instance, Read, Request, StoredKey, Votes};
-use crate::protocol::{Cause, CurrentHolder, FencingToken, Reply, Value};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies, Votes};
+use crate::protocol::{Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
 use crate::resource::Resource;
 
 /// A token for a release where none is stored; the least there is.
@@ -19,12 +20,12 @@ type Answer<T> = Result<T, Cause>;
 /// One answer for each instance, in a task of the client. If the caller is dropped nothing more is asked.
 pub(crate) async fn ask_all<T: Send + 'static, F>(
     shared: &Arc<Shared>,
-    ask: impl Fn(&dyn Instance) -> F,
+    ask: impl Fn(&RedisInstance) -> F,
 ) -> Vec<Answer<T>>
 where
     F: Future<Output = Answer<T>> + Send + 'static,
 {
-    let asked: Vec<F> = shared.instances.iter().map(|instance| ask(&**instance)).collect();
+    let asked: Vec<F> = shared.instances.iter().map(|instance| ask(instance)).collect();
     let outcome = run_abort_on_drop(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
         drop(result.send(join_all(asked).await));
     });
@@ -66,16 +67,33 @@ pub(crate) async fn take_away(
     expected: &CurrentHolder,
 ) -> Vec<Answer<bool>> {
     let found = read_all(shared, resource).await;
-    let calls = shared.instances.iter().zip(found).map(|(instance, read)| {
-        let call = read.map(|stored| Some(instance.call(release(resource, expected, stored)?)));
-        async move {
-            match call? {
-                Some(call) => was_deleted(call.await),
-                None => Ok(false),
+    let (replies, mut came) = mpsc::unbounded_channel();
+    let replies = Arc::new(TakenAwayReplies(replies));
+    let mut outcome: Vec<Answer<bool>> = Vec::with_capacity(found.len());
+    for ((id, instance), read) in InstanceId::all(found.len()).zip(shared.instances.iter()).zip(found) {
+        outcome.push(match read.map(|stored| release(resource, expected, stored)) {
+            Err(cause) => Err(cause),
+            Ok(None) => Ok(false),
+            Ok(Some(request)) => {
+                instance.call(request, ReplyTo::new(Arc::clone(&replies) as Arc<_>, id));
+                Err(shared.runtime_has_ended()) // unless it is answered
             }
-        }
-    });
-    carry_out(shared, calls).await
+        });
+    }
+    drop(replies); // the others are in the places for replies
+    while let Some((id, reply)) = came.recv().await {
+        outcome.get_mut(id.index()).into_iter().for_each(|outcome| *outcome = was_deleted(reply.clone()));
+    }
+    outcome
+}
+
+/// The replies to releases, one of each instance that was sent one.
+struct TakenAwayReplies(mpsc::UnboundedSender<(InstanceId, Reply)>);
+
+impl TakesReplies for TakenAwayReplies {
+    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
+        let _ = self.0.send((id, reply)); // nobody waits any more
+    }
 }
 
 fn release(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use super::acquire::{AcquireParams, UncollectedLease};
 use super::client_task::{RuntimeEnded, run_detached};
 use super::extend::{ExtendFailure, extend};
 use super::held_lease::{HeldLease, Tenure};
+use super::in_flight::RoundInFlight;
 use super::shared::Shared;
-use crate::instance::{Claim, Instance, Votes};
-use crate::protocol::{FencingToken, InstanceId, Lease, Refusal, Reply, Round, Value, Verdict};
+use crate::instance::{Claim, Request, Votes};
+use crate::protocol::{FencingToken, Lease, Reply, Round, Value};
 
 /// A lease as it was detached.
 #[derive(Clone, Debug)]
@@ -67,26 +67,18 @@ async fn carry_out(
 ) {
     let asked = Arc::new(claim(&params, &detached));
     let started_at = shared.clock.now(); // P2: before anything is sent
-    let mut round = Round::acquire(shared.quorum, params.terms, started_at);
-    let mut replies: FuturesUnordered<_> = InstanceId::all(shared.instances.len())
-        .zip(shared.instances.iter())
-        .map(|(id, instance)| reply_of(id, &**instance, &asked))
-        .collect();
-    while round.verdict(shared.clock.now()) == Verdict::Pending {
-        let Some((id, reply)) = replies.next().await else { break };
-        round.on_reply(id, reply, shared.clock.now());
-    }
-    tracing::debug!(granted = ?round.granted(), "attach round");
-    let held = won(&shared, &params, &detached, (&mut round, &asked));
+    let round = Round::acquire(shared.quorum, params.terms, started_at);
+    let request = Request::Keep(Arc::clone(&asked));
+    let mut in_flight = RoundInFlight::send(&shared, round, request, shared.all_instances());
+    in_flight.full_verdict().await;
+    tracing::debug!(granted = ?in_flight.round.granted(), "attach round");
+    let held = won(&shared, &params, &detached, (&mut in_flight.round, &asked));
     let outcome = match &held {
         Some(held) => Ok(UncollectedLease::of_detached(Arc::clone(&shared), Arc::clone(held))),
-        None => Err(failure(&round)),
+        None => Err(failure(&in_flight.round)),
     };
     let _ = result.send(outcome);
-    while let Some((id, reply)) = replies.next().await {
-        round.on_reply(id, reply, shared.clock.now());
-        held.iter().for_each(|held| held.note_replies(&round)); // P20
-    }
+    in_flight.finish(|round| held.iter().for_each(|held| held.note_replies(round))).await; // P20
 }
 
 /// What is asked, or held.
@@ -100,16 +92,6 @@ fn claim(params: &AcquireParams, detached: &Detached) -> Claim {
         is_first: false,
         votes: Votes::default(), // P10: this client has no earlier vote for it, so that no instance in quarantine gives one
     }
-}
-
-/// What an instance says. Sent before this returns.
-fn reply_of(
-    id: InstanceId,
-    instance: &dyn Instance,
-    claim: &Arc<Claim>,
-) -> impl Future<Output = (InstanceId, Reply)> + use<> {
-    let replies = instance.extend_many(vec![Arc::clone(claim)], false);
-    async move { (id, replies.await.pop().unwrap_or_else(|| Reply::Refused(Refusal::default()))) }
 }
 
 /// The lease, if the round was won.

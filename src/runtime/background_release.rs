@@ -1,19 +1,22 @@
-//! Releases that outlive their callers (P6): outstanding calls are awaited, and a release that an instance has not
-//! confirmed is sent again until it is, or until the keys have expired.
+//! Releases that outlive their callers (P6): a release that an instance has not confirmed is sent again until it is, or until
+//! the keys have expired.
+//!
+//! The tasks of the connections put the replies in here. The task of the client only waits: for the pause before a release is
+//! sent again, and for a moment for the answer to a lost try.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::ballot::Ballot;
 use crate::clock::Clock;
-use crate::instance::{Instance, ReplyFuture, Request};
-use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{ReplyTo, Request, TakesReplies};
+use crate::protocol::{InstanceId, InstanceSet, Reply};
 use crate::resource::Resource;
 use crate::runtime::lasting_task::ran_to_its_end;
 use crate::runtime::pending_releases::{PendingRelease, PendingReleases, ReleaseNumber};
@@ -31,124 +34,94 @@ const RETRY_WAIT: Duration = Duration::from_secs(1);
 const MAX_BURST: usize = 1024;
 const MAX_PENDING: usize = 64 * 1024;
 
-/// A call whose round was decided without it.
-pub(super) struct OutstandingCall {
-    pub(super) id: InstanceId,
-    pub(super) call: ReplyFuture,
-    pub(super) then: Then,
-}
+/// The releases of a client that are under way. Never blocks and needs no runtime.
+pub(crate) struct BackgroundReleaser(Arc<Releases>);
 
-/// What follows the reply to an outstanding call.
-pub(super) enum Then {
-    Nothing,
-    /// The call is this release: it is sent again unless the reply confirms it.
-    ReleaseAgain(PendingRelease),
-    /// The call is a try that was lost: this release is sent unless the reply shows that it set no key (P5).
-    AfterTry(ReleaseNumber),
-}
-
-impl Then {
-    const fn releases(&self) -> bool {
-        matches!(self, Self::ReleaseAgain(_))
-    }
-}
-
-/// The releases that wait.
-#[derive(Debug)]
-struct Waiting {
-    /// For the reply to their try, which may show that there is nothing to release.
+/// What is under way, for whatever sees to it.
+struct Releases {
+    instances: Arc<[RedisInstance]>,
+    clock: Arc<dyn Clock>,
+    /// Those that wait for the reply to their try, which may show that there is nothing to release.
     for_try: PendingReleases,
-    /// To be sent again.
+    /// Those that are to be sent again.
     for_retry: PendingReleases,
+    /// Instances for which a retry is scheduled.
+    retrying: Mutex<InstanceSet>,
+    /// How many releases are pending on each instance.
+    pending: watch::Sender<Vec<usize>>,
+    pauses: mpsc::UnboundedSender<Pause>,
 }
 
-/// Hands calls and releases to the client's release task. Never blocks and needs no runtime.
-#[derive(Debug)]
-pub(crate) struct BackgroundReleaser {
-    calls: mpsc::UnboundedSender<Vec<OutstandingCall>>,
-    waiting: Arc<Waiting>,
-    /// How many releases are pending on each instance.
-    pending: Arc<watch::Sender<Vec<usize>>>,
+/// What the task waits for. The releases are there until it is over.
+enum Pause {
+    /// For the replies to lost tries, before these releases are sent behind them.
+    AfterTries(Arc<Releases>, Vec<(InstanceId, ReleaseNumber)>),
+    /// Before the releases for an instance are sent again.
+    BeforeRetry(Arc<Releases>, InstanceId),
 }
 
 impl BackgroundReleaser {
     /// Starts the task. It ends when the client is gone and every release is confirmed or expired.
-    pub(crate) fn start(instances: Arc<[Arc<dyn Instance>]>, clock: Arc<dyn Clock>) -> Self {
-        let (calls, receiver) = mpsc::unbounded_channel();
-        let pending = Arc::new(watch::Sender::new(vec![0; instances.len()]));
-        let (for_try, for_retry) = (PendingReleases::new(instances.len()), PendingReleases::new(instances.len()));
-        let waiting = Arc::new(Waiting { for_try, for_retry });
-        let retrying = InstanceSet::default();
-        let (of_task, counts) = (Arc::clone(&waiting), Arc::clone(&pending));
-        let task = ReleaseTask { instances, clock, waiting: of_task, pending: counts, retrying };
-        tokio::spawn(task.run(receiver));
-        Self { calls, waiting, pending }
+    pub(crate) fn start(instances: Arc<[RedisInstance]>, clock: Arc<dyn Clock>) -> Self {
+        let (pauses, receiver) = mpsc::unbounded_channel();
+        let count = instances.len();
+        let releases = Arc::new(Releases {
+            for_try: PendingReleases::new(count),
+            for_retry: PendingReleases::new(count),
+            pending: watch::Sender::new(vec![0; count]),
+            retrying: Mutex::default(),
+            instances,
+            clock,
+            pauses,
+        });
+        tokio::spawn(run(Arc::downgrade(&releases), receiver));
+        Self(releases)
     }
 
     /// Queues a release on `targets` at once, and sends it again until it is confirmed.
-    pub(super) fn release(
-        &self,
-        instances: &[Arc<dyn Instance>],
-        request: &Request,
-        targets: InstanceSet,
-        now: Instant,
-    ) {
-        let call = |id: InstanceId| {
-            let call = instances.get(id.index())?.call(request.clone());
-            Some(OutstandingCall { id, call, then: Then::ReleaseAgain(PendingRelease::new(request.clone(), now)) })
-        };
-        self.finish(targets.iter().filter_map(call).collect());
-    }
-
-    /// P6: what earlier tries for this lock may have left on `targets` is released now, ahead of what is asked
-    /// next.
-    pub(super) fn release_ahead(&self, instances: &[Arc<dyn Instance>], resource: &Resource, targets: InstanceSet) {
+    pub(super) fn release(&self, request: &Request, targets: InstanceSet) {
+        self.0.count_up(targets);
+        let release = PendingRelease::new(request.clone(), self.0.clock.now());
+        let sent = Arc::new(SentRelease { releases: Arc::clone(&self.0), release });
         for id in targets.iter() {
-            let Some(instance) = instances.get(id.index()) else { continue };
-            let mut releases = self.waiting.for_try.take_for(id, resource);
-            if instance.obstacle().is_none() {
-                releases.extend(self.waiting.for_retry.take_for(id, resource).into_iter().map(PendingRelease::resent));
-            }
-            let calls: Vec<OutstandingCall> = releases
-                .into_iter()
-                .map(|release| {
-                    let call = instance.call(release.request.clone());
-                    OutstandingCall { id, call, then: Then::ReleaseAgain(release) }
-                })
-                .collect();
-            if !calls.is_empty() {
-                let _ = self.calls.send(calls); // they are counted as pending already
+            if let Some(instance) = self.0.instances.get(id.index()) {
+                instance.call(request.clone(), ReplyTo::new(Arc::clone(&sent) as Arc<_>, id));
             }
         }
     }
 
-    /// The release of a try that is lost and not answered yet: what follows its reply.
-    pub(super) fn after_reply(&self, id: InstanceId, release: PendingRelease) -> Then {
-        self.count_up(std::iter::once(id));
-        Then::AfterTry(self.waiting.for_try.put(id, release))
-    }
-
-    fn count_up(&self, ids: impl Iterator<Item = InstanceId>) {
-        self.pending.send_if_modified(|pending| {
-            for id in ids {
-                if let Some(count) = pending.get_mut(id.index()) {
-                    *count += 1;
-                }
+    /// P6: what earlier tries for this lock may have left on `targets` is released now, ahead of what is asked
+    /// next.
+    pub(super) fn release_ahead(&self, resource: &Resource, targets: InstanceSet) {
+        for id in targets.iter() {
+            let Some(instance) = self.0.instances.get(id.index()) else { continue };
+            let mut releases = self.0.for_try.take_for(id, resource);
+            if instance.obstacle().is_none() {
+                releases.extend(self.0.for_retry.take_for(id, resource).into_iter().map(PendingRelease::resent));
             }
-            false // only a count that falls wakes those who wait for zero
-        });
+            releases.into_iter().for_each(|release| self.0.send(id, release)); // they are counted as pending already
+        }
     }
 
-    /// Awaits calls to their end.
-    pub(super) fn finish(&self, calls: Vec<OutstandingCall>) {
-        self.count_up(calls.iter().filter(|call| call.then.releases()).map(|call| call.id));
+    /// The release of a try that is lost, on those of `instances` where no reply to the try shows that it set no key.
+    pub(super) fn release_after_replies(&self, ballot: &Ballot, instances: InstanceSet, release: PendingRelease) {
+        self.0.count_up(instances);
+        let wait = |id: InstanceId| (id, self.0.for_try.put(id, release.clone()));
+        let waiting: Vec<(InstanceId, ReleaseNumber)> = instances.iter().map(wait).collect();
         // An error means that the runtime is gone, and the connections with it.
-        let _ = self.calls.send(calls);
+        let _ = self.0.pauses.send(Pause::AfterTries(Arc::clone(&self.0), waiting.clone()));
+        ballot.leave_to(instances, Arc::new(LostTry { releases: Arc::clone(&self.0), waiting }));
+    }
+
+    /// A round was this release: on those of `instances` that do not confirm it, it is sent again.
+    pub(super) fn confirm(&self, ballot: &Ballot, instances: InstanceSet, release: PendingRelease) {
+        self.0.count_up(instances);
+        ballot.leave_to(instances, Arc::new(SentRelease { releases: Arc::clone(&self.0), release }));
     }
 
     /// Waits until no release is pending, at most `limit`. Returns how many still are on each instance.
     pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
-        let mut pending = self.pending.subscribe();
+        let mut pending = self.0.pending.subscribe();
         let none_left = timeout(limit, pending.wait_for(|pending| pending.iter().all(|count| *count == 0))).await;
         match none_left {
             Ok(Ok(counts)) => counts.clone(),
@@ -158,152 +131,117 @@ impl BackgroundReleaser {
 
     /// Whether the task is gone, and with it the runtime.
     pub(super) fn has_ended(&self) -> bool {
-        self.calls.is_closed()
+        self.0.pauses.is_closed()
     }
 
     /// How many releases are pending on each instance.
     pub(crate) fn pending(&self) -> Vec<usize> {
-        self.pending.borrow().clone()
+        self.0.pending.borrow().clone()
     }
 }
 
-/// What the task has finished waiting for.
-enum Event {
-    Reply {
-        id: InstanceId,
-        reply: Reply,
-        then: Then,
-    },
-    /// A try that was lost is not answered yet.
-    TryIsSilent(OutstandingCall),
-    RetryDue(InstanceId),
+impl std::fmt::Debug for BackgroundReleaser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackgroundReleaser").field("pending", &self.pending()).finish_non_exhaustive()
+    }
 }
 
-type Events = FuturesUnordered<BoxFuture<'static, Event>>;
-
-struct ReleaseTask {
-    instances: Arc<[Arc<dyn Instance>]>,
-    clock: Arc<dyn Clock>,
-    waiting: Arc<Waiting>,
-    pending: Arc<watch::Sender<Vec<usize>>>,
-    /// Instances for which a retry is scheduled.
-    retrying: InstanceSet,
+/// A release that was sent. Where it is not confirmed, it is sent again.
+struct SentRelease {
+    releases: Arc<Releases>,
+    release: PendingRelease,
 }
 
-impl ReleaseTask {
-    async fn run(mut self, mut calls: mpsc::UnboundedReceiver<Vec<OutstandingCall>>) {
-        let mut events = Events::new();
-        while !ran_to_its_end("releases locks", self.serve(&mut calls, &mut events)).await {
-            self.recover(&events);
-        }
-    }
-
-    /// Begins anew after a panic: a retry may be lost.
-    fn recover(&mut self, events: &Events) {
-        self.retrying = InstanceSet::default();
-        for id in InstanceId::all(self.instances.len()) {
-            if self.waiting.for_retry.len(id) > 0 {
-                self.retry_later(id, events);
-            }
-        }
-    }
-
-    async fn serve(&mut self, calls: &mut mpsc::UnboundedReceiver<Vec<OutstandingCall>>, events: &mut Events) {
-        let mut open = true;
-        while open || !events.is_empty() {
-            tokio::select! {
-                biased; // what was sent has its end before more is taken on
-                Some(event) = events.next(), if !events.is_empty() => match event {
-                    Event::Reply { id, reply, then } => match then {
-                        Then::Nothing => {}
-                        Then::ReleaseAgain(release) => self.on_reply(id, &reply, release, events),
-                        Then::AfterTry(number) => self.after_try(id, &reply, number, events),
-                    },
-                    Event::TryIsSilent(call) => self.release_unheard(call, events),
-                    Event::RetryDue(id) => self.retry(id, events),
-                },
-                calls = calls.recv(), if open => match calls {
-                    Some(calls) => events.extend(calls.into_iter().map(reply_of)),
-                    None => open = false,
-                },
-            }
-        }
-    }
-
-    fn after_try(&self, id: InstanceId, reply: &Reply, number: ReleaseNumber, events: &Events) {
-        let Some(release) = self.take_after_try(id, number) else { return };
-        if matches!(reply, Reply::Refused(_) | Reply::NotSent(_)) {
-            self.count_down(id, 1);
-        } else {
-            self.send(id, release, events);
-        }
-    }
-
-    /// The try is awaited to its end (P6), and the release is sent behind it.
-    fn release_unheard(&self, unheard: OutstandingCall, events: &Events) {
-        let OutstandingCall { id, call, then } = unheard;
-        events.push(reply_of(OutstandingCall { id, call, then: Then::Nothing }));
-        if let Then::AfterTry(number) = then
-            && let Some(release) = self.take_after_try(id, number)
-        {
-            self.send(id, release, events);
-        }
-    }
-
-    /// The release of a try, unless it was sent ahead of another one.
-    fn take_after_try(&self, id: InstanceId, number: ReleaseNumber) -> Option<PendingRelease> {
-        self.waiting.for_try.take(id, number)
-    }
-
-    fn send(&self, id: InstanceId, release: PendingRelease, events: &Events) {
-        if let Some(instance) = self.instances.get(id.index()) {
-            let call = instance.call(release.request.clone());
-            events.push(reply_of(OutstandingCall { id, call, then: Then::ReleaseAgain(release) }));
-        }
-    }
-
-    fn on_reply(&mut self, id: InstanceId, reply: &Reply, release: PendingRelease, events: &Events) {
+impl TakesReplies for SentRelease {
+    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
         let is_confirmed = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
         if is_confirmed {
-            self.count_down(id, 1);
-            return;
+            self.releases.count_down(id, 1);
+        } else {
+            self.releases.send_again_later(id, self.release.clone());
         }
-        self.waiting.for_retry.put(id, release);
-        if self.waiting.for_retry.len(id) > MAX_PENDING {
-            let dropped = self.waiting.for_retry.drop_surplus(id, MAX_PENDING, self.clock.now()); // the oldest expire first
+    }
+}
+
+/// A try that was lost before it was answered everywhere.
+struct LostTry {
+    releases: Arc<Releases>,
+    waiting: Vec<(InstanceId, ReleaseNumber)>,
+}
+
+impl TakesReplies for LostTry {
+    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
+        let Some((_, number)) = self.waiting.iter().find(|(of, _)| *of == id) else { return };
+        // Unless it was sent by now.
+        let Some(release) = self.releases.for_try.take(id, *number) else { return };
+        if matches!(reply, Reply::Refused(_) | Reply::NotSent(_)) {
+            self.releases.count_down(id, 1);
+        } else {
+            self.releases.send(id, release);
+        }
+    }
+}
+
+impl Releases {
+    /// Sends a release that is counted as pending.
+    fn send(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
+        if let Some(instance) = self.instances.get(id.index()) {
+            let request = release.request.clone();
+            let sent = Arc::new(SentRelease { releases: Arc::clone(self), release });
+            instance.call(request, ReplyTo::new(sent, id));
+        }
+    }
+
+    fn send_again_later(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
+        self.for_retry.put(id, release);
+        if self.for_retry.len(id) > MAX_PENDING {
+            let dropped = self.for_retry.drop_surplus(id, MAX_PENDING, self.clock.now()); // the oldest expire first
             self.count_down(id, dropped);
         }
-        self.retry_later(id, events);
+        self.retry_later(id);
     }
 
-    fn retry_later(&mut self, id: InstanceId, events: &Events) {
-        let Some(instance) = self.instances.get(id.index()).filter(|_| !self.retrying.contains(id)) else { return };
-        self.retrying.insert(id);
-        let connected = instance.wait_connected();
-        events.push(Box::pin(async move {
-            sleep(RETRY_PAUSE).await;
-            let _ = timeout(RETRY_WAIT, connected).await;
-            Event::RetryDue(id)
-        }));
+    fn retry_later(self: &Arc<Self>, id: InstanceId) {
+        let mut retrying = self.retrying.lock().unwrap_or_else(PoisonError::into_inner);
+        if !retrying.contains(id) {
+            retrying.insert(id);
+            let _ = self.pauses.send(Pause::BeforeRetry(Arc::clone(self), id));
+        }
     }
 
-    fn retry(&mut self, id: InstanceId, events: &Events) {
-        self.retrying.remove(id);
+    fn retry(self: &Arc<Self>, id: InstanceId) {
+        self.retrying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         let Some(instance) = self.instances.get(id.index()) else { return };
-        let for_retry = &self.waiting.for_retry;
-        let expired = for_retry.drop_surplus(id, MAX_PENDING, self.clock.now());
+        let expired = self.for_retry.drop_surplus(id, MAX_PENDING, self.clock.now());
         if instance.obstacle().is_none() {
-            for release in for_retry.take_oldest(id, MAX_BURST) {
-                let release = release.resent();
-                let call = instance.call(release.request.clone());
-                events.push(reply_of(OutstandingCall { id, call, then: Then::ReleaseAgain(release) }));
+            for release in self.for_retry.take_oldest(id, MAX_BURST) {
+                self.send(id, release.resent());
             }
         }
-        let more = for_retry.len(id) > 0;
+        let more = self.for_retry.len(id) > 0;
         self.count_down(id, expired);
         if more {
-            self.retry_later(id, events);
+            self.retry_later(id);
         }
+    }
+
+    /// After a panic a retry may be lost.
+    fn recover(self: &Arc<Self>) {
+        *self.retrying.lock().unwrap_or_else(PoisonError::into_inner) = InstanceSet::default();
+        InstanceId::all(self.instances.len())
+            .filter(|id| self.for_retry.len(*id) > 0)
+            .for_each(|id| self.retry_later(id));
+    }
+
+    fn count_up(&self, instances: InstanceSet) {
+        self.pending.send_if_modified(|pending| {
+            for id in instances.iter() {
+                if let Some(count) = pending.get_mut(id.index()) {
+                    *count += 1;
+                }
+            }
+            false // only a count that falls wakes those who wait for zero
+        });
     }
 
     /// Takes releases that are confirmed or expired off the count of pending ones.
@@ -318,22 +256,59 @@ impl ReleaseTask {
     }
 }
 
-fn reply_of(call: OutstandingCall) -> BoxFuture<'static, Event> {
-    let OutstandingCall { id, mut call, then } = call;
-    Box::pin(async move {
-        // A release is not forgotten because an instance panics.
-        let answered = AssertUnwindSafe(async {
-            match &then {
-                Then::AfterTry(_) => timeout(TRY_PATIENCE, &mut call).await.ok(),
-                Then::Nothing | Then::ReleaseAgain(_) => Some((&mut call).await),
+impl Pause {
+    /// Ends when it is over.
+    fn wait(self) -> BoxFuture<'static, Self> {
+        let connected = match &self {
+            Self::AfterTries(..) => None,
+            Self::BeforeRetry(releases, id) => releases.instances.get(id.index()).map(RedisInstance::wait_connected),
+        };
+        Box::pin(async move {
+            match connected {
+                None => sleep(TRY_PATIENCE).await,
+                Some(connected) => {
+                    sleep(RETRY_PAUSE).await;
+                    let _ = timeout(RETRY_WAIT, connected).await;
+                }
             }
-        });
-        match answered.catch_unwind().await {
-            Ok(Some(reply)) => Event::Reply { id, reply, then },
-            Ok(None) => Event::TryIsSilent(OutstandingCall { id, call, then }),
-            Err(_) => {
-                Event::Reply { id, reply: Reply::Unknown(Cause::Server("its request panicked".to_owned())), then }
+            self
+        })
+    }
+
+    fn end(self) {
+        match self {
+            Self::AfterTries(releases, waiting) => {
+                for (id, number) in waiting {
+                    if let Some(release) = releases.for_try.take(id, number) {
+                        releases.send(id, release);
+                    }
+                }
             }
+            Self::BeforeRetry(releases, id) => releases.retry(id),
         }
-    })
+    }
+}
+
+async fn run(releases: Weak<Releases>, mut pauses: mpsc::UnboundedReceiver<Pause>) {
+    let mut under_way = FuturesUnordered::new();
+    while !ran_to_its_end("releases locks", serve(&mut pauses, &mut under_way)).await {
+        releases.upgrade().iter().for_each(Releases::recover);
+    }
+}
+
+async fn serve(
+    pauses: &mut mpsc::UnboundedReceiver<Pause>,
+    under_way: &mut FuturesUnordered<BoxFuture<'static, Pause>>,
+) {
+    let mut open = true;
+    while open || !under_way.is_empty() {
+        tokio::select! {
+            biased; // what is over first
+            Some(pause) = under_way.next(), if !under_way.is_empty() => pause.end(),
+            pause = pauses.recv(), if open => match pause {
+                Some(pause) => under_way.push(pause.wait()),
+                None => open = false,
+            },
+        }
+    }
 }

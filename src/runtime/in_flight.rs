@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::background_release::{OutstandingCall, Then};
+use super::ballot::Ballot;
 use super::pending_releases::PendingRelease;
 use super::shared::Shared;
-use crate::instance::{Claim, ReplyFuture, Request};
+use crate::instance::{Claim, ReplyTo, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Refusal, Reply, Round, Verdict};
 
 /// The shortest wait that a timer is set for.
@@ -28,14 +28,12 @@ pub(super) enum OnDrop {
 }
 
 /// One round whose replies are outstanding. It belongs to a task of the client, so that it goes on whoever
-/// polls (P22). Dropping it at any time leaves nothing behind: outstanding calls are awaited and keys are
-/// released in the background (P6).
+/// polls (P22). Dropping it at any time leaves nothing behind: keys are released in the background (P6).
 pub(super) struct RoundInFlight {
     shared: Arc<Shared>,
     pub(super) round: Round,
     request: Request,
-    /// By instance; `None` where nothing was sent or the reply has come.
-    calls: Vec<Option<ReplyFuture>>,
+    ballot: Arc<Ballot>,
     /// Instances that an earlier send of the same value reached: they are released with this one.
     pub(super) sent_before: InstanceSet,
     pub(super) on_drop: OnDrop,
@@ -47,23 +45,22 @@ impl RoundInFlight {
     pub(super) fn send(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
         let now = shared.clock.now();
         if let Request::Acquire(claim) = &request {
-            shared.releaser.release_ahead(&shared.instances, &claim.resource, targets);
+            shared.releaser.release_ahead(&claim.resource, targets);
         }
-        let mut calls = Vec::with_capacity(shared.instances.len());
+        let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), targets);
         for (id, instance) in InstanceId::all(shared.instances.len()).zip(shared.instances.iter()) {
             if targets.contains(id) {
-                calls.push(Some(instance.call(request.clone())));
+                instance.call(request.clone(), ReplyTo::new(Arc::clone(&ballot) as Arc<_>, id));
             } else {
-                round.on_reply(id, Reply::Refused(Refusal::default()), now);
-                calls.push(None);
+                round.record(id, Reply::Refused(Refusal::default()), now);
             }
         }
         let on_drop = match request {
             Request::Acquire(_) => OnDrop::ReleaseKeys,
-            Request::Extend(_) => OnDrop::LeaveKeys,
+            Request::Extend(_) | Request::Keep(_) => OnDrop::LeaveKeys,
             Request::Release(..) => OnDrop::FinishRelease,
         };
-        Self { shared: Arc::clone(shared), round, request, calls, sent_before: InstanceSet::default(), on_drop }
+        Self { shared: Arc::clone(shared), round, request, ballot, sent_before: InstanceSet::default(), on_drop }
     }
 
     /// Waits for the verdict, and not for any instance longer than that.
@@ -71,9 +68,21 @@ impl RoundInFlight {
         self.verdict_of(|_| {}).await
     }
 
-    /// As [`verdict`](Self::verdict); calls `on_replies` with the round after each reply, also before it is decided.
+    /// The verdict, for which silent instances are waited for as long as for any answer, whatever the others say.
+    pub(super) async fn full_verdict(&mut self) -> Verdict {
+        poll_fn(|cx| {
+            self.take_in(Some(cx));
+            match self.round.verdict(self.shared.clock.now()) {
+                Verdict::Pending => Poll::Pending,
+                verdict => Poll::Ready(verdict),
+            }
+        })
+        .await
+    }
+
+    /// As [`verdict`](Self::verdict); calls `on_replies` with the round when replies have come that tell something, also before it is decided.
     pub(super) async fn verdict_of(&mut self, mut on_replies: impl FnMut(&Round)) -> Verdict {
-        // Each call ends by its own deadline; another timer is needed only if the round is of no use before that.
+        // Each request is answered by the deadline of its connection; a timer is needed only if the round is of no use before that.
         let now = self.shared.clock.now();
         let too_late = self.round.win_deadline();
         let too_late = too_late.filter(|end| end.saturating_since(now) < self.shared.instance_timeout);
@@ -105,7 +114,7 @@ impl RoundInFlight {
         poll_fn(|cx| {
             // Also past the verdict: an error names everything that is known by now, and says "held"
             // or "down" by all of it.
-            if self.poll_calls(cx) {
+            if self.take_in(Some(cx)) {
                 on_replies(&self.round);
             }
             // P4: whoever has not answered is not waited for, unless a moment more shows that somebody holds the lock (P31).
@@ -129,30 +138,24 @@ impl RoundInFlight {
         self.round.hopeless_at(|id| self.shared.instances.get(id.index())?.round_trip())
     }
 
-    /// Waits for the replies that are outstanding after the verdict (P6); calls `on_replies` with the round
-    /// after each that comes.
+    /// Waits for the replies that are outstanding after the verdict (P6); calls `on_replies` with the round when some have come
+    /// that tell something, and when all have.
     pub(super) async fn finish(&mut self, mut on_replies: impl FnMut(&Round)) {
         poll_fn(|cx| {
-            if self.poll_calls(cx) {
+            if self.take_in(Some(cx)) {
                 on_replies(&self.round);
             }
-            if self.calls.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+            if self.ballot.outstanding().is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
+        if self.take_in(None) {
+            on_replies(&self.round);
+        }
     }
 
     /// Records the replies that have come; whether there were any.
-    fn poll_calls(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut any = false;
-        for (id, call) in InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()) {
-            let Some(pending) = call else { continue };
-            if let Poll::Ready(reply) = pending.as_mut().poll(cx) {
-                *call = None;
-                any = true;
-                self.round.on_reply(id, reply, self.shared.clock.now());
-            }
-        }
-        any
+    fn take_in(&mut self, context: Option<&Context<'_>>) -> bool {
+        self.ballot.take_out(&mut self.round, context)
     }
 
     pub(super) const fn claim(&self) -> &Arc<Claim> {
@@ -189,6 +192,7 @@ impl RoundInFlight {
             OnDrop::ReleaseKeys => self.on_drop = OnDrop::LeaveKeys,
             OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
         }
+        self.take_in(None);
         let release = Request::Release(Arc::clone(self.request.claim()), None);
         let mut targets = self.round.must_release_one_copy().union(self.sent_before);
         if awaits_replies && self.is_refused() {
@@ -207,18 +211,10 @@ impl RoundInFlight {
 
     /// Leaves it to the replies that are outstanding whether there is anything to release: on which instances.
     fn release_after_reply(&mut self, release: &Request) -> InstanceSet {
-        let now = self.shared.clock.now();
-        let mut left = InstanceSet::default();
-        let mut calls = Vec::new();
-        for (id, call) in InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()) {
-            if let Some(call) = call.take_if(|_| !self.sent_before.contains(id)) {
-                left.insert(id);
-                let then = self.shared.releaser.after_reply(id, PendingRelease::new(release.clone(), now));
-                calls.push(OutstandingCall { id, call, then });
-            }
-        }
-        if !calls.is_empty() {
-            self.shared.releaser.finish(calls);
+        let left = self.ballot.outstanding().without(self.sent_before);
+        if !left.is_empty() {
+            let release = PendingRelease::new(release.clone(), self.shared.clock.now());
+            self.shared.releaser.release_after_replies(&self.ballot, left, release);
         }
         left
     }
@@ -232,22 +228,19 @@ impl RoundInFlight {
 
 impl Drop for RoundInFlight {
     fn drop(&mut self) {
-        let releases = self.on_drop == OnDrop::FinishRelease;
-        let all = InstanceId::all(self.calls.len());
-        let mut targets: InstanceSet = all.filter(|id| releases && self.may_have_keys(*id)).collect();
-        let now = self.shared.clock.now();
-        let outstanding = InstanceId::all(self.calls.len()).zip(self.calls.iter_mut()).filter_map(|(id, call)| {
-            let call = call.take()?;
-            targets.remove(id); // this very call is the release
-            let release = releases.then(|| PendingRelease::new(self.request.clone(), now));
-            Some(OutstandingCall { id, call, then: release.map_or(Then::Nothing, Then::ReleaseAgain) })
-        });
-        let outstanding: Vec<OutstandingCall> = outstanding.collect();
-        if !outstanding.is_empty() {
-            self.shared.releaser.finish(outstanding);
-        }
-        if !targets.is_empty() {
-            self.shared.release_in_background(&self.request, targets);
+        if self.on_drop == OnDrop::FinishRelease {
+            self.take_in(None);
+            let outstanding = self.ballot.outstanding(); // those are the release
+            if !outstanding.is_empty() {
+                let release = PendingRelease::new(self.request.clone(), self.shared.clock.now());
+                self.shared.releaser.confirm(&self.ballot, outstanding, release);
+            }
+            let targets: InstanceSet =
+                InstanceId::all(self.shared.instances.len()).filter(|id| self.may_have_keys(*id)).collect();
+            let targets = targets.without(outstanding);
+            if !targets.is_empty() {
+                self.shared.release_in_background(&self.request, targets);
+            }
         }
         self.release();
     }

@@ -1,10 +1,11 @@
 //! Carries rounds out over all instances with tokio: sends them, waits for their verdicts, renews leases and releases
-//! keys in the background. It knows instances only by the trait, and leaves every decision to `protocol`.
+//! keys in the background. It leaves every decision to `protocol`.
 
 pub(crate) mod acquire;
 pub(crate) mod ask_all;
 pub(crate) mod attach;
 pub(crate) mod background_release;
+mod ballot;
 mod client_task;
 pub(crate) mod counters;
 pub(crate) mod extend;

@@ -9,7 +9,7 @@ use crate::protocol::{InstanceId, Instant};
 use crate::resource::Resource;
 
 /// A release that one instance has not confirmed yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct PendingRelease {
     pub(super) request: Request,
     /// From then on the keys have expired by themselves.

@@ -15,7 +15,8 @@ use super::keep_alive::KeepAlive;
 use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
-use crate::instance::{Claim, Instance, Request};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{Claim, Request};
 use crate::protocol::{
     Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
     RetryDelay, Round, proposing_clock,
@@ -32,7 +33,7 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// What the operations of one client share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) instances: Arc<[Arc<dyn Instance>]>,
+    pub(crate) instances: Arc<[RedisInstance]>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tokens: TokenSource,
@@ -121,11 +122,11 @@ impl Shared {
 
     /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.
     pub(super) fn release_in_background(&self, release: &Request, targets: InstanceSet) {
-        self.releaser.release(&self.instances, release, targets, self.clock.now());
+        self.releaser.release(release, targets);
     }
 
     /// What stands between the client and an instance.
-    pub(crate) fn obstacle(&self, instance: &dyn Instance) -> Option<Cause> {
+    pub(crate) fn obstacle(&self, instance: &RedisInstance) -> Option<Cause> {
         if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
     }
 

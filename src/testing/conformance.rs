@@ -71,7 +71,8 @@ impl Ask {
         });
         Some(match self.kind {
             Kind::Acquire => Request::Acquire(claim),
-            Kind::Extend | Kind::Keep => Request::Extend(claim),
+            Kind::Extend => Request::Extend(claim),
+            Kind::Keep => Request::Keep(claim),
             Kind::Release => Request::Release(claim, None),
         })
     }
@@ -111,7 +112,7 @@ pub struct Write {
 }
 
 /// The writes in which a client sends what is asked, in its order; acquires as plain commands if they may be so (P28). `None` for
-/// names that cannot be locked. Those [to keep a key](Kind::Keep) go by themselves.
+/// names that cannot be locked.
 #[must_use]
 pub fn writes(namespace: &str, asks: &[Ask], is_plain: bool) -> Option<Vec<Write>> {
     let with_request = |ask: &Ask| Some((ask.clone(), ask.request(namespace)?));
@@ -136,12 +137,6 @@ impl Write {
     #[must_use]
     pub fn commands(&self, record: Option<&AdmissionRecord>) -> Pipeline {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        if self.asks.iter().all(|ask| ask.kind == Kind::Keep) {
-            let claims = self.requests.iter().map(|request| &**request.claim());
-            let mut commands = Pipeline::new();
-            commands.add_command(Scripts::shipped().extend(claims, attached.as_ref(), false));
-            return commands;
-        }
         write::commands(Scripts::shipped(), self.parts, &self.requests(), attached.as_ref())
     }
 

@@ -24,7 +24,7 @@ impl Requests {
     pub(super) const fn count(&mut self, request: &Request) {
         match request {
             Request::Acquire(_) => self.acquire += 1,
-            Request::Extend(_) => self.extend += 1,
+            Request::Extend(_) | Request::Keep(_) => self.extend += 1,
             Request::Release(..) => self.release += 1,
         }
     }

@@ -36,7 +36,7 @@ async fn a_grant_that_arrived_after_the_win_is_released_with_the_lease() {
     let guard = held(&redlock, "a").await;
     assert_eq!(how_many_have(&cluster, "a"), 5);
     guard.release().await.unwrap();
-    settle().await;
+    tokio::time::sleep(ms(5)).await; // behind an answer that does not come it is sent a moment later
     assert!(cluster.keys().is_empty());
 }
 

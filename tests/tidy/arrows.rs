@@ -24,7 +24,8 @@ const ROOMS: &[Room] = &[
     // The interface, and all that is in no other room.
     ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core", "toml"]),
 ];
-const BELOW_RUNTIME: &[&str] = &["protocol", "resource", "clock", "log_limit", "random", "token", "instance"];
+const BELOW_RUNTIME: &[&str] =
+    &["protocol", "resource", "clock", "log_limit", "random", "token", "instance", "instance::redis"];
 const SERVERS: &[&str] = &["redis", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];
 /// Crates that do nothing by themselves: open to all rooms but the protocol.
 const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];

@@ -37,7 +37,7 @@ pub(super) const ADMISSION_TRIPS: u32 = 6;
 pub(super) async fn connect(
     options: &ConnectOptions,
     health: &Arc<InstanceHealth>,
-) -> Result<(InstanceConnection, Arc<Pushes>), ConnectFailure> {
+) -> Result<(Arc<InstanceConnection>, Arc<Pushes>), ConnectFailure> {
     let instance = InstanceId::new(options.index);
     let pushes = Arc::new(Pushes::new(options.listener.as_ref().map(|listener| (instance, listener.messages.clone()))));
     let stream = open(options, health).await?;
@@ -69,9 +69,8 @@ pub(super) async fn connect(
             None
         }
     };
-    let (deadline, clock, wakeups) =
-        (options.instance_timeout, Arc::clone(&options.clock), Arc::clone(&options.wakeups));
-    let last_acquire = Arc::clone(&options.last_acquire);
+    let (deadline, clock) = (options.instance_timeout, Arc::clone(&options.clock));
+    let last_encoded = Arc::clone(&options.last_encoded);
     let (shown, health) = (options.address.shown().to_owned(), Arc::clone(health));
     let parts = ConnectionParts {
         wire: wire.clone(),
@@ -80,8 +79,7 @@ pub(super) async fn connect(
         scripts,
         deadline,
         clock,
-        wakeups,
-        last_acquire,
+        last_encoded,
         shown,
         health,
         tracking,

@@ -2,34 +2,32 @@
 
 use std::fmt;
 use std::future::ready;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::task::yield_now;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
+use super::encoded::LastEncoded;
 use super::health::InstanceHealth;
-use super::plain::{self, LastAcquire};
+use super::plain;
 use super::publish;
 use super::scripts::Scripts;
-use super::send_queue::{QueuedRequest, SendDecision, SendQueue, closed};
-use super::sent_command::{KnownAtSending, SentWrite};
-use super::timer_wakeups::TimerWakeups;
-use super::wire::{Wire, WireTask};
+use super::send_queue::{Asked, KnownAtSending, Late, SendQueue, State, closed};
+use super::wire::{TakesAnswers, Wire, WireTask};
 use super::write::{self, Parts};
 use crate::clock::Clock;
-use crate::instance::{PublishFuture, ReplyFuture, Request, Wake};
+use crate::instance::{PublishFuture, ReplyTo, Request, Wake};
 use crate::protocol::{AdmissionFollowUp, Cause, Instant, Reply};
 
-/// After this many unanswered commands in a row an instance is only probed until it answers.
-const SILENT_AFTER: u32 = 3;
+/// The shortest wait for a deadline: timers count milliseconds.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// The most requests to one instance that may wait for their turn; more are not sent.
 pub(super) const MAX_WAITING: usize = 16 * 1024;
@@ -51,9 +49,8 @@ pub(super) struct ConnectionParts {
     pub(super) scripts: &'static Scripts,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) wakeups: Arc<TimerWakeups>,
     /// Shared with the other instances of the client.
-    pub(super) last_acquire: Arc<LastAcquire>,
+    pub(super) last_encoded: Arc<LastEncoded>,
     /// The address without credentials, and what is known of the instance.
     pub(super) shown: String,
     pub(super) health: Arc<InstanceHealth>,
@@ -70,19 +67,31 @@ pub(crate) struct InstanceConnection {
     parts: ConnectionParts,
     runtime: Handle,
     pub(super) send_queue: SendQueue,
-    unanswered: AtomicU32,
+    /// Whether it has not answered for so long that it is only probed.
+    is_silent: AtomicBool,
     loading_scripts: AtomicBool,
+    /// Tells the task that looks at the deadlines that it is to look sooner.
+    begun: Arc<Notify>,
+    watch: AbortHandle,
 }
 
 impl InstanceConnection {
-    pub(super) fn new(parts: ConnectionParts) -> Self {
-        Self {
-            parts,
-            runtime: Handle::current(),
-            send_queue: SendQueue::default(),
-            unanswered: AtomicU32::new(0),
-            loading_scripts: AtomicBool::new(false),
-        }
+    /// Must be called within a runtime.
+    pub(super) fn new(parts: ConnectionParts) -> Arc<Self> {
+        Arc::new_cyclic(|connection: &Weak<Self>| {
+            parts.wire.leave_writes_to(Weak::clone(connection) as Weak<dyn TakesAnswers>);
+            let begun = Arc::<Notify>::default();
+            let watch = tokio::spawn(watch(Weak::clone(connection), Arc::clone(&begun))).abort_handle();
+            Self {
+                parts,
+                runtime: Handle::current(),
+                send_queue: SendQueue::default(),
+                is_silent: AtomicBool::new(false),
+                loading_scripts: AtomicBool::new(false),
+                begun,
+                watch,
+            }
+        })
     }
 
     /// Admission, unless it is turned off.
@@ -110,9 +119,13 @@ impl InstanceConnection {
         }
     }
 
-    /// Ends the requests that wait to be sent: they are `NotSent`.
+    /// Nothing is sent any more. Requests that wait to be sent are `NotSent`; what came of those on their way is not known.
     pub(super) fn close(&self) {
-        self.send_queue.close();
+        let (waiting, in_flight) = self.send_queue.lock().close();
+        waiting.into_iter().for_each(|asked| self.answer(asked, Reply::NotSent(closed())));
+        for asked in in_flight.into_iter().flat_map(|write| write.requests) {
+            self.answer(asked, Reply::Unknown(given_up()));
+        }
     }
 
     /// Nothing is sent any more, and the next connection goes on.
@@ -121,10 +134,10 @@ impl InstanceConnection {
         self.parts.broken.notify_one();
     }
 
-    /// How many requests wait to be sent, and commands for their replies.
+    /// How many requests wait to be sent, or for their replies.
     #[cfg(feature = "testing")]
     pub(super) fn outstanding(&self) -> usize {
-        self.send_queue.outstanding()
+        self.send_queue.lock().outstanding()
     }
 
     /// Whether changes of keys are pushed to the connection.
@@ -159,46 +172,95 @@ impl InstanceConnection {
         &self.parts.wire
     }
 
-    pub(super) fn note_request(&self) {
-        self.parts.wakeups.note_request();
-    }
-
     pub(super) fn is_silent(&self) -> bool {
-        self.unanswered.load(Ordering::Relaxed) >= SILENT_AFTER
+        self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Queues a request: in flight when this returns, or behind those that wait to be sent.
-    pub(super) fn call(self: &Arc<Self>, request: Request) -> ReplyFuture {
-        if self.is_silent() {
-            return Box::pin(ready(self.counted(Reply::NotSent(Cause::Silent), 1)));
+    /// Queues requests: on their way when this returns, or behind what is.
+    pub(super) fn call(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) {
+        let refused = if self.is_silent() {
+            requests.map(|(_, reply_to)| (reply_to, Cause::Silent)).collect()
+        } else {
+            self.queue(requests)
+        };
+        for (reply_to, cause) in refused {
+            reply_to.answer(self.counted(Reply::NotSent(cause)));
         }
-        self.parts.wakeups.note_request();
-        match self.send_queue.submit(request, MAX_WAITING) {
-            SendDecision::SendNow(request) => {
-                let permit = SendPermit(Arc::clone(self), 1);
-                let sent = self.send_one(&request);
-                let connection = Arc::clone(self);
-                Box::pin(async move {
-                    let replies = connection.replies(&[&request], sent).await;
-                    let reply = replies.and_then(|mut replies| replies.pop());
-                    let reply = reply.unwrap_or(Reply::Unknown(Cause::TimedOut)); // P5
-                    drop(permit);
-                    connection.counted(reply, 1)
-                })
+    }
+
+    /// Gives those that are refused.
+    fn queue(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) -> Vec<(ReplyTo, Cause)> {
+        let mut refused = Vec::new();
+        let mut state = self.send_queue.lock();
+        let since = self.now();
+        for (request, reply_to) in requests {
+            let asked = Asked { request, reply_to: Some(reply_to), since };
+            if let Err((asked, cause)) = state.put(asked, MAX_WAITING) {
+                refused.extend(asked.reply_to.map(|reply_to| (reply_to, cause)));
             }
-            SendDecision::Queued(reply) => {
-                let connection = Arc::clone(self);
-                Box::pin(async move {
-                    let reply = match timeout(connection.parts.deadline, reply).await {
-                        Ok(Ok(reply)) => reply,
-                        // The task that sent it is gone, with the runtime.
-                        Ok(Err(_)) => Reply::Unknown(closed()),
-                        Err(_) => Reply::Unknown(Cause::TimedOut), // P5
-                    };
-                    connection.counted(reply, 1)
-                })
+        }
+        let unsent = self.send_what_may_be_sent(&mut state, since);
+        let needs_watch = state.needs_watch(since, self.deadline());
+        drop(state);
+        if needs_watch {
+            self.begun.notify_one();
+        }
+        self.end_unsent(unsent);
+        refused
+    }
+
+    /// Sends what waits, as far as it may. Gives what the connection did not take.
+    fn send_what_may_be_sent(&self, state: &mut State, now: Instant) -> Vec<Asked> {
+        let mut unsent = Vec::new();
+        while state.may_send(now) {
+            let now = self.what_is_known();
+            let is_plain = |request: &Request| plain::may_be_plain(request, now.attached.as_ref(), now.wall_us);
+            let (number, requests, parts) = state.next_write(is_plain);
+            if self.send(number, parts, &requests, &now) {
+                self.parts.health.counts.sent(requests.len());
+                state.sent(now, parts, requests);
+            } else {
+                unsent.extend(requests);
             }
-            SendDecision::Refused(cause) => Box::pin(ready(self.counted(Reply::NotSent(cause), 1))),
+        }
+        unsent
+    }
+
+    /// The connection has ended, or has taken more than it could send.
+    fn end_unsent(&self, unsent: Vec<Asked>) {
+        if !unsent.is_empty() {
+            self.parts.broken.notify_one();
+        }
+        unsent.into_iter().for_each(|asked| self.answer(asked, Reply::Unknown(given_up())));
+    }
+
+    /// Sends what waits, behind those who were just answered.
+    pub(super) fn send_waiting(&self) {
+        let mut state = self.send_queue.lock();
+        state.end_gathering();
+        let unsent = self.send_what_may_be_sent(&mut state, self.now());
+        drop(state);
+        self.end_unsent(unsent);
+    }
+
+    /// Ends the requests that have no answer in time, and sends what they kept waiting. Returns how long there is nothing to do;
+    /// `None` if nothing is under way.
+    fn end_late(&self) -> Option<Duration> {
+        let (now, deadline) = (self.now(), self.deadline());
+        let mut state = self.send_queue.lock();
+        let Late { requests, first_write, next } = state.take_late(now, deadline);
+        let unsent = self.send_what_may_be_sent(&mut state, now);
+        drop(state);
+        first_write.into_iter().for_each(|sent| self.note_silence(sent));
+        requests.into_iter().for_each(|asked| self.answer(asked, Reply::Unknown(Cause::TimedOut))); // P5
+        self.end_unsent(unsent);
+        next.map(|next| next.saturating_since(self.now()).max(LEAST_WAIT))
+    }
+
+    /// The reply to a request, unless it has had one.
+    pub(super) fn answer(&self, asked: Asked, reply: Reply) {
+        if let Some(reply_to) = asked.reply_to {
+            reply_to.answer(self.counted(reply));
         }
     }
 
@@ -207,13 +269,12 @@ impl InstanceConnection {
         if self.is_silent() {
             return Box::pin(ready(false));
         }
-        self.parts.wakeups.note_request();
         publish::publish(&self.parts.wire, wake, self.parts.deadline)
     }
 
-    /// Counts how so many requests have ended, for whoever made them.
-    pub(super) fn counted(&self, reply: Reply, requests: usize) -> Reply {
-        self.parts.health.counts.replied(&reply, requests);
+    /// Counts how a request has ended.
+    fn counted(&self, reply: Reply) -> Reply {
+        self.parts.health.counts.replied(&reply, 1);
         reply
     }
 
@@ -224,64 +285,17 @@ impl InstanceConnection {
         KnownAtSending { at, attached, wall_us: wall_us.unwrap_or(0) }
     }
 
-    /// Sends the only request of a write.
-    fn send_one(&self, request: &Request) -> SentWrite {
-        let now = self.what_is_known();
-        let is_plain = plain::may_be_plain(request, now.attached.as_ref(), now.wall_us);
-        let parts = Parts::of_one(request, is_plain);
-        if is_plain {
-            return self.send(now, parts, 1, &self.parts.last_acquire.commands(request.claim()), &[]);
-        }
-        let commands = write::commands(self.parts.scripts, parts, &[request], now.attached.as_ref());
-        self.send(now, parts, 1, &commands, &publish::behind(&[request]))
-    }
-
-    /// Sends several commands in one write, with so many requests.
-    pub(super) fn send(
-        &self,
-        now: KnownAtSending,
-        parts: Parts,
-        requests: usize,
-        commands: &Pipeline,
-        behind: &[Cmd],
-    ) -> SentWrite {
-        self.parts.health.counts.sent(requests);
-        let answer = self.parts.wire.ask_all_before(commands, behind);
-        SentWrite { at: now.at, attached: now.attached, parts, answer }
-    }
-
-    /// Sends what waits, as far as it may.
-    fn send_waiting(self: &Arc<Self>) {
-        loop {
-            let now = self.what_is_known();
-            let (attached, wall_us) = (now.attached.clone(), now.wall_us);
-            let is_plain = |request: &Request| plain::may_be_plain(request, attached.as_ref(), wall_us);
-            let next = self.send_queue.send_next(is_plain, |waiting, parts| {
-                let requests: Vec<&Request> = waiting.iter().map(|waiting| &waiting.request).collect();
-                let commands = write::commands(self.parts.scripts, parts, &requests, attached.as_ref());
-                self.send(now, parts, requests.len(), &commands, &publish::behind(&requests))
-            });
-            let Some((waiting, sent)) = next else { return };
-            self.deliver_replies(SendPermit(Arc::clone(self), waiting.len()), waiting, sent);
-        }
-    }
-
-    /// Delivers the replies to requests that were sent together.
-    fn deliver_replies(self: &Arc<Self>, permit: SendPermit, waiting: Vec<QueuedRequest>, sent: SentWrite) {
-        let connection = Arc::clone(self);
-        let permit = TaskPermit(Some(permit));
-        self.runtime.spawn(async move {
-            let (requests, callers): (Vec<_>, Vec<_>) =
-                waiting.into_iter().map(|waiting| (waiting.request, waiting.reply)).unzip();
-            let requests: Vec<&Request> = requests.iter().collect();
-            let replies = connection.replies(&requests, sent).await;
-            let replies = replies.unwrap_or_else(|| vec![Reply::Unknown(Cause::TimedOut); callers.len()]); // P5
-            for (caller, reply) in callers.into_iter().zip(replies) {
-                let _ = caller.send(reply); // whoever gave up waiting has counted it as unknown
+    /// Sends one write; whether the connection takes it.
+    fn send(&self, number: u64, parts: Parts, requests: &[Asked], now: &KnownAtSending) -> bool {
+        let (wire, scripts) = (&self.parts.wire, self.parts.scripts);
+        let all: Vec<&Request> = requests.iter().map(|asked| &asked.request).collect();
+        let commands = || write::commands(scripts, parts, &all, now.attached.as_ref());
+        match all.as_slice() {
+            [only] if parts.says_the_same_to_all(only) => {
+                wire.write_encoded(number, &self.parts.last_encoded.of(only, commands))
             }
-            yield_now().await; // what those who were answered ask next goes with what waits
-            permit.give_up();
-        });
+            all => wire.write(number, &commands(), &publish::behind(all)),
+        }
     }
 
     /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
@@ -296,12 +310,12 @@ impl InstanceConnection {
                 self.note_sign_of_life();
                 self.observe_clock(sent, Some(seconds.saturating_mul(1_000_000).saturating_add(micros)));
                 let round_trip = received.saturating_since(sent);
-                self.send_queue.note_round_trip(round_trip);
+                self.send_queue.lock().note_round_trip(round_trip);
                 Some(round_trip)
             }
             Ok(Err(_)) => None, // its task notices when the connection was closed
             Err(_) => {
-                self.note_silence();
+                self.note_silence(sent);
                 None
             }
         }
@@ -320,14 +334,17 @@ impl InstanceConnection {
         AdmissionHandshake { wire, scripts, config: &admission.config, tracking }
     }
 
-    pub(super) fn note_silence(&self) {
-        if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_AFTER {
+    /// What was sent then was not answered in time.
+    fn note_silence(&self, sent: Instant) {
+        if self.send_queue.lock().note_unanswered(sent, self.now(), self.deadline()) {
+            self.is_silent.store(true, Ordering::Relaxed);
             self.parts.broken.notify_one();
         }
     }
 
-    pub(super) fn note_sign_of_life(&self) {
-        self.unanswered.store(0, Ordering::Relaxed);
+    fn note_sign_of_life(&self) {
+        self.send_queue.lock().note_answer();
+        self.is_silent.store(false, Ordering::Relaxed);
     }
 
     /// The own clock.
@@ -342,7 +359,7 @@ impl InstanceConnection {
             // A master that became a replica must be admitted anew.
             Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.parts.broken.notify_one(),
             Reply::NotSent(Cause::ScriptMissing) => self.load_scripts(),
-            _ => self.note_sign_of_life(),
+            _ => {}
         }
     }
 
@@ -368,35 +385,27 @@ impl InstanceConnection {
 
 impl fmt::Debug for InstanceConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InstanceConnection").field("unanswered", &self.unanswered).finish_non_exhaustive()
+        f.debug_struct("InstanceConnection").field("is_silent", &self.is_silent).finish_non_exhaustive()
     }
 }
 
-/// The right to have one write on its way, with so many requests. Giving it up sends the requests that wait for it.
-struct SendPermit(Arc<InstanceConnection>, usize);
-
-impl Drop for SendPermit {
+impl Drop for InstanceConnection {
     fn drop(&mut self) {
-        let Self(connection, requests) = self;
-        connection.send_queue.finish(*requests);
-        connection.send_waiting();
+        self.watch.abort();
     }
 }
 
-/// A permit that is held by a task. If the task is dropped, by the end of the runtime or by a panic, nobody follows those
-/// who wait, each of whom would be sent by the end of the one before: then the connection is given up.
-struct TaskPermit(Option<SendPermit>);
-
-impl TaskPermit {
-    fn give_up(mut self) {
-        drop(self.0.take());
-    }
-}
-
-impl Drop for TaskPermit {
-    fn drop(&mut self) {
-        if let Some(permit) = &self.0 {
-            permit.0.give_up();
+/// Looks at the deadlines, for as long as there are any: one timer for all requests of the connection.
+async fn watch(connection: Weak<InstanceConnection>, begun: Arc<Notify>) {
+    while let Some(pause) = connection.upgrade().map(|connection| connection.end_late()) {
+        match pause {
+            Some(pause) => drop(timeout(pause, begun.notified()).await),
+            None => begun.notified().await,
         }
     }
+}
+
+/// The cause where a connection ended before it was heard what became of a request.
+fn given_up() -> Cause {
+    Cause::Disconnected("the connection was closed".to_owned())
 }

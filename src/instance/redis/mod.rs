@@ -11,9 +11,9 @@ mod credentials;
 mod deadline;
 #[cfg(feature = "testing")]
 mod dialed;
+mod encoded;
 mod examine;
 mod excess;
-mod extend_many;
 mod flushes;
 mod forget_tokens;
 mod health;
@@ -30,11 +30,9 @@ mod reply_counts;
 mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
-mod sent_command;
 mod sentinel;
 mod stream;
 mod supervisor;
-mod timer_wakeups;
 mod tls;
 mod trouble;
 mod votes;
@@ -57,14 +55,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    Claim, ExamineFuture, ExtendManyFuture, FoundRecord, Instance, KeyCheckFuture, KeyState, PublishFuture, ReadFuture,
-    RecordFuture, ReplyFuture, Request, ScanFuture, Trace, Wake,
+    Claim, ExamineFuture, FoundRecord, KeyCheckFuture, KeyState, PublishFuture, ReadFuture, RecordFuture, ReplyTo,
+    Request, ScanFuture, Trace, Wake,
 };
 use crate::protocol::{Cause, Instant, RecordMeaning, Reply};
 use crate::resource::Resource;
@@ -75,13 +74,26 @@ use health::InstanceHealth;
 use options::ConnectOptions;
 use supervisor::ConnectionState;
 
-/// An instance behind a Redis or Valkey server.
+/// One instance.
+///
+/// The contract, which the layers above rely on:
+///
+/// - *Queued when `call` returns.* Calls reach the instance in the order in which `call` was
+///   called, so a release that is called after an acquire is carried out after it (P6).
+/// - *One reply.* Each request is answered once, whoever waits for that: by the task of the connection, or before `call` returns.
+/// - *No waiting for a connection.* Without one the call is `NotSent` at once; likewise when the
+///   instance is known to be silent or has too many calls outstanding.
+/// - *A deadline.* The reply comes within the instance timeout, `Unknown` if need be. What an instance answers later is dropped.
+/// - *`NotSent` is certain*: the request had and will have no effect.
+/// - *From any thread*: `call` needs no runtime and does not block, so that it can be called from a
+///   destructor.
 pub(crate) struct RedisInstance {
     options: ConnectOptions,
     state: watch::Receiver<ConnectionState>,
     /// Those of all instances of the client, this one's too.
     states: Arc<[watch::Receiver<ConnectionState>]>,
     health: Arc<InstanceHealth>,
+    runtime: Handle,
     task: JoinHandle<()>,
 }
 
@@ -98,36 +110,43 @@ impl RedisInstance {
         let (sender, state) = watch::channel(ConnectionState::Down(Cause::Connecting));
         let health = Arc::<InstanceHealth>::default();
         let task = tokio::spawn(supervisor::supervise(options.clone(), sender, Arc::clone(&health)));
-        Self { options, state, states: Arc::default(), health, task }
+        Self { options, state, states: Arc::default(), health, runtime: Handle::current(), task }
     }
 
-    fn none_extended(&self, cause: &Cause, leases: usize) -> ExtendManyFuture {
-        let reply = self.not_sent(cause, leases);
-        Box::pin(ready(vec![reply; leases]))
+    /// The connection, if there is one.
+    fn connection(&self) -> Result<Arc<InstanceConnection>, Cause> {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => Ok(Arc::clone(connection)),
+            ConnectionState::Down(cause) => Err(cause.clone()),
+        }
     }
 
-    fn not_sent(&self, cause: &Cause, requests: usize) -> Reply {
-        let reply = Reply::NotSent(cause.clone());
-        self.health.counts.replied(&reply, requests);
-        reply
+    fn not_sent(&self, reply_to: ReplyTo, cause: Cause) {
+        let reply = Reply::NotSent(cause);
+        self.health.counts.replied(&reply, 1);
+        reply_to.answer(reply);
     }
 
-    /// Sends a request, unless it asks for a vote that cannot be had.
-    fn call_over(&self, connection: &Arc<InstanceConnection>, request: Request) -> ReplyFuture {
+    /// A request, unless it asks for a vote that cannot be had.
+    fn unless_in_vain(
+        &self,
+        connection: &InstanceConnection,
+        (request, reply_to): (Request, ReplyTo),
+    ) -> Option<(Request, ReplyTo)> {
         let obstacle = connection.admission().and_then(|admission| admission.vote_obstacle(&request));
-        let cause = match obstacle {
-            None => return connection.call(request),
-            Some(VoteObstacle::NotYet) => return self.when_recorded(connection),
-            Some(VoteObstacle::Refused(reason)) => Cause::NotUsable(reason),
-            Some(VoteObstacle::Unrecorded) => Cause::Unrecorded,
-        };
-        Box::pin(ready(self.not_sent(&cause, 1)))
+        match obstacle {
+            None => return Some((request, reply_to)),
+            Some(VoteObstacle::NotYet) => self.answer_when_recorded(connection, reply_to),
+            Some(VoteObstacle::Refused(reason)) => self.not_sent(reply_to, Cause::NotUsable(reason)),
+            Some(VoteObstacle::Unrecorded) => self.not_sent(reply_to, Cause::Unrecorded),
+        }
+        None
     }
 
-    /// Has the record written, and ends once there is one to go by: then the request is worth repeating, and not before the
+    /// Has the record written, and answers once there is one to go by: then the request is worth repeating, and not before the
     /// other instances are as far, or a bare quorum would have the first lock. It is not sent from here, as its own release
     /// may have been called meanwhile, and must come behind it (P6).
-    fn when_recorded(&self, connection: &InstanceConnection) -> ReplyFuture {
+    fn answer_when_recorded(&self, connection: &InstanceConnection, reply_to: ReplyTo) {
         connection.admission().into_iter().for_each(SharedAdmission::request_record);
         let (states, health, limit) = (self.states.to_vec(), Arc::clone(&self.health), self.options.instance_timeout);
         let records = Arc::clone(&self.options.records);
@@ -135,86 +154,90 @@ impl RedisInstance {
             ConnectionState::Up(connection) => connection.admission().is_none_or(|it| !it.is_being_settled()),
             ConnectionState::Down(_) => true,
         };
-        Box::pin(async move {
+        self.runtime.spawn(async move {
             let _ = timeout(limit, records.settled(|| states.iter().all(is_settled))).await;
             let reply = Reply::NotSent(Cause::Unrecorded);
             health.counts.replied(&reply, 1);
-            reply
-        })
+            reply_to.answer(reply);
+        });
     }
 }
 
-/// Why none of these leases is extended over a connection: for what admission says of each of them.
-fn why_not_extended(connection: &InstanceConnection, claims: &[Arc<Claim>]) -> Option<Cause> {
-    let admission = connection.admission()?;
-    let obstacle = |claim: &Arc<Claim>| admission.vote_obstacle(&Request::Extend(Arc::clone(claim)));
-    claims.iter().find_map(obstacle).map(|obstacle| match obstacle {
-        VoteObstacle::Refused(reason) => Cause::NotUsable(reason),
-        VoteObstacle::Unrecorded | VoteObstacle::NotYet => Cause::Unrecorded,
-    })
-}
-
-impl Instance for RedisInstance {
-    fn address(&self) -> &str {
+/// What is asked of it.
+impl RedisInstance {
+    /// The address for people, without credentials.
+    pub(crate) fn address(&self) -> &str {
         self.options.address.shown()
     }
 
-    fn call(&self, request: Request) -> ReplyFuture {
+    /// Queues a request.
+    pub(crate) fn call(&self, request: Request, reply_to: ReplyTo) {
         if matches!(request, Request::Acquire(_)) {
             self.options.records.want_locks();
         }
-        match &*self.state.borrow() {
-            ConnectionState::Down(cause) => Box::pin(ready(self.not_sent(cause, 1))),
-            ConnectionState::Up(connection) => self.call_over(connection, request),
+        match self.connection() {
+            Err(cause) => self.not_sent(reply_to, cause),
+            Ok(connection) => {
+                let sent = self.unless_in_vain(&connection, (request, reply_to));
+                connection.call(sent.into_iter());
+            }
         }
     }
 
-    fn extend_many(&self, claims: Vec<Arc<Claim>>, repairs: bool) -> ExtendManyFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => match why_not_extended(connection, &claims) {
-                None => extend_many::extend_many(connection, &claims, repairs),
-                Some(cause) => self.none_extended(&cause, claims.len()),
-            },
-            ConnectionState::Down(cause) => self.none_extended(cause, claims.len()),
+    /// Queues several requests, which share writes.
+    pub(crate) fn call_all(&self, requests: Vec<(Request, ReplyTo)>) {
+        match self.connection() {
+            Err(cause) => requests.into_iter().for_each(|(_, reply_to)| self.not_sent(reply_to, cause.clone())),
+            Ok(connection) => {
+                let sent = requests.into_iter().filter_map(|request| self.unless_in_vain(&connection, request));
+                let sent: Vec<_> = sent.collect(); // what is not sent is answered before the mutex of the queue is taken
+                connection.call(sent.into_iter());
+            }
         }
     }
 
-    fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
+    /// Checks the keys of leases, and asks for one push at the next change of them.
+    pub(crate) fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => key_check::check_keys(connection, claims),
             ConnectionState::Down(_) => Box::pin(ready(vec![KeyState::Unknown; claims.len()])),
         }
     }
 
-    fn read(&self, resource: Resource) -> ReadFuture {
+    /// Reads what is stored for a lock of one resource; changes nothing.
+    pub(crate) fn read(&self, resource: Resource) -> ReadFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => read::read(connection, &resource),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn examine(&self) -> ExamineFuture {
+    /// Asks the server about itself; changes nothing.
+    pub(crate) fn examine(&self) -> ExamineFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => examine::examine(connection, Arc::clone(&self.options.clock)),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture {
+    /// Looks for keys of texts that match, at about so many keys; changes nothing.
+    pub(crate) fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => examine::scan(connection, pattern, most),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn read_record(&self) -> RecordFuture<FoundRecord> {
+    /// Reads its admission record; changes nothing.
+    pub(crate) fn read_record(&self) -> RecordFuture<FoundRecord> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => operator::read(connection),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn open_record(&self, writes: bool) -> RecordFuture<Trace> {
+    /// Writes its first record, so that it votes at once, if it shows no trace of use; or only looks (P15).
+    pub(crate) fn open_record(&self, writes: bool) -> RecordFuture<Trace> {
         let channel = self.options.listener.as_ref().map(|listener| listener.client.channel()).unwrap_or_default();
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => operator::open(connection, channel, writes),
@@ -222,54 +245,64 @@ impl Instance for RedisInstance {
         }
     }
 
-    fn set_record(&self, found: FoundRecord) -> RecordFuture<bool> {
+    /// Gives a record that was found, and is for its process, this client's time (P29); gives whether it was still there.
+    pub(crate) fn set_record(&self, found: FoundRecord) -> RecordFuture<bool> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => operator::set(connection, found),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }
 
-    fn hears(&self) -> bool {
+    /// Whether messages to this client come over it (P25).
+    pub(crate) fn hears(&self) -> bool {
         matches!(&*self.state.borrow(), ConnectionState::Up(connection) if connection.hears())
     }
 
-    fn publish(&self, wake: Wake) -> PublishFuture {
+    /// Queues a message for another client.
+    pub(crate) fn publish(&self, wake: Wake) -> PublishFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => connection.publish(&wake),
             ConnectionState::Down(_) => Box::pin(ready(false)),
         }
     }
 
-    fn wall_us(&self, now: Instant) -> Option<u64> {
+    /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
+    /// `None` if that is not known.
+    pub(crate) fn wall_us(&self, now: Instant) -> Option<u64> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => Some(connection.admission()?.wall_us(now)),
             ConnectionState::Down(_) => None,
         }
     }
 
-    fn obstacle(&self) -> Option<Cause> {
+    /// Why requests would not be sent now; `None` when connected.
+    pub(crate) fn obstacle(&self) -> Option<Cause> {
         match &*self.state.borrow() {
             ConnectionState::Up(_) => None,
             ConnectionState::Down(cause) => Some(cause.clone()),
         }
     }
 
-    fn round_trip(&self) -> Option<Duration> {
+    /// How long a question to it took lately, as far as that is known.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.health.lock().round_trip
     }
 
-    fn refusal(&self) -> Option<Cause> {
+    /// Why it is connected and gives this client no vote, if that is for the client's settings.
+    pub(crate) fn refusal(&self) -> Option<Cause> {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => connection.refusal(),
             ConnectionState::Down(_) => None,
         }
     }
 
-    fn want_locks(&self) {
+    /// The client wants locks: from now on it writes the records of its instances where that is to be done.
+    pub(crate) fn want_locks(&self) {
         self.options.records.want_locks();
     }
 
-    fn wait_accepted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    /// Ends when the instance is connected and does not refuse this client for its settings, at once if it is.
+    pub(crate) fn wait_accepted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut state = self.state.clone();
         let is_accepted = |state: &ConnectionState| matches!(state, ConnectionState::Up(connection) if connection.refusal().is_none());
         Box::pin(async move {
@@ -279,7 +312,8 @@ impl Instance for RedisInstance {
         })
     }
 
-    fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    /// Ends when the instance is connected, at once if it is.
+    pub(crate) fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut state = self.state.clone();
         Box::pin(async move {
             if state.wait_for(|state| matches!(state, ConnectionState::Up(_))).await.is_err() {
@@ -288,7 +322,8 @@ impl Instance for RedisInstance {
         })
     }
 
-    fn status(&self) -> InstanceStatus {
+    /// How it does, without asking it.
+    pub(crate) fn status(&self) -> InstanceStatus {
         let known = self.health.lock().clone();
         let mut status = InstanceStatus {
             address: self.address().to_owned(),
@@ -334,8 +369,9 @@ impl Instance for RedisInstance {
         status
     }
 
+    /// How many requests over its present connection wait to be sent or for their replies.
     #[cfg(feature = "testing")]
-    fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => connection.outstanding(),
             ConnectionState::Down(_) => 0,

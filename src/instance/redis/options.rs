@@ -9,8 +9,7 @@ use super::address::Address;
 use super::admission::peers::PeerConnections;
 use super::admission::processes::ProcessRegistry;
 use super::admission::records::Records;
-use super::plain::LastAcquire;
-use super::timer_wakeups::TimerWakeups;
+use super::encoded::LastEncoded;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
 use crate::protocol::AdmissionTerms;
@@ -49,8 +48,7 @@ impl ClientOptions {
         // What others ask for, and so how often they look at clocks, is at most the own quarantine (P29).
         let peers =
             PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.quarantine);
-        let (peers, wakeups) = (Arc::new(peers), Arc::new(TimerWakeups::start(self.instance_timeout)));
-        let last_acquire = Arc::<LastAcquire>::default();
+        let (peers, last_encoded) = (Arc::new(peers), Arc::<LastEncoded>::default());
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let terms = AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) };
         // No client may ask for more than half of what tokens are kept for.
@@ -69,8 +67,7 @@ impl ClientOptions {
             clock: Arc::clone(&self.machine_clock),
             processes: Arc::clone(&processes),
             peers: Arc::clone(&peers),
-            wakeups: Arc::clone(&wakeups),
-            last_acquire: Arc::clone(&last_acquire),
+            last_encoded: Arc::clone(&last_encoded),
             admission: self.admission,
             invalidations: self.invalidations.clone(),
             listener: self.listener.clone(),
@@ -93,8 +90,7 @@ pub(super) struct ConnectOptions {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) processes: Arc<ProcessRegistry>,
     pub(super) peers: Arc<PeerConnections>,
-    pub(super) wakeups: Arc<TimerWakeups>,
-    pub(super) last_acquire: Arc<LastAcquire>,
+    pub(super) last_encoded: Arc<LastEncoded>,
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(super) admission: bool,
     /// Who wants to know of keys that changed.

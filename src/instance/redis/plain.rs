@@ -1,7 +1,5 @@
 //! The usual acquire as plain commands, which cost an instance less than a script (P28).
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use redis::{Cmd, Pipeline};
 
 use super::scripts::command::millis;
@@ -14,27 +12,6 @@ pub(super) const COMMANDS_BESIDE: usize = 3;
 
 /// The longest value that a lock may have: what is longer is another program's, and may be megabytes.
 pub(super) const MOST_OF_A_VALUE: u64 = 2048;
-
-/// The commands of the acquire that was sent last: a round asks all instances for the same, one right after the other.
-#[derive(Debug, Default)]
-pub(super) struct LastAcquire(Mutex<Option<(Arc<Claim>, Arc<Pipeline>)>>);
-
-impl LastAcquire {
-    /// The commands of one that is alone in its write, put together only if the last was another.
-    pub(super) fn commands(&self, claim: &Arc<Claim>) -> Arc<Pipeline> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((of, commands)) if Arc::ptr_eq(of, claim) => Arc::clone(commands),
-            _ => {
-                let mut commands = Pipeline::with_capacity(1 + COMMANDS_BESIDE);
-                add(&mut commands, std::iter::once(&**claim));
-                let commands = Arc::new(commands);
-                *last = Some((Arc::clone(claim), Arc::clone(&commands)));
-                commands
-            }
-        }
-    }
-}
 
 /// Whether it may go so to an instance with this record, whose clock shows at least `wall_us`: the first request of an
 /// acquire.
@@ -68,6 +45,8 @@ pub(super) fn read_beginning(pipeline: &mut Pipeline, key: &[u8], most: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::protocol::{AdmissionRecord, FencingToken, ProcessIdentity, RecordOrigin};
 
@@ -77,17 +56,6 @@ mod tests {
         let (identity, origin) = (ProcessIdentity::new("run", "replication"), RecordOrigin::Waits);
         let record = AdmissionRecord { identity, vote_from_ms: 1, longest_ttl_ms: 1_000, origin, order: 1 };
         AttachedRecord::new(record, quarantine_over)
-    }
-
-    /// Otherwise a round would ask for the lock of the one before.
-    #[test]
-    fn the_commands_are_put_together_once_for_a_round_and_anew_for_the_next() {
-        let last = LastAcquire::default();
-        let [one, next] = [1, 2].map(|round| Arc::new(Claim::sample(round, "a")));
-        let of_one = last.commands(&one);
-        assert!(Arc::ptr_eq(&of_one, &last.commands(&one)));
-        assert_ne!(last.commands(&next).get_packed_pipeline(), of_one.get_packed_pipeline());
-        assert_eq!(last.commands(&one).get_packed_pipeline(), of_one.get_packed_pipeline());
     }
 
     /// P28: read before the key is set, the record would vouch for what was forgotten in between.

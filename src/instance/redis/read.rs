@@ -23,7 +23,6 @@ pub(super) fn read(connection: &Arc<InstanceConnection>, resource: &Resource) ->
     if connection.is_silent() {
         return Box::pin(ready(Err(Cause::Silent)));
     }
-    connection.note_request();
     let mut commands = redis::pipe();
     let key = resource.key();
     read_beginning(&mut commands, key, MOST_OF_ANY_VALUE);

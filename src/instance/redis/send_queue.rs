@@ -1,174 +1,264 @@
-//! The queue in front of one connection.
+//! What waits in front of one connection, and what is on its way over it.
 //!
-//! Up to a few requests are on their way at once, each sent the moment it is made. Requests beyond that wait for
-//! replies and then share a write: under load an instance is asked about many locks at once,
-//! which costs it, and the client, half as much.
+//! While nothing is on its way, a request is sent the moment it is made. What is asked meanwhile waits for the reply, and then
+//! shares one write: under load an instance is asked about many locks at once, which costs it, and the client, half as much. To an
+//! instance that is far away several writes are on their way at once, as waiting for its replies would cost a second round trip. For
+//! one that takes longer than usual nothing waits for long either: a release is to come right behind its acquire.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
 use super::write::{Parts, take_for_one_write};
-use crate::instance::Request;
-use crate::protocol::{Cause, Reply};
+use crate::instance::{ReplyTo, Request};
+use crate::protocol::{AttachedRecord, Cause, Instant};
 
-/// A request is sent at once while fewer than so many are on their way: latency is one round trip for as many
-/// concurrent requests. Beyond that fewer make larger batches, and each request costs less.
-const FEW: usize = 4;
+/// For each of these parts of the shortest round trip one write may be on its way, and one in any case.
+const PART_OF_A_ROUND_TRIP: Duration = Duration::from_micros(100);
 
-/// Writes on their way at once, to an instance that is far away, or while many wait.
-const MAX_IN_FLIGHT: usize = 4;
-
-/// An instance is far away if it takes so long to hear of it even when it has nothing to do. To wait for its replies
-/// would cost more than smaller batches.
-const FAR: Duration = Duration::from_millis(1);
-
-/// So many that wait do not wait for those on their way.
-const MANY: usize = 64;
+/// For each of these for which the first of the writes is on its way one more may be.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// How many writes carry one request each after a batch that failed, perhaps by the fault of one of
-/// its requests; twice as many each time that follows, up to the most.
+/// its requests; twice as many each time that follows, up to the most. So many of them are on their way at once.
 const UNBATCHED_LEAST: usize = 64;
 const UNBATCHED_MOST: usize = 4096;
+const UNBATCHED_AT_ONCE: usize = 4;
 
-/// A request that waits to be sent.
-pub(super) struct QueuedRequest {
+/// After so many deadlines without any answer an instance is silent: it is only probed until it answers.
+const SILENT_AFTER: u32 = 2;
+
+/// A request and where its reply goes.
+pub(super) struct Asked {
     pub(super) request: Request,
-    pub(super) reply: oneshot::Sender<Reply>,
+    /// `None` once it has a reply.
+    pub(super) reply_to: Option<ReplyTo>,
+    /// When it was made.
+    pub(super) since: Instant,
 }
 
-/// What becomes of a request.
-pub(super) enum SendDecision {
-    /// It is sent now, and counts as on its way until [`SendQueue::finish`].
-    SendNow(Request),
-    /// It waits; the reply comes through this channel.
-    Queued(oneshot::Receiver<Reply>),
-    /// It is not sent, and why.
-    Refused(Cause),
+/// A write without an answer.
+pub(super) struct Write {
+    number: u64,
+    /// When it was sent, and with what record.
+    pub(super) at: Instant,
+    pub(super) attached: Option<AttachedRecord>,
+    /// How many of its requests as what.
+    pub(super) parts: Parts,
+    pub(super) requests: Vec<Asked>,
 }
 
-/// What is in flight on one connection, and what waits.
-///
+/// What is known of an instance as something is sent to it.
+pub(super) struct KnownAtSending {
+    pub(super) at: Instant,
+    pub(super) attached: Option<AttachedRecord>,
+    /// What its clock shows at least, in microseconds: a token that is ahead must not be stored (P12).
+    pub(super) wall_us: u64,
+}
+
+/// What came of a look at the deadlines.
+pub(super) struct Late {
+    /// Those that were not answered in time.
+    pub(super) requests: Vec<Asked>,
+    /// When the first of the writes was sent that were not.
+    pub(super) first_write: Option<Instant>,
+    /// When to look again; `None` if nothing is under way.
+    pub(super) next: Option<Instant>,
+}
+
 /// The mutex also orders sends: requests are sent while it is held, so that none can overtake another (P6).
 #[derive(Default)]
 pub(super) struct SendQueue(Mutex<State>);
 
 #[derive(Default)]
-struct State {
-    /// How many writes are on their way, and requests in them.
-    in_flight: usize,
-    on_their_way: usize,
-    waiting: VecDeque<QueuedRequest>,
+pub(super) struct State {
+    waiting: VecDeque<Asked>,
+    in_flight: VecDeque<Write>,
+    /// How many writes were sent so far.
+    writes: u64,
+    /// Replies have just come: what those ask next who were answered goes into one write with what waits.
+    gathers: bool,
     /// The shortest time that it took to hear of the instance, as far as that is known.
     least_round_trip: Option<Duration>,
     /// How many writes are still to carry one request each, and how many it was last time.
     unbatched_left: usize,
     unbatched_before: usize,
+    /// When the first of what was sent since the last answer was sent.
+    unheard_since: Option<Instant>,
+    /// When somebody looks at the deadlines next; `None` if nobody does.
+    watched_at: Option<Instant>,
+    /// Whether anything has waited since the last look.
+    has_waited: bool,
     closed: bool,
 }
 
 impl SendQueue {
-    /// Sends a request if few enough are in flight, or queues it.
-    pub(super) fn submit(&self, request: Request, most_waiting: usize) -> SendDecision {
-        let mut state = self.state();
-        if state.closed {
-            return SendDecision::Refused(closed());
-        }
-        if state.waiting.is_empty() && state.may_send() {
-            state.in_flight += 1;
-            state.on_their_way += 1;
-            return SendDecision::SendNow(request);
-        }
-        if state.waiting.len() >= most_waiting {
-            return SendDecision::Refused(Cause::Overloaded);
-        }
-        let (reply, receiver) = oneshot::channel();
-        state.waiting.push_back(QueuedRequest { request, reply });
-        SendDecision::Queued(receiver)
-    }
-
-    /// A write with so many requests is answered.
-    pub(super) fn finish(&self, requests: usize) {
-        let mut state = self.state();
-        state.in_flight = state.in_flight.saturating_sub(1);
-        state.on_their_way = state.on_their_way.saturating_sub(requests);
-    }
-
-    /// Sends in one write what waits, if it may be sent by now, in the order in which it is given to `send`. Requests whose reply
-    /// nobody awaits any more are left out: they were never sent.
-    ///
-    /// P6: nothing is submitted meanwhile. A release that could be sent before those that waited would overtake
-    /// its own acquire among them.
-    pub(super) fn send_next<T>(
-        &self,
-        is_plain: impl Fn(&Request) -> bool,
-        send: impl FnOnce(&[QueuedRequest], Parts) -> T,
-    ) -> Option<(Vec<QueuedRequest>, T)> {
-        let mut state = self.state();
-        state.waiting.retain(|waiting| !waiting.reply.is_closed());
-        if state.waiting.is_empty() || !state.may_send() {
-            return None;
-        }
-        let most = if state.unbatched_left > 0 { 1 } else { usize::MAX };
-        state.unbatched_left = state.unbatched_left.saturating_sub(1);
-        let (next, parts) = take_for_one_write(&mut state.waiting, most, |waiting| &waiting.request, is_plain);
-        state.in_flight += 1;
-        state.on_their_way += next.len();
-        let sent = send(&next, parts);
-        Some((next, sent))
-    }
-
-    /// How long it took to hear of the instance.
-    pub(super) fn note_round_trip(&self, round_trip: Duration) {
-        let mut state = self.state();
-        state.least_round_trip = Some(state.least_round_trip.map_or(round_trip, |least| least.min(round_trip)));
-    }
-
-    /// A write failed, perhaps by the fault of one of its requests (a key that the user may not touch,
-    /// say): for a while every request has a write of its own, so that it does not fail others.
-    pub(super) fn batch_failed(&self) {
-        let mut state = self.state();
-        let count = state.unbatched_before.saturating_mul(2).clamp(UNBATCHED_LEAST, UNBATCHED_MOST);
-        (state.unbatched_left, state.unbatched_before) = (count, count);
-    }
-
-    /// A write of several was carried out.
-    pub(super) fn batch_answered(&self) {
-        self.state().unbatched_before = 0;
-    }
-
-    /// How many requests wait, and writes are on their way.
-    #[cfg(feature = "testing")]
-    pub(super) fn outstanding(&self) -> usize {
-        let state = self.state();
-        state.waiting.len() + state.in_flight
-    }
-
-    /// The connection was given up: what waits is answered as not sent.
-    pub(super) fn close(&self) {
-        let waiting = {
-            let mut state = self.state();
-            state.closed = true;
-            std::mem::take(&mut state.waiting)
-        };
-        for waiting in waiting {
-            let _ = waiting.reply.send(Reply::NotSent(closed()));
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// While nothing else is sent.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    fn may_send(&self) -> bool {
-        let is_far = self.least_round_trip.is_none_or(|least| least >= FAR);
-        let does_not_wait = is_far || self.unbatched_left > 0 || self.waiting.len() >= MANY;
-        self.on_their_way < FEW || (does_not_wait && self.in_flight < MAX_IN_FLIGHT)
+    /// Queues a request, or gives it back with the reason: `most` wait already, or the connection was given up. Leases that are held
+    /// do not count: there are as many extends as leases at most.
+    pub(super) fn put(&mut self, asked: Asked, most: usize) -> Result<(), (Asked, Cause)> {
+        if self.closed {
+            return Err((asked, closed()));
+        }
+        if self.waiting.len() >= most && !matches!(asked.request, Request::Extend(_)) {
+            return Err((asked, Cause::Overloaded));
+        }
+        self.waiting.push_back(asked);
+        Ok(())
     }
+
+    /// Whether what waits may be sent now.
+    pub(super) fn may_send(&self, now: Instant) -> bool {
+        let is_slow = || self.patience_ends().is_none_or(|end| end <= now);
+        !self.waiting.is_empty() && !self.gathers && (self.in_flight.len() < self.at_once() || is_slow())
+    }
+
+    /// When one more write may be on its way; `None` if none is.
+    fn patience_ends(&self) -> Option<Instant> {
+        let count = u32::try_from(self.in_flight.len()).unwrap_or(u32::MAX);
+        Some(self.in_flight.front()?.at.saturating_add(PATIENCE.saturating_mul(count)))
+    }
+
+    fn at_once(&self) -> usize {
+        let parts = self.least_round_trip.unwrap_or_default().as_micros() / PART_OF_A_ROUND_TRIP.as_micros();
+        let least = if self.unbatched_left > 0 { UNBATCHED_AT_ONCE } else { 1 };
+        usize::try_from(parts).unwrap_or(usize::MAX).max(least)
+    }
+
+    /// Takes what goes into the next write, in its order, and gives it a number. P6: it is to be sent before anything else is queued.
+    pub(super) fn next_write(&mut self, is_plain: impl Fn(&Request) -> bool) -> (u64, Vec<Asked>, Parts) {
+        let most = if self.unbatched_left > 0 { 1 } else { usize::MAX };
+        self.unbatched_left = self.unbatched_left.saturating_sub(1);
+        self.writes += 1;
+        let (next, parts) = take_for_one_write(&mut self.waiting, most, |asked| &asked.request, is_plain);
+        (self.writes, next, parts)
+    }
+
+    /// The write that was taken last is on its way.
+    pub(super) fn sent(&mut self, now: KnownAtSending, parts: Parts, requests: Vec<Asked>) {
+        let KnownAtSending { at, attached, .. } = now;
+        self.unheard_since.get_or_insert(at);
+        self.in_flight.push_back(Write { number: self.writes, at, attached, parts, requests });
+    }
+
+    /// Whether somebody must look at the deadlines sooner than planned.
+    pub(super) fn needs_watch(&mut self, now: Instant, deadline: Duration) -> bool {
+        let waits = !self.waiting.is_empty();
+        self.has_waited |= waits;
+        if !waits && self.in_flight.is_empty() {
+            return false;
+        }
+        let at = self.patience_ends().filter(|_| waits).unwrap_or(now.saturating_add(deadline));
+        let is_sooner = self.watched_at.is_none_or(|planned| at < planned);
+        if is_sooner {
+            self.watched_at = Some(at);
+        }
+        is_sooner
+    }
+
+    /// The write with this number is answered; `None` if its deadline has passed.
+    pub(super) fn take_answered(&mut self, number: u64) -> Option<Write> {
+        let write = pop_if(&mut self.in_flight, |write| write.number == number)?;
+        self.gathers |= write.requests.len() > 1 || !self.waiting.is_empty();
+        self.unheard_since = None;
+        Some(write)
+    }
+
+    /// Whether those who were answered are about to ask for more.
+    pub(super) const fn gathers(&self) -> bool {
+        self.gathers
+    }
+
+    /// They have asked.
+    pub(super) const fn end_gathering(&mut self) {
+        self.gathers = false;
+    }
+
+    /// Takes the requests that were made `deadline` ago or before, and forgets the writes that were sent then. What waits is not sent
+    /// any more then; a write goes on for those of its requests that are younger.
+    pub(super) fn take_late(&mut self, now: Instant, deadline: Duration) -> Late {
+        let is_late = |since: Instant| now.saturating_since(since) >= deadline;
+        let mut late = Late { requests: Vec::new(), first_write: None, next: None };
+        while let Some(write) = pop_if(&mut self.in_flight, |write| is_late(write.at)) {
+            late.first_write.get_or_insert(write.at);
+            late.requests.extend(write.requests);
+        }
+        for asked in self.in_flight.iter_mut().flat_map(|write| &mut write.requests) {
+            if is_late(asked.since) && asked.reply_to.is_some() {
+                let (request, reply_to) = (asked.request.clone(), asked.reply_to.take());
+                late.requests.push(Asked { request, reply_to, since: asked.since });
+            }
+        }
+        while let Some(asked) = pop_if(&mut self.waiting, |asked| is_late(asked.since)) {
+            late.requests.push(asked);
+        }
+        let of_writes = self.in_flight.iter().flat_map(|write| {
+            let unanswered = write.requests.iter().filter(|asked| asked.reply_to.is_some());
+            unanswered.map(|asked| asked.since).chain([write.at])
+        });
+        let first = of_writes.chain(self.waiting.front().map(|asked| asked.since)).min();
+        late.next = first.map(|since| since.saturating_add(deadline));
+        let sooner = if self.waiting.is_empty() {
+            // Something may wait again at once: that is not to wake whoever looks each time.
+            std::mem::take(&mut self.has_waited).then(|| now.saturating_add(PATIENCE))
+        } else {
+            self.patience_ends()
+        };
+        late.next = late.next.map(|next| sooner.map_or(next, |sooner| sooner.min(next)));
+        self.watched_at = late.next;
+        late
+    }
+
+    /// What was sent then was not answered within `deadline`; whether the instance is silent now.
+    pub(super) fn note_unanswered(&mut self, sent: Instant, now: Instant, deadline: Duration) -> bool {
+        let since = *self.unheard_since.get_or_insert(sent);
+        now.saturating_since(since) >= deadline.saturating_mul(SILENT_AFTER)
+    }
+
+    /// The instance has answered.
+    pub(super) const fn note_answer(&mut self) {
+        self.unheard_since = None;
+    }
+
+    /// How long it took to hear of the instance.
+    pub(super) fn note_round_trip(&mut self, round_trip: Duration) {
+        self.least_round_trip = Some(self.least_round_trip.map_or(round_trip, |least| least.min(round_trip)));
+    }
+
+    /// A write failed, perhaps by the fault of one of its requests (a key that the user may not touch,
+    /// say): for a while every request has a write of its own, so that it does not fail others.
+    pub(super) fn batch_failed(&mut self) {
+        let count = self.unbatched_before.saturating_mul(2).clamp(UNBATCHED_LEAST, UNBATCHED_MOST);
+        (self.unbatched_left, self.unbatched_before) = (count, count);
+    }
+
+    /// A write of several was carried out.
+    pub(super) const fn batch_answered(&mut self) {
+        self.unbatched_before = 0;
+    }
+
+    /// How many requests wait, or are on their way.
+    #[cfg(feature = "testing")]
+    pub(super) fn outstanding(&self) -> usize {
+        self.waiting.len() + self.in_flight.iter().map(|write| write.requests.len()).sum::<usize>()
+    }
+
+    /// The connection was given up: what waits, and what is on its way.
+    pub(super) fn close(&mut self) -> (VecDeque<Asked>, VecDeque<Write>) {
+        self.closed = true;
+        (std::mem::take(&mut self.waiting), std::mem::take(&mut self.in_flight))
+    }
+}
+
+/// The first, if it fits.
+fn pop_if<T>(items: &mut VecDeque<T>, fits: impl FnOnce(&T) -> bool) -> Option<T> {
+    if items.front().is_some_and(fits) { items.pop_front() } else { None }
 }
 
 /// The cause where a connection is gone.
@@ -181,108 +271,168 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::instance::Claim;
+    use crate::instance::{Claim, TakesReplies};
+    use crate::protocol::{InstanceId, Reply};
 
-    /// Each of a lock of its own.
-    fn submit(queue: &SendQueue, most_waiting: usize) -> SendDecision {
-        let name = queue.state().waiting.len().to_string();
-        queue.submit(Request::Acquire(Arc::new(Claim::sample(1, &name))), most_waiting)
+    const DEADLINE: Duration = Duration::from_millis(200);
+
+    #[derive(Default)]
+    struct Nobody;
+
+    impl TakesReplies for Nobody {
+        fn take(self: Arc<Self>, _: InstanceId, _: usize, _: Reply) {}
     }
 
-    /// A queue to an instance that is near, with as many requests on their way as go at once.
-    fn busy() -> SendQueue {
-        let queue = SendQueue::default();
-        queue.note_round_trip(Duration::ZERO);
-        for _ in 0..FEW {
-            assert!(matches!(submit(&queue, 1), SendDecision::SendNow(_)));
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(10_000 + ms)
+    }
+
+    /// Each of a lock of its own, so many of them, made at `since`.
+    fn put(state: &mut State, count: usize, since: u64) {
+        for _ in 0..count {
+            let name = state.waiting.len().to_string();
+            let request = Request::Acquire(Arc::new(Claim::sample(1, &name)));
+            let reply_to = Some(ReplyTo::new(Arc::new(Nobody), InstanceId::new(0)));
+            assert!(state.put(Asked { request, reply_to, since: at(since) }, usize::MAX).is_ok());
         }
-        queue
     }
 
-    /// How many of those that wait share the next write.
-    fn next(queue: &SendQueue) -> Option<usize> {
-        queue.send_next(|_| true, |_, _| ()).map(|(next, ())| next.len())
+    /// Sends what may be sent; how many each write has.
+    fn send(state: &mut State, now: u64) -> Vec<usize> {
+        let mut sizes = Vec::new();
+        while state.may_send(at(now)) {
+            let (_, requests, parts) = state.next_write(|_| true);
+            sizes.push(requests.len());
+            state.sent(KnownAtSending { at: at(now), attached: None, wall_us: 0 }, parts, requests);
+        }
+        sizes
     }
 
-    /// How many of `count` that wait share the next write, when one with so many is answered.
-    fn next_of(queue: &SendQueue, count: usize, answered: usize) -> usize {
-        let replies: Vec<_> = (0..count).map(|_| submit(queue, count)).collect();
-        queue.finish(answered);
-        let next = next(queue).unwrap_or(0);
-        drop(replies);
-        next
-    }
-
-    #[test]
-    fn nobody_enters_between_the_end_of_a_wait_and_the_sending() {
-        let queue = busy();
-        let SendDecision::Queued(_reply) = submit(&queue, 1) else { panic!("enough are on their way") };
-        assert!(matches!(submit(&queue, 1), SendDecision::Refused(Cause::Overloaded)));
-        assert!(next(&queue).is_none(), "no place is free yet");
-        queue.finish(1);
-        let left = queue.send_next(|_| true, |waiting, _| (waiting.len(), queue.0.try_lock().is_err()));
-        assert!(matches!(left, Some((_, (1, true)))));
-        queue.finish(1);
-        assert!(next(&queue).is_none(), "nobody waits any more, the place is free");
-        assert!(matches!(submit(&queue, 1), SendDecision::SendNow(_)));
+    /// How many requests the next write has that is sent when the first is answered.
+    fn next(state: &mut State, number: u64) -> Vec<usize> {
+        assert!(state.take_answered(number).is_some());
+        state.end_gathering();
+        send(state, 0)
     }
 
     #[test]
-    fn while_many_are_on_their_way_the_others_wait_unless_the_instance_is_far_or_are_many() {
-        for (is_far, waiting, expected) in
-            [(false, 9, None), (true, 9, Some(9)), (false, 2 * MANY, Some(2 * MANY)), (true, 0, None)]
-        {
-            let queue = busy();
-            let _first: Vec<_> = (0..9).map(|_| submit(&queue, 9)).collect();
-            queue.finish(1);
-            assert_eq!(next(&queue), Some(9));
-            if is_far {
-                queue.state().least_round_trip = Some(FAR);
-            }
-            let _waiting: Vec<_> = (0..waiting).map(|_| submit(&queue, waiting)).collect();
-            queue.finish(1);
-            assert_eq!(next(&queue), expected, "{is_far} {waiting}");
+    fn what_is_asked_while_a_write_is_on_its_way_shares_the_next() {
+        let mut state = State::default();
+        put(&mut state, 1, 0);
+        assert_eq!(send(&mut state, 0), [1], "at once");
+        put(&mut state, 9, 0);
+        assert_eq!(send(&mut state, 0), [0; 0]);
+        assert!(state.take_answered(1).is_some());
+        put(&mut state, 1, 0);
+        assert_eq!(send(&mut state, 0), [0; 0], "those who were answered ask next");
+        put(&mut state, 1, 0);
+        state.end_gathering();
+        assert_eq!(send(&mut state, 0), [11]);
+        assert!(state.take_answered(2).is_some() && state.gathers());
+        state.end_gathering();
+        put(&mut state, 1, 0);
+        assert_eq!(send(&mut state, 0), [1]);
+        assert!(state.take_answered(3).is_some() && !state.gathers(), "nobody else is there");
+        put(&mut state, 1, 0);
+        assert_eq!(send(&mut state, 0), [1]);
+    }
+
+    #[test]
+    fn to_an_instance_that_is_far_away_several_writes_are_on_their_way() {
+        for (round_trip_us, expected) in [(0, 1), (99, 1), (199, 1), (200, 2), (2_000, 20)] {
+            let mut state = State::default();
+            state.note_round_trip(Duration::from_micros(round_trip_us));
+            state.note_round_trip(Duration::from_secs(1));
+            let sent = (0..30).map(|_| {
+                put(&mut state, 1, 0);
+                send(&mut state, 0).len()
+            });
+            assert_eq!(sent.sum::<usize>(), expected, "{round_trip_us}");
         }
     }
 
     #[test]
     fn after_a_batch_that_failed_requests_are_sent_singly_for_a_while() {
-        let queue = busy();
-        assert_eq!(next_of(&queue, 10, 1), 10);
-        let mut answered = 10;
-        for often in [UNBATCHED_LEAST, 2 * UNBATCHED_LEAST, 4 * UNBATCHED_LEAST] {
-            queue.batch_failed();
-            for _ in 0..often {
-                assert_eq!(next_of(&queue, 3, answered), 1);
-                answered = 1;
+        let mut state = State::default();
+        let mut number = 0;
+        let mut sizes = |state: &mut State, count: usize| {
+            put(state, count, 0);
+            let mut sizes = send(state, 0);
+            while !state.in_flight.is_empty() {
+                number += 1;
+                sizes.extend(next(state, number));
             }
-            assert_eq!(next_of(&queue, 3, answered), 3, "after {often}");
-            answered = 3;
+            sizes
+        };
+        for often in [UNBATCHED_LEAST, 2 * UNBATCHED_LEAST, 4 * UNBATCHED_LEAST] {
+            state.batch_failed();
+            assert_eq!(sizes(&mut state, often), vec![1; often]);
+            assert_eq!(sizes(&mut state, 3), [3], "after {often}");
         }
-        queue.batch_answered();
-        queue.batch_failed();
-        assert_eq!(next_of(&queue, 3, answered), 1);
-        assert!((1..UNBATCHED_LEAST).all(|_| next_of(&queue, 3, 1) == 1));
-        assert_eq!(next_of(&queue, 3, 1), 3);
+        state.batch_answered();
+        state.batch_failed();
+        assert_eq!(sizes(&mut state, UNBATCHED_LEAST), vec![1; UNBATCHED_LEAST]);
+        assert_eq!(sizes(&mut state, 3), [3]);
     }
 
     #[test]
-    fn what_waits_for_a_connection_that_is_given_up_is_answered_as_not_sent_at_once() {
-        let queue = busy();
-        let waiting: Vec<_> = (0..3).map(|_| submit(&queue, 3)).collect();
-        queue.close();
-        for decision in waiting {
-            let SendDecision::Queued(mut reply) = decision else { panic!("enough are on their way") };
-            assert_eq!(reply.try_recv(), Ok(Reply::NotSent(closed())));
-        }
-        assert!(matches!(submit(&queue, 3), SendDecision::Refused(_)), "nor does anything enter later");
+    fn each_request_has_its_deadline_however_long_it_waited() {
+        let mut state = State::default();
+        let late = |state: &mut State, now: u64| {
+            let Late { requests, first_write, next } = state.take_late(at(now), DEADLINE);
+            (requests.len(), first_write, next)
+        };
+        put(&mut state, 1, 0);
+        assert_eq!(send(&mut state, 0), [1]);
+        put(&mut state, 2, 1);
+        assert_eq!(send(&mut state, 1), [0; 0]);
+        assert!(state.needs_watch(at(1), DEADLINE) && !state.needs_watch(at(1), DEADLINE));
+        assert_eq!(late(&mut state, 1), (0, None, Some(at(2))));
+        assert_eq!(send(&mut state, 2), [2], "it takes longer than usual");
+        assert_eq!(late(&mut state, 2), (0, None, Some(at(4))), "more may wait soon");
+        assert_eq!(late(&mut state, 4), (0, None, Some(at(200))));
+        assert_eq!(late(&mut state, 200), (1, Some(at(0)), Some(at(201))));
+        assert!(state.take_answered(1).is_none(), "it is too late");
+        assert_eq!(late(&mut state, 201), (2, None, Some(at(202))));
+        state.gathers = true;
+        put(&mut state, 1, 201);
+        let told = state.take_late(at(202), DEADLINE);
+        assert_eq!((told.requests.len(), told.first_write, told.next), (2, Some(at(2)), Some(at(401))));
+        assert!(told.requests.iter().all(|asked| asked.reply_to.is_none()));
+        assert_eq!(late(&mut state, 401), (1, None, None));
+        state.gathers = false;
+        assert_eq!(send(&mut state, 401), [0; 0], "it was not sent, and is not any more");
+        put(&mut state, 1, 500);
+        assert!(state.needs_watch(at(500), DEADLINE), "nobody looks any more");
     }
 
     #[test]
-    fn a_request_that_nobody_waits_for_is_not_sent() {
-        let queue = busy();
-        drop(submit(&queue, 1));
-        queue.finish(1);
-        assert!(next(&queue).is_none());
+    fn an_instance_is_silent_that_has_not_answered_for_two_deadlines() {
+        let mut state = State::default();
+        put(&mut state, 1, 0);
+        send(&mut state, 0);
+        assert!(!state.note_unanswered(at(0), at(200), DEADLINE));
+        assert!(!state.note_unanswered(at(150), at(399), DEADLINE));
+        assert!(state.note_unanswered(at(200), at(400), DEADLINE));
+        state.note_answer();
+        assert!(!state.note_unanswered(at(300), at(500), DEADLINE));
+        assert!(state.note_unanswered(at(400), at(700), DEADLINE));
+    }
+
+    #[test]
+    fn a_connection_that_is_given_up_or_has_much_to_do_takes_nothing() {
+        let mut state = State::default();
+        put(&mut state, 3, 0);
+        let sample = |request: fn(Arc<Claim>) -> Request| {
+            let request = request(Arc::new(Claim::sample(1, "a")));
+            Asked { request, reply_to: None, since: at(0) }
+        };
+        assert!(matches!(state.put(sample(Request::Acquire), 3), Err((_, Cause::Overloaded))));
+        assert!(state.put(sample(Request::Extend), 3).is_ok(), "what is held goes on");
+        assert_eq!(send(&mut state, 0), [4]);
+        put(&mut state, 2, 0);
+        let (waiting, in_flight) = state.close();
+        assert_eq!((waiting.len(), in_flight.len()), (2, 1));
+        assert!(matches!(state.put(sample(Request::Extend), 3), Err((_, Cause::NotConnected(_)))));
     }
 }

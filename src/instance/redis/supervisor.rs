@@ -165,8 +165,7 @@ impl Supervisor {
     }
 
     /// Offers the connection until it is to be given up; returns the reason.
-    async fn serve(&mut self, connection: InstanceConnection, pushes: &Pushes) -> Cause {
-        let connection = Arc::new(connection);
+    async fn serve(&mut self, connection: Arc<InstanceConnection>, pushes: &Pushes) -> Cause {
         self.serving = Some(Arc::clone(&connection));
         self.health.counts.connected();
         let options = &self.options;
@@ -267,6 +266,7 @@ async fn keep_probing(connection: &InstanceConnection, pause: Duration, health: 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -278,8 +278,7 @@ mod tests {
     use crate::clock::{Clock, CorrectedClock, SystemClock};
     use crate::instance::redis::address::Address;
     use crate::instance::redis::admission::peers::PeerConnections;
-    use crate::instance::redis::timer_wakeups::TimerWakeups;
-    use crate::instance::{Claim, Request};
+    use crate::instance::{Claim, ReplyTo, Request, TakesReplies};
     use crate::protocol::{AdmissionTerms, Reply};
 
     /// Panics once when it has been broken.
@@ -290,6 +289,15 @@ mod tests {
         fn now(&self) -> Instant {
             assert!(!self.0.swap(false, Ordering::Relaxed), "broken clock");
             SystemClock.now()
+        }
+    }
+
+    #[derive(Default)]
+    struct Replies(Mutex<Vec<Reply>>);
+
+    impl TakesReplies for Replies {
+        fn take(self: Arc<Self>, _: InstanceId, _: usize, reply: Reply) {
+            self.0.lock().unwrap().push(reply);
         }
     }
 
@@ -324,8 +332,7 @@ mod tests {
             clock: Arc::new(clock.clone()),
             processes: Arc::default(),
             peers: Arc::new(PeerConnections::new(corrected, 1, instance_timeout, instance_timeout)),
-            wakeups: Arc::new(TimerWakeups::start(instance_timeout)),
-            last_acquire: Arc::default(),
+            last_encoded: Arc::default(),
             admission: false,
             invalidations: mpsc::channel(1).0,
             listener: None,
@@ -344,11 +351,10 @@ mod tests {
         let ConnectionState::Up(former) = next(is_up).await else { unreachable!() };
         clock.0.store(true, Ordering::Relaxed);
         next(|state| format!("{state:?}").contains("broken clock")).await;
-        let reply = former.call(Request::Acquire(Arc::new(Claim::sample(1, "a")))).await;
-        assert_eq!(reply, Reply::NotSent(closed()), "it was closed");
-        let ConnectionState::Up(second) = next(is_up).await else { unreachable!() };
-        second.give_up(); // so does what ends a task that was to send what waits
-        next(|state| matches!(state, ConnectionState::Down(_))).await;
+        let replies = Arc::<Replies>::default();
+        let request = Request::Acquire(Arc::new(Claim::sample(1, "a")));
+        former.call(std::iter::once((request, ReplyTo::new(Arc::clone(&replies) as Arc<_>, InstanceId::new(0)))));
+        assert_eq!(*replies.0.lock().unwrap(), [Reply::NotSent(closed())], "it was closed");
         next(is_up).await;
         task.abort();
         next(|state| matches!(state, ConnectionState::Down(_))).await;

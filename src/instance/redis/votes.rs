@@ -3,23 +3,23 @@
 use std::sync::Arc;
 
 use redis::{RedisResult, Value};
-use tokio::time::timeout;
 
 use super::connection::InstanceConnection;
-use super::sent_command::SentWrite;
-use super::write::{Answers, Parts, classify};
+use super::send_queue::Write;
+use super::wire::TakesAnswers;
+use super::write::{Answers, classify};
 use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, Instant, RawReply, Reply};
 
 /// When a write was sent, with what record, and when it was answered.
-pub(super) struct Answered {
-    pub(super) sent: Instant,
-    pub(super) received: Instant,
-    pub(super) attached: Option<AttachedRecord>,
+struct Answered {
+    sent: Instant,
+    received: Instant,
+    attached: Option<AttachedRecord>,
 }
 
 /// A reply of which the sample of the clock is taken in, and which is still to be judged.
-pub(super) struct Observed {
+struct Observed {
     raw: RawReply,
     /// Whether the instance's clock had stepped forward by then.
     stepped: bool,
@@ -27,7 +27,7 @@ pub(super) struct Observed {
 
 impl Observed {
     /// What the instance's clock read.
-    pub(super) const fn instance_us(&self) -> Option<u64> {
+    const fn instance_us(&self) -> Option<u64> {
         self.raw.instance_us
     }
 
@@ -37,36 +37,45 @@ impl Observed {
     }
 }
 
-impl InstanceConnection {
-    /// The answer to a write; `None` if there was none in time.
-    async fn answer(&self, write: SentWrite) -> Option<(RedisResult<Value>, Parts, Answered)> {
-        let SentWrite { at: sent, attached, parts, answer } = write;
-        let Ok(result) = timeout(self.deadline(), answer).await else {
-            self.note_silence();
-            return None;
-        };
-        Some((result, parts, Answered { sent, received: self.now(), attached }))
+impl TakesAnswers for InstanceConnection {
+    fn answered(self: Arc<Self>, number: u64, answer: RedisResult<Value>) {
+        let Some(write) = self.send_queue.lock().take_answered(number) else { return };
+        self.take_in(write, &answer);
     }
 
-    /// The reply to each request of a write; `None` if there was none in time.
-    pub(super) async fn replies(self: &Arc<Self>, requests: &[&Request], write: SentWrite) -> Option<Vec<Reply>> {
-        let (result, parts, answered) = self.answer(write).await?;
-        let Answers { replies, has_failed } = classify(parts, requests, answered.attached.as_ref(), &result);
-        match result {
+    fn gathers(&self) -> bool {
+        self.send_queue.lock().gathers()
+    }
+
+    fn send_gathered(&self) {
+        self.send_waiting();
+    }
+}
+
+impl InstanceConnection {
+    /// Gives each request of a write its reply.
+    fn take_in(self: &Arc<Self>, write: Write, answer: &RedisResult<Value>) {
+        let Write { at: sent, attached, parts, requests: asked, .. } = write;
+        let answered = Answered { sent, received: self.now(), attached };
+        let requests: Vec<&Request> = asked.iter().map(|asked| &asked.request).collect();
+        let Answers { replies, has_failed } = classify(parts, &requests, answered.attached.as_ref(), answer);
+        match answer {
             _ if requests.len() < 2 => {}
-            Ok(_) if has_failed => self.send_queue.batch_failed(),
-            Ok(_) => self.send_queue.batch_answered(),
+            Ok(_) if has_failed => self.send_queue.lock().batch_failed(),
+            Ok(_) => self.send_queue.lock().batch_answered(),
             Err(_) => {}
         }
         // P17: before any vote counts, for the clock may have stepped behind what the first of them carry.
         let observe = |(request, raw): (&&Request, RawReply)| self.observe(raw, request.asks_for_a_vote(), &answered);
         let observed: Vec<Observed> = requests.iter().zip(replies).map(observe).collect();
-        let judge = |(request, observed): (&&Request, Observed)| self.judge(observed, request, &answered);
-        Some(requests.iter().zip(observed).map(judge).collect())
+        for (asked, observed) in asked.into_iter().zip(observed) {
+            let reply = self.judge(observed, &asked.request, &answered);
+            self.answer(asked, reply);
+        }
     }
 
     /// Takes in what a reply shows about the connection and the instance's clock.
-    pub(super) fn observe(self: &Arc<Self>, raw: RawReply, may_vote: bool, answered: &Answered) -> Observed {
+    fn observe(self: &Arc<Self>, raw: RawReply, may_vote: bool, answered: &Answered) -> Observed {
         self.note(&raw.reply, may_vote, answered.sent);
         let admission = self.admission().filter(|_| answered.attached.is_some());
         let stepped = admission.is_some_and(|shared| shared.observe_reply(&raw, answered.sent, answered.received));
@@ -74,7 +83,7 @@ impl InstanceConnection {
     }
 
     /// What the reply to a request counts for.
-    pub(super) fn judge(&self, observed: Observed, request: &Request, answered: &Answered) -> Reply {
+    fn judge(&self, observed: Observed, request: &Request, answered: &Answered) -> Reply {
         let asks = request.asks_for_a_vote();
         if asks && observed.was_missing() {
             self.note_missing(request.claim(), answered);
@@ -85,7 +94,7 @@ impl InstanceConnection {
     }
 
     /// What admission lets it count for (P14, P15, P17).
-    pub(super) fn admit(&self, observed: Observed, answered: &Answered) -> Reply {
+    fn admit(&self, observed: Observed, answered: &Answered) -> Reply {
         let Observed { raw, stepped } = observed;
         match (self.admission(), &answered.attached) {
             (Some(admission), Some(attached)) => admission.judge(raw, stepped, &attached.record, answered.received),
@@ -94,7 +103,7 @@ impl InstanceConnection {
     }
 
     /// What it counts for by what the instance has voted before (P10), whose clock read this.
-    pub(super) fn count(&self, reply: Reply, instance_us: Option<u64>, claim: &Claim, answered: &Answered) -> Reply {
+    fn count(&self, reply: Reply, instance_us: Option<u64>, claim: &Claim, answered: &Answered) -> Reply {
         match (self.admission(), &answered.attached) {
             (Some(admission), Some(attached)) => {
                 let times = (answered.sent, answered.received);
@@ -106,7 +115,7 @@ impl InstanceConnection {
     }
 
     /// The key was missing when the instance carried out what was sent then: nothing of an earlier vote is kept.
-    pub(super) fn note_missing(&self, claim: &Claim, answered: &Answered) {
+    fn note_missing(&self, claim: &Claim, answered: &Answered) {
         if let Some(admission) = self.admission() {
             claim.votes.lock().forget(admission.config.id, answered.sent);
         }

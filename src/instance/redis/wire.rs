@@ -2,7 +2,8 @@
 //!
 //! A command is encoded behind those that wait to be written, and written at once, by whoever asks, as far as the stream
 //! takes it. One task reads: it finds the end of each reply, decodes it, and gives it to the command at the front of the
-//! queue, for a server answers in order. The same task writes what the stream did not take at once.
+//! queue, for a server answers in order. The same task writes what the stream did not take at once, and sends what waited for
+//! answers.
 //!
 //! ```text
 //! ask ---> unsent ---> stream ===> server
@@ -15,16 +16,17 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::{replace, take};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value, parse_redis_value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, yield_now};
 
 use super::byte_stream::ByteStream;
+use super::encoded::{Encoded, encode, encode_all};
 use super::reply_bound::ReplyBound;
 use super::reply_limit::{Followed, ReplyLimit, TooMuch};
 use crate::clock::Clock;
@@ -42,6 +44,18 @@ const FIRST_OF_A_REPLY: &[u8] = b"+-:$*_,#!=(%~>|";
 /// Takes in what the server says unasked. It is called between two replies, and does not wait.
 pub(super) type OnPush = Box<dyn Fn(PushInfo) + Send>;
 
+/// Takes in the answers to writes, in the task of the connection.
+pub(super) trait TakesAnswers: Send + Sync {
+    /// The answer to the write with this number.
+    fn answered(self: Arc<Self>, number: u64, answer: RedisResult<Value>);
+
+    /// Whether those who were answered are about to ask for more.
+    fn gathers(&self) -> bool;
+
+    /// They have asked: sends what waits.
+    fn send_gathered(&self);
+}
+
 /// Sends commands over one connection. Cheap to clone; clones are the same connection.
 #[derive(Clone)]
 pub(super) struct Wire(Arc<Shared>);
@@ -51,6 +65,8 @@ struct Shared {
     state: Mutex<State>,
     /// Set if the server has said more than it was asked.
     too_much: Arc<OnceLock<TooMuch>>,
+    /// What takes in the answers to writes.
+    writes: OnceLock<Weak<dyn TakesAnswers>>,
 }
 
 #[derive(Default)]
@@ -77,14 +93,23 @@ struct Asked {
     /// One for each reply.
     bounds: Bounds,
     replies: Vec<Value>,
-    answer: oneshot::Sender<RedisResult<Value>>,
+    answer: AnswerTo,
+}
+
+/// Where an answer goes.
+enum AnswerTo {
+    /// To who waits for it.
+    Caller(oneshot::Sender<RedisResult<Value>>),
+    /// To what takes in those to writes.
+    Write(u64),
+    Nobody,
 }
 
 enum Bounds {
     /// Of one command, whose reply is the answer.
     One(ReplyBound),
     /// Of several; the answer is the list of their replies.
-    Several(Vec<ReplyBound>),
+    Several(Arc<[ReplyBound]>),
 }
 
 /// The answer to commands that are sent. Dropping it leaves them sent.
@@ -138,7 +163,7 @@ impl Wire {
         broken: Arc<Notify>,
     ) -> (Self, WireTask) {
         let state = Mutex::new(State { stream: Some(stream), ..State::default() });
-        let shared = Arc::new(Shared { state, too_much: Arc::default() });
+        let shared = Arc::new(Shared { state, too_much: Arc::default(), writes: OnceLock::new() });
         let reader = Reader {
             shared: Arc::clone(&shared),
             broken,
@@ -159,18 +184,41 @@ impl Wire {
 
     /// As [`ask`](Self::ask), with others behind it in the same write, whose replies nobody waits for.
     pub(super) fn ask_before(&self, command: &Cmd, behind: &[Cmd]) -> Answer {
-        self.0.send(|unsent| Bounds::One(encode(command, unsent)), behind)
+        let (answer, receiver) = oneshot::channel();
+        self.0.send(|unsent| Bounds::One(encode(command, unsent)), behind, AnswerTo::Caller(answer));
+        Answer(receiver)
     }
 
     /// Sends several commands in one write.
     pub(super) fn ask_all(&self, commands: &Pipeline) -> Answer {
-        self.ask_all_before(commands, &[])
+        let (answer, receiver) = oneshot::channel();
+        if commands.is_empty() {
+            let _ = answer.send(Ok(Value::Array(Vec::new())));
+        } else {
+            let asks = |unsent: &mut Vec<u8>| Bounds::Several(encode_all(commands, unsent));
+            self.0.send(asks, &[], AnswerTo::Caller(answer));
+        }
+        Answer(receiver)
     }
 
-    /// As [`ask_before`](Self::ask_before), of several commands.
-    pub(super) fn ask_all_before(&self, commands: &Pipeline, behind: &[Cmd]) -> Answer {
-        let encode_all = |unsent: &mut Vec<u8>| commands.cmd_iter().map(|command| encode(command, unsent)).collect();
-        self.0.send(|unsent| Bounds::Several(encode_all(unsent)), behind)
+    /// From now on `writes` takes in the answers to writes.
+    pub(super) fn leave_writes_to(&self, writes: Weak<dyn TakesAnswers>) {
+        let _ = self.0.writes.set(writes); // once
+    }
+
+    /// Sends a write of several commands, and others behind it whose replies nobody waits for; whether it is on its way.
+    pub(super) fn write(&self, number: u64, commands: &Pipeline, behind: &[Cmd]) -> bool {
+        let asks = |unsent: &mut Vec<u8>| Bounds::Several(encode_all(commands, unsent));
+        self.0.send(asks, behind, AnswerTo::Write(number))
+    }
+
+    /// As [`write`](Self::write), of what is put together already.
+    pub(super) fn write_encoded(&self, number: u64, encoded: &Encoded) -> bool {
+        let asks = |unsent: &mut Vec<u8>| {
+            unsent.extend_from_slice(&encoded.bytes);
+            Bounds::Several(Arc::clone(&encoded.bounds))
+        };
+        self.0.send(asks, &[], AnswerTo::Write(number))
     }
 
     /// Set to what the server has said too much, if the connection has ended for that.
@@ -205,35 +253,23 @@ impl ConnectionLike for Wire {
     }
 }
 
-/// Appends a command; returns what the reply to it may be.
-fn encode(command: &Cmd, unsent: &mut Vec<u8>) -> ReplyBound {
-    let before = unsent.len();
-    command.write_packed_command(unsent);
-    ReplyBound::of(command, unsent.len() - before)
-}
-
 fn closed() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
 impl Shared {
-    fn send(&self, asks: impl FnOnce(&mut Vec<u8>) -> Bounds, behind: &[Cmd]) -> Answer {
-        let (answer, receiver) = oneshot::channel();
+    /// Whether it is on its way; else its answer is an error, or none.
+    fn send(&self, asks: impl FnOnce(&mut Vec<u8>) -> Bounds, behind: &[Cmd], answer: AnswerTo) -> bool {
         let mut state = self.state();
         if !state.takes_more() {
-            return Answer(receiver); // an error, as its sender is gone
+            return false;
         }
         let is_free = state.unsent.is_empty();
-        match asks(&mut state.unsent) {
-            Bounds::Several(bounds) if bounds.is_empty() => {
-                let _ = answer.send(Ok(Value::Array(Vec::new())));
-                return Answer(receiver);
-            }
-            bounds => state.asked.push(Asked { bounds, replies: Vec::new(), answer }),
-        }
+        let bounds = asks(&mut state.unsent);
+        state.asked.push(Asked { bounds, replies: Vec::new(), answer });
         for command in behind {
             let bounds = Bounds::One(encode(command, &mut state.unsent));
-            state.asked.push(Asked { bounds, replies: Vec::new(), answer: oneshot::channel().0 });
+            state.asked.push(Asked { bounds, replies: Vec::new(), answer: AnswerTo::Nobody });
         }
         // What is unsent already is written by the task.
         let is_first = !replace(&mut state.has_asked, true);
@@ -241,7 +277,32 @@ impl Shared {
         if is_first || is_left || state.failed.is_some() {
             state.task.take().into_iter().for_each(Waker::wake);
         }
-        Answer(receiver)
+        true
+    }
+
+    /// Delivers an answer. No mutex is held.
+    fn answer(&self, to: AnswerTo, answer: RedisResult<Value>) {
+        match to {
+            AnswerTo::Caller(caller) => drop(caller.send(answer)), // an error: nobody waits any more
+            AnswerTo::Write(number) => {
+                if let Some(writes) = self.writes() {
+                    writes.answered(number, answer);
+                }
+            }
+            AnswerTo::Nobody => {}
+        }
+    }
+
+    /// Sends what waits, behind those who were just answered: what they ask next goes with it.
+    async fn send_gathered(&self) {
+        if self.writes().is_some_and(|writes| writes.gathers()) {
+            yield_now().await;
+            self.writes().into_iter().for_each(|writes| writes.send_gathered());
+        }
+    }
+
+    fn writes(&self) -> Option<Arc<dyn TakesAnswers>> {
+        self.writes.get()?.upgrade()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -317,14 +378,17 @@ impl Reader {
             let end = match poll_fn(|cx| self.poll(cx, &mut chunk)).await {
                 Ok(0) => closed(),
                 Ok(count) => match self.take_in(chunk.get(..count).unwrap_or_default()) {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        self.shared.send_gathered().await;
+                        continue;
+                    }
                     Err(error) => error,
                 },
                 Err(error) => error.into(),
             };
             // Whoever is next hears why; the others only that it has ended.
             if let Some(next) = self.awaited.pop_front() {
-                let _ = next.answer.send(Err(end));
+                self.shared.answer(next.answer, Err(end));
             }
             return;
         }
@@ -408,7 +472,7 @@ impl Reader {
             }
         };
         if let Some(asked) = self.awaited.pop_front() {
-            let _ = asked.answer.send(Ok(answer)); // an error: nobody waits any more
+            self.shared.answer(asked.answer, Ok(answer));
         }
     }
 }
@@ -417,8 +481,10 @@ impl Drop for Reader {
     /// However the task ends, by a panic or with the runtime, too: the stream is closed, and nothing is awaited any more.
     fn drop(&mut self) {
         let State { stream, asked, .. } = take(&mut *self.shared.state());
-        drop((stream, asked));
-        self.awaited.clear();
+        drop(stream);
+        for asked in self.awaited.drain(..).chain(asked) {
+            self.shared.answer(asked.answer, Err(closed()));
+        }
         self.broken.notify_one();
     }
 }

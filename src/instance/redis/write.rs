@@ -19,6 +19,9 @@ const MOST_IN_A_SCRIPT: usize = 32;
 /// The most plain acquires in one write.
 const MOST_PLAIN: usize = 128;
 
+/// How many kinds of calls there are.
+const PARTS: usize = 5;
+
 /// What a request is sent as. In a write they stand in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
@@ -26,10 +29,11 @@ enum Part {
     Plain,
     Acquire,
     Extend,
+    Keep,
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Release, Self::Plain, Self::Acquire, Self::Extend];
+    const ALL: [Self; PARTS] = [Self::Release, Self::Plain, Self::Acquire, Self::Extend, Self::Keep];
 
     const fn of(request: &Request, is_plain: bool) -> Self {
         match request {
@@ -37,38 +41,37 @@ impl Part {
             Request::Acquire(_) if is_plain => Self::Plain,
             Request::Acquire(_) => Self::Acquire,
             Request::Extend(_) => Self::Extend,
+            Request::Keep(_) => Self::Keep,
         }
     }
 
     const fn most(self) -> usize {
         match self {
             Self::Plain => MOST_PLAIN,
-            Self::Release | Self::Acquire | Self::Extend => MOST_IN_A_SCRIPT,
+            Self::Release | Self::Acquire | Self::Extend | Self::Keep => MOST_IN_A_SCRIPT,
         }
     }
 }
 
 /// How many requests of a write are sent as what.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Parts([usize; 4]);
+pub(crate) struct Parts([usize; PARTS]);
 
 impl Parts {
     /// Of the only request of a write.
-    pub(super) const fn of_one(request: &Request, is_plain: bool) -> Self {
-        let mut parts = Self([0; 4]);
+    const fn of_one(request: &Request, is_plain: bool) -> Self {
+        let mut parts = Self([0; PARTS]);
         parts.0[Part::of(request, is_plain) as usize] = 1;
         parts
     }
 
-    /// Of a write with so many extends.
-    pub(super) const fn of_extends(count: usize) -> Self {
-        let mut parts = Self([0; 4]);
-        parts.0[Part::Extend as usize] = count;
-        parts
+    /// Whether a write with this request alone is the same for each instance, and nothing is published behind it.
+    pub(super) fn says_the_same_to_all(self, only: &Request) -> bool {
+        self.0[Part::Plain as usize] + self.0[Part::Release as usize] == 1 && only.wake().is_none()
     }
 
     /// The requests of each part.
-    fn split<'a, 'b>(self, requests: &'a [&'b Request]) -> [&'a [&'b Request]; 4] {
+    fn split<'a, 'b>(self, requests: &'a [&'b Request]) -> [&'a [&'b Request]; PARTS] {
         let mut left = requests;
         self.0.map(|count| {
             let (part, behind) = left.split_at(count.min(left.len()));
@@ -88,6 +91,12 @@ pub(crate) fn take_for_one_write<T>(
     request: impl Fn(&T) -> &Request,
     is_plain: impl Fn(&Request) -> bool,
 ) -> (Vec<T>, Parts) {
+    if waiting.len() == 1
+        && let Some(only) = waiting.pop_front()
+    {
+        let parts = Parts::of_one(request(&only), is_plain(request(&only)));
+        return (vec![only], parts);
+    }
     let (mut parts, mut bytes) = (Parts::default(), 0_usize);
     let mut taken: Vec<(Part, T)> = Vec::with_capacity(waiting.len().min(most));
     let mut left = VecDeque::new();
@@ -136,6 +145,7 @@ pub(crate) fn commands(
             Part::Plain => plain::add(&mut commands, claims),
             Part::Acquire => _ = commands.add_command(scripts.acquire(claims, attached)),
             Part::Extend => _ = commands.add_command(scripts.extend(claims, attached, true)),
+            Part::Keep => _ = commands.add_command(scripts.extend(claims, attached, false)),
         }
     }
     commands

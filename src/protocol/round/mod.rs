@@ -247,7 +247,13 @@ impl Round {
     /// An instance has one vote: a second definite reply of the same instance is a duplicate and
     /// changes nothing; a definite reply replaces an unknown one.
     pub fn on_reply(&mut self, id: InstanceId, reply: Reply, now: Instant) -> Verdict {
-        let after = now.saturating_since(self.started_at);
+        self.record(id, reply, now);
+        self.verdict(now)
+    }
+
+    /// Records a reply that was received at `received`, without asking for the verdict.
+    pub fn record(&mut self, id: InstanceId, reply: Reply, received: Instant) {
+        let after = received.saturating_since(self.started_at);
         let reply = self.believed(reply);
         if let Some(slot) = self.replies.get_mut(id.index()) {
             let open = match slot {
@@ -261,7 +267,6 @@ impl Round {
                 *slot = Some(TimedReply { reply, after });
             }
         }
-        self.verdict(now)
     }
 
     fn believed(&self, reply: Reply) -> Reply {

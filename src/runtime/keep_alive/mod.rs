@@ -12,7 +12,8 @@ use tokio::sync::{Notify, mpsc};
 use super::counters::Counters;
 use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState};
 use crate::clock::Clock;
-use crate::instance::{Instance, Invalidation};
+use crate::instance::Invalidation;
+use crate::instance::redis::RedisInstance;
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
 use table::SharedLeaseTable;
 use task::{KeepAliveTask, TaskMessage};
@@ -26,7 +27,7 @@ pub(crate) struct KeepAlive {
 
 /// What the task needs.
 pub(crate) struct KeepAliveParts {
-    pub(crate) instances: Arc<[Arc<dyn Instance>]>,
+    pub(crate) instances: Arc<[RedisInstance]>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     /// Told when the clock was put forward.

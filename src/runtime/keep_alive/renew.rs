@@ -1,21 +1,20 @@
-//! Renews leases before they end (P19): those that are due together go to each instance in one command.
+//! Renews leases before they end (P19): those that are due together share commands to each instance.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::mpsc;
 
 use super::table::{SendOrder, SharedLeaseTable};
 use crate::clock::Clock;
-use crate::instance::{Claim, Instance, Request, split_into_commands};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{Claim, ReplyTo, Request, TakesReplies};
 use crate::protocol::{Cause, InstanceId, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
 
-/// The most leases in one command: an instance does nothing else meanwhile.
-const MAX_BATCH: usize = 32;
+/// The most replies that are taken in at once.
+const MOST_REPLIES: usize = 1024;
 
 /// A lease that is to be renewed now.
 type Due = (Arc<HeldLease>, Arc<Claim>);
@@ -59,14 +58,23 @@ struct RenewalBatch {
     leases: Vec<Arc<HeldLease>>,
     /// Whether nothing was sent for it before.
     is_first: bool,
+    replies: mpsc::UnboundedSender<RenewalReply>,
 }
 
-/// What one instance answered to a batch.
-pub(super) struct BatchReplies {
+impl TakesReplies for RenewalBatch {
+    fn take(self: Arc<Self>, instance: InstanceId, number: usize, reply: Reply) {
+        let replies = self.replies.clone();
+        let _ = replies.send(RenewalReply { batch: self, instance, number, reply }); // the task of the leases may be gone
+    }
+}
+
+/// What one instance answered for one lease of a batch.
+pub(super) struct RenewalReply {
     batch: Arc<RenewalBatch>,
     instance: InstanceId,
-    /// By lease of the batch.
-    replies: Vec<Reply>,
+    /// Which lease.
+    number: usize,
+    reply: Reply,
 }
 
 /// Leases that one instance has extended, which ended its watch of their keys.
@@ -78,35 +86,40 @@ pub(super) struct Confirmed {
 }
 
 pub(super) struct Renewer {
-    instances: Arc<[Arc<dyn Instance>]>,
+    instances: Arc<[RedisInstance]>,
     quorum: Quorum,
     clock: Arc<dyn Clock>,
     table: Arc<SharedLeaseTable>,
-    in_flight: FuturesUnordered<BoxFuture<'static, BatchReplies>>,
+    /// What instances answer, by way of the batches.
+    sender: mpsc::UnboundedSender<RenewalReply>,
+    replies: mpsc::UnboundedReceiver<RenewalReply>,
     counters: Arc<Counters>,
 }
 
 impl Renewer {
     pub(super) fn new(
-        instances: Arc<[Arc<dyn Instance>]>,
+        instances: Arc<[RedisInstance]>,
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
         counters: Arc<Counters>,
     ) -> Self {
-        Self { instances, quorum, clock, table, in_flight: FuturesUnordered::new(), counters }
+        let (sender, replies) = mpsc::unbounded_channel();
+        Self { instances, quorum, clock, table, sender, replies, counters }
     }
 
-    /// The next replies; `None` if nothing is in flight.
-    pub(super) async fn next_replies(&mut self) -> Option<BatchReplies> {
-        self.in_flight.next().await
+    /// The replies that have come, once there are some.
+    pub(super) async fn next_replies(&mut self) -> Vec<RenewalReply> {
+        let mut replies = Vec::new();
+        self.replies.recv_many(&mut replies, MOST_REPLIES).await;
+        replies
     }
 
     /// Begins a renewal of every lease that is due. Returns when the next will be.
     pub(super) fn renew_due(&self) -> Option<Instant> {
         let now = self.clock.now();
         let mut table = self.table.lock_send_order();
-        let mut batches: BTreeMap<Duration, Vec<Due>> = BTreeMap::new(); // by ttl
+        let mut due: Vec<Due> = Vec::new();
         let (mut over, mut long_held) = (Vec::new(), Vec::new());
         while let Some(held) = table.pop_due(now) {
             let mut state = held.state();
@@ -131,11 +144,10 @@ impl Renewer {
                 long_held.push(Arc::clone(&held));
             }
             drop(state);
-            batches.entry(claim.ttl).or_default().push((held, claim));
+            due.push((held, claim));
         }
-        for leases in batches.into_values() {
-            split_into_commands(&leases, MAX_BATCH, |(_, claim)| claim.command_size())
-                .for_each(|due| self.send_batch(&table, due, now));
+        if !due.is_empty() {
+            self.send(&table, due, now);
         }
         let next = table.mark_asleep();
         drop(table); // those who wait are told without it
@@ -167,26 +179,30 @@ impl Renewer {
         NextStep::Renew { next_at, claim: state.claim_to_extend(terms.ttl()) }
     }
 
-    fn send_batch(&self, _order: &SendOrder<'_>, due: &[Due], started_at: Instant) {
-        let (leases, claims): (Vec<_>, Vec<_>) = due.iter().cloned().unzip();
-        let batch = Arc::new(RenewalBatch { started_at, leases, is_first: true });
-        for (id, instance) in InstanceId::all(self.instances.len()).zip(self.instances.iter()) {
-            let (batch, replies) = (Arc::clone(&batch), instance.extend_many(claims.clone(), true));
-            self.in_flight.push(Box::pin(async move { BatchReplies { batch, instance: id, replies: replies.await } }));
+    fn send(&self, order: &SendOrder<'_>, due: Vec<Due>, started_at: Instant) {
+        let (leases, claims): (Vec<_>, Vec<_>) = due.into_iter().unzip();
+        let batch = Arc::new(RenewalBatch { started_at, leases, is_first: true, replies: self.sender.clone() });
+        for id in InstanceId::all(self.instances.len()) {
+            self.send_to(order, id, &batch, &claims);
         }
     }
 
-    fn send_extend(&self, _order: &SendOrder<'_>, id: InstanceId, batch: Arc<RenewalBatch>, claim: Arc<Claim>) {
+    fn send_to(&self, _order: &SendOrder<'_>, id: InstanceId, batch: &Arc<RenewalBatch>, claims: &[Arc<Claim>]) {
         let Some(instance) = self.instances.get(id.index()) else { return };
-        let call = instance.call(Request::Extend(claim));
-        self.in_flight.push(Box::pin(async move { BatchReplies { batch, instance: id, replies: vec![call.await] } }));
+        let request = |(number, claim): (usize, &Arc<Claim>)| {
+            let reply_to = ReplyTo::numbered(Arc::clone(batch) as Arc<_>, id, number);
+            (Request::Extend(Arc::clone(claim)), reply_to)
+        };
+        instance.call_all(claims.iter().enumerate().map(request).collect());
     }
 
-    /// Feeds the replies of one instance to the rounds of its batch.
-    pub(super) fn on_replies(&self, replies: BatchReplies) -> Confirmed {
-        let BatchReplies { batch, instance, replies } = replies;
-        let (mut confirmed, mut repaired) = (Vec::new(), Vec::new());
-        for (held, reply) in batch.leases.iter().zip(replies) {
+    /// Feeds replies to the rounds of their leases. Gives those that instances have extended.
+    pub(super) fn on_replies(&self, replies: Vec<RenewalReply>) -> Vec<Confirmed> {
+        let mut confirmed: Vec<Confirmed> = InstanceId::all(self.instances.len())
+            .map(|by| Confirmed { by, leases: Vec::new(), repaired: Vec::new() })
+            .collect();
+        for RenewalReply { batch, instance, number, reply } in replies {
+            let Some(held) = batch.leases.get(number) else { continue };
             if matches!(reply, Reply::NotSent(Cause::ScriptMissing)) && batch.is_first {
                 self.ask_again(held, batch.started_at, instance);
                 continue;
@@ -194,11 +210,14 @@ impl Renewer {
             let is_repaired = reply == Reply::Repaired;
             let granted = is_repaired || reply == Reply::Granted;
             if self.record_reply(held, batch.started_at, instance, reply) && granted {
-                repaired.extend(is_repaired.then(|| Arc::clone(held)));
-                confirmed.push(Arc::clone(held));
+                if let Some(by) = confirmed.get_mut(instance.index()) {
+                    by.repaired.extend(is_repaired.then(|| Arc::clone(held)));
+                    by.leases.push(Arc::clone(held));
+                }
             }
         }
-        Confirmed { by: instance, leases: confirmed, repaired }
+        confirmed.retain(|confirmed| !confirmed.leases.is_empty());
+        confirmed
     }
 
     /// The instance has lost its scripts, which are on their way to it again.
@@ -207,8 +226,9 @@ impl Renewer {
         let state = held.state();
         let is_open = state.renewal.as_ref().is_some_and(|round| round.started_at() == started_at);
         if is_open && !state.has_ended() {
-            let batch = Arc::new(RenewalBatch { started_at, leases: vec![Arc::clone(held)], is_first: false });
-            self.send_extend(&order, id, batch, Arc::clone(&state.claim));
+            let (leases, replies) = (vec![Arc::clone(held)], self.sender.clone());
+            let batch = Arc::new(RenewalBatch { started_at, leases, is_first: false, replies });
+            self.send_to(&order, id, &batch, &[Arc::clone(&state.claim)]);
         }
     }
 

@@ -10,7 +10,8 @@ use super::renew::Renewer;
 use super::table::SharedLeaseTable;
 use super::watch::KeyWatcher;
 use crate::clock::Clock;
-use crate::instance::{Instance, Invalidation};
+use crate::instance::Invalidation;
+use crate::instance::redis::RedisInstance;
 use crate::protocol::{InstanceSet, Quorum};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::HeldLease;
@@ -39,7 +40,7 @@ pub(super) struct KeepAliveTask {
 
 impl KeepAliveTask {
     pub(super) fn new(
-        instances: Arc<[Arc<dyn Instance>]>,
+        instances: Arc<[RedisInstance]>,
         quorum: Quorum,
         clock: Arc<dyn Clock>,
         table: Arc<SharedLeaseTable>,
@@ -71,10 +72,11 @@ impl KeepAliveTask {
             let pause = next.map(|next| next.saturating_since(self.clock.now()).min(LONGEST_SLEEP));
             tokio::select! {
                 biased; // answers first, and what leads to more questions last
-                Some(replies) = self.renewer.next_replies() => {
-                    let confirmed = self.renewer.on_replies(replies);
-                    self.watcher.watch_again(confirmed.leases, confirmed.by);
-                    self.watcher.check_everywhere(confirmed.repaired);
+                replies = self.renewer.next_replies() => {
+                    for confirmed in self.renewer.on_replies(replies) {
+                        self.watcher.watch_again(confirmed.leases, confirmed.by);
+                        self.watcher.check_everywhere(confirmed.repaired);
+                    }
                 }
                 Some(checked) = self.watcher.next_checked() => {
                     for held in self.watcher.on_checked(checked) {

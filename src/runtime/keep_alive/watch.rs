@@ -8,7 +8,8 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::table::SharedLeaseTable;
 use crate::clock::Clock;
-use crate::instance::{Instance, Invalidation, KeyState, split_into_commands};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{Invalidation, KeyState, split_into_commands};
 use crate::protocol::{InstanceId, InstanceSet, Instant};
 use crate::runtime::held_lease::HeldLease;
 
@@ -25,18 +26,14 @@ pub(super) struct CheckedKeys {
 }
 
 pub(super) struct KeyWatcher {
-    instances: Arc<[Arc<dyn Instance>]>,
+    instances: Arc<[RedisInstance]>,
     clock: Arc<dyn Clock>,
     table: Arc<SharedLeaseTable>,
     checks: FuturesUnordered<BoxFuture<'static, CheckedKeys>>,
 }
 
 impl KeyWatcher {
-    pub(super) fn new(
-        instances: Arc<[Arc<dyn Instance>]>,
-        clock: Arc<dyn Clock>,
-        table: Arc<SharedLeaseTable>,
-    ) -> Self {
+    pub(super) fn new(instances: Arc<[RedisInstance]>, clock: Arc<dyn Clock>, table: Arc<SharedLeaseTable>) -> Self {
         Self { instances, clock, table, checks: FuturesUnordered::new() }
     }
 

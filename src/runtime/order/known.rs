@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
-use crate::instance::{Instance, ReceivedMessage, Wake};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{ReceivedMessage, Wake};
 use crate::protocol::{
     Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
 };
@@ -24,7 +25,7 @@ pub(super) fn announced_key(resource: &Resource) -> Option<&[u8]> {
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) client: ClientId,
-    pub(super) instances: Arc<[Arc<dyn Instance>]>,
+    pub(super) instances: Arc<[RedisInstance]>,
     pub(super) clock: Arc<dyn Clock>,
     /// After so long no wake-up comes late.
     pub(super) instance_timeout: Duration,

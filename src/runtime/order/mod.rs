@@ -13,7 +13,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::clock::Clock;
-use crate::instance::{Instance, ReceivedMessage, Request};
+use crate::instance::redis::RedisInstance;
+use crate::instance::{ReceivedMessage, Request};
 use crate::protocol::{ClientId, Instant, Quorum};
 use crate::resource::Resource;
 use known::{Parts, announced_key};
@@ -31,7 +32,7 @@ impl Order {
     /// Begins to take in messages.
     pub(crate) fn start(
         client: ClientId,
-        instances: Arc<[Arc<dyn Instance>]>,
+        instances: Arc<[RedisInstance]>,
         clock: Arc<dyn Clock>,
         instance_timeout: Duration,
         messages: mpsc::Receiver<ReceivedMessage>,

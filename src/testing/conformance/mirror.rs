@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Admission, Ask, Kind};
+use super::{Admission, Ask};
 use crate::protocol::{AdmissionRecord, AttachedRecord, Instant, Reply};
 use crate::resource::TOKENS_KEY;
 use crate::testing::mirror::bulk::{self, NewRecord};
@@ -29,7 +29,7 @@ impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
     pub fn run(&mut self, ask: &Ask, record: Option<&AdmissionRecord>, now: Instant, wall_us: u64) -> Option<Reply> {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        Some(run(&mut self.0, &ask.request("")?, attached.as_ref(), ask.kind != Kind::Keep, (now, wall_us)))
+        Some(run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us)))
     }
 
     /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.

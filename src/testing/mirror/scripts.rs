@@ -16,7 +16,6 @@ pub(crate) fn run(
     store: &mut Store,
     request: &Request,
     attached: Option<&AttachedRecord>,
-    repairs: bool,
     (now, wall_us): (Instant, u64),
 ) -> Reply {
     store.expire(now);
@@ -25,7 +24,8 @@ pub(crate) fn run(
     let mut script = Script { store, claim, key: claim.resource.key(), left, now, wall_us };
     let ended = match request {
         Request::Acquire(_) => script.acquire(),
-        Request::Extend(_) => script.extend(repairs),
+        Request::Extend(_) => script.extend(true),
+        Request::Keep(_) => script.extend(false),
         Request::Release(..) => Ok(script.release()),
     };
     ended.unwrap_or_else(|WrongType| {

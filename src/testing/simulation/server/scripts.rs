@@ -47,8 +47,7 @@ impl Call<'_> {
         if let Some(left) = self.not_admitted(state, attached.as_ref(), &claims, Request::Acquire) {
             return Some(left);
         }
-        let answers =
-            claims.into_iter().map(|claim| self.answer(state, Request::Acquire(claim), attached.as_ref(), true));
+        let answers = claims.into_iter().map(|claim| self.answer(state, Request::Acquire(claim), attached.as_ref()));
         let answers: Vec<Answer> = answers.collect();
         Some(Answer::List([Answer::bytes("done"), Answer::number(self.wall_us)].into_iter().chain(answers).collect()))
     }
@@ -57,13 +56,13 @@ impl Call<'_> {
     fn extend(&self, state: &mut State) -> Option<Answer> {
         let attached = self.attached()?;
         let (repairs, claims) = (!self.args.get(2)?.is_empty(), self.claims(self.args.get(3..)?)?);
+        let request = if repairs { Request::Extend } else { Request::Keep };
         let left = quarantine_left(&state.store, attached.as_ref(), self.wall_us);
         let Some(left) = left else {
-            return self.not_admitted(state, attached.as_ref(), &claims, Request::Extend);
+            return self.not_admitted(state, attached.as_ref(), &claims, request);
         };
         let left_ms = u64::try_from(left.as_millis()).ok()?;
-        let answers =
-            claims.into_iter().map(|claim| self.answer(state, Request::Extend(claim), attached.as_ref(), repairs));
+        let answers = claims.into_iter().map(|claim| self.answer(state, request(claim), attached.as_ref()));
         let answers: Vec<Answer> = answers.collect();
         let head = [Answer::bytes("done"), Answer::number(self.wall_us), Answer::number(left_ms)];
         Some(Answer::List(head.into_iter().chain(answers).collect()))
@@ -79,7 +78,7 @@ impl Call<'_> {
             Some(Arc::new(claim))
         });
         let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
-        let answer = |claim| self.answer(state, Request::Release(claim, None), None, true);
+        let answer = |claim| self.answer(state, Request::Release(claim, None), None);
         Some(Answer::List(claims.into_iter().map(answer).collect()))
     }
 
@@ -105,7 +104,7 @@ impl Call<'_> {
             return None;
         }
         for claim in claims {
-            drop(self.answer(state, request(Arc::clone(claim)), attached, true));
+            drop(self.answer(state, request(Arc::clone(claim)), attached));
         }
         let left =
             left.map_or(Answer::Number(-1), |left| Answer::number(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
@@ -169,7 +168,7 @@ impl Call<'_> {
     }
 
     /// What a script answers for one of its locks.
-    fn answer(&self, state: &mut State, request: Request, attached: Option<&AttachedRecord>, repairs: bool) -> Answer {
+    fn answer(&self, state: &mut State, request: Request, attached: Option<&AttachedRecord>) -> Answer {
         state.requests.count(&request);
         if let (Request::Acquire(_), Some(stored)) = (&request, state.faults.claimed) {
             return told(&Reply::Stale { stored });
@@ -177,8 +176,8 @@ impl Call<'_> {
         state.store.expire(self.now());
         let (before, is_known) = (state.state_before(&request), state.knows(attached));
         let is_admitted = quarantine_left(&state.store, attached, self.wall_us) == Some(Duration::ZERO);
-        let reply = run(&mut state.store, &request, attached, repairs, (self.now(), self.wall_us));
-        state.note_request((&request, repairs), &reply, (before, is_known, is_admitted));
+        let reply = run(&mut state.store, &request, attached, (self.now(), self.wall_us));
+        state.note_request(&request, &reply, (before, is_known, is_admitted));
         match (&request, &reply) {
             (Request::Release(..), Reply::Granted) => Answer::Number(1),
             (Request::Release(..), Reply::Refused(_)) => Answer::Number(0),
@@ -227,7 +226,7 @@ impl State {
 
     fn note_request(
         &mut self,
-        (request, repairs): (&Request, bool),
+        request: &Request,
         reply: &Reply,
         (before, is_known, is_admitted): (Option<KeyState>, bool, bool),
     ) {
@@ -235,8 +234,8 @@ impl State {
         let claim = request.claim();
         let kind = match request {
             Request::Acquire(_) => StepKind::Acquire,
-            Request::Extend(_) if repairs => StepKind::Extend,
-            Request::Extend(_) => StepKind::Keep,
+            Request::Extend(_) => StepKind::Extend,
+            Request::Keep(_) => StepKind::Keep,
             Request::Release(..) => StepKind::Release,
         };
         let said = match reply {
