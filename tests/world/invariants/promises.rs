@@ -10,9 +10,6 @@ use crate::world::World;
 /// How long a fault lasts at most.
 const LONGEST_FAULT: Duration = Duration::from_secs(3);
 
-/// Of the tokens, which an instance grants every so many; those between are of hand-overs in a client (P24).
-const TOKENS_OF_A_GRANT: u64 = 4096;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excuse {
     /// A8: nobody deletes keys by hand. (A forced release is of that kind.)
@@ -78,9 +75,8 @@ impl World {
 
     /// Why a later token may be smaller, if it may.
     pub(super) fn excuses_order(&self, at: Duration, history: &History, hold: &Hold) -> Option<Excuse> {
-        // Only an instance's grant makes other tokens.
-        let was_handed_over = !hold.token.get().is_multiple_of(TOKENS_OF_A_GRANT);
-        if (was_handed_over || hold.shares) && self.stood_still_lately(at, history, hold.client) {
+        // A grant from before it stood still, or a lease of then, is taken for valid when others were given larger tokens.
+        if self.stood_still_lately(at, history, hold.client) {
             return Some(Excuse::ClockStoodStill);
         }
         let has = |is_of: fn(FaultKind) -> bool| history.marks.iter().any(|mark| is_of(mark.what));
