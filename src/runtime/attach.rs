@@ -69,7 +69,7 @@ async fn carry_out(
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);
     let request = Request::Keep(Arc::clone(&asked));
-    let mut in_flight = RoundInFlight::send(&shared, round, request, shared.all_instances());
+    let mut in_flight = RoundInFlight::send(&shared, round, request);
     in_flight.full_verdict().await;
     tracing::debug!(granted = ?in_flight.round.granted(), "attach round");
     let held = won(&shared, &params, &detached, (&mut in_flight.round, &asked));

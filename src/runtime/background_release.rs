@@ -16,7 +16,7 @@ use super::ballot::Ballot;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{ReplyTo, Request, TakesReplies};
-use crate::protocol::{InstanceId, InstanceSet, Reply};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Reply};
 use crate::resource::Resource;
 use crate::runtime::lasting_task::ran_to_its_end;
 use crate::runtime::pending_releases::{PendingRelease, PendingReleases, ReleaseNumber};
@@ -113,10 +113,17 @@ impl BackgroundReleaser {
         ballot.leave_to(instances, Arc::new(LostTry { releases: Arc::clone(&self.0), waiting }));
     }
 
-    /// A round was this release: on those of `instances` that do not confirm it, it is sent again.
-    pub(super) fn confirm(&self, ballot: &Ballot, instances: InstanceSet, release: PendingRelease) {
-        self.0.count_up(instances);
-        ballot.leave_to(instances, Arc::new(SentRelease { releases: Arc::clone(&self.0), release }));
+    /// As [`release`](Self::release), with the replies going to `ballot` too.
+    pub(super) fn release_for(&self, ballot: &Arc<Ballot>, request: &Request, targets: InstanceSet) {
+        self.0.count_up(targets);
+        let release = PendingRelease::new(request.clone(), self.0.clock.now());
+        let sent = Arc::new(SentRelease { releases: Arc::clone(&self.0), release });
+        let round = Arc::new(ReleaseRound { sent, ballot: Arc::clone(ballot) });
+        for id in targets.iter() {
+            if let Some(instance) = self.0.instances.get(id.index()) {
+                instance.call(request.clone(), ReplyTo::new(Arc::clone(&round) as Arc<_>, id));
+            }
+        }
     }
 
     /// Waits until no release is pending, at most `limit`. Returns how many still are on each instance.
@@ -160,6 +167,28 @@ impl TakesReplies for SentRelease {
         } else {
             self.releases.send_again_later(id, self.release.clone());
         }
+    }
+}
+
+/// A release for which somebody waits.
+struct ReleaseRound {
+    sent: Arc<SentRelease>,
+    ballot: Arc<Ballot>,
+}
+
+impl TakesReplies for ReleaseRound {
+    fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
+        let sent = Arc::clone(&self.sent);
+        if number == 0
+            && matches!(reply, Reply::NotSent(Cause::ScriptMissing))
+            && let Some(instance) = sent.releases.instances.get(id.index())
+        {
+            // The scripts are on their way there again. Who asks next for the lock has another value.
+            let request = sent.release.request.clone();
+            return instance.call(request, ReplyTo::numbered(self, id, number + 1));
+        }
+        sent.take(id, number, reply.clone());
+        Arc::clone(&self.ballot).take(id, number, reply);
     }
 }
 

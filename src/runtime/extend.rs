@@ -107,7 +107,7 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Result<Rou
     let round = state.lease.begin_extend(shared.quorum, terms, shared.clock.now()).map_err(rejected)?;
     let claim = state.claim_to_extend(terms.ttl());
     drop(state);
-    Ok(RoundInFlight::send(shared, round, Request::Extend(claim), shared.all_instances()))
+    Ok(RoundInFlight::send(shared, round, Request::Extend(claim)))
 }
 
 pub(super) fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>) -> ExtendFailure {

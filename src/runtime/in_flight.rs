@@ -11,7 +11,7 @@ use super::ballot::Ballot;
 use super::pending_releases::PendingRelease;
 use super::shared::Shared;
 use crate::instance::{Claim, ReplyTo, Request};
-use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Refusal, Reply, Round, Verdict};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
 
 /// The shortest wait that a timer is set for.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
@@ -23,8 +23,6 @@ pub(super) enum OnDrop {
     LeaveKeys,
     /// The round was not won: they are released on every instance that may have them (P5).
     ReleaseKeys,
-    /// The round was a release: it goes on wherever the keys are not known to be gone (P6, P7).
-    FinishRelease,
 }
 
 /// One round whose replies are outstanding. It belongs to a task of the client, so that it goes on whoever
@@ -40,25 +38,19 @@ pub(super) struct RoundInFlight {
 }
 
 impl RoundInFlight {
-    /// Queues the request on all `targets`. The others count as having nothing (release only). Needs
-    /// no runtime: whoever calls this sends, and a task goes on from there.
-    pub(super) fn send(shared: &Arc<Shared>, mut round: Round, request: Request, targets: InstanceSet) -> Self {
-        let now = shared.clock.now();
+    /// Queues the request on all instances. Needs no runtime: whoever calls this sends, and a task goes on from there.
+    pub(super) fn send(shared: &Arc<Shared>, round: Round, request: Request) -> Self {
+        let all = shared.all_instances();
         if let Request::Acquire(claim) = &request {
-            shared.releaser.release_ahead(&claim.resource, targets);
+            shared.releaser.release_ahead(&claim.resource, all);
         }
-        let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), targets);
+        let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), all);
         for (id, instance) in InstanceId::all(shared.instances.len()).zip(shared.instances.iter()) {
-            if targets.contains(id) {
-                instance.call(request.clone(), ReplyTo::new(Arc::clone(&ballot) as Arc<_>, id));
-            } else {
-                round.record(id, Reply::Refused(Refusal::default()), now);
-            }
+            instance.call(request.clone(), ReplyTo::new(Arc::clone(&ballot) as Arc<_>, id));
         }
         let on_drop = match request {
             Request::Acquire(_) => OnDrop::ReleaseKeys,
-            Request::Extend(_) | Request::Keep(_) => OnDrop::LeaveKeys,
-            Request::Release(..) => OnDrop::FinishRelease,
+            Request::Extend(_) | Request::Keep(_) | Request::Release(..) => OnDrop::LeaveKeys,
         };
         Self { shared: Arc::clone(shared), round, request, ballot, sent_before: InstanceSet::default(), on_drop }
     }
@@ -190,7 +182,7 @@ impl RoundInFlight {
     fn let_go(&mut self, awaits_replies: bool) {
         match self.on_drop {
             OnDrop::ReleaseKeys => self.on_drop = OnDrop::LeaveKeys,
-            OnDrop::LeaveKeys | OnDrop::FinishRelease => return,
+            OnDrop::LeaveKeys => return,
         }
         self.take_in(None);
         let release = Request::Release(Arc::clone(self.request.claim()), None);
@@ -218,30 +210,10 @@ impl RoundInFlight {
         }
         left
     }
-
-    /// Whether an instance may still have the keys after its reply to a release, or without one.
-    fn may_have_keys(&self, id: InstanceId) -> bool {
-        let answer = self.round.replies().get(id.index()).and_then(Option::as_ref);
-        answer.is_none_or(|answer| matches!(answer.reply, Reply::NotSent(_) | Reply::Unknown(_)))
-    }
 }
 
 impl Drop for RoundInFlight {
     fn drop(&mut self) {
-        if self.on_drop == OnDrop::FinishRelease {
-            self.take_in(None);
-            let outstanding = self.ballot.outstanding(); // those are the release
-            if !outstanding.is_empty() {
-                let release = PendingRelease::new(self.request.clone(), self.shared.clock.now());
-                self.shared.releaser.confirm(&self.ballot, outstanding, release);
-            }
-            let targets: InstanceSet =
-                InstanceId::all(self.shared.instances.len()).filter(|id| self.may_have_keys(*id)).collect();
-            let targets = targets.without(outstanding);
-            if !targets.is_empty() {
-                self.shared.release_in_background(&self.request, targets);
-            }
-        }
         self.release();
     }
 }

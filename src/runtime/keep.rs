@@ -63,5 +63,5 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Option<(Ro
     let round = Round::extend(shared.quorum, terms, state.lease.valid_until(), shared.clock.now());
     drop(state);
     let request = Request::Extend(Arc::new(claim));
-    Some((RoundInFlight::send(shared, round, request, shared.all_instances()), own_ttl / PAUSE_DIVISOR))
+    Some((RoundInFlight::send(shared, round, request), own_ttl / PAUSE_DIVISOR))
 }

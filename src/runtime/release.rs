@@ -1,15 +1,13 @@
 //! Releasing a lease by hand (P7).
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
-use tokio::sync::oneshot;
-
-use super::client_task::{RuntimeEnded, run_detached};
+use super::ballot::Ballot;
 use super::held_lease::HeldLease;
-use super::in_flight::{OnDrop, RoundInFlight};
 use super::shared::Shared;
-use crate::instance::Request;
-use crate::protocol::{InstanceId, InstanceSet, Reply, Round, Verdict};
+use crate::protocol::{InstanceSet, Refusal, Reply, Round, Verdict};
 
 /// What a release found.
 pub(crate) enum ReleaseOutcome {
@@ -21,72 +19,49 @@ pub(crate) enum ReleaseOutcome {
     Unconfirmed(Box<Round>),
 }
 
-/// Deletes the keys on every instance that may have them, in one round that is repeated once if only
-/// the scripts were missing. The round is sent before this returns. Whatever the outcome, and also if the future is
-/// dropped, the release goes on in the background wherever the keys are not known to be gone (P6).
+/// Deletes the keys on every instance that may have them. The round is sent before this returns. Whatever the outcome, and also if
+/// the future is dropped or not polled, the release goes on in the background wherever the keys are not known to be gone (P6):
+/// nothing of that waits for the caller.
 pub(crate) fn release(
     shared: &Arc<Shared>,
     held: &Arc<HeldLease>,
     targets: InstanceSet,
 ) -> impl Future<Output = ReleaseOutcome> + use<> {
-    let release = (shared.wake_next(held.release()), targets);
-    let in_flight = send(shared, &release);
+    let request = shared.wake_next(held.release());
+    let mut round = Round::release(shared.quorum, shared.clock.now());
+    for id in shared.all_instances().without(targets).iter() {
+        round.record(id, Reply::Refused(Refusal::default()), round.started_at());
+    }
+    let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), targets);
+    shared.releaser.release_for(&ballot, &request, targets);
     shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {
-        let client = Arc::clone(&shared);
-        let outcome = run_detached(&shared.runtime, |result| carry_out(client, in_flight, release, result)).await;
-        outcome.unwrap_or_else(|RuntimeEnded| {
-            ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())))
+        if shared.has_ended() {
+            return ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())));
+        }
+        let verdict = poll_fn(|cx| {
+            ballot.take_out(&mut round, Some(cx));
+            match round.verdict(shared.clock.now()) {
+                Verdict::Pending => Poll::Pending,
+                verdict => Poll::Ready(verdict),
+            }
         })
+        .await;
+        tracing::debug!(?verdict, deleted = ?round.granted(), "release round");
+        if verdict == Verdict::Won { ReleaseOutcome::WasHeld } else { of_lost_round(round) }
     }
 }
 
-async fn carry_out(
-    shared: Arc<Shared>,
-    mut in_flight: RoundInFlight,
-    release: (Request, InstanceSet),
-    result: oneshot::Sender<ReleaseOutcome>,
-) {
-    // Once it is repeated: whose first answer is not known, so that a second one may find nothing left.
-    let mut in_doubt = None;
-    let outcome = loop {
-        let verdict = in_flight.verdict().await;
-        tracing::debug!(?verdict, deleted = ?in_flight.round.granted(), "release round");
-        if verdict == Verdict::Won {
-            break ReleaseOutcome::WasHeld;
-        }
-        if in_doubt.is_some() || !in_flight.lacks_only_scripts() {
-            break of_lost_round(&in_flight.round, in_doubt.unwrap_or_default());
-        }
-        in_flight.on_drop = OnDrop::LeaveKeys; // the repeat is sent to all of them
-        let (deleted, unclear) = (in_flight.round.granted(), in_flight.round.in_doubt());
-        in_flight = send(&shared, &release);
-        for id in deleted.iter() {
-            in_flight.round.on_reply(id, Reply::Granted, shared.clock.now()); // nothing is left there
-        }
-        in_doubt = Some(unclear);
-    };
-    drop(in_flight); // pending releases are counted before the caller goes on, and may shut down
-    let _ = result.send(outcome);
-}
-
-fn send(shared: &Arc<Shared>, (request, targets): &(Request, InstanceSet)) -> RoundInFlight {
-    let round = Round::release(shared.quorum, shared.clock.now());
-    RoundInFlight::send(shared, round, request.clone(), *targets)
-}
-
-/// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers, or of answers that
-/// are not `in_doubt`.
-fn of_lost_round(round: &Round, in_doubt: InstanceSet) -> ReleaseOutcome {
-    let answers = InstanceId::all(round.replies().len()).zip(round.replies());
-    let may_have_held = answers.filter(|(id, answer)| match answer.as_ref().map(|answer| &answer.reply) {
-        None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_)) => true,
-        Some(_) => in_doubt.contains(*id),
+/// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers.
+fn of_lost_round(round: Round) -> ReleaseOutcome {
+    let may_have_held = round.replies().iter().filter(|answer| {
+        let reply = answer.as_ref().map(|answer| &answer.reply);
+        matches!(reply, None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_)))
     });
     if may_have_held.count() < round.quorum().votes() {
         ReleaseOutcome::WasNotHeld
     } else {
-        ReleaseOutcome::Unconfirmed(Box::new(round.clone()))
+        ReleaseOutcome::Unconfirmed(Box::new(round))
     }
 }

@@ -9,6 +9,7 @@ mod connection;
 mod connection_log;
 mod credentials;
 mod deadline;
+mod decode;
 #[cfg(feature = "testing")]
 mod dialed;
 mod encoded;

@@ -13,7 +13,10 @@ use super::write::{Parts, take_for_one_write};
 use crate::instance::{ReplyTo, Request};
 use crate::protocol::{AttachedRecord, Cause, Instant};
 
-/// For each of these parts of the shortest round trip one write may be on its way, and one in any case.
+/// An instance is far away if even the shortest round trip takes so long: a near one takes longer than usual where much is to be done.
+const FAR: Duration = Duration::from_micros(500);
+
+/// For each of these parts of the shortest round trip to an instance that is far away, one write may be on its way.
 const PART_OF_A_ROUND_TRIP: Duration = Duration::from_micros(100);
 
 /// For each of these for which the first of the writes is on its way one more may be.
@@ -126,7 +129,8 @@ impl State {
     }
 
     fn at_once(&self) -> usize {
-        let parts = self.least_round_trip.unwrap_or_default().as_micros() / PART_OF_A_ROUND_TRIP.as_micros();
+        let far = self.least_round_trip.filter(|least| *least >= FAR);
+        let parts = far.unwrap_or_default().as_micros() / PART_OF_A_ROUND_TRIP.as_micros();
         let least = if self.unbatched_left > 0 { UNBATCHED_AT_ONCE } else { 1 };
         usize::try_from(parts).unwrap_or(usize::MAX).max(least)
     }
@@ -163,8 +167,9 @@ impl State {
     }
 
     /// The write with this number is answered; `None` if its deadline has passed.
-    pub(super) fn take_answered(&mut self, number: u64) -> Option<Write> {
+    pub(super) fn take_answered(&mut self, number: u64, now: Instant) -> Option<Write> {
         let write = pop_if(&mut self.in_flight, |write| write.number == number)?;
+        self.note_round_trip(now.saturating_since(write.at));
         self.gathers |= write.requests.len() > 1 || !self.waiting.is_empty();
         self.unheard_since = None;
         Some(write)
@@ -310,7 +315,7 @@ mod tests {
 
     /// How many requests the next write has that is sent when the first is answered.
     fn next(state: &mut State, number: u64) -> Vec<usize> {
-        assert!(state.take_answered(number).is_some());
+        assert!(state.take_answered(number, at(0)).is_some());
         state.end_gathering();
         send(state, 0)
     }
@@ -322,24 +327,24 @@ mod tests {
         assert_eq!(send(&mut state, 0), [1], "at once");
         put(&mut state, 9, 0);
         assert_eq!(send(&mut state, 0), [0; 0]);
-        assert!(state.take_answered(1).is_some());
+        assert!(state.take_answered(1, at(0)).is_some());
         put(&mut state, 1, 0);
         assert_eq!(send(&mut state, 0), [0; 0], "those who were answered ask next");
         put(&mut state, 1, 0);
         state.end_gathering();
         assert_eq!(send(&mut state, 0), [11]);
-        assert!(state.take_answered(2).is_some() && state.gathers());
+        assert!(state.take_answered(2, at(0)).is_some() && state.gathers());
         state.end_gathering();
         put(&mut state, 1, 0);
         assert_eq!(send(&mut state, 0), [1]);
-        assert!(state.take_answered(3).is_some() && !state.gathers(), "nobody else is there");
+        assert!(state.take_answered(3, at(0)).is_some() && !state.gathers(), "nobody else is there");
         put(&mut state, 1, 0);
         assert_eq!(send(&mut state, 0), [1]);
     }
 
     #[test]
     fn to_an_instance_that_is_far_away_several_writes_are_on_their_way() {
-        for (round_trip_us, expected) in [(0, 1), (99, 1), (199, 1), (200, 2), (2_000, 20)] {
+        for (round_trip_us, expected) in [(0, 1), (499, 1), (500, 5), (2_000, 20)] {
             let mut state = State::default();
             state.note_round_trip(Duration::from_micros(round_trip_us));
             state.note_round_trip(Duration::from_secs(1));
@@ -392,7 +397,7 @@ mod tests {
         assert_eq!(late(&mut state, 2), (0, None, Some(at(4))), "more may wait soon");
         assert_eq!(late(&mut state, 4), (0, None, Some(at(200))));
         assert_eq!(late(&mut state, 200), (1, Some(at(0)), Some(at(201))));
-        assert!(state.take_answered(1).is_none(), "it is too late");
+        assert!(state.take_answered(1, at(0)).is_none(), "it is too late");
         assert_eq!(late(&mut state, 201), (2, None, Some(at(202))));
         state.gathers = true;
         put(&mut state, 1, 201);

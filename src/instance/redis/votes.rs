@@ -39,7 +39,7 @@ impl Observed {
 
 impl TakesAnswers for InstanceConnection {
     fn answered(self: Arc<Self>, number: u64, answer: RedisResult<Value>) {
-        let Some(write) = self.send_queue.lock().take_answered(number) else { return };
+        let Some(write) = self.send_queue.lock().take_answered(number, self.now()) else { return };
         self.take_in(write, &answer);
     }
 

@@ -26,6 +26,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, yield_now};
 
 use super::byte_stream::ByteStream;
+use super::decode::decode;
 use super::encoded::{Encoded, encode, encode_all};
 use super::reply_bound::ReplyBound;
 use super::reply_limit::{Followed, ReplyLimit, TooMuch};
@@ -440,11 +441,11 @@ impl Reader {
             } else if !is_whole {
                 self.begun.extend_from_slice(part);
             } else if self.begun.is_empty() {
-                self.deliver(parse_redis_value(part)?, next);
+                self.deliver(decode(part)?, next);
             } else {
                 let mut whole = take(&mut self.begun);
                 whole.extend_from_slice(part);
-                self.deliver(parse_redis_value(&whole)?, next);
+                self.deliver(decode(&whole)?, next);
             }
         }
         Ok(())

@@ -200,7 +200,7 @@ fn send(
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);
     let round = round.proposing(token, by);
-    RoundInFlight::send(shared, prepare(round), Request::Acquire(claim), shared.all_instances())
+    RoundInFlight::send(shared, prepare(round), Request::Acquire(claim))
 }
 
 fn draw_value(shared: &Shared, params: &AcquireParams) -> Result<Value, AcquireFailure> {
