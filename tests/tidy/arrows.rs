@@ -169,7 +169,7 @@ fn an_import_that_a_room_may_not_have_is_found_however_it_is_written() {
         async fn f() { let x = vec![crate::runtime::now()]; ::redis::cmd::<u8>(\"GET\"); tracing::debug!(\"x\") }";
     assert_eq!(problems("src/protocol/round/mod.rs", text), 11);
     assert_eq!(
-        problems("src/runtime/a.rs", "use crate::instance::{Instance, redis::B}; use tokio::{task, time::*};"),
+        problems("src/runtime/a.rs", "use crate::{instance::redis::B, client::Redlock}; use tokio::{task, time::*};"),
         1
     );
     assert_eq!(problems("src/instance/mod.rs", "pub use self::redis::RedisInstance;"), 1);
