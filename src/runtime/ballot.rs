@@ -163,9 +163,9 @@ mod tests {
     fn a_round_is_woken_when_it_may_be_decided() {
         let (granted, refused) = (Reply::Granted, Reply::Refused(Refusal::default()));
         let down = Reply::NotSent(Cause::Silent);
-        let all = |reply: &Reply| [const { () }; 5].map(|()| reply.clone());
+        let all = |reply: &Reply| vec![reply.clone(); 5];
         assert_eq!(wakes(&all(&granted)), [false, false, true, false, true]);
-        assert_eq!(wakes(&all(&refused)), [true; 5]);
+        assert_eq!(wakes(&all(&refused)), vec![true; 5]);
         assert_eq!(wakes(&all(&down)), [false, false, true, true, true]);
         let mut replies = all(&granted);
         replies[0] = down;
