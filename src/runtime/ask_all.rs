@@ -25,7 +25,7 @@ pub(crate) async fn ask_all<T: Send + 'static, F>(
 where
     F: Future<Output = Answer<T>> + Send + 'static,
 {
-    let asked: Vec<F> = shared.instances.iter().map(|instance| ask(instance)).collect();
+    let asked: Vec<F> = shared.instances.iter().map(ask).collect();
     let outcome = run_abort_on_drop(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
         drop(result.send(join_all(asked).await));
     });

@@ -209,11 +209,12 @@ impl Renewer {
             }
             let is_repaired = reply == Reply::Repaired;
             let granted = is_repaired || reply == Reply::Granted;
-            if self.record_reply(held, batch.started_at, instance, reply) && granted {
-                if let Some(by) = confirmed.get_mut(instance.index()) {
-                    by.repaired.extend(is_repaired.then(|| Arc::clone(held)));
-                    by.leases.push(Arc::clone(held));
-                }
+            if self.record_reply(held, batch.started_at, instance, reply)
+                && granted
+                && let Some(by) = confirmed.get_mut(instance.index())
+            {
+                by.repaired.extend(is_repaired.then(|| Arc::clone(held)));
+                by.leases.push(Arc::clone(held));
             }
         }
         confirmed.retain(|confirmed| !confirmed.leases.is_empty());
