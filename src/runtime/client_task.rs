@@ -33,7 +33,8 @@ where
 }
 
 /// As [`run_detached`], but if the caller is dropped before there is a result, so is the work, at once: the
-/// releases that its drop queues are queued when the caller's drop returns.
+/// releases that its drop queues are queued when the caller's drop returns. Work that another thread polls at that moment is
+/// dropped when that poll ends.
 pub(super) async fn run_abort_on_drop<T, F>(
     runtime: &Handle,
     work: impl FnOnce(oneshot::Sender<T>) -> F,

@@ -69,8 +69,11 @@ impl LaggingClock {
     }
 }
 
+/// Since when it has counted: it must not arrive at its beginning, and stop there, on a machine that was just started.
+const LONG_AGO: Duration = Duration::from_secs(100 * 24 * 60 * 60);
+
 impl Clock for LaggingClock {
     fn now(&self) -> Instant {
-        SystemClock.now().saturating_sub(Duration::from_nanos(self.0.load(Ordering::Acquire)))
+        SystemClock.now().saturating_add(LONG_AGO).saturating_sub(Duration::from_nanos(self.0.load(Ordering::Acquire)))
     }
 }

@@ -148,7 +148,7 @@ fn the_last_handle_may_be_dropped_by_a_callback() {
 
 #[test]
 fn settings_that_cannot_work_are_refused_and_no_thread_stays() {
-    let refused = Redlock::build(redquorum::Redlock::builder().instances(["127.0.0.1:6379"]));
+    let refused = Redlock::build(redquorum::Redlock::builder().instances(["ftp://127.0.0.1"]));
     assert!(refused.is_err());
     let unreachable = redquorum::Redlock::builder()
         .instances(["redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3"])

@@ -75,7 +75,7 @@ fn a_circle_with_one_that_holds_on_does_not_last() {
         }
         let longest = tasks.join_all().await.into_iter().reduce(|[a, all], [b, others]| [a.max(b), all.max(others)]);
         println!("{} circles, the longest wait for `a` and for both {longest:?}", rounds());
-        assert!(longest.is_some_and(|longest| longest[0] < secs(3)), "{longest:?}");
+        assert!(longest.is_some_and(|longest| longest[0] < secs(8)), "{longest:?}");
     });
 }
 

@@ -254,7 +254,7 @@ impl InstanceConnection {
         first_write.into_iter().for_each(|sent| self.note_silence(sent));
         requests.into_iter().for_each(|asked| self.answer(asked, Reply::Unknown(Cause::TimedOut))); // P5
         self.end_unsent(unsent);
-        next.map(|next| next.saturating_since(self.now()).max(LEAST_WAIT))
+        next.map(|next| next.saturating_since(self.now()).clamp(LEAST_WAIT, deadline.max(LEAST_WAIT)))
     }
 
     /// The reply to a request, unless it has had one.

@@ -188,7 +188,7 @@ impl State {
     /// Takes the requests that were made `deadline` ago or before, and forgets the writes that were sent then. What waits is not sent
     /// any more then; a write goes on for those of its requests that are younger.
     pub(super) fn take_late(&mut self, now: Instant, deadline: Duration) -> Late {
-        let is_late = |since: Instant| now.saturating_since(since) >= deadline;
+        let is_late = |since: Instant| has_passed(since, now, deadline);
         let mut late = Late { requests: Vec::new(), first_write: None, next: None };
         while let Some(write) = pop_if(&mut self.in_flight, |write| is_late(write.at)) {
             late.first_write.get_or_insert(write.at);
@@ -223,7 +223,7 @@ impl State {
     /// What was sent then was not answered within `deadline`; whether the instance is silent now.
     pub(super) fn note_unanswered(&mut self, sent: Instant, now: Instant, deadline: Duration) -> bool {
         let since = *self.unheard_since.get_or_insert(sent);
-        now.saturating_since(since) >= deadline.saturating_mul(SILENT_AFTER)
+        has_passed(since, now, deadline.saturating_mul(SILENT_AFTER))
     }
 
     /// The instance has answered.
@@ -264,6 +264,11 @@ impl State {
 /// The first, if it fits.
 fn pop_if<T>(items: &mut VecDeque<T>, fits: impl FnOnce(&T) -> bool) -> Option<T> {
     if items.front().is_some_and(fits) { items.pop_front() } else { None }
+}
+
+/// Whether so much time has passed since then. By a clock that was set back by as much nobody can tell: nothing waits for that.
+fn has_passed(since: Instant, now: Instant, time: Duration) -> bool {
+    now.saturating_since(since).max(since.saturating_since(now)) >= time
 }
 
 /// The cause where a connection is gone.
@@ -422,6 +427,17 @@ mod tests {
         state.note_answer();
         assert!(!state.note_unanswered(at(300), at(500), DEADLINE));
         assert!(state.note_unanswered(at(400), at(700), DEADLINE));
+    }
+
+    /// An instance that hung then was waited for until the clock showed that time again.
+    #[test]
+    fn a_clock_that_was_set_back_ends_the_wait_for_what_was_sent_before() {
+        let mut state = State::default();
+        put(&mut state, 2, 3_600_000);
+        send(&mut state, 3_600_000);
+        assert_eq!(state.take_late(at(3_599_900), DEADLINE).requests.len(), 0, "that little it may be");
+        assert_eq!(state.take_late(at(100), DEADLINE).requests.len(), 2);
+        assert!(state.note_unanswered(at(3_600_000), at(100), DEADLINE));
     }
 
     #[test]
