@@ -20,7 +20,20 @@ impl World {
         if self.scenario.in_order != Some(1) {
             return; // then nobody is known to wait
         }
-        let Some(first) = self.must_give("for turns", one.lock("turns").try_acquire().await) else { return };
+        // Somebody may be faster than the one that is woken, for whom nobody keeps the lock, but not again and again.
+        let mut before = MANY;
+        for _ in 0..2 {
+            before = match self.served_before(one, other).await {
+                Some(served) if served > MOST_BEFORE => before.min(served),
+                _ => return,
+            };
+        }
+        self.violate("others have their turn", format!("{before} of one client were first, twice"));
+    }
+
+    /// How many of `one` have the lock before `other` has it.
+    async fn served_before(&self, one: &Redlock, other: &Redlock) -> Option<usize> {
+        let first = self.must_give("for turns", one.lock("turns").try_acquire().await)?;
         let served = Mutex::new(Vec::new());
         let wait = |client: Redlock, is_other: bool| {
             let served = &served;
@@ -39,9 +52,6 @@ impl World {
         let of_one = join_all((0..MANY).map(|_| wait(one.clone(), false)));
         tokio::join!(release, of_one, wait(other.clone(), true));
         let served = served.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let before = served.iter().position(|is_other| *is_other).unwrap_or(MANY);
-        if before > MOST_BEFORE {
-            self.violate("others have their turn", format!("{before} of one client were first"));
-        }
+        Some(served.iter().position(|is_other| *is_other).unwrap_or(MANY))
     }
 }
