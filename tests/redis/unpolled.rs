@@ -1,6 +1,6 @@
 //! P22: futures that nobody polls do not stop the client.
 
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use redquorum_testkit::{Fleet, Program};
 use tokio::time::timeout;
@@ -16,10 +16,16 @@ async fn others_go_on(fleet: &Fleet) {
     let redlock = ready(builder_of(fleet)).await;
     let before = redlock.lock_all(["before", "before:2"]).try_acquire().await.unwrap();
     let mut unpolled = Vec::new();
-    for index in 0..UNPOLLED {
+    for index in 0.. {
         let mut acquire = Box::pin(redlock.lock(format!("unpolled:{index}")).acquire());
-        assert!(acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        unpolled.push(acquire);
+        match acquire.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => unpolled.push(acquire),
+            // The machine was so busy that the replies were there before the poll had returned: nothing is left to poll.
+            Poll::Ready(guard) => assert!(guard.unwrap().release().await.unwrap().was_still_held),
+        }
+        if unpolled.len() == UNPOLLED {
+            break;
+        }
     }
     for round in 0..20 {
         pair(&redlock, &format!("polled:{round}")).await;
