@@ -22,10 +22,10 @@ examples: servers databases ## show what goes wrong without a lock: duplicates, 
 	done
 
 test: servers ## run what proves the promises, on one kind of server; four minutes once it is built
-	@scripts/test.sh
+	@tests/scripts/test.sh
 
 test-all: servers databases ## run the rest: the other servers (Redis 7, 8, Valkey 8.1, 9), databases, drills, benches
-	@scripts/test.sh rest
+	@tests/scripts/test.sh rest
 
 verify: ## check format, lints, every feature alone and the documentation; changes nothing
 	$(CARGO) fmt --all --check
@@ -71,7 +71,7 @@ plots: ## write the tables and plots of docs/performance.md from what was measur
 	$(CARGO) run --release --package redquorum-bench --bin figures
 
 compare-others: servers databases ## measure etcd, ZooKeeper and PostgreSQL beside, and write the table of docs/comparison.md (two minutes)
-	@scripts/others.sh
+	@tests/scripts/others.sh
 	$(CARGO) run --release --package redquorum-bench --bin others
 
 admission-price: servers ## measure what admission costs in availability, and write docs/admission-price.md (seven minutes)
@@ -95,7 +95,7 @@ docs-site: ## build the pages of docs/ as a site with search, in target/book; in
 	mdbook build
 
 servers: ## make sure that a Redis and a Valkey server are here
-	@scripts/servers.sh
+	@tests/scripts/servers.sh
 
 databases: ## install PostgreSQL and MariaDB for the examples and their tests where that can be done
-	@scripts/databases.sh
+	@tests/scripts/databases.sh

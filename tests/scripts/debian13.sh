@@ -3,8 +3,8 @@
 #
 # They run on any Linux with apt: each is started through the loader and the libraries of its own suite.
 set -u
-cd "$(dirname "$0")/.." || exit 1
-. scripts/lib.sh
+cd "$(dirname "$0")/../.." || exit 1
+. tests/scripts/lib.sh
 
 SUITE=trixie
 HERE=$PWD/target/debian13

@@ -3,8 +3,8 @@
 # and no service is left running. Without PostgreSQL they use SQLite, which is built with them, and without MariaDB its test
 # says that nothing was tested; so this never fails.
 set -u
-cd "$(dirname "$0")/.." || exit 1
-. scripts/lib.sh
+cd "$(dirname "$0")/../.." || exit 1
+. tests/scripts/lib.sh
 
 has_postgres() {
     have initdb && return

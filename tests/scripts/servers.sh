@@ -9,8 +9,8 @@
 # Nothing is installed that is there, and no service is left running.
 # REDQUORUM_SERVER (the path of a server) is what the tests then use alone: nothing is looked for.
 set -u
-cd "$(dirname "$0")/.." || exit 1
-. scripts/lib.sh
+cd "$(dirname "$0")/../.." || exit 1
+. tests/scripts/lib.sh
 
 PACKAGES=target/pylib # the test kit looks here
 
@@ -119,6 +119,6 @@ one) redis || valkey ;;
 all)
     redis
     valkey
-    if scripts/debian13.sh; then printf '%s\n' "$PWD/target/debian13/redis-server" "$PWD/target/debian13/valkey-server"; fi
+    if tests/scripts/debian13.sh; then printf '%s\n' "$PWD/target/debian13/redis-server" "$PWD/target/debian13/valkey-server"; fi
     ;;
 esac

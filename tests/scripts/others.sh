@@ -2,8 +2,8 @@
 # Installs etcd, ZooKeeper and PostgreSQL for `make compare-others`, where that takes no password. No service is left running.
 # What cannot be installed is left out there, so this never fails.
 set -u
-cd "$(dirname "$0")/.." || exit 1
-. scripts/lib.sh
+cd "$(dirname "$0")/../.." || exit 1
+. tests/scripts/lib.sh
 
 have etcd || apt_install etcd-server
 [ -e /usr/share/java/zookeeper.jar ] || apt_install zookeeper default-jre-headless

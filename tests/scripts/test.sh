@@ -7,8 +7,8 @@
 #
 # Goes on after a failure. While it runs it says how far it is, and at its end what took longest.
 set -u
-cd "$(dirname "$0")/.." || exit 1
-. scripts/lib.sh
+cd "$(dirname "$0")/../.." || exit 1
+. tests/scripts/lib.sh
 
 CARGO=${CARGO:-cargo}
 LOGS=$PWD/target/tests
@@ -16,7 +16,7 @@ THREADS=8 # of a program that sleeps and waits for servers, on two cores
 STARTED=$(date +%s)
 export CARGO # a simulator builds copies of the library with it
 export CARGO_TERM_COLOR=never
-ONE=$(scripts/servers.sh one) || exit 1
+ONE=$(tests/scripts/servers.sh one) || exit 1
 
 elapsed() {
     seconds=$(($(date +%s) - STARTED))
@@ -114,7 +114,7 @@ prove_rest() {
     build --package redquorum --package redquorum-testkit --package redquorum-examples
     # By themselves: built together with them, the others would choose other features of the dependencies.
     build --package redquorum-bench --package redquorum-drill --package redquorum-observability
-    scripts/servers.sh all >"$LOGS/servers"
+    tests/scripts/servers.sh all >"$LOGS/servers"
     while read -r server; do
         [ "$server" != "$ONE" ] || continue # tested already
         version=$("$server" --version | sed 's/^\([A-Za-z]*\) server v=\([0-9.]*\).*/ on \1 \2/')
@@ -141,7 +141,7 @@ trap 'kill '$!' 2>/dev/null' EXIT
 case ${1:-} in
 '') (prove) ;;
 rest) (prove_rest) ;;
-*) say "what is $1? See scripts/test.sh" && exit 2 ;;
+*) say "what is $1? See tests/scripts/test.sh" && exit 2 ;;
 esac || exit 1
 
 echo "The slowest:"
