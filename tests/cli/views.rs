@@ -227,7 +227,7 @@ fn a_lock_is_shown_with_its_holder_and_listed_with_others() {
     let free = output(&mut redquorum(&fleet, ["inspect", "orders:42"]));
     assert_eq!(
         (free.status.code(), masked(&fleet, &stdout(&free)).as_str()),
-        (Some(0), "orders:#\n  free on # of #: A, B, C")
+        (Some(1), "orders:#\n  free on # of #: A, B, C")
     );
 }
 
@@ -322,6 +322,18 @@ fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     let json = json_of(command.arg("--json"));
     assert_eq!(json["is_well"], json!(false));
     assert!(json["findings"].as_array().unwrap().iter().all(|it| it["verdict"].is_string() && it["text"].is_string()));
+}
+
+#[test]
+fn a_quiet_check_writes_what_fails_and_nothing_else() {
+    let fleet = fleet_of(3);
+    let well = output(&mut redquorum(&fleet, ["check", "--quiet"]));
+    assert_eq!((well.status.code(), stdout(&well), stderr(&well)), (Some(0), String::new(), String::new()));
+    fleet[2].kill().unwrap();
+    let ill = output(&mut redquorum(&fleet, ["check", "-q"]));
+    assert_eq!((ill.status.code(), stdout(&ill)), (Some(1), String::new()));
+    let told = masked(&fleet, &stderr(&ill));
+    assert!(told.contains("C: not connected") && told.lines().count() == 1, "{told}");
 }
 
 #[test]

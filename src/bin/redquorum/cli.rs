@@ -29,6 +29,7 @@ Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUOR
 
 const EXIT_STATUS: &str = "\
 Exit status:
+    1  `check` has found a failure; `inspect` that nobody has the lock on a quorum
    64  wrong usage; nothing was locked
    69  no quorum of instances, or the lock could not be acquired for another reason that is told
    71  the operating system refused something
@@ -197,6 +198,9 @@ pub(crate) struct CheckArgs {
     /// What to lock for a moment, where the user may not lock everything
     #[arg(short, long, default_value = "redquorum-check", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,
+    /// Write only what fails, on standard error: for probes, which go by the exit status
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) form: Form,
 }

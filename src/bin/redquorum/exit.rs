@@ -14,6 +14,8 @@ use crate::roles::end_by;
 pub(crate) enum Code {
     /// Something that was checked is not as it must be.
     Failed,
+    /// Nobody has the lock that was asked for.
+    Free,
     /// The command line cannot be carried out as it is (`EX_USAGE`).
     Usage,
     /// Too few instances can be used (`EX_UNAVAILABLE`).
@@ -41,7 +43,7 @@ impl Code {
 
     fn number(self) -> u8 {
         match self {
-            Self::Failed => 1,
+            Self::Failed | Self::Free => 1,
             Self::Usage => 64,
             Self::NoQuorum => 69,
             Self::OsError => 71,

@@ -18,7 +18,8 @@ pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<E
     } else {
         output::write(in_words(&inspection, redlock.instances().len()).as_bytes())?;
     }
-    is_known(&inspection, redlock.instances().len())
+    is_known(&inspection, redlock.instances().len())?;
+    Ok(if inspection.holder().is_some() { ExitCode::SUCCESS } else { Code::Free.into() })
 }
 
 /// Why each of these instances has not told.
@@ -40,9 +41,9 @@ pub(crate) fn alike(said: &[Unanswered]) -> Vec<(String, &Cause)> {
 }
 
 /// Whether so many instances have told that what they say of the lock counts.
-pub(crate) fn is_known(inspection: &Inspection, instances: usize) -> Result<ExitCode, Failure> {
+pub(crate) fn is_known(inspection: &Inspection, instances: usize) -> Result<(), Failure> {
     if instances - inspection.unknown.len() >= inspection.quorum {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let needed = inspection.quorum;
     Err(Failure::new(

@@ -105,7 +105,9 @@ pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitC
         false => Finding::new(Verdict::Doubtful, ALL, NO_RECORD),
     });
     let _ = redlock.shutdown(Duration::from_secs(1)).await; // a quorum has released, the others may not have yet
-    if args.form.json {
+    if args.quiet {
+        findings.iter().filter(|it| it.verdict == Verdict::Bad).for_each(|it| output::say(&format!("{}: {}", it.about, it.text)));
+    } else if args.form.json {
         let list =
             findings.iter().map(|it| json!({ "verdict": it.verdict.name(), "about": it.about, "text": it.text }));
         output::write_json(&json!({ "is_well": is_well(&findings), "findings": list.collect::<Vec<_>>() }))?;
