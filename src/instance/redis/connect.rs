@@ -46,10 +46,10 @@ pub(super) async fn connect(
     let clock = Arc::clone(&options.clock);
     let receiver = Arc::clone(&pushes);
     let on_push = Box::new(move |push| receiver.receive(push));
-    let (mut wire, wire_task) = Wire::begin(stream, on_push, clock, Arc::clone(&broken));
+    let (wire, wire_task) = Wire::begin(stream, on_push, clock, Arc::clone(&broken));
     health.excess.watch(wire.too_much());
     let Hello { session } = within_trips(options, "logging in", 2, log_in(&wire, &login)).await?;
-    let ask = ask_what_it_is(options, &mut wire);
+    let ask = ask_what_it_is(options, &wire);
     let WhatItIs { rights, report } = within_trips(options, "asking what it is", 2, ask).await?;
     note_rights(options, health, &rights);
     let Rights { tracking, hears, .. } = rights;
@@ -123,7 +123,7 @@ struct Rights {
 }
 
 /// All asked together, as far as one answer does not decide the next question.
-async fn ask_what_it_is(options: &ConnectOptions, wire: &mut Wire) -> Result<WhatItIs, Cause> {
+async fn ask_what_it_is(options: &ConnectOptions, wire: &Wire) -> Result<WhatItIs, Cause> {
     // Pushes of flushes, and of changes of the keys that this connection reads. Without them a flush is still noticed
     // by the next request, data that was replaced by an old copy of itself is not, and a lease that was
     // deleted is missed by its next renewal.

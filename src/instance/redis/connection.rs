@@ -301,9 +301,8 @@ impl InstanceConnection {
     /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
     /// notices that an instance fell silent.
     pub(super) async fn probe(&self) -> Option<Duration> {
-        let mut wire = self.parts.wire.clone();
         let sent = self.parts.clock.now();
-        let ask = async move { redis::cmd("TIME").query_async::<(u64, u64)>(&mut wire).await };
+        let ask = self.parts.wire.ask(&redis::cmd("TIME")).read::<(u64, u64)>();
         match timeout(self.parts.deadline, ask).await {
             Ok(Ok((seconds, micros))) => {
                 let received = self.parts.clock.now();

@@ -34,11 +34,11 @@ pub(super) fn examine(connection: &Arc<InstanceConnection>, clock: Arc<dyn Clock
     })
 }
 
-async fn ask(mut wire: Wire, deadline: Duration, clock: &dyn Clock) -> Result<ServerDetails, Cause> {
+async fn ask(wire: Wire, deadline: Duration, clock: &dyn Clock) -> Result<ServerDetails, Cause> {
     let (mut round_trip, mut clock_offset) = (Duration::MAX, ClockOffset::default());
     for _ in 0..TRIPS {
         let (sent, wall_us) = (clock.now(), clock.wall_us());
-        let (seconds, micros): (u64, u64) = within(deadline, redis::cmd("TIME").query_async(&mut wire)).await?;
+        let (seconds, micros): (u64, u64) = within(deadline, wire.ask(&redis::cmd("TIME")).read()).await?;
         let took = clock.now().saturating_since(sent);
         if took < round_trip {
             round_trip = took;
@@ -50,9 +50,9 @@ async fn ask(mut wire: Wire, deadline: Duration, clock: &dyn Clock) -> Result<Se
     for section in ["server", "replication", "memory", "persistence", "cluster"] {
         sections.cmd("INFO").arg(section);
     }
-    let info: Vec<String> = within(deadline, sections.query_async(&mut wire)).await?;
+    let info: Vec<String> = within(deadline, wire.ask_all(&sections).read()).await?;
     let snapshots = redis::cmd("CONFIG").arg("GET").arg("save").to_owned();
-    let snapshots = within(deadline, snapshots.query_async(&mut wire)).await;
+    let snapshots = within(deadline, wire.ask(&snapshots).read()).await;
     let details = from_info(&info.concat(), snapshots.ok().as_ref());
     Ok(ServerDetails { round_trip, clock_offset, ..details })
 }
@@ -100,13 +100,13 @@ pub(super) fn scan(connection: &Arc<InstanceConnection>, pattern: Vec<u8>, most:
     if connection.is_silent() {
         return Box::pin(ready(Err(Cause::Silent)));
     }
-    let (mut wire, deadline) = (connection.wire().clone(), connection.deadline());
+    let (wire, deadline) = (connection.wire().clone(), connection.deadline());
     Box::pin(async move {
         let (mut found, mut cursor, mut looked_at) = (FoundKeys::default(), 0_u64, 0_usize);
         while looked_at < most {
             let mut step = redis::cmd("SCAN");
             step.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP).arg("TYPE").arg("string");
-            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, step.query_async(&mut wire)).await?;
+            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, wire.ask(&step).read()).await?;
             found.keys.extend(keys);
             (cursor, looked_at) = (next, looked_at.saturating_add(STEP));
             if cursor == 0 {

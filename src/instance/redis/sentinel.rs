@@ -79,10 +79,10 @@ fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
 async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
     let stream = open_stream(sentinel.endpoint(), sentinel.tcp(), &AtomicBool::new(false)).await?;
     let login = sentinel.login().await?;
-    let (mut wire, _task) = Wire::begin(stream, Box::new(drop), Arc::clone(&options.clock), Arc::default());
+    let (wire, _task) = Wire::begin(stream, Box::new(drop), Arc::clone(&options.clock), Arc::default());
     hello(&wire, &login).await.map_err(|error| failed(&error))?;
     let ask = redis::cmd("SENTINEL").arg("MASTER").arg(name).to_owned();
-    let told: HashMap<String, String> = ask.query_async(&mut wire).await.map_err(|error| failed(&error))?;
+    let told: HashMap<String, String> = wire.ask(&ask).read().await.map_err(|error| failed(&error))?;
     read(&told).ok_or_else(|| Cause::OtherProtocol("it tells no address of the master".to_owned()))
 }
 

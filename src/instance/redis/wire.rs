@@ -19,8 +19,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
-use redis::aio::ConnectionLike;
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value, parse_redis_value};
+use redis::{
+    Cmd, FromRedisValue, Pipeline, PushInfo, PushKind, RedisError, RedisResult, Value, from_redis_value,
+    parse_redis_value,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, yield_now};
@@ -136,6 +138,11 @@ impl Answer {
         self.await?.extract_error()
     }
 
+    /// The answer as what it is read for; an error if the server has said one, or something else.
+    pub(super) async fn read<T: FromRedisValue>(self) -> RedisResult<T> {
+        Ok(from_redis_value(self.without_error().await?)?)
+    }
+
     /// The replies to several commands; an error if one of them is.
     pub(super) async fn replies_without_error(self) -> RedisResult<Vec<Value>> {
         self.without_error().await.map(list)
@@ -231,26 +238,6 @@ impl Wire {
 impl fmt::Debug for Wire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Wire")
-    }
-}
-
-/// So that the crate's own conversions of answers can be used.
-impl ConnectionLike for Wire {
-    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(self.ask(command))
-    }
-
-    fn req_packed_commands<'a>(
-        &'a mut self,
-        commands: &'a Pipeline,
-        _offset: usize,
-        _count: usize,
-    ) -> RedisFuture<'a, Vec<Value>> {
-        Box::pin(self.ask_all(commands).replies()) // no transaction is sent: every command has its reply
-    }
-
-    fn get_db(&self) -> i64 {
-        0
     }
 }
 

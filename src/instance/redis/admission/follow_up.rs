@@ -35,7 +35,7 @@ pub(crate) async fn carry_out(
     let required = flush.map(|_| AdmissionFollowUp::Quarantine);
     let Some(follow_up) = required.or(requested) else { return Ok(None) };
     admission.begin_follow_up(follow_up, flush);
-    let report = server_info::read(&mut handshake.wire).await?;
+    let report = server_info::read(&handshake.wire).await?;
     let outcome = handshake.run(report, flush.is_some()).await?;
     admission.replace_record(&outcome);
     Ok(Some((follow_up, outcome.info)))

@@ -62,13 +62,13 @@ async fn within<T>(connection: &InstanceConnection, deed: impl Future<Output = R
 }
 
 async fn found(handshake: &mut AdmissionHandshake<'_>) -> Result<FoundRecord, Cause> {
-    let identity = server_info::read(&mut handshake.wire).await?.facts.identity;
+    let identity = server_info::read(&handshake.wire).await?.facts.identity;
     let reading = handshake.read().await.map_err(|error| failed(&error))?;
     Ok(FoundRecord { stored: reading.record, identity, now_ms: reading.instance_us / 1_000 })
 }
 
 async fn look_for_trace(handshake: &mut AdmissionHandshake<'_>, channel: &str, writes: bool) -> Result<Trace, Cause> {
-    let identity = server_info::read(&mut handshake.wire).await?.facts.identity;
+    let identity = server_info::read(&handshake.wire).await?.facts.identity;
     let longest_ttl_ms = handshake.config.records.terms().quarantine_ms;
     let commands = handshake.scripts.open(&identity, longest_ttl_ms, channel, writes);
     let answers = handshake.wire.ask_all(&commands).replies_without_error().await;

@@ -29,13 +29,13 @@ pub(crate) struct ServerReport {
 ///
 /// # Errors
 /// What keeps it from being used, also if its report names too little.
-pub(crate) async fn read(wire: &mut Wire) -> Result<ServerReport, Cause> {
+pub(crate) async fn read(wire: &Wire) -> Result<ServerReport, Cause> {
     let mut ask = redis::pipe();
     for section in ["server", "replication", "memory"] {
         ask.cmd("INFO").arg(section);
     }
     let (server, replication, memory): (String, String, String) =
-        ask.query_async(wire).await.map_err(|error| no_info(&error))?;
+        wire.ask_all(&ask).read().await.map_err(|error| no_info(&error))?;
     if let Some(field) = missing_field(&server, &replication) {
         return Err(Cause::NotUsable(NotUsable::Untold(field)));
     }
