@@ -92,7 +92,7 @@ outage: servers ## kill real servers under load before a real Prometheus, check 
 
 docs-site: ## build the pages of docs/ as a site with search, in target/book; installs mdbook if it is missing
 	@command -v mdbook >/dev/null || $(CARGO) install mdbook --version '^0.5' --locked
-	mdbook build
+	mdbook build docs
 
 servers: ## make sure that a Redis and a Valkey server are here
 	@tests/scripts/servers.sh

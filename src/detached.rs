@@ -60,8 +60,8 @@ mod serialized {
     use std::fmt::Write;
     use std::time::Duration;
 
-    use serde_core::de::{Deserialize, Deserializer, Error};
-    use serde_core::ser::{Serialize, Serializer};
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::{Serialize, Serializer};
 
     use super::DetachedLease;
     use crate::protocol::{FencingToken, Value};

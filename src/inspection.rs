@@ -12,6 +12,9 @@ use crate::runtime::ask_all::{read_all, take_away};
 /// Who holds a lock, as the instances report; the result of [`Redlock::inspect`](crate::Redlock::inspect).
 ///
 /// The instances are read one after the other's answer, and not at one moment: while a lock changes hands it may show both.
+///
+/// With the feature `serde` it can be serialised: the fields as they are named here, and `expires_in_ms` in milliseconds.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -34,6 +37,7 @@ pub struct Inspection {
 }
 
 /// A client that has a lock on some instances.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FoundHolder {
@@ -42,6 +46,10 @@ pub struct FoundHolder {
     /// The largest token that is stored there: the holder's, or a larger one of a try that was not won.
     pub token: Option<FencingToken>,
     /// When the first of the keys expires, unless it is renewed; `None` if one of them never does.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "expires_in_ms", serialize_with = "crate::serialized::optional_millis")
+    )]
     pub expires_in: Option<Duration>,
     /// The addresses of the instances.
     pub on: Vec<String>,
@@ -57,6 +65,7 @@ impl Inspection {
 }
 
 /// What came of [`Redlock::force_release`](crate::Redlock::force_release).
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ForcedRelease {

@@ -161,6 +161,8 @@ mod recording;
 mod resource;
 mod run;
 mod runtime;
+#[cfg(feature = "serde")]
+mod serialized;
 mod span;
 mod stats;
 #[cfg(feature = "testing")]
@@ -185,7 +187,7 @@ pub use lease::{LeaseView, Redundancy};
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
 pub use names::{ResourceName, ResourceNames};
-pub use protocol::{CurrentHolder, FencingToken, QuorumError, TtlError};
+pub use protocol::{CurrentHolder, FencingToken, NotAToken, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use stats::ClientStats;
 

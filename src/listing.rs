@@ -16,6 +16,7 @@ const AT_ONCE: usize = 64;
 
 /// The locks that were found by [`Redlock::list`]. A snapshot: each instance was scanned and read for itself, and meanwhile locks came
 /// and went.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listing {

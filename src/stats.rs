@@ -9,6 +9,9 @@ use crate::runtime::Shared;
 /// [`Redlock::stats`](crate::Redlock::stats). How each instance does, and what was sent to it, is in [`Redlock::instances`](crate::Redlock::instances).
 ///
 /// The numbers of what was done only rise. Clones of a client, and its namespaces, count together.
+///
+/// With the feature `serde` it can be serialised: the fields as they are named here, and `acquire_time_ms` in milliseconds.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientStats {
@@ -21,6 +24,7 @@ pub struct ClientStats {
     /// Acquires that ended for any other reason: the instances, the request, a shutdown.
     pub failed: u64,
     /// How long those that gave a lock took, all together.
+    #[cfg_attr(feature = "serde", serde(rename = "acquire_time_ms", serialize_with = "crate::serialized::millis"))]
     pub acquire_time: Duration,
     /// Rounds that were sent to acquire a lock. More than acquires, since waiters try again.
     pub acquire_rounds: u64,

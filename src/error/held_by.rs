@@ -21,6 +21,7 @@ use crate::protocol::CurrentHolder;
 /// }
 /// # }
 /// ```
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldBy {
@@ -34,6 +35,10 @@ pub struct HeldBy {
     /// How many instances there are.
     pub instances: usize,
     /// When the first of its keys expires, unless it is renewed or released before.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "earliest_expiry_ms", serialize_with = "crate::serialized::optional_millis")
+    )]
     pub earliest_expiry: Option<Duration>,
     /// Whether a caller of this client holds the lock, or waits for it.
     pub in_this_client: bool,
@@ -65,41 +70,6 @@ impl fmt::Display for HeldBy {
             (0, 0) => Ok(()),
             (here, 0) => write!(f, "; {here} wait in this client"),
             (here, elsewhere) => write!(f, "; {here} wait in this client, {elsewhere} elsewhere"),
-        }
-    }
-}
-
-/// What `{"label": ..}` and so on are is a promise to those who read it, so it is written down here.
-#[cfg(feature = "serde")]
-mod serialized {
-    use serde_core::ser::{Serialize, SerializeStruct, Serializer};
-
-    use super::{CurrentHolder, HeldBy};
-
-    impl Serialize for HeldBy {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let millis = |time: std::time::Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            let mut fields = serializer.serialize_struct("HeldBy", 9)?;
-            fields.serialize_field("resource", &self.resource)?;
-            fields.serialize_field("by", &self.by)?;
-            fields.serialize_field("refused_by", &self.refused_by)?;
-            fields.serialize_field("instances", &self.instances)?;
-            fields.serialize_field("earliest_expiry_ms", &self.earliest_expiry.map(millis))?;
-            fields.serialize_field("in_this_client", &self.in_this_client)?;
-            fields.serialize_field("waiting_here", &self.waiting_here)?;
-            fields.serialize_field("waiting_elsewhere", &self.waiting_elsewhere)?;
-            fields.serialize_field("next", &self.next)?;
-            fields.end()
-        }
-    }
-
-    impl Serialize for CurrentHolder {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut fields = serializer.serialize_struct("CurrentHolder", 3)?;
-            fields.serialize_field("holder", &self.holder)?;
-            fields.serialize_field("label", &self.label)?;
-            fields.serialize_field("client", &self.client)?;
-            fields.end()
         }
     }
 }

@@ -21,12 +21,14 @@ pub struct InstanceReport {
 }
 
 /// An instance that did not answer when it was asked, and why.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unanswered {
     /// The address without credentials.
     pub address: String,
     /// Why.
+    #[cfg_attr(feature = "serde", serde(rename = "cause", serialize_with = "crate::serialized::text"))]
     pub cause: Cause,
 }
 

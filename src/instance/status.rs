@@ -6,6 +6,10 @@ use super::cause::{Cause, ReplyKind};
 
 /// How an instance does, as one client sees it. Made by
 /// [`Redlock::instances`](crate::Redlock::instances).
+///
+/// With the feature `serde` it can be serialised: the fields as they are named here, times in milliseconds with `_ms` behind their name,
+/// `admission` as a word with `remaining_ms` in a quarantine, and `counts.replies` by kind.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct InstanceStatus {
@@ -22,8 +26,13 @@ pub struct InstanceStatus {
     /// Whether it may vote.
     pub admission: AdmissionStatus,
     /// How long ago it was flushed, if that is what its last quarantine was for. A flush of any of its databases is a quarantine.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "flushed_ago_ms", serialize_with = "crate::serialized::optional_millis")
+    )]
     pub flushed_ago: Option<Duration>,
     /// The longest ttl that its record allows; `None` if it has none to go by.
+    #[cfg_attr(feature = "serde", serde(rename = "max_ttl_ms", serialize_with = "crate::serialized::optional_millis"))]
     pub max_ttl: Option<Duration>,
     /// Why it gives this client no votes, in words, if that is for the client's settings. It is up all the same, and may well vote for
     /// others.
@@ -31,6 +40,10 @@ pub struct InstanceStatus {
     /// How many steps of its clock this client has seen in the life of this process.
     pub clock_steps: u32,
     /// How long the last sign of life took.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "round_trip_ms", serialize_with = "crate::serialized::optional_millis")
+    )]
     pub round_trip: Option<Duration>,
     /// The eviction policy, if it is set to evict keys: it may throw locks away. Use `noeviction`.
     pub evicts: Option<String>,
@@ -85,6 +98,7 @@ impl Default for ClockOffset {
 /// }
 /// # }
 /// ```
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InstanceCounts {
@@ -95,6 +109,7 @@ pub struct InstanceCounts {
     /// The requests in them.
     pub requests: u64,
     /// How requests have ended, those that were not sent too; in the order of [`ReplyKind::ALL`].
+    #[cfg_attr(feature = "serde", serde(serialize_with = "by_kind"))]
     pub(crate) replies: [u64; ReplyKind::ALL.len()],
 }
 
@@ -106,17 +121,27 @@ impl InstanceCounts {
     }
 }
 
+#[cfg(feature = "serde")]
+fn by_kind<S: serde::Serializer>(counts: &[u64; ReplyKind::ALL.len()], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(ReplyKind::ALL.iter().map(|kind| kind.name()).zip(counts))
+}
+
 /// Why an instance that can be reached does not carry out requests.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trouble {
     /// What it said.
+    #[cfg_attr(feature = "serde", serde(rename = "cause", serialize_with = "crate::serialized::text"))]
     pub cause: Cause,
     /// How long ago it last said so.
+    #[cfg_attr(feature = "serde", serde(rename = "age_ms", serialize_with = "crate::serialized::millis"))]
     pub age: Duration,
 }
 
 /// Whether an instance may vote: only one that cannot have forgotten locks does.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", tag = "state", content = "remaining_ms"))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AdmissionStatus {
@@ -128,10 +153,38 @@ pub enum AdmissionStatus {
     /// It votes.
     Admitted,
     /// It may have forgotten locks and sits out for this long.
-    Quarantine(Duration),
+    Quarantine(#[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialized::millis"))] Duration),
     /// It has no record to go by, as when it is new, or after a restart. The first client that wants a lock writes one, and from then on
     /// it sits out. An operator can spare that, where no lock was held: see [`AdmissionRecords::open`](crate::operator::AdmissionRecords::open).
     Unrecorded,
     /// It gives this client no votes, for the client's settings: see [`InstanceStatus::refusal`].
     Refused,
+}
+
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use serde_json::{json, to_value};
+
+    use super::*;
+    use crate::protocol;
+
+    #[test]
+    fn the_serialised_form_is_the_one_that_is_promised() {
+        let status = InstanceStatus {
+            address: "127.0.0.1:6379".to_owned(),
+            admission: AdmissionStatus::Quarantine(Duration::from_micros(1_900)),
+            round_trip: Some(Duration::from_millis(1)),
+            trouble: Some(Trouble { cause: protocol::Cause::Silent.into(), age: Duration::from_secs(2) }),
+            ..Default::default()
+        };
+        let status = to_value(status).unwrap();
+        assert_eq!(status["admission"], json!({"state": "quarantine", "remaining_ms": 1}));
+        assert_eq!((&status["round_trip_ms"], &status["max_ttl_ms"]), (&json!(1), &json!(null)));
+        assert_eq!(
+            status["trouble"],
+            json!({"cause": Cause::from(protocol::Cause::Silent).to_string(), "age_ms": 2000})
+        );
+        assert_eq!(status["counts"]["replies"]["granted"], json!(0));
+        assert_eq!(to_value(AdmissionStatus::Admitted).unwrap(), json!({"state": "admitted"}));
+    }
 }

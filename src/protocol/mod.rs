@@ -41,6 +41,7 @@ mod retry;
 mod round;
 mod terms;
 mod time;
+mod token_forms;
 mod value;
 mod waiters;
 
@@ -67,5 +68,6 @@ pub use round::reply::{Refusal, Reply};
 pub use round::{Round, TimedReply};
 pub use terms::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, LeaseTerms, TtlError};
 pub use time::Instant;
+pub use token_forms::NotAToken;
 pub use value::{CurrentHolder, Value};
 pub use waiters::{Announcement, MAX_WAITERS, Waiter, Waiters};

@@ -52,6 +52,7 @@ const MAX_SHOWN: usize = 200;
 
 /// Who holds a lock, as far as the stored value shows: the parts of a value of this library that
 /// are not secret.
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CurrentHolder {
     /// The holder's identity; `None` if it gave none, or is a client of another library.

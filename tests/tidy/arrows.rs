@@ -9,20 +9,21 @@ type Room = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 /// Of two rooms that a module is in, the one with the longer name counts.
 const ROOMS: &[Room] = &[
-    ("protocol", &[], &["uuid"]),
+    ("protocol", &["serialized"], &["uuid", "serde"]),
     ("log_limit", &["protocol"], &[]),
     ("random", &[], &["getrandom", "uuid"]),
     ("names", &[], &["uuid"]),
+    ("serialized", &[], &["serde"]),
     ("clock", &["protocol"], &["tokio", "nix"]),
     ("token", &["protocol", "random"], &[]),
     ("resource", &["protocol", "names"], &[]),
-    ("instance", &["protocol", "resource"], &["tokio"]),
+    ("instance", &["protocol", "resource", "serialized"], &["tokio", "serde"]),
     ("instance::redis", &["protocol", "resource", "clock", "log_limit", "random", "instance"], SERVERS),
     ("runtime", BELOW_RUNTIME, &["tokio", "metrics"]),
     ("testing", &["*"], &["redis", "tokio", "uuid"]),
     ("bin", &[], &["*"]),
     // The interface, and all that is in no other room.
-    ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde_core", "toml"]),
+    ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde", "serde_core", "toml"]),
 ];
 const BELOW_RUNTIME: &[&str] =
     &["protocol", "resource", "clock", "log_limit", "random", "token", "instance", "instance::redis"];

@@ -106,7 +106,10 @@ pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitC
     });
     let _ = redlock.shutdown(Duration::from_secs(1)).await; // a quorum has released, the others may not have yet
     if args.quiet {
-        findings.iter().filter(|it| it.verdict == Verdict::Bad).for_each(|it| output::say(&format!("{}: {}", it.about, it.text)));
+        findings
+            .iter()
+            .filter(|it| it.verdict == Verdict::Bad)
+            .for_each(|it| output::say(&format!("{}: {}", it.about, it.text)));
     } else if args.form.json {
         let list =
             findings.iter().map(|it| json!({ "verdict": it.verdict.name(), "about": it.about, "text": it.text }));

@@ -1,0 +1,26 @@
+//! How times and words stand in what is serialised. The names are a promise to those who read it.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use serde::Serializer;
+
+/// In whole milliseconds.
+pub(crate) fn millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(in_millis(*time))
+}
+
+pub(crate) fn optional_millis<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.serialize_some(&in_millis(*time)),
+        None => serializer.serialize_none(),
+    }
+}
+
+pub(crate) fn text<S: Serializer>(told: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(told)
+}
+
+fn in_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
