@@ -2,6 +2,7 @@
 
 pub mod database;
 pub mod http;
+pub mod locked;
 pub mod mariadb;
 pub mod stage;
 pub mod worker;

@@ -1,4 +1,5 @@
-//! A web service that charges an order once: one client for all requests, a lock for each, 409 with who has it,
+//! A web service that charges an order once: one client for all requests, the lock of its path for each (an
+//! extractor), 409 with when to come back,
 //! readiness, metrics, and a shutdown that lets work come to its end.
 //!
 //! `cargo run -p redquorum-examples --bin axum_service` starts it and sends requests to it;
@@ -10,14 +11,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{Path, State};
-use axum::http::{StatusCode, header::RETRY_AFTER};
+use axum::Router;
+use axum::extract::{FromRef, Path, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use redquorum::{AcquireError, AdmissionStatus, Redlock};
+use redquorum::{AdmissionStatus, Redlock};
 use redquorum_examples::http::{Answer, request};
+use redquorum_examples::locked::Locked;
 use redquorum_examples::stage::Stage;
 use redquorum_examples::{Outcome, check, ms};
 use tokio::net::TcpListener;
@@ -53,34 +55,27 @@ impl Service {
     }
 }
 
-async fn charge(State(service): State<Arc<Service>>, Path(order): Path<u64>) -> Response {
-    service.asked.fetch_add(1, Ordering::Relaxed);
-    if !service.with_lock {
-        return service.charge_once(order).await.into_response();
-    }
-    match service.redlock.lock(format!("order:{order}")).try_acquire().await {
-        Ok(guard) => {
-            let answer = service.charge_once(order).await;
-            drop(guard); // the answer need not wait for the release
-            answer.into_response()
-        }
-        Err(error) => refusal(&error),
+/// What all handlers have; the extractor of locks takes the client from it.
+#[derive(Clone)]
+struct Shared(Arc<Service>);
+
+impl FromRef<Shared> for Redlock {
+    fn from_ref(Shared(service): &Shared) -> Self {
+        service.redlock.clone()
     }
 }
 
-/// Somebody else charges it: come back. Or the instances are the problem: that is ours, not the caller's.
-fn refusal(error: &AcquireError) -> Response {
-    match error.held_by() {
-        Some(held_by) => {
-            let seconds = held_by.earliest_expiry.unwrap_or_default().as_secs() + 1;
-            (StatusCode::CONFLICT, [(RETRY_AFTER, seconds.to_string())], Json(held_by)).into_response()
-        }
-        None => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], format!("{error}\n")).into_response(),
-    }
+async fn charge(State(Shared(service)): State<Shared>, Path(order): Path<u64>) -> &'static str {
+    service.asked.fetch_add(1, Ordering::Relaxed);
+    service.charge_once(order).await
+}
+
+async fn charge_locked(state: State<Shared>, order: Path<u64>, _locked: Locked) -> &'static str {
+    charge(state, order).await
 }
 
 /// Ready while a quorum may vote; a service that never locks may be ready without.
-async fn ready(State(service): State<Arc<Service>>) -> Response {
+async fn ready(State(Shared(service)): State<Shared>) -> Response {
     let instances = service.redlock.instances();
     let vote = |status: &AdmissionStatus| matches!(status, AdmissionStatus::Admitted | AdmissionStatus::Off);
     let voting = instances.iter().filter(|instance| instance.connected && vote(&instance.admission)).count();
@@ -88,7 +83,7 @@ async fn ready(State(service): State<Arc<Service>>) -> Response {
     (status, format!("{voting} of {} instances vote\n", instances.len())).into_response()
 }
 
-async fn metrics(State(service): State<Arc<Service>>) -> String {
+async fn metrics(State(Shared(service)): State<Shared>) -> String {
     service.redlock.record_metrics();
     service.metrics.render()
 }
@@ -100,10 +95,10 @@ async fn serve(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Outcome {
     let routes = Router::new()
-        .route("/orders/{order}/charge", post(charge))
+        .route("/orders/{order}/charge", if service.with_lock { post(charge_locked) } else { post(charge) })
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
-        .with_state(Arc::clone(&service));
+        .with_state(Shared(Arc::clone(&service)));
     axum::serve(listener, routes).with_graceful_shutdown(stop).await?;
     service.redlock.shutdown_gracefully(Duration::from_secs(10), Duration::from_secs(2)).await?;
     Ok(())
@@ -155,7 +150,7 @@ async fn show(stage: &Stage, metrics: &PrometheusHandle, with_lock: bool) -> Out
     if let Some(conflict) = conflicts.first() {
         println!("  one of them: {}", conflict.body);
         check(conflict.head.contains("retry-after: "), "a 409 says when to come back")?;
-        check(conflict.body.contains("\"earliest_expiry_ms\""), "a 409 says who has the lock")?;
+        check(conflict.body == r#"{"locked":true,"waiting":0}"#, "a 409 names no host and no process")?;
     }
     let ready = request(servers[0].address, "GET", "/ready").await?;
     print!("  /ready: {}", ready.body);
