@@ -186,7 +186,7 @@ pub enum BuildError {
         setting: &'static str,
     },
     /// A duration is longer than instances support.
-    #[error("{setting} is above {} days, which is the longest that can be asked for", .most.as_secs() / 86_400)]
+    #[error("{setting} is above {} days, the longest that is allowed", .most.as_secs() / 86_400)]
     TooLong {
         /// The name of the setting.
         setting: &'static str,
