@@ -25,7 +25,7 @@ pub enum AcquireError {
         reports: Vec<InstanceReport>,
     },
     /// Too few instances answered. This is a failure of the instances, not contention.
-    #[error("no quorum, {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
+    #[error("no quorum: {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
     NoQuorum {
         /// The votes needed.
         needed: usize,
@@ -44,7 +44,7 @@ pub enum AcquireError {
     #[error("{0}")]
     TryAgain(PassingReason),
     /// The limit of the wait passed before the lock was free.
-    #[error("not acquired after waiting {waited:.1?}; the last try: {last}")]
+    #[error("not acquired after waiting {waited:.1?}; the last attempt: {last}")]
     DeadlinePassed {
         /// How long it waited.
         waited: Duration,
@@ -87,9 +87,7 @@ pub(crate) enum Passing {
     )]
     QueueTimeout,
     /// It was released.
-    #[error(
-        "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
-    )]
+    #[error("the lock was won, but its future was not polled until too little of the ttl was left; poll it")]
     NotPolled,
     /// Fencing tokens come from clocks, and one that is far ahead would block everybody, so nothing was sent. In seconds since the
     /// Unix epoch.
