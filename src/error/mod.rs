@@ -146,7 +146,9 @@ pub enum BadRequest {
     #[error(transparent)]
     Ttl(#[from] TtlError),
     /// The ttl is above the client's `max_ttl`.
-    #[error("a ttl of {ttl:?} is above max_ttl, {max_ttl:?}; use a shorter one, or raise max_ttl in steps (see 'changing max_ttl' in redquorum::guide::operations)")]
+    #[error(
+        "a ttl of {ttl:?} is above max_ttl, {max_ttl:?}; use a shorter one, or raise max_ttl in steps (see 'changing max_ttl' in redquorum::guide::operations)"
+    )]
     TtlAboveMax {
         /// The ttl.
         ttl: Duration,
