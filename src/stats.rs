@@ -36,7 +36,7 @@ pub struct ClientStats {
     pub lost_by_takeover: u64,
     /// Locks that guards of this client have now.
     pub held: usize,
-    /// How many acquires wait now.
+    /// How many acquires stand in line now.
     pub waiting: usize,
     /// Releases that an instance has not confirmed yet, over all instances.
     pub pending_releases: usize,
