@@ -94,11 +94,11 @@ impl fmt::Display for RecordsError {
             Self::ShortWord { word, longest_ttl } => {
                 return write!(
                     f,
-                    "that no lock was held within {word:?} says too little: locks may last for {longest_ttl:?}; nothing was written"
+                    "that no lock was held within {word:?} is not enough: locks may last for {longest_ttl:?}; nothing was written"
                 );
             }
             Self::Refused(refusals) => ("nothing was written", refusals),
-            Self::Incomplete(refusals) => ("not written everywhere, somebody came in between", refusals),
+            Self::Incomplete(refusals) => ("not written on all instances, another client wrote in between", refusals),
         };
         write!(f, "{what}:")?;
         let mut gap = "";
@@ -180,7 +180,7 @@ impl AdmissionRecords {
         if !self.writes {
             return Ok(());
         }
-        tracing::warn!(?longest_ttl, "instances are opened: an operator says that no lock was held");
+        tracing::warn!(?longest_ttl, "instances are opened: an operator asserts that no lock was held");
         let opened = carry_out(shared, shared.instances.iter().map(|instance| instance.open_record(true))).await;
         self.complete(opened.into_iter().map(of_trace))
     }
@@ -224,11 +224,11 @@ impl AdmissionRecords {
     fn obstacle_to_set(&self, found: &FoundRecord) -> Option<String> {
         let Some(stored) = &found.stored else { return Some("has no admission record".to_owned()) };
         let Some(record) = found.record() else {
-            return Some(format!("has what is no admission record: {}", display_name(stored)));
+            return Some(format!("has something else in place of the admission record: {}", display_name(stored)));
         };
         if record.identity != found.identity {
             return Some(format!(
-                "has the record of another process, {}, and is {}; a client that wants a lock writes it anew",
+                "has the record of another process, {}, and is {}; the next client that wants a lock replaces it",
                 record.identity.as_str(),
                 found.identity.as_str()
             ));
@@ -236,7 +236,7 @@ impl AdmissionRecords {
         let longest_ms = self.redlock.settings.longest_ttl_ms();
         (record.longest_ttl_ms > longest_ms).then(|| {
             let recorded_ms = record.longest_ttl_ms;
-            format!("has a record that allows {recorded_ms} ms, for which no client can ask; delete redquorum:admission there")
+            format!("has a record for ttls up to {recorded_ms} ms, longer than any client can use; delete redquorum:admission there")
         })
     }
 

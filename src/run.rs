@@ -45,7 +45,7 @@ fn log_release(lease: &LeaseView, released: &Result<Released, ReleaseError>) {
     let times = lease.shared.counters.release_warnings.note(lease.shared.clock.now());
     match (released, times) {
         (Ok(_), Some(times)) => {
-            tracing::warn!(resource, %token, times, "the lock was gone when its work had ended: others may have had it meanwhile");
+            tracing::warn!(resource, %token, times, "the lock was gone when its work had ended: another client may have held it meanwhile");
         }
         (Ok(_), None) => tracing::debug!(resource, %token, "the lock was gone when its work had ended"),
         (Err(error), Some(times)) => {

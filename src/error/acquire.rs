@@ -19,13 +19,13 @@ pub enum AcquireError {
     #[error("{0}")]
     Contended(Box<HeldBy>),
     /// Undecided: several clients tried at the same moments, and none is known to hold the lock. Try again.
-    #[error("undecided, others asked for it at the same moment and nobody is known to hold it; try again: {}", Reports(.reports))]
+    #[error("undecided: several clients tried at the same moment, and nobody is known to hold it; try again: {}", Reports(.reports))]
     SplitVote {
         /// What each instance answered in the last round.
         reports: Vec<InstanceReport>,
     },
     /// Too few instances answered. This is a failure of the instances, not contention.
-    #[error("no quorum, {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
+    #[error("no quorum: {needed} of {} instances must answer: {}", .reports.len(), Reports(.reports))]
     NoQuorum {
         /// The votes needed.
         needed: usize,
@@ -44,7 +44,7 @@ pub enum AcquireError {
     #[error("{0}")]
     TryAgain(PassingReason),
     /// The limit of the wait passed before the lock was free.
-    #[error("not acquired after waiting {waited:.1?}; the last try: {last}")]
+    #[error("not acquired after waiting {waited:.1?}; the last attempt: {last}")]
     DeadlinePassed {
         /// How long it waited.
         waited: Duration,
@@ -73,7 +73,7 @@ pub struct FinalReason(#[from] Final);
 #[derive(Debug, Error)]
 pub(crate) enum Passing {
     /// The grants came so late that too little of the ttl would have been left.
-    #[error("too slow, too little of the ttl was left when all was granted; use a longer ttl, nearer instances or fewer names{}", told(.reports))]
+    #[error("too slow: too little of the ttl was left when the grants came; use a longer ttl, nearer instances or fewer names{}", told(.reports))]
     TooSlow {
         /// What each instance answered; empty where the first of several locks had aged by the time of the last.
         reports: Vec<InstanceReport>,
@@ -82,12 +82,12 @@ pub(crate) enum Passing {
     #[error("the proposed fencing token was overtaken again and again; try again")]
     StaleToken,
     /// Nothing was sent.
-    #[error("other tries of this client for the same lock, or for hundreds of others, were under way all the time")]
+    #[error(
+        "nothing was sent: other attempts of this client, for this lock or for hundreds of others, were under way all the time"
+    )]
     QueueTimeout,
     /// It was released.
-    #[error(
-        "the lock was won, but the future of the acquire was not polled until too little of the ttl was left; poll it"
-    )]
+    #[error("the lock was won, but its future was not polled until too little of the ttl was left; poll it")]
     NotPolled,
     /// Fencing tokens come from clocks, and one that is far ahead would block everybody, so nothing was sent. In seconds since the
     /// Unix epoch.

@@ -19,7 +19,7 @@ pub enum Loss {
     },
     /// So many instances did not have it any more that no quorum can have kept it: it was deleted,
     /// or they were flushed.
-    #[error("no quorum can have kept the lease, it is missing on {}", .instances.join(", "))]
+    #[error("no quorum can have kept the lease: it is missing on {}", .instances.join(", "))]
     Gone {
         /// The addresses of those instances, and of those that never had it.
         instances: Vec<String>,
@@ -35,7 +35,7 @@ pub enum Loss {
     },
     /// The runtime in which the client was built has ended: the lease is not renewed any more. For callbacks only
     /// ([`LeaseView::on_lost`](crate::LeaseView::on_lost)).
-    #[error("the runtime in which the client was built has ended, and nobody renews the lease any more")]
+    #[error("the runtime in which the client was built has ended, so the lease is not renewed any more")]
     RuntimeEnded,
     /// The client was shut down ([`Redlock::shutdown`](crate::Redlock::shutdown)). The lock is released as soon as its
     /// guard is dropped, and one instance timeout later in any case.

@@ -104,7 +104,7 @@ impl ExtendError {
 #[non_exhaustive]
 pub enum ReleaseError {
     /// Too few instances answered.
-    #[error("not confirmed by a quorum, deleting goes on in the background: {}", Reports(.reports))]
+    #[error("not confirmed by a quorum; it continues in the background: {}", Reports(.reports))]
     Unconfirmed {
         /// What each instance answered.
         reports: Vec<InstanceReport>,
@@ -146,7 +146,9 @@ pub enum BadRequest {
     #[error(transparent)]
     Ttl(#[from] TtlError),
     /// The ttl is above the client's `max_ttl`.
-    #[error("a ttl of {ttl:?} is above max_ttl, {max_ttl:?}; raise max_ttl on every client of these instances")]
+    #[error(
+        "a ttl of {ttl:?} is above max_ttl, {max_ttl:?}; use a shorter one, or raise max_ttl in steps (see 'changing max_ttl' in redquorum::guide::operations)"
+    )]
     TtlAboveMax {
         /// The ttl.
         ttl: Duration,
@@ -186,7 +188,7 @@ pub enum BuildError {
         setting: &'static str,
     },
     /// A duration is longer than instances support.
-    #[error("{setting} is above {} days, which is the longest that can be asked for", .most.as_secs() / 86_400)]
+    #[error("{setting} is above {} days, the longest that is allowed", .most.as_secs() / 86_400)]
     TooLong {
         /// The name of the setting.
         setting: &'static str,
@@ -236,7 +238,7 @@ pub struct ConnectError {
 
 /// Some keys could not be released before the limit; they expire by themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("not everything could be released in time, the rest expires: {}", pending(.unreleased))]
+#[error("not everything could be released in time; the rest expires: {}", pending(.unreleased))]
 #[non_exhaustive]
 pub struct ShutdownError {
     /// For each such instance its address and how many releases are pending on it.

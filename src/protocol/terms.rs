@@ -44,7 +44,7 @@ impl fmt::Display for TtlError {
                 write!(f, "the ttl is below one millisecond; a lock that expires at once protects nothing")
             }
             Self::TtlBelowDrift { ttl, least } => {
-                write!(f, "a ttl of {ttl:?} is below {least:?}, twice the allowed clock drift; ask for more")
+                write!(f, "a ttl of {ttl:?} is below {least:?}, twice the allowed clock drift; use a longer one")
             }
         }
     }

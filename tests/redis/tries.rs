@@ -204,7 +204,7 @@ fn refusal(error: &AcquireError) -> (u16, Option<u64>, String) {
             let seconds = held_by.earliest_expiry.map_or(1, |left| left.as_secs() + 1);
             (409, Some(seconds), format!("in use by {}", held_by.by))
         }
-        None if error.is_retryable() => (503, Some(1), "try again later".to_owned()), // log it: it names each server
+        None if error.is_retryable() => (503, Some(1), "try again later".to_owned()), // log it: it names each instance
         None => (500, None, "not locked".to_owned()), // a name that cannot be locked, or a client that has ended
     }
 }

@@ -22,35 +22,35 @@ pub(crate) struct Cli {
 
 const SOURCES: &str = "\
 Instances are taken from -i, else from REDQUORUM_INSTANCES (separated by spaces or commas), else from the file.
-Every option that all commands have may also be given in the environment, as REDQUORUM_MAX_TTL=30s for --max-ttl, or in
-the file, as max_ttl = '30s'. Options count first, then the environment. What is not known there is an error. `redquorum
-config check` shows what counts.
+Each option that all commands have is also a variable (REDQUORUM_MAX_TTL=30s for --max-ttl) and a setting in the file
+(max_ttl = '30s'). Options override variables, and variables the file. Unknown variables and settings are errors.
+`redquorum config check` shows every setting and where it comes from.
 Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUORUM_INSTANCES or the file; never from -i.";
 
 const EXIT_STATUS: &str = "\
 Exit status:
     1  `check` has found a failure; `inspect` that nobody has the lock on a quorum
    64  wrong usage; nothing was locked
-   69  no quorum of instances, or the lock could not be acquired for another reason that is told
+   69  no quorum of instances, or another failure that the error names
    71  the operating system refused something
-   75  somebody else has the lock (run -E names another status for this)
-   78  the file or the environment cannot be used, or settings do not go together
+   75  another client holds the lock (run -E sets another status)
+   78  invalid settings, in the file, in variables or together
    79  the lock was lost while the command ran, or before it was released
-   80  the lock was lost, and something of the command could not be ended
+   80  the lock was lost, and part of the command may still run
   126  the command cannot be run
-  127  the command is not there
-`run` else ends as its command has: with its status, or by the same signal.";
+  127  the command does not exist
+Otherwise `run` ends as its command did: with the same status, or by the same signal.";
 
 /// Which instances, and how to speak to them.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// An instance, as in `10.0.0.1:6379` or `redis://10.0.0.1:6379/0`; once for each, or several with commas
+    /// An instance, such as `10.0.0.1:6379` or `redis://10.0.0.1:6379/0`; repeat it, or separate several with commas
     #[arg(short, long = "instance", value_name = "ADDRESS", value_delimiter = ',', global = true)]
     pub(crate) instances: Vec<String>,
     /// A TOML file with settings [or: REDQUORUM_CONFIG]
     #[arg(short, long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// The user whose password it is, for addresses that name none
+    /// The user for the password, for addresses that name none
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) username: Option<String>,
     /// A file with the password of all instances
@@ -59,7 +59,7 @@ pub(crate) struct Common {
     /// Put before every resource's name
     #[arg(long, value_name = "TEXT", global = true)]
     pub(crate) namespace: Option<String>,
-    /// How long a lock outlives this program if that is killed; renewed meanwhile [default: 10s]
+    /// How long a lock outlives this program if it is killed; until then it is renewed [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) ttl: Option<Duration>,
     /// The longest ttl of any client of these instances, the same for all of them [default: 10s, or what is recorded for
@@ -75,22 +75,22 @@ pub(crate) struct Common {
     /// How long to wait for connections to a quorum [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, global = true)]
     pub(crate) connect_timeout: Option<Duration>,
-    /// A PEM file with who signs the instances' certificates [default: whom the system trusts]
+    /// A PEM file with the CA of the instances' certificates [default: those that the system trusts]
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// A PEM file with a certificate to show to the instances
+    /// A PEM file with the client certificate
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// A PEM file with its key
+    /// A PEM file with the key of the client certificate
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) tls_key: Option<PathBuf>,
     /// The votes needed, if more than a majority
     #[arg(long, value_name = "VOTES", allow_negative_numbers = true, global = true)]
     pub(crate) quorum: Option<usize>,
-    /// Let instances vote that may have forgotten locks; must be the same for all clients
+    /// Let instances vote although they may have forgotten locks; must be the same for all clients
     #[arg(long, global = true)]
     pub(crate) no_admission: bool,
-    /// Keep them from voting, also where the environment or the file says otherwise [the default]
+    /// Keep them from voting, whatever a variable or the file says [the default]
     #[arg(long, global = true, overrides_with = "no_admission")]
     pub(crate) admission: bool,
 }
@@ -101,21 +101,21 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Show how the instances do, and whether a quorum could vote now
     Status(StatusArgs),
-    /// Show who has a lock
+    /// Show who holds a lock
     Inspect(InspectArgs),
-    /// Show the locks that there are
+    /// List the locks
     List(ListArgs),
     /// Take a lock away from its holder
     Release(ReleaseArgs),
-    /// Look for what an installation needs before it goes live
+    /// Check an installation before it goes live
     Check(CheckArgs),
     /// Show, write or change the records that let instances vote
     #[command(subcommand)]
     Admission(AdmissionCommand),
-    /// Look at the settings
+    /// Check the settings
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Measure how long locks take, and say what ttl and timeouts that asks for
+    /// Measure how long locks take, and advise a ttl and a timeout
     Bench(BenchArgs),
     /// Write the completions of a shell
     Completions {
@@ -134,12 +134,12 @@ pub(crate) struct Form {
     pub(crate) json: bool,
 }
 
-/// Show how the instances do, and whether a quorum could vote now.
+/// Show the state of each instance, and whether a quorum may vote.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) form: Form,
-    /// Show it again and again, every so often
+    /// Repeat the output at this interval
     #[arg(long, value_name = "TIME", value_parser = parse_some, num_args = 0..=1, default_missing_value = "2s")]
     pub(crate) watch: Option<Duration>,
 }
@@ -158,10 +158,10 @@ pub(crate) enum AdmissionCommand {
     Set(SetArgs),
 }
 
-/// Look at the settings. Nothing is connected.
+/// Check the settings. Connects to nothing.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Show each setting that counts and where it comes from, and say what cannot be used
+    /// Show each setting and where it comes from, and say what cannot be used
     Check {
         #[command(flatten)]
         form: Form,
@@ -169,12 +169,12 @@ pub(crate) enum ConfigCommand {
 }
 
 /// Let new servers vote at once, on your word that no lock was held on them. Servers cannot show that: all of them may have
-/// been restarted empty under somebody's lock. So do it by hand, once, when a cluster is set up and before its clients
-/// start, and never from a script that starts servers. Without it they wait for a quarantine, and that is safe.
+/// been restarted empty while a lock was held. So do it by hand, once, when a cluster is set up and before its clients
+/// start, and never from a script that starts servers. Without it they wait for a quarantine, which is safe.
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
-    /// Your word: nobody held a lock on any of these servers within this time. It must be as long as --quarantine, which must be
-    /// given too, as the longest ttl that they vote for (--max-ttl, if you give only that)
+    /// Your word: no lock was held on any of these servers within this time. It must be at least as long as --quarantine (or
+    /// --max-ttl, if you give only that), the longest ttl that they will vote for
     #[arg(long, value_name = "TIME", value_parser = parse_some, required = true)]
     pub(crate) no_lock_was_held_within: Duration,
     /// Look whether it could be done, and write nothing
@@ -192,10 +192,10 @@ pub(crate) struct SetArgs {
     pub(crate) dry_run: bool,
 }
 
-/// Look for what an installation needs before it goes live.
+/// Check an installation before it goes live.
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// What to lock for a moment, where the user may not lock everything
+    /// The lock to try, for a user who may not lock every name
     #[arg(short, long, default_value = "redquorum-check", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,
     /// Write only what fails, on standard error: for probes, which go by the exit status
@@ -205,23 +205,23 @@ pub(crate) struct CheckArgs {
     pub(crate) form: Form,
 }
 
-/// Measure how long locks take, and say what ttl and timeouts that asks for.
+/// Measure how long locks take, and advise a ttl and a timeout.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// For how long to measure
     #[arg(long, value_name = "TIME", value_parser = parse_second, allow_hyphen_values = true, default_value = "60s")]
     pub(crate) time: Duration,
-    /// Take no lock and write nothing: measure how long each instance takes to answer a question
+    /// Take no lock and write nothing: measure how long each instance takes to answer a read
     #[arg(long)]
     pub(crate) dry: bool,
-    /// How the names of the locks begin that it takes
+    /// The beginning of the names that it locks
     #[arg(short, long, default_value = "redquorum-bench", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,
     #[command(flatten)]
     pub(crate) form: Form,
 }
 
-/// Show who has a lock.
+/// Show who holds a lock.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
     /// What is locked
@@ -230,7 +230,7 @@ pub(crate) struct InspectArgs {
     pub(crate) form: Form,
 }
 
-/// Show the locks that there are.
+/// List the locks.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
     /// Only those whose names match, as in `orders:*`
@@ -243,16 +243,16 @@ pub(crate) struct ListArgs {
     pub(crate) form: Form,
 }
 
-/// Take a lock away from its holder, which may go on with its work until it notices.
+/// Take a lock away from its holder, which may continue its work until it notices.
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("whose").required(true).args(["holder", "force"])))]
 pub(crate) struct ReleaseArgs {
     /// What is locked
     pub(crate) resource: String,
-    /// Only if this holder has it, as it was named to `run --holder`
+    /// Only if this holder has it, as named by `run --holder`
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
-    /// Whoever has it; asks before
+    /// From any client; asks before
     #[arg(long)]
     pub(crate) force: bool,
     /// Do not ask
@@ -292,19 +292,19 @@ pub(crate) struct RunArgs {
     /// Do not wait for the lock
     #[arg(long = "try", id = "once")]
     pub(crate) once: bool,
-    /// Who wants the lock: shown to others, and what `release --holder` goes by
+    /// A name for the holder, shown to others, and for `release --holder`
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
-    /// After a command that succeeded, let nobody have the lock for so long
+    /// If the command ends with status 0, let no client have the lock for so long
     #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]
     pub(crate) keep: Option<Duration>,
-    /// End the command if it has had the lock for so long
+    /// After so long renew the lock no more, and end the command as if it was lost
     #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true)]
     pub(crate) max_hold: Option<Duration>,
-    /// The status to end with where somebody else has the lock
+    /// The exit status if another client holds the lock
     #[arg(short = 'E', long, value_name = "STATUS", allow_negative_numbers = true, default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
-    /// Leave the command REDQUORUM_PASSWORD and REDQUORUM_INSTANCES, for one that runs this program itself
+    /// Let the command inherit REDQUORUM_PASSWORD and REDQUORUM_INSTANCES, for one that runs this program itself
     #[arg(long)]
     pub(crate) pass_environment: bool,
     /// The command and its arguments

@@ -48,7 +48,7 @@ pub(crate) fn is_known(inspection: &Inspection, instances: usize) -> Result<(), 
     let needed = inspection.quorum;
     Err(Failure::new(
         Code::NoQuorum,
-        format!("fewer than {needed} instances have told: {}", reasons(&inspection.unknown)),
+        format!("fewer than {needed} instances answered: {}", reasons(&inspection.unknown)),
     ))
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
     }
     // What a quorum has, at least one of so many instances shows.
     if listing.unknown.len() >= settings.quorum_of(instances) {
-        return Err(Failure::new(Code::NoQuorum, "too few instances have told"));
+        return Err(Failure::new(Code::NoQuorum, "too few instances answered"));
     }
     Ok(ExitCode::SUCCESS)
 }

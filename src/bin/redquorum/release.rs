@@ -80,7 +80,7 @@ fn tell(args: &ReleaseArgs, on: &[String], not_told: &[Unanswered], words: &str)
 /// Asks whoever is at the terminal.
 fn is_agreed(args: &ReleaseArgs, inspection: &Inspection) -> Result<bool, Failure> {
     if !stdin().is_terminal() {
-        return Err(Failure::new(Code::Usage, "nobody is there to be asked; --yes releases without asking"));
+        return Err(Failure::new(Code::Usage, "standard input is no terminal; --yes releases without asking"));
     }
     let _ = write!(
         stderr(),

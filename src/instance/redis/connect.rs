@@ -155,7 +155,7 @@ fn note_rights(options: &ConnectOptions, health: &InstanceHealth, rights: &Right
         tracing::warn!(instance, "CLIENT TRACKING is denied: replaced data may go unnoticed");
     }
     if had_heard != hears && hears == Some(false) {
-        tracing::warn!(instance, "SUBSCRIBE is denied: nobody is woken over it, and waiting clients ask instead");
+        tracing::warn!(instance, "SUBSCRIBE is denied: waiters are not woken over this instance, and poll");
     }
     if were_named != named && named == Some(false) {
         tracing::warn!(instance, "CLIENT SETNAME is denied: the connection has no name");
@@ -221,7 +221,7 @@ async fn admit(
     admission.withhold_until(counts_from);
     if stepped {
         // Nothing counts until it has been quarantined.
-        tracing::warn!(instance = shown, "its clock jumped forward while it was not connected");
+        tracing::warn!(instance = shown, "the clock of the instance jumped forward while it was not connected");
         admission.request_follow_up(AdmissionFollowUp::Quarantine);
     }
     Ok(admission)

@@ -147,7 +147,7 @@ impl fmt::Display for Cause {
                 )
             }
             Self::NotUsable(reason) => write!(f, "not usable: {reason}"),
-            Self::OddReply(reply) => write!(f, "an answer that does not fit: {reply}"),
+            Self::OddReply(reply) => write!(f, "an unexpected answer: {reply}"),
             Self::ClockBehind { clock_s, token_s } => write!(
                 f,
                 "its clock ({clock_s} s since 1970) is more than a day behind the one that the fencing token is from \

@@ -297,7 +297,7 @@ impl HeldLease {
             token,
             ?held_for,
             times,
-            "held for long, and renewed without a bound: if its task is stuck nobody else gets it; see max_hold"
+            "held for long, and renewed without a limit: if its task is stuck, no other client gets the lock; see max_hold"
         );
     }
 }

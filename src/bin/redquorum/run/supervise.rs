@@ -280,8 +280,7 @@ impl Supervision<'_> {
         match Watchdog::start(LONGEST_START.min(left / 2)) {
             Ok(watchdog) => std::mem::replace(&mut self.watchdog, watchdog).dismiss(),
             Err(error) => {
-                let why =
-                    format!("nobody watches over the command, and no process could be started that does: {error}");
+                let why = format!("the watching process has ended, and no other could be started: {error}");
                 self.forced.get_or_insert(Forced::Unwatched(why));
                 self.terminate(now.saturating_add(self.limits.grace()));
             }
@@ -309,7 +308,7 @@ impl Supervision<'_> {
             }
             if !is_told && kill_at.saturating_add(LONGEST_END) <= since_boot() {
                 is_told = true;
-                output::say(&format!("{} cannot be ended; the lock is held until it has ended", self.group.living()));
+                output::say(&format!("{} cannot be killed; the lock is held until it has ended", self.group.living()));
             }
             sleep(Duration::from_millis(10).max(if is_told { self.limits.interval } else { Duration::ZERO })).await;
         }

@@ -110,7 +110,7 @@ pub(crate) fn problems(
         add(false, "CLIENT TRACKING is denied: replaced data may go unnoticed; grant client|tracking".to_owned());
     }
     if !details.wakes_waiters {
-        add(false, "SUBSCRIBE is denied: who waits is not woken; grant subscribe and the channels".to_owned());
+        add(false, "SUBSCRIBE is denied: waiters are not woken; grant subscribe and the channels".to_owned());
     }
     found
 }

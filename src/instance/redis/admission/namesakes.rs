@@ -43,7 +43,7 @@ pub(crate) async fn claim_name(options: &ConnectOptions, wire: &Wire, run_id: &s
                         instance = address,
                         ?wait,
                         times,
-                        "another process has the same name: it votes after that"
+                        "another process reports the same run id: this one votes after the wait"
                     );
                 }
                 return Ok(counts_from);

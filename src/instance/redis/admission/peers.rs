@@ -123,7 +123,7 @@ impl PeerConnections {
             }
             let has_jumped_itself = admission.has_jumped(); // by more than that
             drop(connected);
-            tracing::warn!(?by, "the clock of this machine stood still: its locks have aged by that");
+            tracing::warn!(?by, "the clock of this machine stood still: its leases were shortened by that time");
             if has_jumped_itself {
                 return JumpedClock::Instances;
             }
