@@ -23,7 +23,7 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
     (Counter, "redquorum_renewals_total", Unit::Count, "Renewals, by result"),
     (Counter, "redquorum_losses_total", Unit::Count, "Locks lost, by cause"),
     (Gauge, "redquorum_held", Unit::Count, "Locks held"),
-    (Gauge, "redquorum_waiting", Unit::Count, "Acquires that stand in line"),
+    (Gauge, "redquorum_waiting", Unit::Count, "Acquires that wait"),
     (Gauge, "redquorum_quorum", Unit::Count, "How many instances a lock needs"),
     (Gauge, "redquorum_pending_releases", Unit::Count, "Releases that the instance has not confirmed"),
     (Gauge, "redquorum_instance_connected", Unit::Count, "1 if connected"),

@@ -40,7 +40,7 @@ pub struct ClientStats {
     pub lost_by_takeover: u64,
     /// Locks that guards of this client have now.
     pub held: usize,
-    /// How many acquires stand in line now.
+    /// How many acquires wait now.
     pub waiting: usize,
     /// Releases that an instance has not confirmed yet, over all instances.
     pub pending_releases: usize,

@@ -23,6 +23,11 @@ pub mod testing {
     #![doc = include_str!("../../docs/own-tests.md")]
 }
 
+pub mod migration {
+    #![doc = include_str!("links.md")]
+    #![doc = include_str!("../../docs/migration.md")]
+}
+
 pub mod operations {
     #![doc = include_str!("links.md")]
     #![doc = include_str!("../../docs/operations.md")]

@@ -201,8 +201,8 @@ async fn charge(redlock: &Redlock, order: u64) -> (u16, Option<u64>, String) {
 fn refusal(error: &AcquireError) -> (u16, Option<u64>, String) {
     match error.held_by() {
         Some(held_by) => {
-            let seconds = held_by.earliest_expiry.map_or(1, |left| left.as_secs() + 1);
-            (409, Some(seconds), format!("in use by {}", held_by.by))
+            println!("it is in use by {}", held_by.by); // host and process: for the log alone
+            (409, Some(1), "in use".to_owned())
         }
         None if error.is_retryable() => (503, Some(1), "try again later".to_owned()), // log it: it names each instance
         None => (500, None, "not locked".to_owned()), // a name that cannot be locked, or a client that has ended

@@ -99,7 +99,7 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     /// Run a command under a lock
     Run(RunArgs),
-    /// Show how the instances do, and whether a quorum could vote now
+    /// Show the state of each instance, and whether a quorum may vote
     Status(StatusArgs),
     /// Show who holds a lock
     Inspect(InspectArgs),
@@ -286,7 +286,7 @@ pub(crate) struct RunArgs {
     /// What to lock; several are locked together, all or nothing
     #[arg(short, long = "resource", value_name = "RESOURCE", required = true, value_parser = one_line)]
     pub(crate) resources: Vec<String>,
-    /// Wait for the lock at most so long; without end if not given
+    /// Wait for the lock at most so long [default: for ever]
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, conflicts_with = "once")]
     pub(crate) wait: Option<Duration>,
     /// Do not wait for the lock
