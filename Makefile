@@ -1,18 +1,26 @@
 # `make` lists what there is. Everything runs from a fresh clone; what is missing is installed or named.
 
 CARGO ?= cargo
+# `YES=1`: install what needs root with sudo, without a question.
+export YES
 WORLD = $(CARGO) test --release --test world
 NAMES = sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo.toml | grep -vx default
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases drill outage docs-site servers databases
+.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases drill outage docs-site servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: servers ## lock and release over five real servers
 	$(CARGO) run --release --example quickstart
+
+up: ## start five servers on 127.0.0.1:7101 to 7105 and leave them running
+	@tests/scripts/up.sh
+
+down: ## end what `make up` has started
+	@tests/scripts/up.sh down
 
 examples: servers databases ## show what goes wrong without a lock: duplicates, lost updates, late writes (EXAMPLE=name)
 	$(CARGO) build --package redquorum-examples

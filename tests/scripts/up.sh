@@ -1,0 +1,52 @@
+#!/bin/sh
+# Starts five servers to try things with, on 127.0.0.1:7101 to 7105, and leaves them running; or ends them.
+#
+#   up.sh          starts those that do not answer, with nothing on disk
+#   up.sh down     ends those that it has started, and no others
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+. tests/scripts/lib.sh
+
+DIR=$PWD/target/up
+PORTS="7101 7102 7103 7104 7105"
+
+pid_of() { cat "$DIR/$1/pid" 2>/dev/null; }
+
+# Whether it runs, and is the one that was started here: a process number may be somebody else's by now.
+runs() {
+    pid=$(pid_of "$1") && [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null &&
+        ps -o args= -p "$pid" | grep -q "[-]server 127.0.0.1:$1"
+}
+
+start() {
+    mkdir -p "$DIR/$1" && "$SERVER" --bind 127.0.0.1 --port "$1" --dir "$DIR/$1" --pidfile "$DIR/$1/pid" \
+        --logfile "$DIR/$1/log" --save '' --appendonly no --maxmemory-policy noeviction --daemonize yes >/dev/null
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        runs "$1" && grep -q -i 'ready to accept' "$DIR/$1/log" && return
+        sleep 0.2
+    done
+    say "port $1: it did not start; see $DIR/$1/log"
+    exit 1
+}
+
+if [ "${1:-}" = down ]; then
+    for port in $PORTS; do
+        if runs "$port"; then kill "$(pid_of "$port")"; fi
+    done
+    rm -rf "$DIR"
+    exit 0
+fi
+
+SERVER=$(tests/scripts/servers.sh one) || exit 1
+for port in $PORTS; do
+    runs "$port" || start "$port"
+done
+instances=$(printf '127.0.0.1:%s ' $PORTS | sed 's/ $//')
+cat <<EOF
+five of $("$SERVER" --version | sed 's/^\([A-Za-z]*\) server v=\([0-9.]*\).*/\1 \2/') answer; \`make down\` ends them
+
+  export REDQUORUM_INSTANCES='$instances'
+
+They are new: they vote max_ttl (10 s) after a client first wants a lock. To skip that once:
+  redquorum admission open --quarantine 10s --no-lock-was-held-within 10s
+EOF
