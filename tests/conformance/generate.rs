@@ -57,6 +57,8 @@ pub(crate) enum Step {
     RemoveToken(&'static str),
     /// DEL, RPUSH
     OtherType(Key),
+    /// DEL, ZADD
+    OtherSet(Key, &'static str),
     /// DEL
     Delete(Key),
     /// PEXPIRE
@@ -116,7 +118,7 @@ impl Generator<'_> {
     }
 
     fn step(&mut self) -> Step {
-        match self.rng.random_range(0..33) {
+        match self.rng.random_range(0..35) {
             0 => {
                 let value = self.text();
                 Step::SetIfAbsent(self.key(), value, self.ttl())
@@ -128,6 +130,8 @@ impl Generator<'_> {
             2 => Step::OtherType(self.key()),
             3 => Step::Delete(self.key()),
             4 | 29 => Step::RemoveToken(self.one_of(&NAMES)),
+            33 => Step::OtherSet(self.key(), self.one_of(&["redquorum", "somebody"])),
+            34 => Step::Asks(vec![self.reader(), self.reader()], self.named()),
             30..33 => Step::SetToken(self.one_of(&NAMES), self.score()),
             5 => Step::Expire(self.key(), self.ttl()),
             6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
@@ -199,7 +203,18 @@ impl Generator<'_> {
         };
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
-        Ask { kind, name, holder, nonce, token, ttl: self.ttl(), resent }
+        let waits_since = self.rng.random_bool(0.5).then(|| self.rng.random_range(1..4));
+        let ask = Ask { kind, name, holder, nonce, token, ttl: self.ttl(), waits_since, resent };
+        if self.rng.random_bool(0.4) { self.as_reader(ask) } else { ask }
+    }
+
+    fn reader(&mut self) -> Ask {
+        let ask = self.ask();
+        self.as_reader(ask)
+    }
+
+    fn as_reader(&mut self, ask: Ask) -> Ask {
+        Ask { kind: self.one_of(&[Kind::Read, Kind::Read, Kind::Renew, Kind::Leave]), waits_since: None, ..ask }
     }
 
     /// A holder and a nonce that mostly belong together.
@@ -212,7 +227,7 @@ impl Generator<'_> {
     /// Leases with the same ttl.
     fn leases(&mut self) -> Vec<Ask> {
         let (count, ttl) = (self.rng.random_range(1..7), self.ttl());
-        let lease = |_| Ask { kind: Kind::Keep, ttl, ..self.ask() };
+        let lease = |_| Ask { kind: Kind::Keep, waits_since: None, ttl, ..self.ask() };
         in_write_order(&(0..count).map(lease).collect::<Vec<_>>())
     }
 
