@@ -80,6 +80,19 @@ pub enum HolderKind {
     WaitingWriter,
 }
 
+impl HolderKind {
+    /// One word for logs: `lock`, `reader`, `readers` or `waiting_writer`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Reader => "reader",
+            Self::Readers => "readers",
+            Self::WaitingWriter => "waiting_writer",
+        }
+    }
+}
+
 impl CurrentHolder {
     /// Reads what stands in a set of readers: a reader's value, or the mark of a writer that waits (P34).
     #[must_use]

@@ -110,7 +110,11 @@ fn in_write_order(asks: &[Ask]) -> Vec<Ask> {
 impl Generator<'_> {
     pub(crate) fn steps(&mut self) -> Vec<Step> {
         let count = self.rng.random_range(2..7);
-        (0..count).map(|_| self.step()).collect()
+        let mut steps: Vec<Step> = (0..count).map(|_| self.step()).collect();
+        if self.rng.random_bool(0.1) {
+            steps.extend(self.a_writer_behind_a_reader());
+        }
+        steps
     }
 
     fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
@@ -131,7 +135,7 @@ impl Generator<'_> {
             3 => Step::Delete(self.key()),
             4 | 29 => Step::RemoveToken(self.one_of(&NAMES)),
             33 => Step::OtherSet(self.key(), self.one_of(&["redquorum", "somebody"])),
-            34 => Step::Asks(vec![self.reader(), self.reader()], self.named()),
+            34 => Step::Asks(in_write_order(&[self.reader(), self.reader()]), self.named()),
             30..33 => Step::SetToken(self.one_of(&NAMES), self.score()),
             5 => Step::Expire(self.key(), self.ttl()),
             6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
@@ -206,6 +210,14 @@ impl Generator<'_> {
         let waits_since = self.rng.random_bool(0.5).then(|| self.rng.random_range(1..4));
         let ask = Ask { kind, name, holder, nonce, token, ttl: self.ttl(), waits_since, resent };
         if self.rng.random_bool(0.4) { self.as_reader(ask) } else { ask }
+    }
+
+    /// The usual course of a reader and a writer, where nothing else is in the way.
+    fn a_writer_behind_a_reader(&mut self) -> Vec<Step> {
+        let reader = Ask { kind: Kind::Read, waits_since: None, ttl: self.one_of(&LONG), ..self.ask() };
+        let writer = Ask { kind: Kind::Acquire, name: reader.name.clone(), waits_since: Some(1), ..self.ask() };
+        let leaves = Ask { kind: Kind::Leave, ..reader.clone() };
+        [reader, writer.clone(), leaves, writer].map(|ask| Step::Asks(vec![ask], None)).into()
     }
 
     fn reader(&mut self) -> Ask {
