@@ -20,9 +20,9 @@ use crate::names::{ResourceName, ResourceNames, display_name};
 use crate::protocol::{Access, CurrentHolder};
 use crate::resource::Resource;
 use crate::runtime::Shared;
-use crate::rw_lock::RwLock;
 use crate::runtime::acquire::AcquireParams;
 use crate::runtime::attach::{Detached, attach};
+use crate::rw_lock::RwLock;
 use crate::span;
 use crate::stats::{ClientStats, stats};
 

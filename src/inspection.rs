@@ -53,9 +53,8 @@ impl Inspection {
     /// whoever waits is nobody's.
     #[must_use]
     pub fn holder(&self) -> Option<&FoundHolder> {
-        let has_it = |holder: &&FoundHolder| {
-            holder.on.len() >= self.quorum && holder.by.kind != HolderKind::WaitingWriter
-        };
+        let has_it =
+            |holder: &&FoundHolder| holder.on.len() >= self.quorum && holder.by.kind != HolderKind::WaitingWriter;
         self.holders.first().filter(has_it)
     }
 }

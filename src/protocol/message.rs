@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_sent() {
-        let long = |length| Message::Next { access: Access::Write, then: Vec::new(), key: vec![b'x'; length] }.to_wire();
+        let long =
+            |length| Message::Next { access: Access::Write, then: Vec::new(), key: vec![b'x'; length] }.to_wire();
         assert!(long(MAX_MESSAGE_KEY).is_some_and(|wire| Message::from_wire(&wire).is_some()));
         assert_eq!(long(MAX_MESSAGE_KEY + 1), None);
         let then = vec![Waiter { ticket: 1, client: ClientId::new([0; 6]), access: Access::Read }; MAX_WAITERS + 1];
@@ -163,14 +164,14 @@ mod tests {
         for forged in [
             String::new(),
             "hello".to_owned(),
-            "w000001a".to_owned(),                                              // nobody waits
-            format!("w010000000000000001{id}w0001"),                            // no key
+            "w000001a".to_owned(),                                               // nobody waits
+            format!("w010000000000000001{id}w0001"),                             // no key
             format!("w010000000000000001{id}w0002a"),                            // cut
             format!("w010000000000000001{id}w0001ab"),                           // more than it says
             format!("w010000000000000001{}w0001a", id.to_uppercase()),           // not as it is written
-            format!("w010000000000000001{id}x0001a"),                           // for nothing that there is
+            format!("w010000000000000001{id}x0001a"),                            // for nothing that there is
             format!("x010000000000000001{id}w0001a"),                            // no such kind
-            format!("n020000000000000002{id}w0000000000000001{id}w0001a"),        // out of order
+            format!("n020000000000000002{id}w0000000000000001{id}w0001a"),       // out of order
             format!("nff{}0001a", format!("0000000000000001{id}w").repeat(255)), // too many
         ] {
             assert_eq!(Message::from_wire(forged.as_bytes()), None, "{forged}");

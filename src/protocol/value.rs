@@ -6,7 +6,7 @@ use std::fmt;
 use uuid::Uuid;
 
 use crate::protocol::client_id::ClientId;
-use crate::protocol::readers::{READERS, WriterMark};
+use crate::protocol::readers::READERS;
 
 /// The value of one round: `holder:id:label`.
 ///
@@ -117,7 +117,7 @@ impl CurrentHolder {
         let client = ClientId::of_value(value).map(|client| client.to_string());
         let kind = if value == READERS {
             HolderKind::Readers
-        } else if WriterMark::client_of(value).is_some() {
+        } else if ClientId::of_mark(value).is_some() {
             HolderKind::WaitingWriter
         } else {
             HolderKind::Lock

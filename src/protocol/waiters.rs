@@ -140,8 +140,7 @@ impl Waiters {
             }
             let surplus = known.served.len().saturating_sub(MAX_WAITERS);
             known.served.drain(..surplus);
-            known.passed_on =
-                Some(PassedOn { to: first.client, at: now, refused_at: now, forwarded: Vec::new() });
+            known.passed_on = Some(PassedOn { to: first.client, at: now, refused_at: now, forwarded: Vec::new() });
         }
         self.forget_if_empty(key);
         waiters

@@ -99,10 +99,15 @@ impl Seen {
     pub(crate) fn least(&self) -> usize {
         let Self { not_shortened, ended, repaired, kept, not_repaired, .. } = *self;
         let Self { prolonged, left_missing, not_known, ahead, healed, .. } = *self;
-        let Self { let_in, behind_a_writer, stays, comes_back, not_back, left, read_already, after_readers, .. } = *self;
+        let Self { let_in, behind_a_writer, stays, comes_back, not_back, left, read_already, after_readers, .. } =
+            *self;
         let readers = [let_in, behind_a_writer, stays, comes_back, not_back, left, read_already, after_readers];
         let extends = [not_shortened, ended, repaired, kept, not_repaired];
-        extends.into_iter().chain([prolonged, left_missing, not_known, ahead, healed]).chain(readers).fold(usize::MAX, usize::min)
+        extends
+            .into_iter()
+            .chain([prolonged, left_missing, not_known, ahead, healed])
+            .chain(readers)
+            .fold(usize::MAX, usize::min)
     }
 }
 

@@ -2,7 +2,8 @@
 //! other: a change here is a change of what they agreed on.
 
 use redquorum::testing::protocol::{
-    Access, AdmissionRecord, ClientId, CurrentHolder, FencingToken, Message, ProcessIdentity, RecordOrigin, Value, Waiter,
+    Access, AdmissionRecord, ClientId, CurrentHolder, FencingToken, Message, ProcessIdentity, RecordOrigin, Value,
+    Waiter,
 };
 use uuid::Uuid;
 

@@ -54,7 +54,9 @@ async fn whoever_has_the_lock_is_named_to_readers() {
     let guard = held(&other, "a").await;
     let error = ours.rw_lock("a").try_read().await.unwrap_err();
     assert_eq!(error.held_by().and_then(|by| by.by.client.clone()), Some(other.client_id()), "{error}");
-    assert!(other.rw_lock("a").try_read().await.is_err_and(|error| error.held_by().is_some_and(|by| by.in_this_client)));
+    assert!(
+        other.rw_lock("a").try_read().await.is_err_and(|error| error.held_by().is_some_and(|by| by.in_this_client))
+    );
     drop(guard);
     settle().await;
     cluster.instances().for_each(|instance| assert!(instance.set_if_absent("a", "theirs", secs(1))));

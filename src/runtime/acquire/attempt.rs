@@ -71,7 +71,13 @@ impl Attempt {
             by,
             seen,
             mark,
-            repeats, rounds, contest, undecided, let_go, in_flight }))
+            repeats,
+            rounds,
+            contest,
+            undecided,
+            let_go,
+            in_flight,
+        }))
     }
 
     /// The lease, not renewed yet, or why there is none; then the releases of the try are queued. Asks again where nobody

@@ -35,6 +35,9 @@ impl AcquireParams {
         // Renewed, it will last. Otherwise the next has what the former left of it.
         let terms = self.terms;
         let least = if self.renews { terms.min_remaining() } else { terms.ttl().saturating_sub(terms.ttl() / 10) };
-        self.access == Access::Write && self.holder.is_empty() && held.terms() == terms && held.remaining(clock) >= least
+        self.access == Access::Write
+            && self.holder.is_empty()
+            && held.terms() == terms
+            && held.remaining(clock) >= least
     }
 }
