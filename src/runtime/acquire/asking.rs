@@ -8,9 +8,7 @@ use super::failure::AcquireFailure;
 use super::left_mark::LeftMark;
 use crate::protocol::{FencingToken, RetryDelay, Round, WriterMark};
 use crate::random;
-use crate::resource::Resource;
 use crate::runtime::order::Wait;
-use crate::runtime::shared::Shared;
 use crate::runtime::wait_events::AskReason;
 
 /// What passes from one who asks for a lock to the next, until it is won.
@@ -38,13 +36,13 @@ impl Asking {
         self.mark.as_ref().map(|left| Arc::clone(left.mark()))
     }
 
-    /// Whether a lost round shows for the first time that readers are in the way: from now on a mark is left.
-    pub(super) fn note_readers(&mut self, shared: &Arc<Shared>, resource: &Resource, round: &Round) -> bool {
-        if self.mark.is_some() || !round.shows_readers() {
-            return false;
+    /// Whether a lost round shows for the first time that readers are in the way: from now on this mark is left.
+    pub(super) fn note_readers(&mut self, round: &Round, mark: impl FnOnce() -> Option<LeftMark>) -> bool {
+        let leaves_mark = self.mark.is_none() && round.shows_readers();
+        if leaves_mark {
+            self.mark = mark();
         }
-        self.mark = LeftMark::new(shared, resource);
-        self.mark.is_some()
+        leaves_mark && self.mark.is_some()
     }
 
     /// Nobody who writes is next.
