@@ -11,6 +11,10 @@ const DIGITS: usize = 2 * CLIENT_ID_BYTES;
 /// Before a client's id, gives the channel that it listens to.
 const CHANNEL: &str = "redquorum:wake:";
 
+/// With what a mark begins, and how many digits its ticket has.
+pub(super) const MARK: &str = "writer ";
+pub(super) const TICKET: usize = 16;
+
 /// The id of a client: the first twelve hexadecimal digits of the id of every value that it stores. Two clients
 /// that share one by chance get each other's messages, which costs them time and nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,12 +39,22 @@ impl ClientId {
         digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
     }
 
-    /// The client that has stored this value. A value of another library has
+    /// The client that has stored this value, or the mark of a writer that waits (P34). A value of another library has
     /// none; one that only looks like ours names a client that does not exist.
     #[must_use]
     pub fn of_value(value: &[u8]) -> Option<Self> {
+        if let Some(client) = Self::of_mark(value) {
+            return Some(client);
+        }
         let mut parts = value.split(|byte| *byte == b':').skip(1);
         Self::from_wire(parts.next().filter(|id| id.len() == 32)?.get(..DIGITS)?)
+    }
+
+    /// The client whose writer's mark this is: `writer`, 16 digits and the id.
+    #[must_use]
+    pub fn of_mark(mark: &[u8]) -> Option<Self> {
+        let words = mark.strip_prefix(MARK.as_bytes()).filter(|words| words.len() == TICKET + 1 + DIGITS)?;
+        Self::from_wire(words.get(TICKET + 1..)?)
     }
 
     /// The channel that this client listens to.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::client_id::ClientId;
+use crate::protocol::readers::Access;
 use crate::protocol::time::Instant;
 
 /// For how long anything is remembered. A waiter announces itself again before that (P27), so one that is gone
@@ -23,6 +24,22 @@ pub struct Waiter {
     pub ticket: u64,
     /// Who waits.
     pub client: ClientId,
+    /// What for.
+    pub access: Access,
+}
+
+impl Waiter {
+    /// How many of these, from the first on, are woken together: a writer alone, and all readers up to the next writer (P34).
+    #[must_use]
+    pub fn woken_together(waiters: &[Self]) -> usize {
+        let readers = waiters.iter().take_while(|waiter| waiter.access == Access::Read).count();
+        readers.max(1).min(waiters.len())
+    }
+
+    /// Whether this is an announcement of the same wait, sooner or later.
+    fn is_of_same(&self, other: &Self) -> bool {
+        (self.client, self.access) == (other.client, other.access)
+    }
 }
 
 /// What becomes of an announcement.
@@ -83,7 +100,7 @@ impl Waiters {
             passed_on.forwarded.push(waiter);
             return Announcement::Forward(passed_on.to);
         }
-        known.waiting.retain(|other| other.waiter.client != waiter.client);
+        known.waiting.retain(|other| !other.waiter.is_of_same(&waiter));
         known.insert(waiter, now)
     }
 
@@ -91,7 +108,7 @@ impl Waiters {
     pub fn take_in(&mut self, key: &[u8], waiters: &[Waiter], own: ClientId, now: Instant) {
         let Some(known) = self.entry(key) else { return };
         for waiter in waiters.iter().filter(|waiter| waiter.client != own) {
-            let is_known = known.waiting.iter().any(|other| other.waiter.client == waiter.client);
+            let is_known = known.waiting.iter().any(|other| other.waiter.is_of_same(waiter));
             if !is_known && !known.was_served(*waiter) {
                 known.insert(*waiter, now);
             }
@@ -107,8 +124,8 @@ impl Waiters {
         }
     }
 
-    /// Takes the waiters for a key that is let go, in order; empty if nobody is known to wait. The first counts as
-    /// served, and what is announced later is for that client.
+    /// Takes the waiters for a key that is let go, in order; empty if nobody is known to wait. Those who are woken together count as
+    /// served, and what is announced later is for the client of the first.
     pub fn take(&mut self, key: &[u8], now: Instant) -> Vec<Waiter> {
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let waiters: Vec<Waiter> = std::mem::take(&mut known.waiting)
@@ -117,13 +134,13 @@ impl Waiters {
             .map(|remembered| remembered.waiter)
             .collect();
         if let Some(first) = waiters.first() {
-            let first = Remembered { waiter: *first, until: now.saturating_add(REMEMBERED) };
-            known.served.retain(|other| other.waiter.client != first.waiter.client);
-            known.served.push(first);
+            for waiter in waiters.iter().take(Waiter::woken_together(&waiters)) {
+                known.served.retain(|other| !other.waiter.is_of_same(waiter));
+                known.served.push(Remembered { waiter: *waiter, until: now.saturating_add(REMEMBERED) });
+            }
             let surplus = known.served.len().saturating_sub(MAX_WAITERS);
             known.served.drain(..surplus);
-            known.passed_on =
-                Some(PassedOn { to: first.waiter.client, at: now, refused_at: now, forwarded: Vec::new() });
+            known.passed_on = Some(PassedOn { to: first.client, at: now, refused_at: now, forwarded: Vec::new() });
         }
         self.forget_if_empty(key);
         waiters
@@ -207,7 +224,7 @@ impl KeyWaiters {
 
     fn was_served(&self, waiter: Waiter) -> bool {
         let same_wait =
-            |served: &Remembered| served.waiter.client == waiter.client && waiter.ticket <= served.waiter.ticket;
+            |served: &Remembered| served.waiter.is_of_same(&waiter) && waiter.ticket <= served.waiter.ticket;
         self.served.iter().any(same_wait)
     }
 
@@ -231,7 +248,7 @@ mod tests {
     const KEY: &[u8] = b"a";
 
     fn waiter(ticket: u64, client: u8) -> Waiter {
-        Waiter { ticket, client: ClientId::new([client; 6]) }
+        Waiter { ticket, client: ClientId::new([client; 6]), access: Access::Write }
     }
 
     const OWN: u8 = 200;
@@ -311,6 +328,20 @@ mod tests {
         assert!(waiters.is_empty());
     }
 
+    #[test]
+    fn readers_up_to_the_next_writer_are_woken_together_and_count_as_served() {
+        let mut waiters = Waiters::default();
+        let reader = |ticket, client| Waiter { access: Access::Read, ..waiter(ticket, client) };
+        let all = [reader(1, 1), reader(2, 2), waiter(3, 1), reader(4, 3)];
+        all.iter().rev().for_each(|waiter| assert_eq!(waiters.announce(b"a", *waiter, NOW), Announcement::Kept));
+        let taken = waiters.take(b"a", NOW);
+        assert_eq!((&*taken, Waiter::woken_together(&taken)), (&all[..], 2));
+        assert_eq!(Waiter::woken_together(&all[2..]), 1);
+        assert_eq!(Waiter::woken_together(&[]), 0);
+        assert_eq!(waiters.announce(b"a", reader(2, 2), NOW), Announcement::Dropped, "a late copy");
+        assert_eq!(waiters.announce(b"a", waiter(2, 2), NOW), Announcement::Forward(all[0].client), "another wait");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
         #[test]
@@ -319,7 +350,7 @@ mod tests {
         ) {
             let mut waiters = Waiters::default();
             for (ticket, client, key) in &flood {
-                let _ = waiters.announce(b"busy", Waiter { ticket: *ticket, client: ClientId::new(*client) }, NOW);
+                let _ = waiters.announce(b"busy", Waiter { ticket: *ticket, client: ClientId::new(*client), access: Access::Write }, NOW);
                 let _ = waiters.announce(&key.to_be_bytes(), waiter(*ticket, 1), NOW);
             }
             prop_assert!(waiters.keys.len() <= MAX_KEYS);

@@ -303,6 +303,9 @@ impl Judge {
         if step.kind == StepKind::Token {
             return self.note_token(step);
         }
+        if matches!(step.kind, StepKind::ReaderComes | StepKind::ReaderStays | StepKind::ReaderLeaves) {
+            return; // they have no key of their own
+        }
         if step.kind == StepKind::Read {
             let (key, found) = (step.key.clone(), step.before.value.clone());
             let (connection, ends) = (step.connection, step.ends);

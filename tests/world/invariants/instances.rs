@@ -51,7 +51,11 @@ impl World {
                     broken = Some("a release leaves its tombstone"); // P6
                 }
             }
-            StepKind::Token | StepKind::Read => {}
+            StepKind::Token
+            | StepKind::Read
+            | StepKind::ReaderComes
+            | StepKind::ReaderStays
+            | StepKind::ReaderLeaves => {}
         }
         let broken = broken.or_else(|| is_odd(step));
         let is_smaller = after.token < before.token;

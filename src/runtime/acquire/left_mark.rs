@@ -1,0 +1,45 @@
+//! The mark of a writer that waits for readers (P34): it lets in no more of them.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+use crate::protocol::WriterMark;
+use crate::resource::Resource;
+
+/// What takes marks off the instances: the client.
+pub(crate) trait TakesMarks: Debug + Send + Sync {
+    /// Nobody of the client waits behind this mark any more, as one of them `has_won`, or all have given up.
+    fn take_mark(&self, resource: &Resource, mark: &WriterMark, has_won: bool);
+}
+
+/// A mark that each ask of this client's writers leaves from now on, until one of them has the lock. Dropped, it is taken away.
+#[derive(Debug)]
+pub(super) struct LeftMark {
+    client: Weak<dyn TakesMarks>,
+    resource: Resource,
+    mark: Arc<WriterMark>,
+    has_won: bool,
+}
+
+impl LeftMark {
+    pub(super) fn new(client: Weak<dyn TakesMarks>, resource: Resource, mark: WriterMark) -> Self {
+        Self { client, resource, mark: Arc::new(mark), has_won: false }
+    }
+
+    /// Its writer has the lock. What was left on instances that did not grant it goes.
+    pub(super) fn won(mut self) {
+        self.has_won = true;
+    }
+
+    pub(super) const fn mark(&self) -> &Arc<WriterMark> {
+        &self.mark
+    }
+}
+
+impl Drop for LeftMark {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.upgrade() {
+            client.take_mark(&self.resource, &self.mark, self.has_won);
+        }
+    }
+}
