@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::failure::AcquireFailure;
-use super::left_mark::LeftMark;
+use super::left_mark::{LONGEST_MARKED_PAUSE, LeftMark};
 use crate::protocol::{FencingToken, RetryDelay, Round, WriterMark};
 use crate::random;
 use crate::runtime::order::Wait;
@@ -65,14 +65,20 @@ impl Asking {
                     AcquireFailure::RoundLost(round) => Some(&**round),
                     _ => None,
                 };
-                let why = wait.pause(lost, failures, retry).await;
+                let why = match &self.mark {
+                    // A mark is to be renewed before it ends.
+                    Some(_) => timeout(LONGEST_MARKED_PAUSE, wait.pause(lost, failures, retry)).await,
+                    None => Ok(wait.pause(lost, failures, retry).await),
+                };
+                let why = why.unwrap_or(AskReason::Pause);
                 if why == AskReason::Expired {
                     self.failures = 0; // several may ask now, and those who split the votes must not pause for long
                 }
                 why
             }
             None => {
-                sleep(retry.after(failures, random::spread())).await;
+                let pause = retry.after(failures, random::spread());
+                sleep(if self.mark.is_some() { pause.min(LONGEST_MARKED_PAUSE) } else { pause }).await;
                 AskReason::Pause
             }
         }

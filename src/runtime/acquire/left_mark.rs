@@ -2,9 +2,13 @@
 
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use crate::protocol::WriterMark;
 use crate::resource::Resource;
+
+/// The longest pause of a writer that has left a mark, which ends after three seconds.
+pub(super) const LONGEST_MARKED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What takes marks off the instances: the client.
 pub(crate) trait TakesMarks: Debug + Send + Sync {
