@@ -17,9 +17,10 @@ use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
 use crate::names::{ResourceName, ResourceNames, display_name};
-use crate::protocol::CurrentHolder;
+use crate::protocol::{Access, CurrentHolder};
 use crate::resource::Resource;
 use crate::runtime::Shared;
+use crate::rw_lock::RwLock;
 use crate::runtime::acquire::AcquireParams;
 use crate::runtime::attach::{Detached, attach};
 use crate::span;
@@ -102,6 +103,11 @@ impl Redlock {
         Lock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), name.into())
     }
 
+    /// A lock that many read and one writes: [`RwLock`]. Nothing is sent until it is acquired.
+    pub fn rw_lock(&self, name: impl Into<ResourceName>) -> RwLock {
+        RwLock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), name.into())
+    }
+
     /// Several locks to be held together: [`LockAll`]. Nothing is sent until they are acquired.
     pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
         LockAll::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
@@ -132,7 +138,7 @@ impl Redlock {
         let span = span::operation!("attach", resource.display());
         let holder = CurrentHolder::from_value(lease.value.as_bytes()).holder.unwrap_or_default().into();
         let (renews, max_hold) = (self.settings.renewal == Renewal::Auto, self.settings.max_hold);
-        let params = Arc::new(AcquireParams { resource, terms, holder, renews, max_hold });
+        let params = Arc::new(AcquireParams { resource, access: Access::Write, terms, holder, renews, max_hold });
         let detached = Detached { value: lease.value.clone(), token: lease.token };
         let result = attach(&self.shared, &params, detached).instrument(span.clone()).await;
         let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);

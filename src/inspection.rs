@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Unanswered;
-use crate::protocol::{CurrentHolder, FencingToken};
+use crate::instance::StoredKey;
+use crate::protocol::{CurrentHolder, FencingToken, HolderKind};
 use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::ask_all::{read_all, take_away};
@@ -17,7 +18,7 @@ use crate::runtime::ask_all::{read_all, take_away};
 pub struct Inspection {
     /// The resource, with the namespace.
     pub resource: String,
-    /// Those who have it on some instances, one for each value that is stored; first who has it on most. Two tries of one
+    /// Those who have it on some instances, a writer or readers, and writers that wait for readers ([`CurrentHolder::kind`]), one for each value that is stored; first who has it on most. Two tries of one
     /// client, or of others that do not say who they are, look alike.
     pub holders: Vec<FoundHolder>,
     /// The addresses of the instances on which it is free.
@@ -39,20 +40,23 @@ pub struct Inspection {
 pub struct FoundHolder {
     /// Who it is, as far as the stored value shows.
     pub by: CurrentHolder,
-    /// The largest token that is stored there: the holder's, or a larger one of a try that was not won.
+    /// The largest token that is stored there: the holder's, or a larger one of a try that was not won. `None` for readers.
     pub token: Option<FencingToken>,
-    /// When the first of the keys expires, unless it is renewed; `None` if one of them never does.
+    /// When the first of the keys expires, unless it is renewed; `None` if one of them never does. Of readers: when the last of them ends.
     pub expires_in: Option<Duration>,
     /// The addresses of the instances.
     pub on: Vec<String>,
 }
 
 impl Inspection {
-    /// Who has it on a quorum of instances. Whoever has fewer is trying, or has lost it, and a lock that is kept for
+    /// Who has it on a quorum of instances; of readers, one of them. Whoever has fewer is trying, or has lost it, and a lock that is kept for
     /// whoever waits is nobody's.
     #[must_use]
     pub fn holder(&self) -> Option<&FoundHolder> {
-        self.holders.first().filter(|holder| holder.on.len() >= self.quorum)
+        let has_it = |holder: &&FoundHolder| {
+            holder.on.len() >= self.quorum && holder.by.kind != HolderKind::WaitingWriter
+        };
+        self.holders.first().filter(has_it)
     }
 }
 
@@ -100,25 +104,29 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, resource: &Resource) -> Inspec
                 continue;
             }
         };
-        let Some(value) = stored.value else {
+        let StoredKey { value, readers, expires_in, token } = stored;
+        if value.is_none() && readers.is_empty() {
             inspection.free_on.push(address);
             continue;
-        };
-        match inspection.holders.iter_mut().zip(&values).find(|(_, known)| **known == value) {
-            Some((holder, _)) => {
-                holder.on.push(address);
-                holder.token = holder.token.max(stored.token);
-                holder.expires_in = holder.expires_in.zip(stored.expires_in).map(|(a, b)| a.min(b));
-            }
-            None => {
-                let by = CurrentHolder::from_value(&value);
-                let holder = FoundHolder { by, token: stored.token, expires_in: stored.expires_in, on: vec![address] };
-                inspection.holders.push(holder);
-                values.push(value);
+        }
+        let of_value = value.into_iter().map(|value| (CurrentHolder::from_value(&value), token, value));
+        let of_readers = readers.into_iter().map(|value| (CurrentHolder::of_member(&value), None, value));
+        for (by, token, value) in of_value.chain(of_readers) {
+            match inspection.holders.iter_mut().zip(&values).find(|(_, known)| **known == value) {
+                Some((holder, _)) => {
+                    holder.on.push(address.clone());
+                    holder.token = holder.token.max(token);
+                    holder.expires_in = holder.expires_in.zip(expires_in).map(|(a, b)| a.min(b));
+                }
+                None => {
+                    inspection.holders.push(FoundHolder { by, token, expires_in, on: vec![address.clone()] });
+                    values.push(value);
+                }
             }
         }
     }
-    inspection.holders.sort_by_key(|holder| std::cmp::Reverse(holder.on.len()));
+    let waits = |holder: &FoundHolder| holder.by.kind == HolderKind::WaitingWriter;
+    inspection.holders.sort_by_key(|holder| (waits(holder), std::cmp::Reverse(holder.on.len())));
     inspection
 }
 

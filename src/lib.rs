@@ -161,6 +161,7 @@ mod recording;
 mod resource;
 mod run;
 mod runtime;
+mod rw_lock;
 mod span;
 mod stats;
 #[cfg(feature = "testing")]
@@ -185,8 +186,9 @@ pub use lease::{LeaseView, Redundancy};
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
 pub use names::{ResourceName, ResourceNames};
-pub use protocol::{CurrentHolder, FencingToken, QuorumError, TtlError};
+pub use protocol::{CurrentHolder, FencingToken, HolderKind, QuorumError, TtlError};
 pub use resource::ResourceError;
+pub use rw_lock::{ReadGuard, RwLock};
 pub use stats::ClientStats;
 
 /// Its examples compile.

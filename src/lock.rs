@@ -7,16 +7,16 @@ use std::time::Duration;
 use tracing::{Instrument, Span};
 
 use crate::config::{Renewal, Settings};
-use crate::error::{AcquireError, RunError, acquire_error};
+use crate::error::{AcquireError, BadRequest, RunError, acquire_error};
 use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lease::LeaseView;
 use crate::names::{ResourceName, display_name};
-use crate::protocol::Instant;
+use crate::protocol::{Access, Instant};
 use crate::resource::Resource;
 use crate::run::run_while_held;
 use crate::runtime::Shared;
-use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, try_acquire};
+use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, read_until, try_acquire, try_read};
 use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
@@ -78,7 +78,7 @@ macro_rules! lock_settings {
             self
         }
 
-        /// How long [`acquire`](Self::acquire) waits. Default: without end.
+        /// How long an acquire waits. Default: without end.
         pub fn wait_at_most(mut self, limit: Duration) -> Self {
             self.$lock = self.$lock.wait_at_most(limit);
             self
@@ -199,15 +199,7 @@ impl Lock {
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
     /// [`AcquireError::BadRequest`] and [`AcquireError::ClientUnusable`] at once. No key stays behind.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        let lock = self.clone(); // so that the future borrows nothing
-        async move {
-            let params = lock.params()?;
-            let span = span::operation!("acquire", params.resource.display());
-            let begun = lock.shared.clock.now();
-            let acquired = async { Ok(lock.guard(acquire_until(&lock.shared, &params, lock.limit).await?)) };
-            let result = acquired.instrument(span.clone()).await;
-            lock.tell(&params, result, begun, &span)
-        }
+        self.clone().acquire_as(Access::Write) // so that the future borrows nothing
     }
 
     /// Tries once, without waiting for the holder of the lock.
@@ -235,15 +227,7 @@ impl Lock {
     /// # Errors
     /// Any [`AcquireError`] but `DeadlinePassed`. No key stays behind.
     pub fn try_acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        let lock = self.clone();
-        async move {
-            let params = lock.params()?;
-            let span = span::operation!("try_acquire", params.resource.display());
-            let begun = lock.shared.clock.now();
-            let acquired = async { Ok(lock.guard(try_acquire(&lock.shared, &params).await?)) };
-            let result = acquired.instrument(span.clone()).await;
-            lock.tell(&params, result, begun, &span)
-        }
+        self.clone().try_acquire_as(Access::Write)
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
@@ -351,12 +335,59 @@ impl Lock {
         }
     }
 
-    fn params(&self) -> Result<Arc<AcquireParams>, AcquireError> {
+    /// As [`acquire`](Self::acquire), or a read.
+    pub(crate) async fn acquire_as(self, access: Access) -> Result<Guard, AcquireError> {
+        let params = self.params(access)?;
+        let span = span::operation!("acquire", params.resource.display());
+        let begun = self.shared.clock.now();
+        let acquired = async {
+            let tenure = match access {
+                Access::Write => acquire_until(&self.shared, &params, self.limit).await?,
+                Access::Read => read_until(&self.shared, &params, self.limit).await?,
+            };
+            Ok(self.guard(tenure))
+        };
+        let result = acquired.instrument(span.clone()).await;
+        self.tell(&params, result, begun, &span)
+    }
+
+    /// As [`try_acquire`](Self::try_acquire), or a read.
+    pub(crate) async fn try_acquire_as(self, access: Access) -> Result<Guard, AcquireError> {
+        let params = self.params(access)?;
+        let span = span::operation!("try_acquire", params.resource.display());
+        let begun = self.shared.clock.now();
+        let acquired = async {
+            let tenure = match access {
+                Access::Write => try_acquire(&self.shared, &params).await?,
+                Access::Read => try_read(&self.shared, &params).await?,
+            };
+            Ok(self.guard(tenure))
+        };
+        let result = acquired.instrument(span.clone()).await;
+        self.tell(&params, result, begun, &span)
+    }
+
+    /// P34: a holder that reads would wait for itself to write; and to read again, behind a writer of this client.
+    pub(crate) fn refuse_to_wait_for_itself(&self, access: Access) -> Result<(), AcquireError> {
+        let Some(holder) = self.holder.as_ref().map(Holder::as_str).filter(|holder| !holder.is_empty()) else {
+            return Ok(());
+        };
+        let resource = Resource::new(&self.settings.namespace, self.name.as_bytes()).map_err(BadRequest::from)?;
+        let (slots, reads) = (&self.shared.slots, self.shared.keep_alive.is_read_by(&resource, holder));
+        let waits = match access {
+            Access::Write => reads,
+            Access::Read => slots.is_held_by(&resource, holder) || (reads && slots.waiting(&resource) > 0),
+        };
+        if waits { Err(BadRequest::WaitsForItself { holder: holder.to_owned() }.into()) } else { Ok(()) }
+    }
+
+    fn params(&self, access: Access) -> Result<Arc<AcquireParams>, AcquireError> {
         let checked = Resource::new(&self.settings.namespace, self.name.as_bytes()).map_err(Into::into);
         let params = checked.and_then(|resource| {
             self.holder.as_ref().map_or(Ok(()), Holder::check)?;
             Ok(Arc::new(AcquireParams {
                 resource,
+                access,
                 terms: self.settings.terms(self.ttl)?,
                 holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
                 renews: self.renewal == Renewal::Auto,

@@ -23,6 +23,7 @@ const METRICS: &[(Kind, &str, Unit, &str)] = &[
     (Counter, "redquorum_renewals_total", Unit::Count, "Renewals that were decided, by result"),
     (Counter, "redquorum_losses_total", Unit::Count, "Locks that were lost, by cause"),
     (Gauge, "redquorum_held", Unit::Count, "Locks held"),
+    (Gauge, "redquorum_read", Unit::Count, "Of the locks held, those that are read"),
     (Gauge, "redquorum_waiting", Unit::Count, "Acquires that stand in line"),
     (Gauge, "redquorum_quorum", Unit::Count, "How many instances a lock needs"),
     (Gauge, "redquorum_pending_releases", Unit::Count, "Releases that the instance has not confirmed"),
@@ -43,6 +44,7 @@ pub(crate) fn record(shared: &Shared) {
     shared.counters.record();
     let now = stats(shared);
     metrics::gauge!("redquorum_held").set(now.held as f64);
+    metrics::gauge!("redquorum_read").set(now.read as f64);
     metrics::gauge!("redquorum_waiting").set(now.waiting as f64);
     metrics::gauge!("redquorum_quorum").set(shared.quorum.votes() as f64);
     let pending = shared.releaser.pending();

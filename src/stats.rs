@@ -36,6 +36,8 @@ pub struct ClientStats {
     pub lost_by_takeover: u64,
     /// Locks that guards of this client have now.
     pub held: usize,
+    /// Of these, those that are read ([`RwLock`](crate::RwLock)).
+    pub read: usize,
     /// How many acquires stand in line now.
     pub waiting: usize,
     /// Releases that an instance has not confirmed yet, over all instances.
@@ -57,6 +59,7 @@ pub(crate) fn stats(shared: &Shared) -> ClientStats {
         lost_by_deletion: counters.gone.get(),
         lost_by_takeover: counters.taken_over.get(),
         held: shared.keep_alive.held(),
+        read: shared.keep_alive.read(),
         waiting: shared.slots.all_waiting(),
         pending_releases: shared.releaser.pending().iter().sum(),
     }

@@ -28,7 +28,7 @@ impl TokenSource {
     /// What others would be shown of this client as a holder.
     pub(crate) fn shown(&self) -> CurrentHolder {
         let label = Some(self.label.clone()).filter(|label| !label.is_empty());
-        CurrentHolder { holder: None, label, client: Some(self.client().to_string()) }
+        CurrentHolder { label, client: Some(self.client().to_string()), ..CurrentHolder::default() }
     }
 
     /// A value for one round (P1).

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::guard::Guard;
 use super::lock::Lock;
 use super::lock_all::LockAll;
+use super::rw_lock::RwLock;
 use super::thread::RuntimeThread;
 use crate::client::Redlock as AsyncRedlock;
 use crate::config::{Builder, StartError};
@@ -81,6 +82,11 @@ impl Redlock {
     /// A lock. Nothing is sent until it is acquired.
     pub fn lock(&self, name: impl Into<ResourceName>) -> Lock {
         Lock::new(self.client.lock(name), Arc::clone(&self.running))
+    }
+
+    /// A lock that many read and one writes. Nothing is sent until it is acquired.
+    pub fn rw_lock(&self, name: impl Into<ResourceName>) -> RwLock {
+        RwLock::new(self.client.rw_lock(name), Arc::clone(&self.running))
     }
 
     /// Several locks to be held together. Nothing is sent until they are acquired.

@@ -29,9 +29,11 @@ mod client;
 mod guard;
 mod lock;
 mod lock_all;
+mod rw_lock;
 mod thread;
 
 pub use client::Redlock;
 pub use guard::Guard;
 pub use lock::Lock;
 pub use lock_all::{AllGuard, LockAll};
+pub use rw_lock::{ReadGuard, RwLock};

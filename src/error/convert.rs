@@ -60,7 +60,7 @@ fn held_here(shared: &Shared, resource: &Resource, by: Option<&Claim>, expires_i
 /// This client has just let it go for another one.
 fn passed_on(shared: &Shared, resource: &Resource, next: ClientId) -> HeldBy {
     let next = Some(next.to_string());
-    let by = CurrentHolder { holder: None, label: None, client: next.clone() };
+    let by = CurrentHolder { client: next.clone(), ..CurrentHolder::default() };
     HeldBy { next, ..held_by(shared, resource, by, false) }
 }
 

@@ -134,6 +134,12 @@ pub enum BadRequest {
         /// The most that is allowed.
         most: usize,
     },
+    /// The holder reads the lock, or writes it, and would wait until it has let it go itself.
+    #[error("the holder {holder:?} would wait for itself: it has the lock already, and readers become no writers; release it first")]
+    WaitsForItself {
+        /// The holder.
+        holder: String,
+    },
     /// Keys cannot be kept for longer than their fencing token.
     #[error("{time:?} is above fence_retention, {longest:?}: keys cannot be kept for longer than their token")]
     KeptTooLong {

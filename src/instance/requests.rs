@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::protocol::{ClientId, CountedVotes, FencingToken, Message, Value, Waiter};
+use crate::protocol::{Access, ClientId, CountedVotes, FencingToken, Message, Value, Waiter, WriterMark};
 use crate::resource::Resource;
 
 /// What a round asks of every instance.
@@ -15,6 +15,10 @@ pub(crate) struct Claim {
     pub(crate) value: Value,
     /// The proposed fencing token (P12).
     pub(crate) token: FencingToken,
+    /// What it is wanted for. A reader's requests are those of a lock, sent as other scripts (P33); it has no use for its token.
+    pub(crate) access: Access,
+    /// What a writer that waits leaves where readers refuse it (P34).
+    pub(crate) mark: Option<Arc<WriterMark>>,
     /// The time to live of the keys, in whole milliseconds.
     pub(crate) ttl: Duration,
     /// Whether anything was sent for it more than once, a repeat of the acquire, an extend, or the release:
@@ -46,6 +50,8 @@ impl Claim {
             resource: Resource::new(b"", name.as_bytes()).unwrap(),
             value: Value::new("", uuid::Uuid::from_u128(round), "host/1"),
             token: FencingToken::from_number(4096).unwrap(),
+            access: Access::Write,
+            mark: None,
             ttl: Duration::from_secs(1),
             resent: false,
             is_first: false,
@@ -64,7 +70,7 @@ pub(crate) enum Request {
     /// Keep the key for another ttl where it is there.
     Keep(Arc<Claim>),
     /// Delete the key if it still holds the value, and wake who is next, if anybody is known to wait (P26).
-    Release(Arc<Claim>, Option<Arc<Wake>>),
+    Release(Arc<Claim>, Option<Arc<[Wake]>>),
 }
 
 /// What is published to another client.
@@ -77,11 +83,16 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// That a key was let go for which these wait, in order; `None` if none does, or the key is too long for a message.
-    pub(crate) fn new(key: &[u8], waiters: &[Waiter]) -> Option<Self> {
-        let (first, then) = waiters.split_first()?;
-        let message = Message::Next { then: then.to_vec(), key: key.to_vec() }.to_wire()?;
-        Some(Self { to: first.client, message })
+    /// That a key was let go for which these wait, in order; none if none does, or the key is too long for a message. Of those who
+    /// are woken together the first is told of the others.
+    pub(crate) fn all(key: &[u8], waiters: &[Waiter]) -> Vec<Self> {
+        let (next, mut then) = waiters.split_at(Waiter::woken_together(waiters));
+        let wake = |Waiter { client, access, .. }: &Waiter| {
+            let then = std::mem::take(&mut then).to_vec();
+            let message = Message::Next { access: *access, then, key: key.to_vec() }.to_wire()?;
+            Some(Self { to: *client, message })
+        };
+        next.iter().filter_map(wake).collect()
     }
 }
 
@@ -94,10 +105,10 @@ impl Request {
     }
 
     /// What is published behind it.
-    pub(crate) fn wake(&self) -> Option<&Wake> {
+    pub(crate) fn wakes(&self) -> &[Wake] {
         match self {
-            Self::Release(_, wake) => wake.as_deref(),
-            Self::Acquire(_) | Self::Extend(_) | Self::Keep(_) => None,
+            Self::Release(_, wakes) => wakes.as_deref().unwrap_or_default(),
+            Self::Acquire(_) | Self::Extend(_) | Self::Keep(_) => &[],
         }
     }
 

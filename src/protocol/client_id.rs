@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::protocol::readers::WriterMark;
+
 /// How many bytes of a value's id are its client's.
 pub const CLIENT_ID_BYTES: usize = 6;
 
@@ -35,10 +37,13 @@ impl ClientId {
         digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
     }
 
-    /// The client that has stored this value. A value of another library has
+    /// The client that has stored this value, or the mark of a writer that waits (P34). A value of another library has
     /// none; one that only looks like ours names a client that does not exist.
     #[must_use]
     pub fn of_value(value: &[u8]) -> Option<Self> {
+        if let Some(client) = WriterMark::client_of(value) {
+            return Some(client);
+        }
         let mut parts = value.split(|byte| *byte == b':').skip(1);
         Self::from_wire(parts.next().filter(|id| id.len() == 32)?.get(..DIGITS)?)
     }

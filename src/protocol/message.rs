@@ -2,18 +2,21 @@
 //! it, so whatever is not exactly as this writes it is refused.
 
 use crate::protocol::client_id::{CLIENT_ID_BYTES, ClientId};
+use crate::protocol::readers::Access;
 use crate::protocol::waiters::{MAX_WAITERS, Waiter};
 
 /// The longest key that messages are about. Those who wait for a longer one only ask.
 pub const MAX_MESSAGE_KEY: usize = 1024;
 
 /// The longest message.
-pub const MAX_MESSAGE: usize = 1 + COUNT + MAX_WAITERS * (TICKET + CLIENT) + LENGTH + MAX_MESSAGE_KEY;
+pub const MAX_MESSAGE: usize = 1 + COUNT + MAX_WAITERS * (TICKET + CLIENT + ACCESS) + LENGTH + MAX_MESSAGE_KEY;
 
 /// In hexadecimal digits: the number of waiters, a ticket, a client's id, the length of the key.
 const COUNT: usize = 2;
 const TICKET: usize = 16;
 const CLIENT: usize = 2 * CLIENT_ID_BYTES;
+/// A letter.
+const ACCESS: usize = 1;
 const LENGTH: usize = 4;
 
 /// A message of one client to another.
@@ -30,6 +33,8 @@ pub enum Message {
     },
     /// The key was let go, and of those who wait the receiver comes first.
     Next {
+        /// Those who want it for this.
+        access: Access,
         /// Those who come after it, in order.
         then: Vec<Waiter>,
         /// Which key.
@@ -44,14 +49,16 @@ impl Message {
         let (kind, waiters, key) = match self {
             Self::Waiting { waiter, forwarded: false, key } => ('w', std::slice::from_ref(waiter), key),
             Self::Waiting { waiter, forwarded: true, key } => ('f', std::slice::from_ref(waiter), key),
-            Self::Next { then, key } => ('n', &**then, key),
+            Self::Next { access: Access::Write, then, key } => ('n', &**then, key),
+            Self::Next { access: Access::Read, then, key } => ('r', &**then, key),
         };
         if key.len() > MAX_MESSAGE_KEY || waiters.len() > MAX_WAITERS {
             return None;
         }
         let mut text = format!("{kind}{:02x}", waiters.len());
-        for Waiter { ticket, client } in waiters {
-            text.push_str(&format!("{ticket:016x}{client}"));
+        for Waiter { ticket, client, access } in waiters {
+            let access = if *access == Access::Read { 'r' } else { 'w' };
+            text.push_str(&format!("{ticket:016x}{client}{access}"));
         }
         text.push_str(&format!("{:04x}", key.len()));
         Some([text.as_bytes(), key].concat())
@@ -66,7 +73,12 @@ impl Message {
         let mut waiters = Vec::with_capacity(count);
         for _ in 0..count {
             let (ticket, client) = (hex(take(&mut rest, TICKET)?)?, ClientId::from_wire(take(&mut rest, CLIENT)?)?);
-            waiters.push(Waiter { ticket, client });
+            let access = match take(&mut rest, ACCESS)? {
+                b"w" => Access::Write,
+                b"r" => Access::Read,
+                _ => return None,
+            };
+            waiters.push(Waiter { ticket, client, access });
         }
         let length = usize::try_from(hex(take(&mut rest, LENGTH)?)?).ok()?;
         let is_whole = rest.len() == length && (1..=MAX_MESSAGE_KEY).contains(&length);
@@ -77,7 +89,8 @@ impl Message {
         match (kind, &*waiters) {
             (b'w', [waiter]) => Some(Self::Waiting { waiter: *waiter, forwarded: false, key }),
             (b'f', [waiter]) => Some(Self::Waiting { waiter: *waiter, forwarded: true, key }),
-            (b'n', _) => Some(Self::Next { then: waiters, key }),
+            (b'n', _) => Some(Self::Next { access: Access::Write, then: waiters, key }),
+            (b'r', _) => Some(Self::Next { access: Access::Read, then: waiters, key }),
             _ => None,
         }
     }

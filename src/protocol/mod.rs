@@ -27,6 +27,7 @@
 //! | P32 | a lease can be moved by its value | `crate::runtime::attach` |
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
 //! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::plain` |
+//! | P33, P34 | readers share a lock, and a writer that waits lets in no more of them | [`Access`], [`WriterMark`], `read.lua`, `acquire.lua`, `crate::runtime::acquire::read` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua` |
 
 mod admission;
@@ -37,6 +38,7 @@ mod lease;
 mod message;
 mod plain;
 mod quorum;
+mod readers;
 mod retry;
 mod round;
 mod terms;
@@ -59,6 +61,7 @@ pub use lease::{ExtendRejected, Lease};
 pub use message::{MAX_MESSAGE, MAX_MESSAGE_KEY, Message};
 pub use plain::{PlainAnswers, PlainOutcome, may_propose_plainly};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
+pub use readers::{Access, READERS, WriterMark};
 pub use retry::{RetryDelay, reconnect_delay};
 pub use round::cause::{Cause, NotUsable};
 pub use round::contest::Contest;
@@ -67,5 +70,5 @@ pub use round::reply::{Refusal, Reply};
 pub use round::{Round, TimedReply};
 pub use terms::{DEFAULT_DRIFT_PPM, DRIFT_FLOOR, LeaseTerms, TtlError};
 pub use time::Instant;
-pub use value::{CurrentHolder, Value};
+pub use value::{CurrentHolder, HolderKind, Value};
 pub use waiters::{Announcement, MAX_WAITERS, Waiter, Waiters};

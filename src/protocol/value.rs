@@ -6,6 +6,7 @@ use std::fmt;
 use uuid::Uuid;
 
 use crate::protocol::client_id::ClientId;
+use crate::protocol::readers::{READERS, WriterMark};
 
 /// The value of one round: `holder:id:label`.
 ///
@@ -52,8 +53,10 @@ const MAX_SHOWN: usize = 200;
 
 /// Who holds a lock, as far as the stored value shows: the parts of a value of this library that
 /// are not secret.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CurrentHolder {
+    /// What it has of the lock.
+    pub kind: HolderKind,
     /// The holder's identity; `None` if it gave none, or is a client of another library.
     pub holder: Option<String>,
     /// The label for people, usually `host/pid`; `None` for a client of another library.
@@ -62,7 +65,30 @@ pub struct CurrentHolder {
     pub client: Option<String>,
 }
 
+/// What a client has of a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HolderKind {
+    /// The lock for itself.
+    #[default]
+    Lock,
+    /// The lock, together with others that read ([`RwLock`](crate::RwLock)).
+    Reader,
+    /// Readers, which a refusal does not name.
+    Readers,
+    /// Nothing yet: it waits to write, and new readers wait behind it.
+    WaitingWriter,
+}
+
 impl CurrentHolder {
+    /// Reads what stands in a set of readers: a reader's value, or the mark of a writer that waits (P34).
+    #[must_use]
+    pub(crate) fn of_member(member: &[u8]) -> Self {
+        let holder = Self::from_value(member);
+        let kind = if holder.kind == HolderKind::Lock { HolderKind::Reader } else { holder.kind };
+        Self { kind, ..holder }
+    }
+
     /// Reads the parts of a value; a value of another library has none.
     #[doc(hidden)]
     #[must_use]
@@ -76,12 +102,25 @@ impl CurrentHolder {
         let (holder, label) = parts.unwrap_or_default();
         let given = |text: String| (!text.is_empty()).then(|| text.chars().take(MAX_SHOWN).collect());
         let client = ClientId::of_value(value).map(|client| client.to_string());
-        Self { holder: given(holder), label: given(label), client }
+        let kind = if value == READERS {
+            HolderKind::Readers
+        } else if WriterMark::client_of(value).is_some() {
+            HolderKind::WaitingWriter
+        } else {
+            HolderKind::Lock
+        };
+        Self { kind, holder: given(holder), label: given(label), client }
     }
 }
 
 impl fmt::Display for CurrentHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            HolderKind::Lock => {}
+            HolderKind::Readers => return write!(f, "readers"),
+            HolderKind::Reader => write!(f, "a reader, ")?,
+            HolderKind::WaitingWriter => write!(f, "a writer that waits, ")?,
+        }
         match (&self.holder, &self.label) {
             (Some(holder), Some(label)) => write!(f, "holder {holder:?} on {}", label.escape_debug()),
             (Some(holder), None) => write!(f, "holder {holder:?}"),

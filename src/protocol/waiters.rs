@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::protocol::client_id::ClientId;
+use crate::protocol::readers::Access;
 use crate::protocol::time::Instant;
 
 /// For how long anything is remembered. A waiter announces itself again before that (P27), so one that is gone
@@ -23,6 +24,22 @@ pub struct Waiter {
     pub ticket: u64,
     /// Who waits.
     pub client: ClientId,
+    /// What for.
+    pub access: Access,
+}
+
+impl Waiter {
+    /// How many of these, from the first on, are woken together: a writer alone, and all readers up to the next writer (P34).
+    #[must_use]
+    pub fn woken_together(waiters: &[Self]) -> usize {
+        let readers = waiters.iter().take_while(|waiter| waiter.access == Access::Read).count();
+        readers.max(1).min(waiters.len())
+    }
+
+    /// Whether this is an announcement of the same wait, sooner or later.
+    fn is_of_same(&self, other: &Self) -> bool {
+        (self.client, self.access) == (other.client, other.access)
+    }
 }
 
 /// What becomes of an announcement.
@@ -83,7 +100,7 @@ impl Waiters {
             passed_on.forwarded.push(waiter);
             return Announcement::Forward(passed_on.to);
         }
-        known.waiting.retain(|other| other.waiter.client != waiter.client);
+        known.waiting.retain(|other| !other.waiter.is_of_same(&waiter));
         known.insert(waiter, now)
     }
 
@@ -91,7 +108,7 @@ impl Waiters {
     pub fn take_in(&mut self, key: &[u8], waiters: &[Waiter], own: ClientId, now: Instant) {
         let Some(known) = self.entry(key) else { return };
         for waiter in waiters.iter().filter(|waiter| waiter.client != own) {
-            let is_known = known.waiting.iter().any(|other| other.waiter.client == waiter.client);
+            let is_known = known.waiting.iter().any(|other| other.waiter.is_of_same(waiter));
             if !is_known && !known.was_served(*waiter) {
                 known.insert(*waiter, now);
             }
@@ -107,8 +124,8 @@ impl Waiters {
         }
     }
 
-    /// Takes the waiters for a key that is let go, in order; empty if nobody is known to wait. The first counts as
-    /// served, and what is announced later is for that client.
+    /// Takes the waiters for a key that is let go, in order; empty if nobody is known to wait. Those who are woken together count as
+    /// served, and what is announced later is for the client of the first.
     pub fn take(&mut self, key: &[u8], now: Instant) -> Vec<Waiter> {
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
         let waiters: Vec<Waiter> = std::mem::take(&mut known.waiting)
@@ -117,13 +134,14 @@ impl Waiters {
             .map(|remembered| remembered.waiter)
             .collect();
         if let Some(first) = waiters.first() {
-            let first = Remembered { waiter: *first, until: now.saturating_add(REMEMBERED) };
-            known.served.retain(|other| other.waiter.client != first.waiter.client);
-            known.served.push(first);
+            for waiter in waiters.iter().take(Waiter::woken_together(&waiters)) {
+                known.served.retain(|other| !other.waiter.is_of_same(waiter));
+                known.served.push(Remembered { waiter: *waiter, until: now.saturating_add(REMEMBERED) });
+            }
             let surplus = known.served.len().saturating_sub(MAX_WAITERS);
             known.served.drain(..surplus);
             known.passed_on =
-                Some(PassedOn { to: first.waiter.client, at: now, refused_at: now, forwarded: Vec::new() });
+                Some(PassedOn { to: first.client, at: now, refused_at: now, forwarded: Vec::new() });
         }
         self.forget_if_empty(key);
         waiters
@@ -207,7 +225,7 @@ impl KeyWaiters {
 
     fn was_served(&self, waiter: Waiter) -> bool {
         let same_wait =
-            |served: &Remembered| served.waiter.client == waiter.client && waiter.ticket <= served.waiter.ticket;
+            |served: &Remembered| served.waiter.is_of_same(&waiter) && waiter.ticket <= served.waiter.ticket;
         self.served.iter().any(same_wait)
     }
 

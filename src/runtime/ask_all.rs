@@ -9,7 +9,7 @@ use super::client_task::{run_abort_on_drop, run_detached};
 use super::shared::Shared;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies, Votes};
-use crate::protocol::{Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
+use crate::protocol::{Access, Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
 use crate::resource::Resource;
 
 /// A token for a release where none is stored; the least there is.
@@ -71,18 +71,21 @@ pub(crate) async fn take_away(
     let replies = Arc::new(TakenAwayReplies(replies));
     let mut outcome: Vec<Answer<bool>> = Vec::with_capacity(found.len());
     for ((id, instance), read) in InstanceId::all(found.len()).zip(shared.instances.iter()).zip(found) {
-        outcome.push(match read.map(|stored| release(resource, expected, stored)) {
-            Err(cause) => Err(cause),
-            Ok(None) => Ok(false),
-            Ok(Some(request)) => {
-                instance.call(request, ReplyTo::new(Arc::clone(&replies) as Arc<_>, id));
-                Err(shared.runtime_has_ended()) // unless it is answered
-            }
-        });
+        let requests = read.map(|stored| releases(resource, expected, stored));
+        // Unless each is answered, nobody is left to answer.
+        outcome.push(requests.as_ref().map(|_| false).map_err(Clone::clone));
+        for (number, request) in requests.into_iter().flatten().enumerate() {
+            instance.call(request, ReplyTo::numbered(Arc::clone(&replies) as Arc<_>, id, number));
+        }
     }
     drop(replies); // the others are in the places for replies
     while let Some((id, reply)) = came.recv().await {
-        outcome.get_mut(id.index()).into_iter().for_each(|outcome| *outcome = was_deleted(reply.clone()));
+        let outcome = outcome.get_mut(id.index());
+        match (outcome, was_deleted(reply)) {
+            (Some(outcome @ Ok(false)), came) => *outcome = came,
+            (Some(outcome), Err(cause)) => *outcome = Err(cause),
+            _ => {}
+        }
     }
     outcome
 }
@@ -96,19 +99,27 @@ impl TakesReplies for TakenAwayReplies {
     }
 }
 
-fn release(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {
-    let value = stored.value.filter(|value| CurrentHolder::from_value(value) == *expected)?;
-    let token = stored.token.or_else(|| FencingToken::from_number(LEAST_TOKEN))?;
-    let claim = Arc::new(Claim {
-        resource: resource.clone(),
-        value: Value::from_wire(&value),
-        token,
-        ttl: stored.expires_in.unwrap_or_default(),
-        resent: true, // its holder may be about to extend it (P6)
-        is_first: false,
-        votes: Votes::default(),
-    });
-    Some(Request::Release(claim, None))
+/// What deletes what is stored there of `expected`: a value, or any number of readers.
+fn releases(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Vec<Request> {
+    let StoredKey { value, readers, expires_in, token } = stored;
+    let token = token.or_else(|| FencingToken::from_number(LEAST_TOKEN)).unwrap_or_else(|| FencingToken::propose(0, None));
+    let values = value.into_iter().map(|value| (CurrentHolder::from_value(&value), Access::Write, value));
+    let readers = readers.into_iter().map(|value| (CurrentHolder::of_member(&value), Access::Read, value));
+    let release = |(_, access, value): (CurrentHolder, Access, Vec<u8>)| {
+        let claim = Claim {
+            resource: resource.clone(),
+            value: Value::from_wire(&value),
+            token,
+            access,
+            mark: None,
+            ttl: expires_in.unwrap_or_default(),
+            resent: true, // its holder may be about to extend it (P6)
+            is_first: false,
+            votes: Votes::default(),
+        };
+        Request::Release(Arc::new(claim), None)
+    };
+    values.chain(readers).filter(|(by, ..)| by == expected).map(release).collect()
 }
 
 fn was_deleted(reply: Reply) -> Answer<bool> {

@@ -12,7 +12,7 @@ use super::held_lease::{HeldLease, Tenure};
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
 use crate::instance::{Claim, Request, Votes};
-use crate::protocol::{FencingToken, Lease, Reply, Round, Value};
+use crate::protocol::{Access, FencingToken, Lease, Reply, Round, Value};
 
 /// A lease as it was detached.
 #[derive(Clone, Debug)]
@@ -88,6 +88,8 @@ fn claim(params: &AcquireParams, detached: &Detached) -> Claim {
         value: detached.value.clone(),
         token: detached.token.of_grant(),
         ttl: params.terms.ttl(),
+        access: Access::Write,
+        mark: None,
         resent: true, // P6: what was sent for it by others may come late
         is_first: false,
         votes: Votes::default(), // P10: this client has no earlier vote for it, so that no instance in quarantine gives one

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, Request};
 use crate::protocol::{
-    Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
+    Access, Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
     RetryDelay, Round, proposing_clock,
 };
 use crate::resource::Resource;
@@ -99,7 +99,9 @@ impl Shared {
         (claim, token): (Arc<Claim>, FencingToken),
         holder: &Arc<str>,
     ) -> Arc<HeldLease> {
-        if let Some(order) = &self.order {
+        if let Some(order) = &self.order
+            && claim.access == Access::Write
+        {
             order.hold(&claim.resource);
         }
         let (holder, client) = (Arc::clone(holder), Arc::downgrade(self));

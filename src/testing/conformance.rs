@@ -12,7 +12,10 @@ use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::instance::redis::write::{self, Parts, take_for_one_write};
 use crate::instance::{Claim, Request, Votes};
-use crate::protocol::{AdmissionRecord, AttachedRecord, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Value};
+use crate::protocol::{
+    Access, AdmissionRecord, AttachedRecord, ClientId, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Value,
+    WriterMark,
+};
 use crate::resource::{Resource, TOKENS_KEY};
 
 mod mirror;
@@ -30,6 +33,12 @@ pub enum Kind {
     Keep,
     /// To delete it.
     Release,
+    /// To read.
+    Read,
+    /// To go on reading.
+    Renew,
+    /// To read no more.
+    Leave,
 }
 
 /// A request, before its names have keys.
@@ -47,6 +56,8 @@ pub struct Ask {
     pub token: FencingToken,
     /// How long the keys live.
     pub ttl: Duration,
+    /// When its writer began to wait, if it is marked as such where readers refuse it.
+    pub waits_since: Option<u64>,
     /// Whether an extend was ever sent.
     pub resent: bool,
 }
@@ -58,6 +69,13 @@ impl Ask {
         Value::new(&self.holder, Uuid::from_u128(self.nonce), "")
     }
 
+    const fn access(&self) -> Access {
+        match self.kind {
+            Kind::Read | Kind::Renew | Kind::Leave => Access::Read,
+            Kind::Acquire | Kind::Extend | Kind::Keep | Kind::Release => Access::Write,
+        }
+    }
+
     /// As a request for keys that begin with `namespace`; `None` for names that cannot be locked.
     fn request(&self, namespace: &str) -> Option<Request> {
         let claim = Arc::new(Claim {
@@ -65,15 +83,17 @@ impl Ask {
             value: self.value(),
             token: self.token,
             ttl: self.ttl,
+            access: self.access(),
+            mark: self.waits_since.map(|since| Arc::new(WriterMark::new(since, ClientId::new([since as u8; 6])))),
             resent: self.resent,
             is_first: false,
             votes: Votes::default(),
         });
         Some(match self.kind {
-            Kind::Acquire => Request::Acquire(claim),
-            Kind::Extend => Request::Extend(claim),
+            Kind::Acquire | Kind::Read => Request::Acquire(claim),
+            Kind::Extend | Kind::Renew => Request::Extend(claim),
             Kind::Keep => Request::Keep(claim),
-            Kind::Release => Request::Release(claim, None),
+            Kind::Release | Kind::Leave => Request::Release(claim, None),
         })
     }
 }

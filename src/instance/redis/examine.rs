@@ -19,6 +19,9 @@ use crate::protocol::Cause;
 /// How many round trips are measured.
 const TRIPS: usize = 3;
 
+/// What is under the keys of locks: a value, or readers.
+const LOCK_TYPES: [&str; 2] = ["string", "zset"];
+
 /// How many keys a server looks at in one command: some tenths of a millisecond of its time.
 const STEP: usize = 500;
 
@@ -102,16 +105,19 @@ pub(super) fn scan(connection: &Arc<InstanceConnection>, pattern: Vec<u8>, most:
     }
     let (mut wire, deadline) = (connection.wire().clone(), connection.deadline());
     Box::pin(async move {
-        let (mut found, mut cursor, mut looked_at) = (FoundKeys::default(), 0_u64, 0_usize);
-        while looked_at < most {
-            let mut step = redis::cmd("SCAN");
-            step.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP).arg("TYPE").arg("string");
-            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, step.query_async(&mut wire)).await?;
-            found.keys.extend(keys);
-            (cursor, looked_at) = (next, looked_at.saturating_add(STEP));
-            if cursor == 0 {
-                found.are_all = true;
-                break;
+        let mut found = FoundKeys { keys: Vec::new(), are_all: true };
+        for kind in LOCK_TYPES {
+            let (mut cursor, mut looked_at) = (0_u64, 0_usize);
+            loop {
+                let mut step = redis::cmd("SCAN");
+                step.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
+                let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, step.query_async(&mut wire)).await?;
+                found.keys.extend(keys);
+                (cursor, looked_at) = (next, looked_at.saturating_add(STEP));
+                if cursor == 0 || looked_at >= most {
+                    found.are_all &= cursor == 0;
+                    break;
+                }
             }
         }
         Ok(found)

@@ -21,7 +21,7 @@ fn command(wake: &Wake) -> Cmd {
 
 /// What is published behind these requests, in the same write.
 pub(super) fn behind(requests: &[&Request]) -> Vec<Cmd> {
-    requests.iter().filter_map(|request| request.wake()).map(command).collect()
+    requests.iter().flat_map(|request| request.wakes()).map(command).collect()
 }
 
 /// Sends a message, and tells within the deadline whether anybody heard it.

@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use redis::{Pipeline, RedisResult, Value};
 
 use super::classify::{
-    Said, classify_acquires, classify_extends, classify_plain, classify_releases, is_a_fault_of_a_request,
+    Said, classify_acquires, classify_extends, classify_plain, classify_readers, classify_releases,
+    is_a_fault_of_a_request,
 };
 use super::plain;
 use super::scripts::Scripts;
+use super::scripts::command::ReadersDo;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
-use crate::protocol::{AttachedRecord, RawReply};
+use crate::protocol::{Access, AttachedRecord, RawReply};
 use crate::resource::Resource;
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
@@ -20,23 +22,39 @@ const MOST_IN_A_SCRIPT: usize = 32;
 const MOST_PLAIN: usize = 128;
 
 /// How many kinds of calls there are.
-const PARTS: usize = 5;
+const PARTS: usize = 8;
 
 /// What a request is sent as. In a write they stand in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Release,
+    Leave,
     Plain,
     Acquire,
+    Read,
     Extend,
     Keep,
+    Renew,
 }
 
 impl Part {
-    const ALL: [Self; PARTS] = [Self::Release, Self::Plain, Self::Acquire, Self::Extend, Self::Keep];
+    const ALL: [Self; PARTS] = [
+        Self::Release,
+        Self::Leave,
+        Self::Plain,
+        Self::Acquire,
+        Self::Read,
+        Self::Extend,
+        Self::Keep,
+        Self::Renew,
+    ];
 
-    const fn of(request: &Request, is_plain: bool) -> Self {
+    fn of(request: &Request, is_plain: bool) -> Self {
+        let reads = matches!(request.claim().access, Access::Read);
         match request {
+            Request::Release(..) if reads => Self::Leave,
+            Request::Acquire(_) if reads => Self::Read,
+            Request::Extend(_) | Request::Keep(_) if reads => Self::Renew,
             Request::Release(..) => Self::Release,
             Request::Acquire(_) if is_plain => Self::Plain,
             Request::Acquire(_) => Self::Acquire,
@@ -45,10 +63,15 @@ impl Part {
         }
     }
 
+    /// Whether one key may be in a call several times: each reader of it is told of for itself.
+    const fn is_of_readers(self) -> bool {
+        matches!(self, Self::Leave | Self::Read | Self::Renew)
+    }
+
     const fn most(self) -> usize {
         match self {
             Self::Plain => MOST_PLAIN,
-            Self::Release | Self::Acquire | Self::Extend | Self::Keep => MOST_IN_A_SCRIPT,
+            _ => MOST_IN_A_SCRIPT,
         }
     }
 }
@@ -59,7 +82,7 @@ pub(crate) struct Parts([usize; PARTS]);
 
 impl Parts {
     /// Of the only request of a write.
-    const fn of_one(request: &Request, is_plain: bool) -> Self {
+    fn of_one(request: &Request, is_plain: bool) -> Self {
         let mut parts = Self([0; PARTS]);
         parts.0[Part::of(request, is_plain) as usize] = 1;
         parts
@@ -67,7 +90,7 @@ impl Parts {
 
     /// Whether a write with this request alone is the same for each instance, and nothing is published behind it.
     pub(super) fn says_the_same_to_all(self, only: &Request) -> bool {
-        self.0[Part::Plain as usize] + self.0[Part::Release as usize] == 1 && only.wake().is_none()
+        self.0[Part::Plain as usize] + self.0[Part::Release as usize] == 1 && only.wakes().is_empty()
     }
 
     /// The requests of each part.
@@ -114,7 +137,8 @@ pub(crate) fn take_for_one_write<T>(
             break;
         }
         let before = last.get(&claim.resource);
-        let goes = before.is_none_or(|before| before.is_some_and(|before| before < part));
+        let comes_before = |before: Part| before < part || (before == part && part.is_of_readers());
+        let goes = before.is_none_or(|before| before.is_some_and(comes_before));
         last.insert(claim.resource.clone(), goes.then_some(part));
         if goes {
             parts.0[part as usize] += 1;
@@ -146,6 +170,9 @@ pub(crate) fn commands(
             Part::Acquire => _ = commands.add_command(scripts.acquire(claims, attached)),
             Part::Extend => _ = commands.add_command(scripts.extend(claims, attached, true)),
             Part::Keep => _ = commands.add_command(scripts.extend(claims, attached, false)),
+            Part::Read => _ = commands.add_command(scripts.read(claims, attached, ReadersDo::Read)),
+            Part::Renew => _ = commands.add_command(scripts.read(claims, attached, ReadersDo::Renew)),
+            Part::Leave => _ = commands.add_command(scripts.read(claims, attached, ReadersDo::Leave)),
         }
     }
     commands
@@ -182,6 +209,7 @@ pub(crate) fn classify(
                 match script {
                     Part::Release => classify_releases(claims.len(), &answer),
                     Part::Acquire => classify_acquires(&claims, &answer),
+                    Part::Leave => classify_readers(&claims, &answer),
                     _ => classify_extends(&claims, &answer),
                 }
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::protocol::fencing::{FencingToken, ProposingClock};
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::quorum::{Quorum, Verdict};
+use crate::protocol::readers::{READERS, WriterMark};
 use crate::protocol::round::cause::Cause;
 use crate::protocol::round::reply::{Refusal, Reply};
 use crate::protocol::terms::LeaseTerms;
@@ -232,6 +233,13 @@ impl Round {
         let same = |a: &Refusal, b: &Refusal| a.value == b.value;
         let agreeing = |named: &Refusal| self.refusals().filter(|other| same(other, named)).count();
         self.refusals().map(|refusal| (refusal, agreeing(refusal))).max_by_key(|(_, times)| *times)
+    }
+
+    /// Whether readers, or a writer that waits until they have gone, are in the way (P34).
+    #[must_use]
+    pub fn shows_readers(&self) -> bool {
+        let shows = |value: &[u8]| value == READERS || WriterMark::client_of(value).is_some();
+        self.refusals().any(|refusal| refusal.value.as_deref().is_some_and(shows))
     }
 
     /// What refused it.

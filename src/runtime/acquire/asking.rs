@@ -1,11 +1,16 @@
 //! How the asking of one client for a lock goes.
 
+use std::sync::Arc;
+
 use tokio::time::sleep;
 
 use super::failure::AcquireFailure;
-use crate::protocol::{FencingToken, RetryDelay};
+use super::left_mark::LeftMark;
+use crate::protocol::{FencingToken, RetryDelay, Round, WriterMark};
 use crate::random;
+use crate::resource::Resource;
 use crate::runtime::order::Wait;
+use crate::runtime::shared::Shared;
 use crate::runtime::wait_events::AskReason;
 
 /// What passes from one who asks for a lock to the next, until it is won.
@@ -23,9 +28,30 @@ pub(super) struct Asking {
     /// The wait in order with other clients, if this one keeps that (P25).
     /// Begun with the first failure.
     wait: Option<Option<Wait>>,
+    /// What keeps new readers out, once readers were in the way (P34).
+    mark: Option<LeftMark>,
 }
 
 impl Asking {
+    /// What an ask leaves where readers refuse it.
+    pub(super) fn mark(&self) -> Option<Arc<WriterMark>> {
+        self.mark.as_ref().map(|left| Arc::clone(left.mark()))
+    }
+
+    /// Whether a lost round shows for the first time that readers are in the way: from now on a mark is left.
+    pub(super) fn note_readers(&mut self, shared: &Arc<Shared>, resource: &Resource, round: &Round) -> bool {
+        if self.mark.is_some() || !round.shows_readers() {
+            return false;
+        }
+        self.mark = LeftMark::new(shared, resource);
+        self.mark.is_some()
+    }
+
+    /// Nobody who writes is next.
+    pub(super) fn give_up_mark(&mut self) {
+        self.mark = None;
+    }
+
     /// Waits until it is worth asking again after `last`; why it is. The first time `begin_wait` begins the wait among other clients.
     pub(super) async fn pause(
         &mut self,
@@ -56,8 +82,8 @@ impl Asking {
 
     /// The lock was won; whoever asks next begins anew.
     pub(super) fn won(&mut self) {
-        if let Some(wait) = std::mem::take(self).wait.flatten() {
-            wait.won();
-        }
+        let Self { wait, mark, .. } = std::mem::take(self);
+        wait.flatten().into_iter().for_each(Wait::won);
+        mark.into_iter().for_each(LeftMark::won);
     }
 }

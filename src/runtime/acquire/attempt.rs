@@ -9,7 +9,9 @@ use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::uncollected::UncollectedLease;
 use crate::instance::{Claim, Request, Votes};
-use crate::protocol::{Contest, FencingToken, Lease, ProposingClock, Round, RoundFailure, Value, Verdict};
+use crate::protocol::{
+    Access, Contest, FencingToken, Lease, ProposingClock, Round, RoundFailure, Value, Verdict, WriterMark,
+};
 use crate::random;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::in_flight::{OnDrop, RoundInFlight};
@@ -26,6 +28,8 @@ pub(super) struct Attempt {
     /// The clock by which tokens are proposed, and the largest that was seen (P12).
     by: ProposingClock,
     seen: Option<FencingToken>,
+    /// What is left where readers refuse it (P34).
+    mark: Option<Arc<WriterMark>>,
     /// How often the round was sent again under the same value.
     repeats: usize,
     rounds: usize,
@@ -52,14 +56,22 @@ impl Attempt {
         shared: &Arc<Shared>,
         params: &Arc<AcquireParams>,
         seen: Option<FencingToken>,
+        mark: Option<Arc<WriterMark>>,
     ) -> Result<Box<Self>, AcquireFailure> {
         let value = draw_value(shared, params)?;
         let by = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
-        let in_flight = send(shared, params, &value, (by, seen), false, |round| round);
+        let in_flight = send(shared, params, &value, (by, seen), (&mark, false), |round| round);
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
         let (contest, let_go) = (Contest::default(), Vec::new());
         let (repeats, rounds, undecided) = (0, 1, None);
-        Ok(Box::new(Self { shared, params, value, by, seen, repeats, rounds, contest, undecided, let_go, in_flight }))
+        Ok(Box::new(Self {
+            shared,
+            params,
+            value,
+            by,
+            seen,
+            mark,
+            repeats, rounds, contest, undecided, let_go, in_flight }))
     }
 
     /// The lease, not renewed yet, or why there is none; then the releases of the try are queued. Asks again where nobody
@@ -163,7 +175,7 @@ impl Attempt {
             None => round,
         };
         let tokens = (self.by, self.seen);
-        self.in_flight = send(&self.shared, &self.params, &self.value, tokens, resent, after_undecided);
+        self.in_flight = send(&self.shared, &self.params, &self.value, tokens, (&self.mark, resent), after_undecided);
     }
 
     /// Takes in the replies that are still outstanding (P6). They count for `held`, the lease that was won
@@ -183,7 +195,7 @@ fn send(
     params: &AcquireParams,
     value: &Value,
     (by, seen): (ProposingClock, Option<FencingToken>),
-    resent: bool,
+    (mark, resent): (&Option<Arc<WriterMark>>, bool),
     prepare: impl FnOnce(Round) -> Round,
 ) -> RoundInFlight {
     shared.counters.round_sent();
@@ -192,9 +204,11 @@ fn send(
         resource: params.resource.clone(),
         value: value.clone(),
         token,
+        access: params.access,
+        mark: mark.clone(),
         ttl: params.terms.ttl(),
         resent,
-        is_first: seen.is_none() && !shared.is_wanted_elsewhere(&params.resource),
+        is_first: params.access == Access::Write && seen.is_none() && !shared.is_wanted_elsewhere(&params.resource),
         votes: Votes::default(),
     });
     let started_at = shared.clock.now(); // P2: before anything is sent

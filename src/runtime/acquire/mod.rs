@@ -2,9 +2,12 @@
 
 mod asking;
 mod attempt;
+mod deadline;
 mod failure;
+mod left_mark;
 mod params;
 mod place;
+mod read;
 pub(crate) mod slot;
 pub(crate) mod tracker;
 mod try_acquire;
@@ -14,6 +17,7 @@ mod waiter;
 
 pub(crate) use failure::AcquireFailure;
 pub(crate) use params::AcquireParams;
+pub(crate) use read::{read_until, try_read};
 pub(crate) use try_acquire::try_acquire;
 pub(in crate::runtime) use uncollected::UncollectedLease;
 pub(crate) use waiter::acquire_until;

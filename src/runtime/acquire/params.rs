@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::protocol::{Instant, LeaseTerms};
+use crate::protocol::{Access, Instant, LeaseTerms};
 use crate::resource::Resource;
 use crate::runtime::held_lease::{HeldLease, NEVER_RENEWED, RENEWED_FOR_EVER, Wish};
 
@@ -12,6 +12,7 @@ use crate::runtime::held_lease::{HeldLease, NEVER_RENEWED, RENEWED_FOR_EVER, Wis
 #[derive(Clone, Debug)]
 pub(crate) struct AcquireParams {
     pub(crate) resource: Resource,
+    pub(crate) access: Access,
     pub(crate) terms: LeaseTerms,
     /// The holder's identity; empty if it has none (P23).
     pub(crate) holder: Arc<str>,
@@ -29,11 +30,11 @@ impl AcquireParams {
     }
 
     /// Whether this may go on with a lease that somebody else of this client lets go (P24). Not a holder, whose own value is
-    /// under the keys of its lease.
+    /// under the keys of its lease, and no reader.
     pub(super) fn may_take(&self, held: &HeldLease, clock: &dyn Clock) -> bool {
         // Renewed, it will last. Otherwise the next has what the former left of it.
         let terms = self.terms;
         let least = if self.renews { terms.min_remaining() } else { terms.ttl().saturating_sub(terms.ttl() / 10) };
-        self.holder.is_empty() && held.terms() == terms && held.remaining(clock) >= least
+        self.access == Access::Write && self.holder.is_empty() && held.terms() == terms && held.remaining(clock) >= least
     }
 }

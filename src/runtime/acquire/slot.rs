@@ -144,6 +144,12 @@ impl Slots {
         state.held_here(clock).or_else(|| (state.waiting > 0).then(waited_for))
     }
 
+    /// Whether this holder has the lock, in this client.
+    pub(crate) fn is_held_by(&self, resource: &Resource, holder: &str) -> bool {
+        let is_it = |held: &Arc<HeldLease>| **held.holder() == *holder && !held.state().has_ended();
+        self.find(resource).is_some_and(|slot| slot.lock().held.as_ref().is_some_and(is_it))
+    }
+
     /// How many of this client wait for the lock.
     pub(crate) fn waiting(&self, resource: &Resource) -> usize {
         self.find(resource).map_or(0, |slot| slot.lock().waiting)

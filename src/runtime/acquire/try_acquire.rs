@@ -35,7 +35,7 @@ pub(crate) async fn try_acquire(shared: &Arc<Shared>, params: &Arc<AcquireParams
     let begun = shared.clock.now();
     let mut place = Place::join(shared, params, false);
     let sent = match place.asking().and_then(|_| shared.slots.ask_now()) {
-        Some(permit) => Some((Attempt::begin(shared, params, None)?, permit)), // at once, a task goes on from there
+        Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)), // at once, a task goes on from there
         None => None,
     };
     let (client, params_of_task) = (Arc::clone(shared), Arc::clone(params));
@@ -101,7 +101,7 @@ impl Try {
             Some(permit) => permit,
             None => self.within_limit(self.shared.slots.ask()).await?.ok_or(AcquireFailure::ShutDown)?,
         };
-        Ok(Begun::Attempt(Attempt::begin(&self.shared, &self.params, None)?, permit))
+        Ok(Begun::Attempt(Attempt::begin(&self.shared, &self.params, None, None)?, permit))
     }
 
     /// Waits for what is left of an instance timeout at most; also in vain if the client is shut down meanwhile.
@@ -115,7 +115,7 @@ impl Try {
 
 /// P24: a try does not overtake those of this client who wait, and does not ask for what one of them has. Nor does it
 /// overtake the client for which this one has just let the lock go (P26).
-fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
+pub(super) fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
     let refusal = shared.slots.refusal(&params.resource, &*shared.clock);
     let passed_on = || shared.stands_back(&params.resource).map(|(_, next)| AcquireFailure::PassedOn(next));
     refusal.or_else(passed_on).map_or(Ok(()), Err)

@@ -14,14 +14,14 @@ use tokio::time::sleep;
 
 use super::asking::Asking;
 use super::attempt::{Attempt, Outcome};
+use super::deadline::Deadline;
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::place::Place;
 use super::slot::{Slot, Step, Turn};
 use super::tracker::TrackedAttempt;
 use super::uncollected::{UncollectedLease, WonLease, share, share_now};
-use crate::clock::Clock;
-use crate::protocol::Instant;
+use crate::protocol::Access;
 use crate::random;
 use crate::resource::Resource;
 use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
@@ -55,48 +55,13 @@ pub(crate) async fn acquire_until(
     }
 }
 
-/// When a wait is over.
-#[derive(Clone, Copy, Debug)]
-struct Deadline {
-    begun: Instant,
-    limit: Option<Duration>,
-}
-
-impl Deadline {
-    fn waited(self, clock: &dyn Clock) -> Duration {
-        clock.now().saturating_since(self.begun)
-    }
-
-    /// Whether it was over so long ago.
-    fn is_past(self, by: Duration, clock: &dyn Clock) -> bool {
-        self.limit.is_some_and(|limit| self.waited(clock) >= limit.saturating_add(by))
-    }
-
-    fn has_passed(self, clock: &dyn Clock) -> bool {
-        self.is_past(Duration::ZERO, clock)
-    }
-
-    /// Returns when it was over so long ago.
-    async fn wait(self, by: Duration, clock: &dyn Clock) {
-        let Some(limit) = self.limit else { return std::future::pending().await };
-        // Timers only wake, the clock decides (P3).
-        while !self.is_past(by, clock) {
-            sleep(limit.saturating_add(by).saturating_sub(self.waited(clock))).await;
-        }
-    }
-
-    fn failure(self, last: AcquireFailure, clock: &dyn Clock) -> AcquireFailure {
-        AcquireFailure::DeadlinePassed { waited: self.waited(clock), last: Box::new(last) }
-    }
-}
-
-type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
+pub(super) type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
 
 /// A lease for whoever waits, and the replies that are outstanding if it was asked for.
-type Gained = (UncollectedLease, Option<Box<Attempt>>);
+pub(super) type Gained = (UncollectedLease, Option<Box<Attempt>>);
 
 /// An ask that was sent. The permit is given back with the outcome.
-type Sent = (Box<Attempt>, OwnedSemaphorePermit);
+pub(super) type Sent = (Box<Attempt>, OwnedSemaphorePermit);
 
 /// One wait. Dropped at any time it leaves nothing behind: what it has asked for is released before the next one asks.
 struct Waiter {
@@ -155,24 +120,7 @@ impl Waiter {
         let Self { tracked, shared, place, .. } = self;
         drop(sent); // in vain, if its holder has the lease by now
         drop(place); // whoever is next goes on
-        match gained {
-            Ok((lease, attempt)) if !shared.attempts.is_closed() => {
-                let held = Arc::clone(lease.held());
-                let won = Arc::new(WonLease::new(lease));
-                let _ = result.send(Ok(Arc::clone(&won)));
-                let replies = async {
-                    if let Some(mut attempt) = attempt {
-                        attempt.finish(Some(held)).await;
-                    }
-                };
-                tokio::join!(pass_on_unless_taken(&shared, won, tracked), replies);
-            }
-            Ok(given_back) => {
-                drop(given_back);
-                let _ = result.send(Err(AcquireFailure::ShutDown));
-            }
-            Err(failure) => drop(result.send(Err(failure))),
-        }
+        deliver(&shared, gained, tracked, result).await;
     }
 
     /// Waits for a lease; then somebody of this client has it, as the slot knows.
@@ -377,15 +325,16 @@ impl Waiter {
         asking.rounds = asking.rounds.saturating_add(rounds);
         asking.seen = round.highest_seen();
         wait_events::refused(slot.resource(), round, || shared.known_waiters(slot.resource()));
-        if slot.note_failure(failure.clone(), clock) {
-            return Ok(()); // the next step is to wait for whoever has it
+        let leaves_mark = asking.note_readers(&shared, slot.resource(), round);
+        if slot.note_failure(failure.clone(), clock) || leaves_mark {
+            return Ok(()); // the next step is to wait for whoever has it, or to ask at once, and to leave the mark (P34)
         }
         asking.why = tokio::select! {
             biased;
             () = shared.attempts.closed() => AskReason::Line,
             () = slot.changed() => AskReason::Line,
             () = deadline.wait(Duration::ZERO, clock) => return Err(deadline.failure(failure, clock)),
-            why = asking.pause(shared.retry, || begin_wait(&shared, slot.resource()), &failure) => why,
+            why = asking.pause(shared.retry, || begin_wait(&shared, slot.resource(), Access::Write), &failure) => why,
         };
         Ok(())
     }
@@ -406,15 +355,42 @@ fn begin(
         let (asks, waiting_here) = (asking.asks, shared.known_waiters(resource).here);
         tracing::debug!(target: TARGET, resource = resource.display(), asks, ?why, waiting_here, "asks");
     }
-    Attempt::begin(shared, params, asking.seen)
+    Attempt::begin(shared, params, asking.seen, asking.mark())
 }
 
-async fn wait_for_change(shared: &Shared, slot: &Slot, at_most: Duration) {
+pub(super) async fn wait_for_change(shared: &Shared, slot: &Slot, at_most: Duration) {
     tokio::select! {
         biased;
         () = shared.attempts.closed() => {}
         () = slot.changed() => {}
         () = sleep(at_most) => {}
+    }
+}
+
+/// Lays what was gained down for the caller, and takes in the replies that are outstanding.
+pub(super) async fn deliver(
+    shared: &Shared,
+    gained: Result<Gained, AcquireFailure>,
+    tracked: TrackedAttempt,
+    result: oneshot::Sender<WaitOutcome>,
+) {
+    match gained {
+        Ok((lease, attempt)) if !shared.attempts.is_closed() => {
+            let held = Arc::clone(lease.held());
+            let won = Arc::new(WonLease::new(lease));
+            let _ = result.send(Ok(Arc::clone(&won)));
+            let replies = async {
+                if let Some(mut attempt) = attempt {
+                    attempt.finish(Some(held)).await;
+                }
+            };
+            tokio::join!(pass_on_unless_taken(shared, won, tracked), replies);
+        }
+        Ok(given_back) => {
+            drop(given_back);
+            let _ = result.send(Err(AcquireFailure::ShutDown));
+        }
+        Err(failure) => drop(result.send(Err(failure))),
     }
 }
 
@@ -431,7 +407,7 @@ async fn pass_on_unless_taken(shared: &Shared, won: Arc<WonLease>, tracked: Trac
 }
 
 /// Begins to wait in order with other clients, if this one keeps that (P25).
-fn begin_wait(shared: &Shared, resource: &Resource) -> Option<Wait> {
+pub(super) fn begin_wait(shared: &Shared, resource: &Resource, access: Access) -> Option<Wait> {
     let wall_us = shared.proposing_clock().ok()?.us;
-    shared.order.as_ref()?.wait(resource, shared.quorum, wall_us)
+    shared.order.as_ref()?.wait(resource, access, shared.quorum, wall_us)
 }

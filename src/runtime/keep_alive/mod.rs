@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::instance::Invalidation;
 use crate::instance::redis::RedisInstance;
 use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
+use crate::resource::Resource;
 use table::SharedLeaseTable;
 use task::{KeepAliveTask, TaskMessage};
 
@@ -59,6 +60,16 @@ impl KeepAlive {
     /// How many leases callers have guards of.
     pub(crate) fn held(&self) -> usize {
         self.table.lock_send_order().collected()
+    }
+
+    /// How many of these are of readers.
+    pub(crate) fn read(&self) -> usize {
+        self.table.lock_send_order().read()
+    }
+
+    /// Whether this holder has the lock as a reader, in this client.
+    pub(crate) fn is_read_by(&self, resource: &Resource, holder: &str) -> bool {
+        self.table.lock_send_order().is_read_by(resource, holder)
     }
 
     /// Takes care of a lease for a guard whose tenure has begun; `false` if the client was shut down.

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::instance::ChangedKeys;
-use crate::protocol::Instant;
+use crate::instance::{ChangedKeys, Claim};
+use crate::protocol::{Access, Instant};
+use crate::resource::Resource;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, ScheduleKey};
 
 /// The lease table behind a mutex that also orders requests: whoever sends an extend from here, or drops a
@@ -54,6 +55,19 @@ impl LeaseTable {
     /// How many leases callers have guards of.
     pub(super) fn collected(&self) -> usize {
         self.adopted.values().filter(|held| held.state().is_collected()).count()
+    }
+
+    /// How many of them read.
+    pub(super) fn read(&self) -> usize {
+        let is_read = |held: &&Arc<HeldLease>| held.state().is_collected() && held.claim().access == Access::Read;
+        self.adopted.values().filter(is_read).count()
+    }
+
+    /// Whether this holder reads it.
+    pub(super) fn is_read_by(&self, resource: &Resource, holder: &str) -> bool {
+        let is_it = |claim: &Claim| claim.access == Access::Read && claim.resource == *resource;
+        let mut held = self.adopted.values().filter(|held| **held.holder() == *holder);
+        held.any(|held| is_it(&held.claim()))
     }
 
     /// A caller has a guard of this lease from now on; `false` if the client was shut down.
@@ -141,10 +155,11 @@ impl LeaseTable {
         self.watched.len() < self.most_watched
     }
 
-    /// Records whose keys these are; false if too many keys are watched, or the lease has ended.
+    /// Records whose keys these are; false if too many keys are watched, the lease has ended, or reads: each renewal of another
+    /// reader changes its key, too.
     pub(super) fn watch(&mut self, held: &Arc<HeldLease>) -> bool {
         let state = &mut *held.state();
-        if state.has_ended() {
+        if state.has_ended() || state.claim.access == Access::Read {
             return false; // nobody would remove it
         }
         if state.is_watched {

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{ReceivedMessage, Wake};
 use crate::protocol::{
-    Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
+    Access, Announcement, ClientId, InstanceId, InstanceSet, Instant, MAX_MESSAGE_KEY, Message, Quorum, Waiter, Waiters,
 };
 use crate::resource::{Resource, display_name};
 use crate::runtime::wait_events::TARGET;
@@ -34,14 +34,17 @@ pub(super) struct Parts {
     pub(super) grew: Notify,
 }
 
+/// For which key, and what for.
+pub(super) type WaitKey = (Vec<u8>, Access);
+
 /// What is known, by key.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) waiters: Waiters,
-    /// The wait of this client: that of its line.
-    pub(super) waits: BTreeMap<Vec<u8>, Arc<Woken>>,
+    /// The waits of this client: of those who write that of its line, and that of each reader.
+    pub(super) waits: BTreeMap<WaitKey, Vec<Arc<Woken>>>,
     /// Until when wake-ups of a wait that has won may come over slower instances.
-    pub(super) won: BTreeMap<Vec<u8>, Instant>,
+    pub(super) won: BTreeMap<WaitKey, Instant>,
 }
 
 /// Over which instances a wait was woken.
@@ -100,24 +103,26 @@ impl Parts {
     }
 
     /// What wakes the first of those who wait for a key that is let go here.
-    pub(super) fn next_to_wake(&self, key: &[u8]) -> Option<Wake> {
+    pub(super) fn next_to_wake(&self, key: &[u8]) -> Vec<Wake> {
         let mut known = self.known();
         if known.waiters.is_empty() {
-            return None;
+            return Vec::new();
         }
         let waiters = known.waiters.take(key, self.clock.now());
         drop(known);
-        let wake = Wake::new(key, &waiters)?;
-        let (next, waiting_elsewhere) = (wake.to, waiters.len());
-        tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next");
-        Some(wake)
+        let wakes = Wake::all(key, &waiters);
+        if let Some(Wake { to: next, .. }) = wakes.first() {
+            let (waiting_elsewhere, woken) = (waiters.len(), wakes.len());
+            tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, woken, "wakes the next");
+        }
+        wakes
     }
 
     /// Takes a message in.
     pub(super) fn on_message(&self, ReceivedMessage { instance, message }: ReceivedMessage) {
         match Message::from_wire(&message) {
             Some(Message::Waiting { waiter, forwarded, key }) => self.on_waiting(instance, waiter, forwarded, key),
-            Some(Message::Next { then, key }) => self.on_next(instance, &then, &key),
+            Some(Message::Next { access, then, key }) => self.on_next(instance, &then, (key, access)),
             None => tracing::debug!(%instance, "a message that no client of this library sends"),
         }
     }
@@ -135,16 +140,17 @@ impl Parts {
     }
 
     /// A key was let go on an instance, and this client comes first. Those who come `then` are its own to wake.
-    fn on_next(&self, instance: InstanceId, then: &[Waiter], key: &[u8]) {
+    fn on_next(&self, instance: InstanceId, then: &[Waiter], wanted: WaitKey) {
         let now = self.clock.now();
         let mut known = self.known();
-        if let Some(woken) = known.waits.get(key).cloned() {
+        let key = &*wanted.0;
+        if let Some(woken) = known.waits.get(&wanted).cloned() {
             known.waiters.hold(key);
             known.waiters.take_in(key, then, self.client, now);
             drop(known);
-            return woken.note(std::iter::once(instance).collect());
+            return woken.iter().for_each(|woken| woken.note(std::iter::once(instance).collect()));
         }
-        if known.won.get(key).is_some_and(|until| now < *until) {
+        if known.won.get(&wanted).is_some_and(|until| now < *until) {
             if known.waiters.passed_on(key, now).is_none() {
                 known.waiters.take_in(key, then, self.client, now);
             }
@@ -156,11 +162,12 @@ impl Parts {
 
     /// A wake-up that came over these instances, for which nobody of this client waits any more, goes to the next.
     pub(super) fn pass_on(&self, over: InstanceSet, key: &[u8], waiters: &[Waiter]) {
-        let wake = Wake::new(key, waiters);
-        let next = wake.as_ref().map(|wake| wake.to.to_string());
+        let wakes = Wake::all(key, waiters);
+        let next = wakes.first().map(|wake| wake.to.to_string());
         tracing::debug!(target: TARGET, key = display_name(key), ?over, next, "passed on");
-        let Some(wake) = wake else { return };
-        over.iter().for_each(|instance| self.send(instance, wake.clone()));
+        for (instance, wake) in over.iter().flat_map(|instance| wakes.iter().map(move |wake| (instance, wake))) {
+            self.send(instance, wake.clone());
+        }
     }
 
     /// Sends something over one instance. Whether it arrives is not waited for.

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{ReceivedMessage, Request};
-use crate::protocol::{ClientId, Instant, Quorum};
+use crate::protocol::{Access, ClientId, Instant, Quorum};
 use crate::resource::Resource;
 use known::{Parts, announced_key};
 pub(crate) use wait::Wait;
@@ -54,8 +54,8 @@ impl Order {
 
     /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that
     /// only ask.
-    pub(crate) fn wait(&self, resource: &Resource, quorum: Quorum, wall_us: u64) -> Option<Wait> {
-        Some(Wait::begin(&self.parts, announced_key(resource)?, quorum, wall_us))
+    pub(crate) fn wait(&self, resource: &Resource, access: Access, quorum: Quorum, wall_us: u64) -> Option<Wait> {
+        Some(Wait::begin(&self.parts, (announced_key(resource)?, access), quorum, wall_us))
     }
 
     /// How many other clients are known to wait for this lock; `None` if they could not make themselves heard.
@@ -109,8 +109,8 @@ impl Order {
     pub(crate) fn wake_next(&self, request: Request) -> Request {
         match request {
             Request::Release(claim, None) => {
-                let wake = announced_key(&claim.resource).and_then(|key| self.parts.next_to_wake(key));
-                Request::Release(claim, wake.map(Arc::new))
+                let wakes = announced_key(&claim.resource).map(|key| self.parts.next_to_wake(key)).unwrap_or_default();
+                Request::Release(claim, (!wakes.is_empty()).then(|| wakes.into()))
             }
             request => request,
         }

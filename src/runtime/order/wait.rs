@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::known::{Parts, Woken};
 use crate::instance::{PublishFuture, Wake};
 use crate::protocol::{
-    ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
+    Access, ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
     reconnect_delay,
 };
 use crate::random;
@@ -37,6 +37,7 @@ pub(crate) struct Wait {
     parts: Arc<Parts>,
     quorum: Quorum,
     key: Vec<u8>,
+    access: Access,
     woken: Arc<Woken>,
     /// When it has asked for a wake-up last, and over which instances that came.
     asked: Option<(Instant, InstanceSet)>,
@@ -45,10 +46,20 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// Begins a wait at `wall_us` of the clock by which tokens are proposed.
-    pub(super) fn begin(parts: &Arc<Parts>, key: &[u8], quorum: Quorum, wall_us: u64) -> Self {
-        let woken = Arc::new(Woken::new(wall_us));
-        parts.known().waits.insert(key.to_vec(), Arc::clone(&woken));
-        Self { parts: Arc::clone(parts), quorum, key: key.to_vec(), woken, asked: None, has_won: false }
+    pub(super) fn begin(parts: &Arc<Parts>, (key, access): (&[u8], Access), quorum: Quorum, wall_us: u64) -> Self {
+        let (woken, key) = (Arc::new(Woken::new(wall_us)), key.to_vec());
+        parts.known().waits.entry((key.clone(), access)).or_default().push(Arc::clone(&woken));
+        Self { parts: Arc::clone(parts), quorum, key, access, woken, asked: None, has_won: false }
+    }
+
+    /// Whether it is announced for all of this client that wait for the same.
+    fn is_announced(&self) -> bool {
+        if self.access == Access::Write {
+            return true; // one that has just ended may still be there
+        }
+        let known = self.parts.known();
+        let waits = known.waits.get(&(self.key.clone(), self.access));
+        waits.and_then(|waits| waits.first()).is_none_or(|first| Arc::ptr_eq(first, &self.woken))
     }
 
     /// Waits until it is worth asking again: until it is woken, or for a while (P27). `lost` is
@@ -56,12 +67,15 @@ impl Wait {
     pub(crate) async fn pause(&mut self, lost: Option<&Round>, failures: u32, retry: RetryDelay) -> AskReason {
         let parts = Arc::clone(&self.parts);
         let began = parts.clock.now();
-        let announced = lost.map(|round| self.announce(round)).unwrap_or_default();
+        let is_announced = self.is_announced();
+        let announced = lost.filter(|_| is_announced).map(|round| self.announce(round)).unwrap_or_default();
+        // P34: the last reader wakes the writer that has left its mark.
+        let is_marked = self.access == Access::Write && lost.is_some_and(Round::shows_readers);
         let hears = parts.hears(self.quorum) && !lost.is_some_and(is_split);
         let expiry = lost.and_then(earliest_expiry);
         let is_refused = lost.is_some_and(|round| refusals(round).next().is_some());
         let asks_again = async {
-            let is_heard = join_all(announced).await.contains(&true);
+            let is_heard = join_all(announced).await.contains(&true) || !is_announced || is_marked;
             if is_refused {
                 tracing::debug!(target: TARGET, key = display_name(&self.key), heard = is_heard, "announced");
             }
@@ -92,7 +106,7 @@ impl Wait {
         let until = self.parts.clock.now().saturating_add(self.parts.instance_timeout);
         let mut known = self.parts.known();
         known.waiters.hold(&self.key);
-        known.won.insert(self.key.clone(), until);
+        known.won.insert((self.key.clone(), self.access), until);
         drop(known);
         self.parts.grew.notify_one();
     }
@@ -131,7 +145,7 @@ impl Wait {
     /// Tells the other client that stands in the way that this one waits (P25). What is left of its own tries goes by
     /// itself, and nobody is woken then.
     fn announce(&self, round: &Round) -> Vec<PublishFuture> {
-        let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client };
+        let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client, access: self.access };
         let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
         let Some(message) = message.to_wire() else { return Vec::new() };
         let in_the_way = refusals(round).filter_map(|(id, value)| {
@@ -155,15 +169,17 @@ impl Drop for Wait {
     fn drop(&mut self) {
         let left = self.wakes_left();
         let mut known = self.parts.known();
-        match known.waits.get(&self.key) {
-            Some(woken) if Arc::ptr_eq(woken, &self.woken) => drop(known.waits.remove(&self.key)),
+        let wanted = (self.key.clone(), self.access);
+        let waits = known.waits.entry(wanted.clone()).or_default();
+        waits.retain(|woken| !Arc::ptr_eq(woken, &self.woken));
+        match waits.first().cloned() {
+            None => drop(known.waits.remove(&wanted)),
             // Another one has begun for those who wait now.
             Some(other) if !self.has_won => {
-                let other = Arc::clone(other);
                 drop(known);
                 return other.note(left);
             }
-            _ => {}
+            Some(_) => {}
         }
         if self.has_won || left.is_empty() {
             return;

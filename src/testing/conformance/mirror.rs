@@ -29,7 +29,8 @@ impl Mirror {
     /// Carries a request out when the instance's wall clock reads `wall_us`.
     pub fn run(&mut self, ask: &Ask, record: Option<&AdmissionRecord>, now: Instant, wall_us: u64) -> Option<Reply> {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        Some(run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us)))
+        let (reply, _) = run(&mut self.0, &ask.request("")?, attached.as_ref(), (now, wall_us));
+        Some(reply)
     }
 
     /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.

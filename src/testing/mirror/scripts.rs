@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::readers::Published;
 use super::store::{Store, WrongType};
 use crate::instance::{Claim, Request};
-use crate::protocol::{AttachedRecord, Cause, FencingToken, Instant, Refusal, Reply};
+use crate::protocol::{Access, AttachedRecord, Cause, FencingToken, Instant, Refusal, Reply};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// How much of a value that stands in the way is reported .
@@ -17,21 +18,25 @@ pub(crate) fn run(
     request: &Request,
     attached: Option<&AttachedRecord>,
     (now, wall_us): (Instant, u64),
-) -> Reply {
+) -> (Reply, Published) {
     store.expire(now);
     let left = quarantine_left(store, attached, wall_us);
     let claim = request.claim();
     let mut script = Script { store, claim, key: claim.resource.key(), left, now, wall_us };
     let ended = match request {
+        Request::Release(..) if claim.access == Access::Read => return script.leave(),
+        Request::Acquire(_) if claim.access == Access::Read => script.read(false),
+        Request::Extend(_) | Request::Keep(_) if claim.access == Access::Read => script.read(true),
         Request::Acquire(_) => script.acquire(),
         Request::Extend(_) => script.extend(true),
         Request::Keep(_) => script.extend(false),
         Request::Release(..) => Ok(script.release()),
     };
-    ended.unwrap_or_else(|WrongType| {
+    let reply = ended.unwrap_or_else(|WrongType| {
         let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
         Reply::Unknown(Cause::Server(text.to_owned()))
-    })
+    });
+    (reply, None)
 }
 
 /// How long the instance is still in quarantine, `None` under another record (P14).
@@ -45,13 +50,13 @@ pub(crate) fn quarantine_left(store: &Store, attached: Option<&AttachedRecord>, 
     }
 }
 
-struct Script<'a> {
-    store: &'a mut Store,
-    claim: &'a Claim,
-    key: &'a [u8],
-    left: Option<Duration>,
-    now: Instant,
-    wall_us: u64,
+pub(super) struct Script<'a> {
+    pub(super) store: &'a mut Store,
+    pub(super) claim: &'a Claim,
+    pub(super) key: &'a [u8],
+    pub(super) left: Option<Duration>,
+    pub(super) now: Instant,
+    pub(super) wall_us: u64,
 }
 
 impl Script<'_> {
@@ -64,7 +69,14 @@ impl Script<'_> {
         }
         let (key, value) = (self.key, self.claim.value.as_bytes());
         let expires_at = self.now.saturating_add(self.claim.ttl);
-        let is_taken = self.store.set_if_absent(key, value, Some(expires_at));
+        let mut is_taken = self.store.set_if_absent(key, value, Some(expires_at));
+        if !is_taken && self.is_set_of_readers() {
+            if let Some(before) = self.beside_readers()? {
+                return Ok(self.refused_by(Some(before))); // P33, P34
+            }
+            self.store.set(key, value, Some(expires_at));
+            is_taken = true;
+        }
         if !is_taken && self.is_own() {
             self.store.extend_ttl(key, expires_at); // P12
         } else if !is_taken {
@@ -121,10 +133,16 @@ impl Script<'_> {
     }
 
     fn refused(&self) -> Reply {
+        self.refused_by(self.store.get(self.key).map(<[u8]>::to_vec))
+    }
+
+    /// Readers are told of no token.
+    pub(super) fn refused_by(&self, value: Option<Vec<u8>>) -> Reply {
+        let reads = self.claim.access == Access::Read;
         Reply::Refused(Refusal {
-            value: self.store.get(self.key).map(|value| value.iter().take(MOST_OF_A_VALUE).copied().collect()),
+            value: value.map(|value| value.into_iter().take(MOST_OF_A_VALUE).collect()),
             expires_in: self.store.ttl(self.key, self.now),
-            token: self.stored().ok().flatten(),
+            token: self.stored().ok().flatten().filter(|_| !reads),
         })
     }
 

@@ -38,11 +38,19 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
 /// Reads one call, as far as it is one.
 fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8>)>) -> Option<()> {
     let mut add = |asked, value: &[u8]| requests.push((asked, value.to_vec()));
-    let mut each = |asked, args: &[&[u8]]| args.iter().step_by(3).for_each(|value| add(asked, value));
+    let mut each = |asked, args: &[&[u8]], words| args.iter().step_by(words).for_each(|value| add(asked, value));
     match kind {
-        ScriptKind::Acquire => each(Asked::Lock, args.get(2..)?),
-        ScriptKind::Extend => each(Asked::Extend, args.get(3..)?),
-        ScriptKind::Release => each(Asked::Release, args),
+        ScriptKind::Acquire => each(Asked::Lock, args.get(2..)?, 4),
+        ScriptKind::Extend => each(Asked::Extend, args.get(3..)?, 3),
+        ScriptKind::Release => each(Asked::Release, args, 3),
+        ScriptKind::Read => {
+            let asked = match *args.get(2)? {
+                b"read" => Asked::Lock,
+                b"renew" => Asked::Extend,
+                _ => Asked::Release,
+            };
+            each(asked, args.get(3..)?, 2);
+        }
         ScriptKind::WriteRecord | ScriptKind::Open | ScriptKind::ForgetTokens => {}
     }
     Some(())

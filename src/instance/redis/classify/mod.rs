@@ -11,8 +11,8 @@ mod scripts;
 pub(crate) use cause::{clip, failed};
 pub(crate) use key_check::classify_key_check;
 pub(crate) use plain::classify_plain;
-pub(crate) use read::{Said, beginning, is_a_fault_of_a_request};
-pub(crate) use scripts::{classify_acquires, classify_extends, classify_releases};
+pub(crate) use read::{Said, error_of, beginning, is_a_fault_of_a_request};
+pub(crate) use scripts::{classify_acquires, classify_extends, classify_readers, classify_releases};
 
 #[cfg(test)]
 mod tests;

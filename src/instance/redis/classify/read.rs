@@ -102,6 +102,12 @@ pub(super) fn error(answer: &Value) -> Option<Reply> {
     Some(server_error(error.code(), error.details().unwrap_or_default()))
 }
 
+/// What an error in place of an answer is about.
+pub(crate) fn error_of(answer: &Value) -> Option<Cause> {
+    let Value::ServerError(error) = answer else { return None };
+    Some(server_cause(error.code(), error.details().unwrap_or_default()))
+}
+
 pub(super) fn with_clock(reply: Reply, us: i64) -> RawReply {
     RawReply { reply, instance_us: u64::try_from(us).ok().filter(|us| *us > 0) }
 }

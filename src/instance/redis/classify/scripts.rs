@@ -30,7 +30,7 @@ pub(crate) fn classify_acquires(claims: &[&Claim], answer: &Part<'_>) -> Vec<Raw
     claims.iter().zip(answers).map(reply).collect()
 }
 
-/// Classifies the answer of `extend.lua`.
+/// Classifies the answer of `extend.lua`, and of `read.lua` where it lets readers in or keeps them.
 pub(crate) fn classify_extends(claims: &[&Claim], answer: &Part<'_>) -> Vec<RawReply> {
     let (us, left_ms, answers) = match done(answer) {
         Ok([Value::Int(us), Value::Int(left_ms @ 0..), answers @ ..]) if answers.len() == claims.len() => {
@@ -46,6 +46,22 @@ pub(crate) fn classify_extends(claims: &[&Claim], answer: &Part<'_>) -> Vec<RawR
         other => without_clock(not_done(claim, other, us)),
     };
     claims.iter().zip(answers).map(reply).collect()
+}
+
+/// Classifies the answer of `read.lua` to readers that leave.
+pub(crate) fn classify_readers(claims: &[&Claim], answer: &Part<'_>) -> Vec<RawReply> {
+    let reply = |answer: &Value| match answer {
+        Value::Int(1) => Reply::Granted,
+        Value::Int(0) => Reply::Refused(Refusal::default()),
+        other => error(other).unwrap_or_else(|| odd(other)),
+    };
+    match done(answer) {
+        Ok([Value::Int(_), Value::Int(_), answers @ ..]) if answers.len() == claims.len() => {
+            answers.iter().map(|answer| without_clock(reply(answer))).collect()
+        }
+        Ok(_) => vec![without_clock(odd(answer)); claims.len()],
+        Err(reply) => vec![without_clock(reply); claims.len()],
+    }
 }
 
 /// Classifies the answer of `release.lua` for so many locks.

@@ -6,7 +6,7 @@ use redis::{Cmd, Pipeline};
 
 use super::{Scripts, Text};
 use crate::instance::Claim;
-use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin};
+use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, WriterMark};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// What is written into an admission record besides whom it is for.
@@ -23,6 +23,14 @@ pub(crate) struct RecordWrite {
     pub(crate) order: u64,
 }
 
+/// What readers ask for (`read.lua`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadersDo {
+    Read,
+    Renew,
+    Leave,
+}
+
 impl Scripts {
     /// The command that acquires these locks on an instance with this record.
     pub(crate) fn acquire<'a>(
@@ -32,7 +40,30 @@ impl Scripts {
     ) -> Cmd {
         let mut command = call(&self.acquire, claims.clone());
         add_record(&mut command, attached);
-        add_claims(&mut command, claims);
+        for claim in claims {
+            add_claim(&mut command, claim);
+            command.arg(claim.mark.as_deref().map(WriterMark::as_bytes).unwrap_or_default());
+        }
+        command
+    }
+
+    /// The command by which readers come, stay or leave (P33).
+    pub(crate) fn read<'a>(
+        &self,
+        claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
+        attached: Option<&AttachedRecord>,
+        what: ReadersDo,
+    ) -> Cmd {
+        let mut command = call(&self.read, claims.clone());
+        add_record(&mut command, attached.filter(|_| what != ReadersDo::Leave));
+        command.arg(match what {
+            ReadersDo::Read => "read",
+            ReadersDo::Renew => "renew",
+            ReadersDo::Leave => "leave",
+        });
+        for claim in claims {
+            command.arg(claim.value.as_bytes()).arg(millis(claim.ttl));
+        }
         command
     }
 
@@ -46,7 +77,7 @@ impl Scripts {
         let mut command = call(&self.extend, claims.clone());
         add_record(&mut command, attached);
         command.arg(if repairs { "repair" } else { "" });
-        add_claims(&mut command, claims);
+        claims.for_each(|claim| add_claim(&mut command, claim));
         command
     }
 
@@ -97,7 +128,7 @@ impl Scripts {
 /// The beginning of a call for these locks.
 fn call<'a>(script: &Text, claims: impl ExactSizeIterator<Item = &'a Claim>) -> Cmd {
     let count = claims.len();
-    let mut command = Cmd::with_capacity(5 + 4 * count, 256 + 192 * count);
+    let mut command = Cmd::with_capacity(6 + 5 * count, 256 + 192 * count);
     command.arg("EVALSHA").arg(&script.hash).arg(count);
     claims.for_each(|claim| _ = command.arg(claim.resource.key()));
     command
@@ -110,10 +141,8 @@ fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>) {
     };
 }
 
-fn add_claims<'a>(command: &mut Cmd, claims: impl Iterator<Item = &'a Claim>) {
-    for claim in claims {
-        command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us()).arg(millis(claim.ttl));
-    }
+fn add_claim(command: &mut Cmd, claim: &Claim) {
+    command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us()).arg(millis(claim.ttl));
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

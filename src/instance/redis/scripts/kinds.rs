@@ -8,6 +8,7 @@ pub(crate) enum ScriptKind {
     Acquire,
     Extend,
     Release,
+    Read,
     WriteRecord,
     ForgetTokens,
     Open,
@@ -15,12 +16,13 @@ pub(crate) enum ScriptKind {
 
 impl Scripts {
     /// Every script with its text and the hash by which it is called.
-    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 6] {
-        let Self { acquire, extend, release, write_record, forget_tokens, open, .. } = self;
+    pub(crate) fn all(&self) -> [(ScriptKind, &str, &str); 7] {
+        let Self { acquire, extend, release, read, write_record, forget_tokens, open, .. } = self;
         [
             (ScriptKind::Acquire, acquire),
             (ScriptKind::Extend, extend),
             (ScriptKind::Release, release),
+            (ScriptKind::Read, read),
             (ScriptKind::WriteRecord, write_record),
             (ScriptKind::ForgetTokens, forget_tokens),
             (ScriptKind::Open, open),

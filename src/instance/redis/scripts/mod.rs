@@ -13,6 +13,7 @@ pub(crate) struct Scripts {
     acquire: Text,
     extend: Text,
     release: Text,
+    read: Text,
     write_record: Text,
     forget_tokens: Text,
     /// An operator says that no lock was held. It is loaded when it is called.
@@ -45,13 +46,14 @@ impl Scripts {
             acquire: Text::of(include_str!("acquire.lua")),
             extend: Text::of(include_str!("extend.lua")),
             release: Text::of(include_str!("release.lua")),
+            read: Text::of(include_str!("read.lua")),
             write_record: Text::of(include_str!("write_record.lua")),
             forget_tokens: Text::of(include_str!("forget_tokens.lua")),
             open: Text::of(include_str!("open.lua")),
             loading: Pipeline::new(),
         };
-        let Self { acquire, extend, release, write_record, forget_tokens, loading, .. } = &mut scripts;
-        for script in [acquire, extend, release, write_record, forget_tokens] {
+        let Self { acquire, extend, release, read, write_record, forget_tokens, loading, .. } = &mut scripts;
+        for script in [acquire, extend, release, read, write_record, forget_tokens] {
             loading.cmd("SCRIPT").arg("LOAD").arg(script.text).ignore();
         }
         scripts

@@ -10,7 +10,8 @@ use super::steps::{Ask, KeyState, Said, StepKind};
 use crate::instance::redis::scripts::kinds::ScriptKind;
 use crate::instance::{Claim, Request, Trace, Votes};
 use crate::protocol::{
-    AdmissionRecord, AttachedRecord, Cause, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, Value,
+    Access, AdmissionRecord, AttachedRecord, Cause, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, Value,
+    WriterMark,
 };
 use crate::resource::{ADMISSION_KEY, Resource};
 use crate::testing::mirror::bulk::{self, NewRecord};
@@ -34,6 +35,7 @@ impl Call<'_> {
             ScriptKind::Acquire => self.acquire(state),
             ScriptKind::Extend => self.extend(state),
             ScriptKind::Release => self.release(state),
+            ScriptKind::Read => self.read(state),
             ScriptKind::WriteRecord => self.write_record(state),
             ScriptKind::ForgetTokens => self.forget_tokens(state),
             ScriptKind::Open => self.open(state),
@@ -43,7 +45,14 @@ impl Call<'_> {
     /// As `acquire.lua`.
     fn acquire(&self, state: &mut State) -> Option<Answer> {
         let attached = self.attached()?;
-        let claims = self.claims(self.args.get(2..)?)?;
+        let of_key = |(key, args): (&&[u8], &[&[u8]])| {
+            let [value, token, ttl, mark] = args else { return None };
+            let mut claim = Claim::clone(&*claim(key, value, token, ttl)?);
+            claim.mark = (!mark.is_empty()).then(|| Arc::new(WriterMark::from_wire(mark)));
+            Some(Arc::new(claim))
+        };
+        let claims = self.keys.iter().zip(self.args.get(2..)?.chunks_exact(4)).map(of_key);
+        let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
         if let Some(left) = self.not_admitted(state, attached.as_ref(), &claims, Request::Acquire) {
             return Some(left);
         }
@@ -80,6 +89,35 @@ impl Call<'_> {
         let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
         let answer = |claim| self.answer(state, Request::Release(claim, None), None);
         Some(Answer::List(claims.into_iter().map(answer).collect()))
+    }
+
+    /// As `read.lua`.
+    fn read(&self, state: &mut State) -> Option<Answer> {
+        let attached = self.attached()?;
+        let of_key = |(key, args): (&&[u8], &[&[u8]])| {
+            let [value, ttl] = args else { return None };
+            let mut claim = Claim::clone(&*claim(key, value, b"1", ttl)?);
+            claim.access = Access::Read;
+            Some(Arc::new(claim))
+        };
+        let claims = self.keys.iter().zip(self.args.get(3..)?.chunks_exact(2)).map(of_key);
+        let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
+        let left = quarantine_left(&state.store, attached.as_ref(), self.wall_us);
+        let request = match *self.args.get(2)? {
+            b"read" => Request::Acquire,
+            b"renew" => Request::Extend,
+            b"leave" => |claim| Request::Release(claim, None),
+            _ => return None,
+        };
+        let is_asked = *self.args.get(2)? == b"read";
+        let Some(left) = left.filter(|left| !is_asked || left.is_zero()) else {
+            return self.not_admitted(state, attached.as_ref(), &claims, request);
+        };
+        let left_ms = u64::try_from(left.as_millis()).ok()?;
+        let answers = claims.into_iter().map(|claim| self.answer(state, request(claim), attached.as_ref()));
+        let answers: Vec<Answer> = answers.collect();
+        let head = [Answer::bytes("done"), Answer::number(self.wall_us), Answer::number(left_ms)];
+        Some(Answer::List(head.into_iter().chain(answers).collect()))
     }
 
     /// What is asked for each key, in three words.
@@ -176,7 +214,10 @@ impl Call<'_> {
         state.store.expire(self.now());
         let (before, is_known) = (state.state_before(&request), state.knows(attached));
         let is_admitted = quarantine_left(&state.store, attached, self.wall_us) == Some(Duration::ZERO);
-        let reply = run(&mut state.store, &request, attached, (self.now(), self.wall_us));
+        let (reply, published) = run(&mut state.store, &request, attached, (self.now(), self.wall_us));
+        if let Some((channel, message)) = published {
+            state.publish(channel.as_bytes(), &message);
+        }
         state.note_request(&request, &reply, (before, is_known, is_admitted));
         match (&request, &reply) {
             (Request::Release(..), Reply::Granted) => Answer::Number(1),
@@ -232,7 +273,11 @@ impl State {
     ) {
         let Some(before) = before else { return };
         let claim = request.claim();
+        let reads = claim.access == Access::Read;
         let kind = match request {
+            Request::Acquire(_) if reads => StepKind::ReaderComes,
+            Request::Extend(_) | Request::Keep(_) if reads => StepKind::ReaderStays,
+            Request::Release(..) if reads => StepKind::ReaderLeaves,
             Request::Acquire(_) => StepKind::Acquire,
             Request::Extend(_) => StepKind::Extend,
             Request::Keep(_) => StepKind::Keep,
@@ -259,6 +304,8 @@ fn claim(key: &[u8], value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Arc<Claim
         value: Value::from_wire(value),
         token: FencingToken::from_wire(token)?,
         ttl: millis(ttl)?,
+        access: Access::Write,
+        mark: None,
         resent: false,
         is_first: false,
         votes: Votes::default(),

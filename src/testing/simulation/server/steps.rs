@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::State;
-use crate::protocol::{FencingToken, Instant};
+use crate::protocol::{FencingToken, Instant, READERS};
 use crate::resource::TOKENS_KEY;
 
 /// What was asked of one key.
@@ -23,6 +23,12 @@ pub enum StepKind {
     Release,
     /// The key was read.
     Read,
+    /// A reader asks to be let in.
+    ReaderComes,
+    /// A reader renews.
+    ReaderStays,
+    /// A reader leaves, or the mark of a writer.
+    ReaderLeaves,
 }
 
 /// What the server said to it.
@@ -43,7 +49,7 @@ pub enum Said {
 }
 
 /// A key and what is stored for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KeyState {
     /// What is under it.
     pub value: Option<Vec<u8>>,
@@ -51,6 +57,8 @@ pub struct KeyState {
     pub end: Option<Duration>,
     /// The token of the lock.
     pub token: Option<FencingToken>,
+    /// Who reads, and until when by the server's wall clock in ms; of writers that wait less than zero.
+    pub readers: Vec<(Vec<u8>, f64)>,
 }
 
 /// What one request did to one key.
@@ -146,7 +154,8 @@ impl State {
         let end = self.store.end(key).flatten().map(|end| Duration::from_nanos(end.as_nanos()));
         let stored = self.store.score(TOKENS_KEY.as_bytes(), key).ok().flatten();
         let token = stored.and_then(FencingToken::from_score);
-        KeyState { value: self.store.get(key).map(<[u8]>::to_vec), end, token }
+        let readers = self.store.scores(key).into_iter().filter(|(member, _)| member != READERS).collect();
+        KeyState { value: self.store.get(key).map(<[u8]>::to_vec), end, token, readers }
     }
 
     /// Notes what has been carried out for a key.

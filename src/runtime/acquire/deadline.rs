@@ -1,0 +1,44 @@
+//! When the wait of an acquire is over.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::failure::AcquireFailure;
+use crate::clock::Clock;
+use crate::protocol::Instant;
+
+/// When a wait is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    pub(super) begun: Instant,
+    pub(super) limit: Option<Duration>,
+}
+
+impl Deadline {
+    fn waited(self, clock: &dyn Clock) -> Duration {
+        clock.now().saturating_since(self.begun)
+    }
+
+    /// Whether it was over so long ago.
+    pub(super) fn is_past(self, by: Duration, clock: &dyn Clock) -> bool {
+        self.limit.is_some_and(|limit| self.waited(clock) >= limit.saturating_add(by))
+    }
+
+    pub(super) fn has_passed(self, clock: &dyn Clock) -> bool {
+        self.is_past(Duration::ZERO, clock)
+    }
+
+    /// Returns when it was over so long ago.
+    pub(super) async fn wait(self, by: Duration, clock: &dyn Clock) {
+        let Some(limit) = self.limit else { return std::future::pending().await };
+        // Timers only wake, the clock decides (P3).
+        while !self.is_past(by, clock) {
+            sleep(limit.saturating_add(by).saturating_sub(self.waited(clock))).await;
+        }
+    }
+
+    pub(super) fn failure(self, last: AcquireFailure, clock: &dyn Clock) -> AcquireFailure {
+        AcquireFailure::DeadlinePassed { waited: self.waited(clock), last: Box::new(last) }
+    }
+}
