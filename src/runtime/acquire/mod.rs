@@ -5,6 +5,7 @@ mod attempt;
 mod failure;
 mod params;
 mod place;
+mod several;
 pub(crate) mod slot;
 pub(crate) mod tracker;
 mod try_acquire;
@@ -13,7 +14,8 @@ mod uncollected;
 mod waiter;
 
 pub(crate) use failure::AcquireFailure;
-pub(crate) use params::AcquireParams;
+pub(crate) use params::{AcquireParams, Purpose};
+pub(crate) use several::Several;
 pub(crate) use try_acquire::try_acquire;
 pub(in crate::runtime) use uncollected::UncollectedLease;
 pub(crate) use waiter::acquire_until;

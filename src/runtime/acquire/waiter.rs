@@ -39,14 +39,12 @@ pub(crate) async fn acquire_until(
     if shared.is_forked() {
         return Err(AcquireFailure::Forked);
     }
-    let deadline = Deadline { begun: shared.clock.now(), limit };
+    let deadline = Deadline::begin(limit, &*shared.clock);
     if let Ok(Some(tenure)) = share_now(shared, params).await {
         return Ok(tenure);
     }
     loop {
-        let (waiter, sent) = Waiter::join(shared, params, deadline)?;
-        let outcome = run_abort_on_drop(&shared.runtime, |result| waiter.run(sent, result)).await;
-        let won = outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??;
+        let won = wait(shared, params, deadline)?.await?;
         match won.take().map(|lease| lease.collect(params)) {
             None if shared.attempts.is_closed() => return Err(AcquireFailure::ShutDown),
             None | Some(Err(AcquireFailure::NotPolled)) => {} // it has missed its turn
@@ -55,14 +53,32 @@ pub(crate) async fn acquire_until(
     }
 }
 
+/// Begins one wait: it stands in line when this returns. What is won waits for the caller for an instance timeout.
+pub(super) fn wait(
+    shared: &Arc<Shared>,
+    params: &Arc<AcquireParams>,
+    deadline: Deadline,
+) -> Result<impl Future<Output = WaitOutcome> + Send + use<>, AcquireFailure> {
+    let (waiter, sent) = Waiter::join(shared, params, deadline)?;
+    let runtime = shared.runtime.clone();
+    Ok(async move {
+        let outcome = run_abort_on_drop(&runtime, |result| waiter.run(sent, result)).await;
+        outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)?
+    })
+}
+
 /// When a wait is over.
 #[derive(Clone, Copy, Debug)]
-struct Deadline {
+pub(super) struct Deadline {
     begun: Instant,
     limit: Option<Duration>,
 }
 
 impl Deadline {
+    pub(super) fn begin(limit: Option<Duration>, clock: &dyn Clock) -> Self {
+        Self { begun: clock.now(), limit }
+    }
+
     fn waited(self, clock: &dyn Clock) -> Duration {
         clock.now().saturating_since(self.begun)
     }
@@ -72,12 +88,12 @@ impl Deadline {
         self.limit.is_some_and(|limit| self.waited(clock) >= limit.saturating_add(by))
     }
 
-    fn has_passed(self, clock: &dyn Clock) -> bool {
+    pub(super) fn has_passed(self, clock: &dyn Clock) -> bool {
         self.is_past(Duration::ZERO, clock)
     }
 
     /// Returns when it was over so long ago.
-    async fn wait(self, by: Duration, clock: &dyn Clock) {
+    pub(super) async fn wait(self, by: Duration, clock: &dyn Clock) {
         let Some(limit) = self.limit else { return std::future::pending().await };
         // Timers only wake, the clock decides (P3).
         while !self.is_past(by, clock) {
@@ -85,12 +101,12 @@ impl Deadline {
         }
     }
 
-    fn failure(self, last: AcquireFailure, clock: &dyn Clock) -> AcquireFailure {
+    pub(super) fn failure(self, last: AcquireFailure, clock: &dyn Clock) -> AcquireFailure {
         AcquireFailure::DeadlinePassed { waited: self.waited(clock), last: Box::new(last) }
     }
 }
 
-type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
+pub(super) type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
 
 /// A lease for whoever waits, and the replies that are outstanding if it was asked for.
 type Gained = (UncollectedLease, Option<Box<Attempt>>);
