@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::classify::{error_of, failed};
 use super::connection::InstanceConnection;
 use super::plain::read_beginning;
-use crate::instance::{Read, ReadFuture, StoredKey};
+use crate::instance::{AreFreeFuture, Read, ReadFuture, StoredKey};
 use crate::protocol::{Cause, FencingToken, READERS};
 use crate::resource::{Resource, TOKENS_KEY};
 
@@ -20,6 +20,9 @@ const MOST_OF_ANY_VALUE: u64 = 64 * 1024;
 
 /// How many readers of a lock are told of.
 const MOST_READERS: usize = 256;
+
+/// What `PTTL` says where there is no key.
+const MISSING: Value = Value::Int(-2);
 
 /// Queues the reads. They do not wait in the send queue: nothing depends on their order.
 pub(super) fn read(connection: &Arc<InstanceConnection>, resource: &Resource) -> ReadFuture {
@@ -35,6 +38,25 @@ pub(super) fn read(connection: &Arc<InstanceConnection>, resource: &Resource) ->
     Box::pin(async move {
         match timeout(deadline, answer.replies()).await {
             Ok(Ok(values)) => stored(&values),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(Cause::TimedOut),
+        }
+    })
+}
+
+/// Asks which of several locks are free: for each whether nothing is stored.
+pub(super) fn are_free(connection: &Arc<InstanceConnection>, resources: &[Resource]) -> AreFreeFuture {
+    if connection.is_silent() {
+        return Box::pin(ready(Err(Cause::Silent)));
+    }
+    let mut commands = redis::pipe();
+    for resource in resources {
+        commands.cmd("PTTL").arg(resource.key());
+    }
+    let (answer, deadline) = (connection.wire().ask_all(&commands), connection.deadline());
+    Box::pin(async move {
+        match timeout(deadline, answer.replies_without_error()).await {
+            Ok(Ok(left)) => Ok(left.iter().map(|left| *left == MISSING).collect()),
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => Err(Cause::TimedOut),
         }
@@ -57,7 +79,7 @@ fn stored(values: &[Value]) -> Read {
         Value::BulkString(bytes) => Some(bytes.clone()),
         _ => None,
     };
-    let is_there = *left != Value::Int(-2); // GETRANGE knows no difference between nothing and an empty value
+    let is_there = *left != MISSING; // GETRANGE knows no difference between nothing and an empty value
     let expires_in = match left {
         Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis), // negative: none, or for ever
         _ => None,
