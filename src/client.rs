@@ -10,6 +10,7 @@ use tracing::Instrument;
 
 use crate::config::{Builder, Renewal, Settings};
 use crate::detached::DetachedLease;
+use crate::election::Election;
 use crate::error::{BadRequest, ConnectError, ExtendError, ShutdownError, connect_error, extend_error, shutdown_error};
 use crate::guard::Guard;
 use crate::inspection::{ForcedRelease, Inspection, force_release, inspect};
@@ -20,9 +21,10 @@ use crate::names::{ResourceName, ResourceNames, display_name};
 use crate::protocol::{Access, CurrentHolder};
 use crate::resource::Resource;
 use crate::runtime::Shared;
-use crate::runtime::acquire::AcquireParams;
+use crate::runtime::acquire::{AcquireParams, Purpose};
 use crate::runtime::attach::{Detached, attach};
 use crate::rw_lock::RwLock;
+use crate::semaphore::Semaphore;
 use crate::span;
 use crate::stats::{ClientStats, stats};
 
@@ -113,6 +115,18 @@ impl Redlock {
         LockAll::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
     }
 
+    /// A semaphore: at most so many permits are valid at any time, in all clients together. Nothing is sent until one is acquired.
+    ///
+    /// Bad numbers, zero or more than 256, are refused when one is acquired.
+    pub fn semaphore(&self, name: impl Into<ResourceName>, permits: u32) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.shared), Arc::clone(&self.settings), (name.into(), permits))
+    }
+
+    /// An election: one of several candidates leads, and tells others who it is. Nothing is sent until one campaigns or asks.
+    pub fn election(&self, name: impl Into<ResourceName>) -> Election {
+        Election::new(Arc::clone(&self.shared), Arc::clone(&self.settings), name.into())
+    }
+
     /// Continues a lease that was [detached](Guard::detach), by this client or by another one.
     ///
     /// It sends one round, which extends the keys that exist and sets none. Fencing token and holder stay the same. The lease is renewed
@@ -138,7 +152,8 @@ impl Redlock {
         let span = span::operation!("attach", resource.display());
         let holder = CurrentHolder::from_value(lease.value.as_bytes()).holder.unwrap_or_default().into();
         let (renews, max_hold) = (self.settings.renewal == Renewal::Auto, self.settings.max_hold);
-        let params = Arc::new(AcquireParams { resource, access: Access::Write, terms, holder, renews, max_hold });
+        let (access, purpose) = (Access::Write, Purpose::Lock);
+        let params = Arc::new(AcquireParams { resource, access, terms, holder, renews, max_hold, purpose });
         let detached = Detached { value: lease.value.clone(), token: lease.token };
         let result = attach(&self.shared, &params, detached).instrument(span.clone()).await;
         let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);

@@ -132,6 +132,7 @@ mod client;
 mod clock;
 mod config;
 mod detached;
+mod election;
 mod error;
 mod guard;
 pub mod guide;
@@ -162,6 +163,7 @@ mod resource;
 mod run;
 mod runtime;
 mod rw_lock;
+mod semaphore;
 #[cfg(feature = "serde")]
 mod serialized;
 mod span;
@@ -175,9 +177,10 @@ pub use config::{Admission, Builder, Instance, Renewal, StartError};
 #[cfg(feature = "config")]
 pub use config::{Config, ConfigError};
 pub use detached::DetachedLease;
+pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, FinalReason, HeldBy, InstanceAnswer,
-    InstanceReport, Loss, PassingReason, ReleaseError, RunError, ShutdownError, Unanswered,
+    InstanceReport, LeaderError, Loss, PassingReason, ReleaseError, RunError, ShutdownError, Unanswered,
 };
 pub use guard::{Guard, Released};
 pub use holder::Holder;
@@ -191,6 +194,7 @@ pub use names::{ResourceName, ResourceNames};
 pub use protocol::{CurrentHolder, FencingToken, HolderKind, NotAToken, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use rw_lock::{ReadGuard, RwLock};
+pub use semaphore::{Permit, Semaphore};
 pub use stats::ClientStats;
 
 /// Its examples compile.

@@ -12,11 +12,13 @@ use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lease::LeaseView;
 use crate::names::{ResourceName, display_name};
-use crate::protocol::{Access, Instant};
+use crate::protocol::{Access, Instant, LeaseTerms};
 use crate::resource::Resource;
 use crate::run::run_while_held;
 use crate::runtime::Shared;
-use crate::runtime::acquire::{AcquireFailure, AcquireParams, acquire_until, read_until, try_acquire, try_read};
+use crate::runtime::acquire::{
+    AcquireFailure, AcquireParams, Purpose, acquire_until, read_until, try_acquire, try_read,
+};
 use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
@@ -67,26 +69,35 @@ pub struct Lock {
     holder: Option<Holder>,
     renewal: Renewal,
     max_hold: Option<Duration>,
+    purpose: Purpose,
 }
 
 /// The settings of a lock, for what has one under this name.
 macro_rules! lock_settings {
     ($lock:ident) => {
+        $crate::lock::lease_settings!($lock, "acquire");
+
+        /// Who wants it: see [`Lock::holder`](crate::Lock::holder).
+        pub fn holder(mut self, holder: Holder) -> Self {
+            self.$lock = self.$lock.holder(holder);
+            self
+        }
+    };
+}
+pub(crate) use lock_settings;
+
+/// Those that do not say who wants it, for what waits in this function.
+macro_rules! lease_settings {
+    ($lock:ident, $wait:literal) => {
         /// How long each key lives without being extended: see [`Lock::ttl`](crate::Lock::ttl).
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.$lock = self.$lock.ttl(ttl);
             self
         }
 
-        /// How long an acquire waits. Default: without end.
+        #[doc = concat!("How long [`", $wait, "`](Self::", $wait, ") waits. Default: without end.")]
         pub fn wait_at_most(mut self, limit: Duration) -> Self {
             self.$lock = self.$lock.wait_at_most(limit);
-            self
-        }
-
-        /// Who wants it: see [`Lock::holder`](crate::Lock::holder).
-        pub fn holder(mut self, holder: Holder) -> Self {
-            self.$lock = self.$lock.holder(holder);
             self
         }
 
@@ -103,7 +114,7 @@ macro_rules! lock_settings {
         }
     };
 }
-pub(crate) use lock_settings;
+pub(crate) use lease_settings;
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,12 +130,17 @@ impl fmt::Debug for Lock {
 impl Lock {
     pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, name: ResourceName) -> Self {
         let (renewal, max_hold) = (settings.renewal, settings.max_hold);
-        Self { shared, settings, name, ttl: None, limit: None, holder: None, renewal, max_hold }
+        Self { shared, settings, name, ttl: None, limit: None, holder: None, renewal, max_hold, purpose: Purpose::Lock }
     }
 
     /// How long its keys live without being extended.
     pub(crate) fn asked_ttl(&self) -> Duration {
         self.ttl.unwrap_or(self.settings.ttl)
+    }
+
+    /// The same for another purpose.
+    pub(crate) fn to_be(self, purpose: Purpose) -> Self {
+        Self { purpose, ..self }
     }
 
     /// The same for another name.
@@ -337,7 +353,7 @@ impl Lock {
 
     /// As [`acquire`](Self::acquire), or a read.
     pub(crate) async fn acquire_as(self, access: Access) -> Result<Guard, AcquireError> {
-        let params = self.params(access)?;
+        let params = self.params_as(access)?;
         let span = span::operation!("acquire", params.resource.display());
         let begun = self.shared.clock.now();
         let acquired = async {
@@ -348,12 +364,12 @@ impl Lock {
             Ok(self.guard(tenure))
         };
         let result = acquired.instrument(span.clone()).await;
-        self.tell(&params, result, begun, &span)
+        self.tell(&params.resource, result, begun, &span)
     }
 
     /// As [`try_acquire`](Self::try_acquire), or a read.
     pub(crate) async fn try_acquire_as(self, access: Access) -> Result<Guard, AcquireError> {
-        let params = self.params(access)?;
+        let params = self.params_as(access)?;
         let span = span::operation!("try_acquire", params.resource.display());
         let begun = self.shared.clock.now();
         let acquired = async {
@@ -364,7 +380,7 @@ impl Lock {
             Ok(self.guard(tenure))
         };
         let result = acquired.instrument(span.clone()).await;
-        self.tell(&params, result, begun, &span)
+        self.tell(&params.resource, result, begun, &span)
     }
 
     /// P34: a holder that reads would wait for itself to write; and to read again, behind a writer of this client.
@@ -372,7 +388,7 @@ impl Lock {
         let Some(holder) = self.holder.as_ref().map(Holder::as_str).filter(|holder| !holder.is_empty()) else {
             return Ok(());
         };
-        let resource = Resource::new(&self.settings.namespace, self.name.as_bytes()).map_err(BadRequest::from)?;
+        let resource = self.resource()?;
         let (slots, reads) = (&self.shared.slots, self.shared.keep_alive.is_read_by(&resource, holder));
         let waits = match access {
             Access::Write => reads,
@@ -381,44 +397,56 @@ impl Lock {
         if waits { Err(BadRequest::WaitsForItself { holder: holder.to_owned() }.into()) } else { Ok(()) }
     }
 
-    fn params(&self, access: Access) -> Result<Arc<AcquireParams>, AcquireError> {
-        let checked = Resource::new(&self.settings.namespace, self.name.as_bytes()).map_err(Into::into);
-        let params = checked.and_then(|resource| {
+    pub(crate) fn terms(&self) -> Result<LeaseTerms, BadRequest> {
+        self.settings.terms(self.ttl)
+    }
+
+    pub(crate) fn resource(&self) -> Result<Resource, BadRequest> {
+        Ok(Resource::new(&self.settings.namespace, self.name.as_bytes())?)
+    }
+
+    pub(crate) fn params(&self) -> Result<Arc<AcquireParams>, AcquireError> {
+        self.params_as(Access::Write)
+    }
+
+    fn params_as(&self, access: Access) -> Result<Arc<AcquireParams>, AcquireError> {
+        let params = self.resource().and_then(|resource| {
             self.holder.as_ref().map_or(Ok(()), Holder::check)?;
             Ok(Arc::new(AcquireParams {
                 resource,
                 access,
-                terms: self.settings.terms(self.ttl)?,
+                terms: self.terms()?,
                 holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
                 renews: self.renewal == Renewal::Auto,
                 max_hold: self.max_hold,
+                purpose: self.purpose.clone(),
             }))
         });
         params.map_err(AcquireError::BadRequest)
     }
 
     /// Made before anybody is told: whatever becomes of that, a guard releases its lock.
-    fn guard(&self, tenure: Tenure) -> Guard {
+    pub(crate) fn guard(&self, tenure: Tenure) -> Guard {
         Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure)
     }
 
     /// Tells those who listen to the log and to metrics what has come of an acquire.
-    fn tell(
+    pub(crate) fn tell(
         &self,
-        params: &AcquireParams,
+        resource: &Resource,
         result: Result<Guard, AcquireFailure>,
         begun: Instant,
         span: &Span,
     ) -> Result<Guard, AcquireError> {
         let took = self.shared.clock.now().saturating_since(begun);
-        let result = result.map_err(|failure| acquire_error(&self.shared, &params.resource, failure));
+        let result = result.map_err(|failure| acquire_error(&self.shared, resource, failure));
         let outcome = match &result {
             Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.was_handed_over() },
             Err(error) if error.is_contended() => AcquireOutcome::Contended,
             Err(_) => AcquireOutcome::Failed,
         };
         self.shared.counters.acquire_ended(outcome, took);
-        span.in_scope(|| log_acquire(&params.resource, &result, span));
+        span.in_scope(|| log_acquire(resource, &result, span));
         result
     }
 }
@@ -427,7 +455,8 @@ fn log_acquire(resource: &Resource, result: &Result<Guard, AcquireError>, span: 
     match result {
         Ok(guard) => {
             let (token, is_handed_over) = (guard.fencing_token(), guard.was_handed_over());
-            tracing::debug!(resource = resource.display(), %token, is_handed_over, "acquired");
+            let resource = guard.lease().tenure.claim().resource.display(); // of several, the one that was won
+            tracing::debug!(resource, %token, is_handed_over, "acquired");
             span.record("redquorum.fencing_token", token.as_i64());
             span::ended(span, "acquired");
         }

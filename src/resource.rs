@@ -21,6 +21,9 @@ pub(crate) const TOKENS_KEY: &str = "redquorum:fence";
 /// it searches from the beginning: that takes three times as long as where one was ever longer, as this is.
 pub(crate) const NO_LOCK: &str = "redquorum:fence: no lock, but longer than a name in a set that is kept as a list";
 
+/// Before the key of a semaphore, names its line in a client: nothing is stored under it.
+const LINE: &[u8] = b"redquorum:semaphore:";
+
 /// The longest key of a lock, namespace included.
 pub(crate) const MAX_KEY_LENGTH: usize = 64 * 1024;
 
@@ -98,6 +101,11 @@ impl Resource {
         &self.0
     }
 
+    /// The line in which callers of one client wait for any of several locks with this name (P35): no lock has it.
+    pub(crate) fn line(&self) -> Self {
+        Self([LINE, self.key()].concat().into())
+    }
+
     /// The name below `namespace`.
     pub(crate) fn name(&self, namespace: &[u8]) -> ResourceName {
         self.key().strip_prefix(namespace).unwrap_or(self.key()).into()
@@ -105,7 +113,7 @@ impl Resource {
 
     /// The key for people.
     pub(crate) fn display(&self) -> String {
-        display_name(self.key())
+        display_name(self.key().strip_prefix(LINE).unwrap_or(self.key()))
     }
 }
 

@@ -31,9 +31,9 @@ impl TokenSource {
         CurrentHolder { label, client: Some(self.client().to_string()), ..CurrentHolder::default() }
     }
 
-    /// A value for one round (P1).
-    pub(crate) fn draw_value(&self, holder: &str) -> io::Result<Value> {
-        Ok(Value::new(holder, random::uuid_beginning_with(self.client)?, &self.label))
+    /// A value for one round (P1), with the client's label unless another is given.
+    pub(crate) fn draw_value(&self, holder: &str, label: Option<&str>) -> io::Result<Value> {
+        Ok(Value::new(holder, random::uuid_beginning_with(self.client)?, label.unwrap_or(&self.label)))
     }
 
     /// A proposal above all that this client has proposed, and above what this acquire has `seen` (P12).
@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn values_are_drawn_anew() {
         let source = TokenSource::new("host/1".to_owned());
-        let (one, other) = (source.draw_value("").unwrap(), source.draw_value("me").unwrap());
-        assert_ne!(one, source.draw_value("").unwrap());
+        let (one, other) = (source.draw_value("", None).unwrap(), source.draw_value("me", None).unwrap());
+        assert_ne!(one, source.draw_value("", None).unwrap());
         assert_eq!(ClientId::of_value(one.as_bytes()), Some(source.client()));
         assert_eq!(ClientId::of_value(other.as_bytes()), Some(source.client()));
         assert_ne!(source.client(), TokenSource::new(String::new()).client());

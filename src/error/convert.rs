@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::acquire::{Final, Passing};
 use super::report::{of_obstacles, of_release, of_round};
-use super::{AcquireError, ConnectError, ExtendError, HeldBy, ReleaseError, ShutdownError};
+use super::{AcquireError, ConnectError, ExtendError, HeldBy, LeaderError, ReleaseError, ShutdownError, Unanswered};
 use crate::instance::Claim;
-use crate::protocol::{ClientId, ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
+use crate::protocol::{Cause, ClientId, ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
 use crate::resource::Resource;
 use crate::runtime::Shared;
 use crate::runtime::acquire::AcquireFailure;
@@ -95,6 +95,15 @@ pub(crate) fn extend_error(shared: &Shared, failure: ExtendFailure) -> ExtendErr
         }
         ExtendFailure::WouldShorten => ExtendError::WouldShorten,
     }
+}
+
+/// Why it is not known who leads.
+pub(crate) fn leader_error<T>(shared: &Shared, answers: Vec<Result<T, Cause>>) -> LeaderError {
+    let told = shared.instances.iter().zip(answers);
+    let unknown = told.filter_map(|(instance, answer)| {
+        Some(Unanswered { address: instance.address().to_owned(), cause: answer.err()?.into() })
+    });
+    LeaderError::Unknown { unknown: unknown.collect() }
 }
 
 /// Why a release is not confirmed.

@@ -15,7 +15,7 @@ mod report;
 
 pub(crate) use acquire::Passing;
 pub use acquire::{AcquireError, FinalReason, PassingReason};
-pub(crate) use convert::{acquire_error, connect_error, extend_error, release_error, shutdown_error};
+pub(crate) use convert::{acquire_error, connect_error, extend_error, leader_error, release_error, shutdown_error};
 pub use held_by::HeldBy;
 pub use loss::Loss;
 pub(crate) use loss::loss;
@@ -142,6 +142,22 @@ pub enum BadRequest {
         /// The holder.
         holder: String,
     },
+    /// A semaphore cannot have so many permits.
+    #[error("{given} permits were asked for; a semaphore has 1 to {most}")]
+    Permits {
+        /// How many were asked for.
+        given: u32,
+        /// The most that are possible.
+        most: u32,
+    },
+    /// What a candidate tells of itself is too long: it is stored with the election.
+    #[error("the info of a candidate takes {length} bytes, each `%` and `:` three; at most {most} are possible")]
+    InfoTooLong {
+        /// How many bytes it takes in a value.
+        length: usize,
+        /// The most that are possible.
+        most: usize,
+    },
     /// Keys cannot be kept for longer than their fencing token.
     #[error("{time:?} is above fence_retention, {longest:?}: keys cannot be kept for longer than their token")]
     KeptTooLong {
@@ -163,6 +179,29 @@ pub enum BadRequest {
         /// The client's `max_ttl`.
         max_ttl: Duration,
     },
+}
+
+/// Why it is not known who leads.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LeaderError {
+    /// Too few instances answered.
+    #[error("too few instances have told who leads: {}", unanswered(.unknown))]
+    Unknown {
+        /// Those that did not answer.
+        unknown: Vec<Unanswered>,
+    },
+    /// The request can never succeed as it is; nothing was sent.
+    #[error("bad request: {0}")]
+    BadRequest(#[from] BadRequest),
+}
+
+impl LeaderError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unknown { .. })
+    }
 }
 
 /// A client that cannot be built as configured.
@@ -261,6 +300,11 @@ fn told(reports: &[InstanceReport]) -> String {
 /// Nothing of a lease that is held elsewhere.
 fn still_valid(remaining: Duration) -> String {
     if remaining.is_zero() { String::new() } else { format!("; still valid for {remaining:.1?}") }
+}
+
+fn unanswered(unknown: &[Unanswered]) -> String {
+    let each: Vec<_> = unknown.iter().map(Unanswered::to_string).collect();
+    each.join("; ")
 }
 
 fn pending(unreleased: &[(String, usize)]) -> String {

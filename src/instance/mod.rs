@@ -27,11 +27,19 @@ pub(crate) use stored_key::{Read, StoredKey};
 use std::future::Future;
 use std::pin::Pin;
 
+use crate::protocol;
+
 /// The states of the keys of many leases, one for each.
 pub(crate) type KeyCheckFuture = Pin<Box<dyn Future<Output = Vec<KeyState>> + Send>>;
 
 /// What is stored for a lock.
 pub(crate) type ReadFuture = Pin<Box<dyn Future<Output = Read> + Send>>;
+
+/// Which of several locks are free.
+pub(crate) type AreFreeFuture = Pin<Box<dyn Future<Output = Result<Vec<bool>, protocol::Cause>> + Send>>;
+
+/// The value under one key.
+pub(crate) type LookFuture = Pin<Box<dyn Future<Output = Result<Option<Vec<u8>>, protocol::Cause>> + Send>>;
 
 /// Whether anybody heard it. It ends by the instance's own deadline. Dropping it takes nothing back.
 pub(crate) type PublishFuture = Pin<Box<dyn Future<Output = bool> + Send>>;

@@ -57,6 +57,13 @@ impl ClientId {
         Self::from_wire(words.get(TICKET + 1..)?)
     }
 
+    /// Where it begins among so many things of which any will do, so that clients are spread over them.
+    #[must_use]
+    pub fn place_among(self, count: usize) -> usize {
+        let sum = self.0.iter().fold(0_usize, |sum, digit| sum.wrapping_mul(31).wrapping_add(usize::from(*digit)));
+        sum.checked_rem(count).unwrap_or_default()
+    }
+
     /// The channel that this client listens to.
     #[must_use]
     pub fn channel(self) -> String {

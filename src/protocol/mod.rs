@@ -28,12 +28,15 @@
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
 //! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::plain` |
 //! | P33, P34 | readers share a lock, and a writer that waits lets in no more of them | [`Access`], [`WriterMark`], `read.lua`, `acquire.lua`, `crate::runtime::acquire::read` |
+//! | P35 | a semaphore is numbered locks, of which one is enough | `crate::runtime::acquire::several` |
+//! | P36 | a leader's value tells its token, and is replaced for a larger one | [`leader_label`], [`read_leader`], `crate::runtime::acquire` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua` |
 
 mod admission;
 mod client_id;
 mod fencing;
 mod instance_set;
+mod leader;
 mod lease;
 mod message;
 mod plain;
@@ -56,6 +59,7 @@ pub use admission::state::{AdmissionFollowUp, AdmissionState, RawReply};
 pub use client_id::{CLIENT_ID_BYTES, ClientId};
 pub use fencing::{ClocksApart, FencingToken, MAX_AHEAD, ProposingClock, proposing_clock};
 pub use instance_set::{InstanceId, InstanceSet};
+pub use leader::{MAX_LEADER_INFO, leader_label, read_leader};
 pub use lease::counted_votes::{CountedVotes, VoteRequest};
 pub use lease::schedule::RenewalSchedule;
 pub use lease::{ExtendRejected, Lease};

@@ -34,6 +34,18 @@ impl Value {
         Self(wire.into())
     }
 
+    /// The whole label of a stored value; `None` for that of another library.
+    #[must_use]
+    pub fn label(wire: &[u8]) -> Option<String> {
+        Some(parts(wire)?.1)
+    }
+
+    /// How many bytes a text takes in a value.
+    #[must_use]
+    pub fn length_of(text: &str) -> usize {
+        escape(text).len()
+    }
+
     /// The bytes that instances compare.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
@@ -108,13 +120,7 @@ impl CurrentHolder {
     #[doc(hidden)]
     #[must_use]
     pub fn from_value(value: &[u8]) -> Self {
-        let parts = std::str::from_utf8(value).ok().and_then(|text| {
-            let (holder, rest) = text.split_once(':')?;
-            let (id, label) = rest.split_once(':')?;
-            let ours = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
-            (ours && !label.contains(':')).then(|| (unescape(holder), unescape(label)))
-        });
-        let (holder, label) = parts.unwrap_or_default();
+        let (holder, label) = parts(value).unwrap_or_default();
         let given = |text: String| (!text.is_empty()).then(|| text.chars().take(MAX_SHOWN).collect());
         let client = ClientId::of_value(value).map(|client| client.to_string());
         let kind = if value == READERS {
@@ -146,6 +152,14 @@ impl fmt::Display for CurrentHolder {
             },
         }
     }
+}
+
+/// The holder and the label of a value of this library.
+fn parts(value: &[u8]) -> Option<(String, String)> {
+    let (holder, rest) = std::str::from_utf8(value).ok()?.split_once(':')?;
+    let (id, label) = rest.split_once(':')?;
+    let ours = id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit());
+    (ours && !label.contains(':')).then(|| (unescape(holder), unescape(label)))
 }
 
 /// `%` and `:` as `%25` and `%3A`.

@@ -54,6 +54,38 @@ pub(crate) async fn read_all(shared: &Arc<Shared>, resource: &Resource) -> Vec<R
     ask_all(shared, |instance| instance.read(resource.clone())).await
 }
 
+/// Which of several locks are free on a quorum of instances.
+pub(crate) async fn which_are_free(shared: &Arc<Shared>, resources: &[Resource]) -> Vec<bool> {
+    let answers = ask_all(shared, |instance| instance.are_free(resources)).await;
+    let is_free = |at: usize| {
+        let free = answers.iter().filter(|answer| matches!(answer, Ok(free) if free.get(at) == Some(&true)));
+        free.count() >= shared.quorum.votes()
+    };
+    (0..resources.len()).map(is_free).collect()
+}
+
+/// The value that a quorum of instances has under a key; `None` if no quorum has one. Instances that push changes are asked for
+/// the next one.
+///
+/// # Errors
+/// What each instance said, if too few did to tell.
+pub(crate) async fn look(
+    shared: &Arc<Shared>,
+    resource: &Resource,
+) -> Result<Option<Vec<u8>>, Vec<Answer<Option<Vec<u8>>>>> {
+    let answers = ask_all(shared, |instance| instance.look(resource)).await;
+    let values = || answers.iter().filter_map(|answer| answer.as_ref().ok()?.as_deref());
+    let count = |value: &[u8]| values().filter(|other| *other == value).count();
+    let unknown = answers.iter().filter(|answer| answer.is_err()).count();
+    let (most, value) = values().map(|value| (count(value), Some(value))).max().unwrap_or_default();
+    let votes = shared.quorum.votes();
+    match value {
+        Some(value) if most >= votes => Ok(Some(value.to_vec())),
+        _ if most + unknown < votes => Ok(None),
+        _ => Err(answers),
+    }
+}
+
 /// Gives every record that was found this client's time.
 pub(crate) async fn set_all(shared: &Arc<Shared>, found: Vec<FoundRecord>) -> Vec<Answer<bool>> {
     carry_out(shared, shared.instances.iter().zip(found).map(|(instance, found)| instance.set_record(found))).await

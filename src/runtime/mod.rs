@@ -14,6 +14,7 @@ mod in_flight;
 pub(crate) mod keep;
 pub(crate) mod keep_alive;
 mod lasting_task;
+pub(crate) mod observed;
 pub(crate) mod order;
 mod pending_releases;
 pub(crate) mod release;

@@ -1,5 +1,5 @@
 //! Exhaustive searches of small worlds: three instances, two clients, one resource; the same with lists of instances that
-//! differ; and an operator who raises and lowers the longest ttl.
+//! differ; a writer beside two readers; two permits among three clients; and an operator who raises and lowers the longest ttl.
 //!
 //! In the first, time is counted in ticks. Client 0 acquires, extends once and releases; client 1 acquires. Any
 //! message may be carried out late or never, one instance may be restarted (empty or from disk) and
@@ -10,15 +10,21 @@
 use std::collections::BTreeSet;
 
 mod lock;
+mod permits;
+mod shared;
 mod times;
 
 use lock::{Accidents, Broken, List, Lock};
+use permits::{Rule, Semaphore};
+use shared::Shared;
 use stateright::{Checker, HasDiscoveries, Model};
 use times::{Begins, Deviation, Times};
 
 /// All states that can be reached with every rule in force. A change of a rule changes it.
 const RAISED_STATES: usize = 262_538;
 const LOWERED_STATES: usize = 160_554;
+const SHARED_STATES: usize = 31_541_861;
+const PERMITS_STATES: usize = 3_208_749;
 
 /// Both clients use the same instances.
 const SAME: [List; 2] = [List(0, 3); 2];
@@ -48,6 +54,17 @@ fn counter_example_of_lists<const N: usize>(
     // Deeper and deeper, so that the trace that is found is one of the shortest.
     let search = |depth| {
         Lock::<N> { broken, lists, accidents }.checker().target_max_depth(depth).spawn_bfs().join().discovery(property)
+    };
+    let path = (5..25).find_map(search).unwrap_or_else(|| panic!("{broken:?} must break {property}"));
+    path.into_actions().iter().map(|action| format!("{action:?}")).collect()
+}
+
+fn counter_example_of_readers(broken: shared::Broken) -> Vec<String> {
+    let property = "no reader beside a writer";
+    // Deeper and deeper, so that the trace that is found is one of the shortest.
+    let search = |depth| {
+        let world = Shared { broken, readers: 1, accidents: 1 };
+        world.checker().target_max_depth(depth).spawn_bfs().join().discovery(property)
     };
     let path = (5..25).find_map(search).unwrap_or_else(|| panic!("{broken:?} must break {property}"));
     path.into_actions().iter().map(|action| format!("{action:?}")).collect()
@@ -172,6 +189,96 @@ fn a_key_that_an_extend_sets_in_quarantine_is_a_second_vote() {
             "Serve(0, 0)",
             "Tick",
             "Serve(1, 2)",
+        ]
+    );
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn with_every_rule_no_reader_is_valid_beside_a_writer() {
+    let checker =
+        Shared { broken: shared::Broken::Nothing, readers: 2, accidents: 1 }.checker().symmetry().spawn_dfs().join();
+    println!("read-write: {} states", checker.unique_state_count());
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), SHARED_STATES);
+}
+
+#[test]
+fn a_reader_that_a_forgetful_instance_admits_is_valid_beside_a_writer() {
+    let trace = counter_example_of_readers(shared::Broken::ReaderWithoutAdmission);
+    assert_eq!(
+        trace,
+        ["Acquire(0)", "Serve(0, 1)", "Serve(0, 2)", "Acquire(1)", "Serve(1, 0)", "Flush(2)", "Serve(1, 2)",]
+    );
+}
+
+#[test]
+fn a_reader_that_is_added_beside_a_key_is_valid_beside_its_writer() {
+    let trace = counter_example_of_readers(shared::Broken::ReaderBesideAWriter);
+    assert_eq!(trace, ["Acquire(0)", "Serve(0, 1)", "Serve(0, 2)", "Acquire(1)", "Serve(1, 1)", "Serve(1, 2)"]);
+}
+
+#[test]
+fn a_writer_that_ignores_readers_is_valid_beside_one() {
+    let trace = counter_example_of_readers(shared::Broken::WriterIgnoresReaders);
+    assert_eq!(trace, ["Acquire(0)", "Acquire(1)", "Serve(1, 1)", "Serve(0, 1)", "Serve(1, 2)", "Serve(0, 2)"]);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn a_reader_that_an_extend_puts_back_in_quarantine_is_valid_beside_a_writer() {
+    let trace = counter_example_of_readers(shared::Broken::PutBackInQuarantine);
+    assert_eq!(
+        trace,
+        [
+            "Acquire(1)",
+            "Serve(1, 0)",
+            "Tick",
+            "Acquire(0)",
+            "Serve(0, 1)",
+            "Serve(1, 2)",
+            "Extend(1)",
+            "Serve(1, 2)",
+            "Flush(1)",
+            "Serve(1, 1)",
+            "Tick",
+            "Serve(0, 0)",
+        ]
+    );
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
+fn of_numbered_permits_no_more_are_valid_than_there_are() {
+    let checker = Semaphore::<3> { rule: Rule::Numbered, accidents: 1 }.checker().symmetry().spawn_dfs().join();
+    println!("numbered permits: {} states", checker.unique_state_count());
+    checker.assert_properties();
+    assert_eq!(checker.unique_state_count(), PERMITS_STATES);
+}
+
+/// Five instances take ten entries, and three clients need nine.
+#[test]
+fn of_permits_that_each_instance_counts_three_are_valid_instead_of_two() {
+    let (property, world) = ("no more permits than there are", Semaphore::<5> { rule: Rule::Counted, accidents: 0 });
+    let until = HasDiscoveries::AnyOf(BTreeSet::from([property]));
+    let path = world.checker().finish_when(until).spawn_bfs().join().discovery(property);
+    let path = path.unwrap_or_else(|| panic!("entries that are counted must break it"));
+    let trace: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
+    assert_eq!(
+        trace,
+        [
+            "Ask(0, 0)",
+            "Serve(0, 0, 0)",
+            "Serve(0, 0, 1)",
+            "Serve(0, 0, 2)",
+            "Ask(1, 0)",
+            "Serve(1, 0, 0)",
+            "Serve(1, 0, 2)",
+            "Serve(1, 0, 3)",
+            "Ask(2, 0)",
+            "Serve(2, 0, 1)",
+            "Serve(2, 0, 3)",
+            "Serve(2, 0, 4)",
         ]
     );
 }

@@ -29,6 +29,7 @@ mod records;
 mod release;
 mod renew;
 mod run;
+mod semaphore;
 mod shutdown;
 mod stats;
 mod support;

@@ -3,13 +3,16 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use redis::Pipeline;
+use redis::{Pipeline, Value};
 use tokio::time::timeout;
 
-use super::classify::classify_key_check;
+use super::classify::{classify_key_check, failed};
 use super::connection::InstanceConnection;
 use super::plain::{MOST_OF_A_VALUE, read_beginning};
-use crate::instance::{Claim, KeyCheckFuture, KeyState};
+use super::read::read;
+use crate::instance::{Claim, KeyCheckFuture, KeyState, LookFuture};
+use crate::protocol::Cause;
+use crate::resource::Resource;
 
 /// Reads all keys at once, and asks for a push when any of them changes.
 fn read_all<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
@@ -30,6 +33,26 @@ fn read_beginnings<'a>(keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
         read_beginning(&mut commands, key, MOST_OF_A_VALUE);
     }
     commands
+}
+
+/// Reads one key that others hold, and asks for a push when it changes, where the instance pushes.
+pub(super) fn look(connection: &Arc<InstanceConnection>, resource: &Resource) -> LookFuture {
+    if !connection.is_tracking() || connection.is_silent() {
+        let read = read(connection, resource);
+        return Box::pin(async move { read.await.map(|stored| stored.value) });
+    }
+    let commands = read_beginnings(std::iter::once(resource.key()));
+    let (answer, deadline) = (connection.wire().ask_all(&commands), connection.deadline());
+    Box::pin(async move {
+        match timeout(deadline, answer.replies_without_error()).await {
+            Ok(Ok(replies)) => match replies.last() {
+                Some(Value::BulkString(value)) if !value.is_empty() => Ok(Some(value.clone())),
+                _ => Ok(None), // GETRANGE knows no difference between nothing and an empty value
+            },
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(Cause::TimedOut),
+        }
+    })
 }
 
 /// Queues one check of all keys of `claims`, and asks for a push when any of them changes.

@@ -63,8 +63,8 @@ use tokio::time::timeout;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    Claim, ExamineFuture, FoundRecord, KeyCheckFuture, KeyState, PublishFuture, ReadFuture, RecordFuture, ReplyTo,
-    Request, ScanFuture, Trace, Wake,
+    AreFreeFuture, Claim, ExamineFuture, FoundRecord, KeyCheckFuture, KeyState, LookFuture, PublishFuture, ReadFuture,
+    RecordFuture, ReplyTo, Request, ScanFuture, Trace, Wake,
 };
 use crate::protocol::{Cause, Instant, RecordMeaning, Reply};
 use crate::resource::Resource;
@@ -209,6 +209,22 @@ impl RedisInstance {
     pub(crate) fn read(&self, resource: Resource) -> ReadFuture {
         match &*self.state.borrow() {
             ConnectionState::Up(connection) => read::read(connection, &resource),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
+        }
+    }
+
+    /// Asks which of several locks are free; changes nothing.
+    pub(crate) fn are_free(&self, resources: &[Resource]) -> AreFreeFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => read::are_free(connection, resources),
+            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
+        }
+    }
+
+    /// Reads the value of a lock that others hold, and asks for one push at its next change.
+    pub(crate) fn look(&self, resource: &Resource) -> LookFuture {
+        match &*self.state.borrow() {
+            ConnectionState::Up(connection) => key_check::look(connection, resource),
             ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
         }
     }

@@ -11,7 +11,7 @@ use super::classify::{error_of, failed};
 use super::connection::InstanceConnection;
 use super::plain::read_beginning;
 use super::wire::Answer;
-use crate::instance::{Read, ReadFuture, StoredKey};
+use crate::instance::{AreFreeFuture, Read, ReadFuture, StoredKey};
 use crate::protocol::{Cause, FencingToken, READERS};
 use crate::resource::{Resource, TOKENS_KEY};
 
@@ -21,6 +21,9 @@ const MOST_OF_ANY_VALUE: u64 = 64 * 1024;
 
 /// How many readers of a lock are told of: as many as fit into an answer.
 const MOST_READERS: usize = 64;
+
+/// What `PTTL` says where there is no key.
+const MISSING: Value = Value::Int(-2);
 
 /// Queues the reads. They do not wait in the send queue: nothing depends on their order.
 pub(super) fn read(connection: &Arc<InstanceConnection>, resource: &Resource) -> ReadFuture {
@@ -43,6 +46,25 @@ pub(super) fn read(connection: &Arc<InstanceConnection>, resource: &Resource) ->
         let members = answered(wire.ask_all(&members), deadline).await?;
         let readers = members.first().map(texts).unwrap_or_default();
         Ok(StoredKey { value: None, readers, ..stored_beside(&values) })
+    })
+}
+
+/// Asks which of several locks are free: for each whether nothing is stored.
+pub(super) fn are_free(connection: &Arc<InstanceConnection>, resources: &[Resource]) -> AreFreeFuture {
+    if connection.is_silent() {
+        return Box::pin(ready(Err(Cause::Silent)));
+    }
+    let mut commands = redis::pipe();
+    for resource in resources {
+        commands.cmd("PTTL").arg(resource.key());
+    }
+    let (answer, deadline) = (connection.wire().ask_all(&commands), connection.deadline());
+    Box::pin(async move {
+        match timeout(deadline, answer.replies_without_error()).await {
+            Ok(Ok(left)) => Ok(left.iter().map(|left| *left == MISSING).collect()),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(Cause::TimedOut),
+        }
     })
 }
 
@@ -72,7 +94,7 @@ fn stored(values: &[Value]) -> Read {
 /// What is not told of readers.
 fn stored_beside(values: &[Value]) -> StoredKey {
     let [value, left, token, ..] = values else { return StoredKey::default() };
-    let is_there = *left != Value::Int(-2); // GETRANGE knows no difference between nothing and an empty value
+    let is_there = *left != MISSING; // GETRANGE knows no difference between nothing and an empty value
     let expires_in = match left {
         Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis), // negative: none, or for ever
         _ => None,

@@ -58,9 +58,11 @@ impl Attempt {
         seen: Option<FencingToken>,
         mark: Option<Arc<WriterMark>>,
     ) -> Result<Box<Self>, AcquireFailure> {
-        let value = draw_value(shared, params)?;
         let by = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
-        let in_flight = send(shared, params, &value, (by, seen), (&mark, false), |round| round);
+        let token = shared.tokens.propose(by, seen); // P12
+        let value = draw_value(shared, params, token)?;
+        let is_first = seen.is_none();
+        let in_flight = send(shared, params, &value, (token, by), (&mark, is_first, false), |round| round);
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
         let (contest, let_go) = (Contest::default(), Vec::new());
         let (repeats, rounds, undecided) = (0, 1, None);
@@ -116,7 +118,11 @@ impl Attempt {
             if self.repeats >= self.shared.instances.len() || !worth_repeating {
                 return self.lost();
             }
-            self.repeat();
+            if !self.params.names_token() {
+                self.repeat();
+            } else if let Err(failure) = self.begin_anew() {
+                return Outcome::Lost(failure);
+            }
         }
     }
 
@@ -141,10 +147,21 @@ impl Attempt {
 
     /// P31: another round, under a new value (P1) and a larger token.
     pub(super) fn ask_again(&mut self) -> Result<(), AcquireFailure> {
-        let value = draw_value(&self.shared, &self.params)?;
+        let token = self.shared.tokens.propose(self.by, self.seen);
+        let value = draw_value(&self.shared, &self.params, token)?;
         self.let_go.push(std::mem::replace(&mut self.value, value));
         self.repeats = 0;
-        self.send(false);
+        self.send(token, false);
+        Ok(())
+    }
+
+    /// P36: a value that tells its token is let go where a larger one is needed.
+    fn begin_anew(&mut self) -> Result<(), AcquireFailure> {
+        let repeats = self.repeats + 1;
+        self.undecided = Some(self.in_flight.round.clone());
+        self.in_flight.release_before_repeat();
+        self.ask_again()?;
+        self.repeats = repeats;
         Ok(())
     }
 
@@ -156,6 +173,9 @@ impl Attempt {
         let lease = lease.add_release_targets(self.in_flight.sent_before);
         let token = claim.token;
         let held = self.shared.hold(lease, (claim, token), &self.params.holder);
+        if self.params.names_token() {
+            held.never_hand_over();
+        }
         Some(UncollectedLease::new(Arc::clone(&self.shared), held))
     }
 
@@ -169,19 +189,20 @@ impl Attempt {
         self.repeats += 1;
         let sent_before = self.in_flight.sent_before.union(self.in_flight.round.must_release());
         self.in_flight.on_drop = OnDrop::LeaveKeys;
-        self.send(true);
+        let token = self.shared.tokens.propose(self.by, self.seen); // P12
+        self.send(token, true);
         self.in_flight.sent_before = sent_before;
     }
 
-    fn send(&mut self, resent: bool) {
+    fn send(&mut self, token: FencingToken, resent: bool) {
         self.rounds += 1;
         let patience = self.shared.instance_timeout / PATIENCE_DIVISOR;
         let after_undecided = |round: Round| match &self.undecided {
             Some(undecided) => round.repeating(undecided, &self.let_go, patience),
             None => round,
         };
-        let tokens = (self.by, self.seen);
-        self.in_flight = send(&self.shared, &self.params, &self.value, tokens, (&self.mark, resent), after_undecided);
+        let (proposal, sent) = ((token, self.by), (&self.mark, self.seen.is_none(), resent));
+        self.in_flight = send(&self.shared, &self.params, &self.value, proposal, sent, after_undecided);
     }
 
     /// Takes in the replies that are still outstanding (P6). They count for `held`, the lease that was won
@@ -200,12 +221,11 @@ fn send(
     shared: &Arc<Shared>,
     params: &AcquireParams,
     value: &Value,
-    (by, seen): (ProposingClock, Option<FencingToken>),
-    (mark, resent): (&Option<Arc<WriterMark>>, bool),
+    (token, by): (FencingToken, ProposingClock),
+    (mark, is_first, resent): (&Option<Arc<WriterMark>>, bool, bool),
     prepare: impl FnOnce(Round) -> Round,
 ) -> RoundInFlight {
     shared.counters.round_sent();
-    let token = shared.tokens.propose(by, seen); // P12
     let claim = Arc::new(Claim {
         resource: params.resource.clone(),
         value: value.clone(),
@@ -214,7 +234,7 @@ fn send(
         mark: mark.clone(),
         ttl: params.terms.ttl(),
         resent,
-        is_first: params.access == Access::Write && seen.is_none() && !shared.is_wanted_elsewhere(&params.resource),
+        is_first: params.access == Access::Write && is_first && !shared.is_wanted_elsewhere(&params.resource),
         votes: Votes::default(),
     });
     let started_at = shared.clock.now(); // P2: before anything is sent
@@ -223,6 +243,7 @@ fn send(
     RoundInFlight::send(shared, prepare(round), Request::Acquire(claim))
 }
 
-fn draw_value(shared: &Shared, params: &AcquireParams) -> Result<Value, AcquireFailure> {
-    shared.tokens.draw_value(&params.holder).map_err(|error| AcquireFailure::NoRandomness(Arc::new(error))) // P1
+fn draw_value(shared: &Shared, params: &AcquireParams, token: FencingToken) -> Result<Value, AcquireFailure> {
+    let value = shared.tokens.draw_value(&params.holder, params.label(token).as_deref()); // P1
+    value.map_err(|error| AcquireFailure::NoRandomness(Arc::new(error)))
 }

@@ -16,6 +16,10 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
+    pub(super) fn begin(limit: Option<Duration>, clock: &dyn Clock) -> Self {
+        Self { begun: clock.now(), limit }
+    }
+
     fn waited(self, clock: &dyn Clock) -> Duration {
         clock.now().saturating_since(self.begun)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::instance::Claim;
-use crate::protocol::{ClientId, ClocksApart, Round};
+use crate::protocol::{ClientId, ClocksApart, Round, RoundFailure};
 
 /// Why there is no lease.
 #[derive(Clone, Debug)]
@@ -45,6 +45,19 @@ pub(crate) enum AcquireFailure {
 }
 
 impl AcquireFailure {
+    /// Whether others have the lock or ask for it, as far as it is known.
+    pub(super) fn is_of_others(&self) -> bool {
+        let round_of_others = |round| {
+            let failure = RoundFailure::of(round);
+            matches!(failure, RoundFailure::Contended(_) | RoundFailure::SplitVote(_) | RoundFailure::StaleToken)
+        };
+        match self {
+            Self::RoundLost(round) => round_of_others(round),
+            Self::HeldHere { .. } | Self::PassedOn(_) | Self::QueueTimeout => true,
+            _ => false,
+        }
+    }
+
     /// Whether a waiting acquire tries again.
     pub(super) const fn may_pass(&self) -> bool {
         matches!(self, Self::RoundLost(_) | Self::HeldHere { .. } | Self::QueueTimeout | Self::NotPolled)

@@ -4,9 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::protocol::{Access, Instant, LeaseTerms};
+use crate::protocol::{Access, FencingToken, Instant, LeaseTerms, leader_label};
 use crate::resource::Resource;
 use crate::runtime::held_lease::{HeldLease, NEVER_RENEWED, RENEWED_FOR_EVER, Wish};
+
+/// What a lock is acquired for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// For itself.
+    #[default]
+    Lock,
+    /// As one of several, of which one is enough: those who wait for it are counted in the line of all of them (P35).
+    Permit,
+    /// To lead: its value tells others the token, and this (P36).
+    Leadership(Arc<str>),
+}
 
 /// What to acquire, for whom and for how long.
 #[derive(Clone, Debug)]
@@ -18,6 +30,7 @@ pub(crate) struct AcquireParams {
     pub(crate) holder: Arc<str>,
     pub(crate) renews: bool,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) purpose: Purpose,
 }
 
 impl AcquireParams {
@@ -29,15 +42,26 @@ impl AcquireParams {
         Wish { terms: self.terms, renewed_until, ends_at }
     }
 
+    /// The label of its value, if that is not the client's (P36).
+    pub(super) fn label(&self, token: FencingToken) -> Option<String> {
+        match &self.purpose {
+            Purpose::Leadership(info) => Some(leader_label(token, info)),
+            Purpose::Lock | Purpose::Permit => None,
+        }
+    }
+
+    /// Whether its value tells its token: then a larger token needs another value, and nobody else goes on with its lease (P36).
+    pub(super) const fn names_token(&self) -> bool {
+        matches!(self.purpose, Purpose::Leadership(_))
+    }
+
     /// Whether this may go on with a lease that somebody else of this client lets go (P24). Not a holder, whose own value is
-    /// under the keys of its lease, and no reader.
+    /// under the keys of its lease, nor a leader, nor a reader.
     pub(super) fn may_take(&self, held: &HeldLease, clock: &dyn Clock) -> bool {
         // Renewed, it will last. Otherwise the next has what the former left of it.
         let terms = self.terms;
         let least = if self.renews { terms.min_remaining() } else { terms.ttl().saturating_sub(terms.ttl() / 10) };
-        self.access == Access::Write
-            && self.holder.is_empty()
-            && held.terms() == terms
-            && held.remaining(clock) >= least
+        let may = self.access == Access::Write && self.holder.is_empty() && !self.names_token();
+        may && held.terms() == terms && held.remaining(clock) >= least
     }
 }

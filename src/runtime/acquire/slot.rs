@@ -47,6 +47,23 @@ pub(super) struct Slot {
     news: Notify,
 }
 
+/// For how long somebody is in a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stay {
+    /// For one try.
+    Try,
+    /// Until it has the lock.
+    Wait,
+    /// Until it has this lock or another of several: its wait is counted once, in their line (P35).
+    PartOfWait,
+}
+
+impl Stay {
+    pub(super) const fn waits(self) -> bool {
+        !matches!(self, Self::Try)
+    }
+}
+
 /// It is whoever's turn that has this.
 pub(super) type Turn = OwnedMutexGuard<Asking>;
 
@@ -56,6 +73,8 @@ struct SlotState {
     places: usize,
     /// How many of them wait; the others try once.
     waiting: usize,
+    /// How many of those are counted in another line, where one of several locks is enough (P35).
+    counted_elsewhere: usize,
     /// What the next asks for, if one who waits is it.
     next: Option<Arc<AcquireParams>>,
     /// The lease that somebody of this client has, as far as it is known; also while it is laid down.
@@ -91,11 +110,22 @@ impl Default for Slots {
 
 impl Slots {
     /// One more place in the slot for what is asked for.
-    pub(super) fn enter(&self, resource: &Resource, waits: bool) -> Arc<Slot> {
+    pub(super) fn enter(&self, resource: &Resource, stay: Stay) -> Arc<Slot> {
         self.with_slot(resource, |state| {
             state.places += 1;
-            state.waiting += usize::from(waits);
+            state.waiting += usize::from(stay.waits());
+            state.counted_elsewhere += usize::from(stay == Stay::PartOfWait);
         })
+    }
+
+    /// Whether nobody of this client has the lock or asks for it.
+    pub(super) fn is_idle(&self, resource: &Resource) -> bool {
+        self.find(resource).is_none()
+    }
+
+    /// Whether somebody of this client has the lock.
+    pub(super) fn is_held(&self, resource: &Resource, clock: &dyn Clock) -> bool {
+        self.find(resource).is_some_and(|slot| slot.lock().held_here(clock).is_some())
     }
 
     /// A permit to ask, if there is one now.
@@ -157,7 +187,8 @@ impl Slots {
 
     /// How many of this client wait, whatever for.
     pub(crate) fn all_waiting(&self) -> usize {
-        self.lock().values().map(|slot| slot.lock().waiting).sum()
+        let counted = |state: &SlotState| state.waiting.saturating_sub(state.counted_elsewhere);
+        self.lock().values().map(|slot| counted(&slot.lock())).sum()
     }
 
     /// Lays a lease that is let go down for the next; `false` if it is to be released. `others` tells how many are known
@@ -245,10 +276,11 @@ impl Slot {
     }
 
     /// One place less. The last that waits has to let the lease go that was laid down.
-    pub(super) fn leave(&self, waits: bool) -> Option<Arc<HeldLease>> {
+    pub(super) fn leave(&self, stay: Stay) -> Option<Arc<HeldLease>> {
         let mut state = self.lock();
         state.places -= 1;
-        state.waiting -= usize::from(waits);
+        state.waiting -= usize::from(stay.waits());
+        state.counted_elsewhere -= usize::from(stay == Stay::PartOfWait);
         let (mut laid_down, mut last_failure) = (None, None);
         if state.waiting == 0 {
             (laid_down, last_failure, state.is_asked) = (state.laid_down.take(), state.last_failure.take(), false);
@@ -383,7 +415,7 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_for_a_release_to_be_queued_is_told_when_it_is() {
         let (slots, held) = (Slots::default(), won(3, TTL));
-        let slot = slots.enter(&held.claim().resource, true);
+        let slot = slots.enter(&held.claim().resource, Stay::Wait);
         slots.put_held(&held);
         slot.changed().await; // that
         assert!(held.drop_guard(None).0.is_some());

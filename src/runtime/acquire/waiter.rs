@@ -40,20 +40,32 @@ pub(crate) async fn acquire_until(
     if shared.is_forked() {
         return Err(AcquireFailure::Forked);
     }
-    let deadline = Deadline { begun: shared.clock.now(), limit };
+    let deadline = Deadline::begin(limit, &*shared.clock);
     if let Ok(Some(tenure)) = share_now(shared, params).await {
         return Ok(tenure);
     }
     loop {
-        let (waiter, sent) = Waiter::join(shared, params, deadline)?;
-        let outcome = run_abort_on_drop(&shared.runtime, |result| waiter.run(sent, result)).await;
-        let won = outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??;
+        let won = wait(shared, params, deadline)?.await?;
         match won.take().map(|lease| lease.collect(params)) {
             None if shared.attempts.is_closed() => return Err(AcquireFailure::ShutDown),
             None | Some(Err(AcquireFailure::NotPolled)) => {} // it has missed its turn
             Some(collected) => return collected,
         }
     }
+}
+
+/// Begins one wait: it stands in line when this returns. What is won waits for the caller for an instance timeout.
+pub(super) fn wait(
+    shared: &Arc<Shared>,
+    params: &Arc<AcquireParams>,
+    deadline: Deadline,
+) -> Result<impl Future<Output = WaitOutcome> + Send + use<>, AcquireFailure> {
+    let (waiter, sent) = Waiter::join(shared, params, deadline)?;
+    let runtime = shared.runtime.clone();
+    Ok(async move {
+        let outcome = run_abort_on_drop(&runtime, |result| waiter.run(sent, result)).await;
+        outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)?
+    })
 }
 
 pub(super) type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;

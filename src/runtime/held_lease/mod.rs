@@ -56,8 +56,8 @@ pub(crate) struct HeldLeaseState {
     last_number: GuardNumber,
     /// The longest terms that a guard has asked for.
     longest: LeaseTerms,
-    /// Whether it ever had a second guard (P23): then it is not handed over.
-    was_shared: bool,
+    /// Whether it is not handed over: it ever had a second guard (P23), or its value tells its token (P36).
+    is_bound: bool,
     was_handed_over: bool,
     /// Whether it was handed over since a caller had it, so that the next gets a larger token (P24).
     needs_token: bool,
@@ -188,7 +188,7 @@ impl HeldLease {
     pub(crate) fn add_guard(&self) -> bool {
         let mut state = self.state();
         state.guards += usize::from(!state.has_ended());
-        state.was_shared |= !state.has_ended();
+        state.is_bound |= !state.has_ended();
         !state.has_ended()
     }
 
@@ -217,6 +217,11 @@ impl HeldLease {
         is_due.then(|| state.lease.release_targets())
     }
 
+    /// From now on it ends with its guard, whoever of the client waits.
+    pub(crate) fn never_hand_over(&self) {
+        self.state().is_bound = true;
+    }
+
     /// From now on the last guard releases the keys, whatever an earlier one wanted.
     pub(crate) fn release_keys(&self) {
         self.state().keeps_keys = false;
@@ -234,7 +239,7 @@ impl HeldLease {
         let mut state = self.state();
         let is_collected = state.last_number > 0;
         let has_token = !is_collected || state.token.next_in_lease().is_some();
-        let is_for_others = self.holder.is_empty() && !state.was_shared && !state.keeps_keys && has_token;
+        let is_for_others = self.holder.is_empty() && !state.is_bound && !state.keeps_keys && has_token;
         if !is_for_others || state.guards != 1 || state.remaining(clock) < state.lease.terms().min_remaining() {
             return false;
         }
@@ -450,7 +455,7 @@ impl HeldLeaseState {
             entries: Vec::new(),
             last_number: 0,
             longest: terms,
-            was_shared: false,
+            is_bound: false,
             was_handed_over: false,
             needs_token: false,
             keeps_keys: false,

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::counters::Counters;
 use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState};
+use super::observed::Observed;
 use crate::clock::Clock;
 use crate::instance::Invalidation;
 use crate::instance::redis::RedisInstance;
@@ -24,6 +25,7 @@ use task::{KeepAliveTask, TaskMessage};
 pub(crate) struct KeepAlive {
     table: Arc<SharedLeaseTable>,
     messages: mpsc::UnboundedSender<TaskMessage>,
+    observed: Arc<Observed>,
 }
 
 /// What the task needs.
@@ -46,9 +48,15 @@ impl KeepAlive {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
         let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
+        let observed = Arc::<Observed>::default();
         let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), parts.counters);
-        tokio::spawn(task.run(receiver, invalidations, clock_moved));
-        Self { table, messages }
+        tokio::spawn(task.run(receiver, invalidations, (clock_moved, Arc::clone(&observed))));
+        Self { table, messages, observed }
+    }
+
+    /// The keys of others at which callers look: what instances push of them comes this way too.
+    pub(crate) fn observed(&self) -> &Observed {
+        &self.observed
     }
 
     /// How many leases are scheduled, and how many keys are watched.

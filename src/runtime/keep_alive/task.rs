@@ -16,6 +16,7 @@ use crate::protocol::{InstanceSet, Quorum};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::lasting_task::ran_to_its_end;
+use crate::runtime::observed::Observed;
 
 /// The longest sleep while a lease is held: timers stand still while the machine sleeps, so the
 /// clock is read this often to notice a lease that ended meanwhile (P3).
@@ -54,9 +55,10 @@ impl KeepAliveTask {
         mut self,
         mut messages: mpsc::UnboundedReceiver<TaskMessage>,
         mut invalidations: mpsc::Receiver<Invalidation>,
-        clock_moved: Arc<Notify>,
+        (clock_moved, observed): (Arc<Notify>, Arc<Observed>),
     ) {
-        while !ran_to_its_end("renews leases", self.serve(&mut messages, &mut invalidations, &clock_moved)).await {
+        let told = (&*clock_moved, &*observed);
+        while !ran_to_its_end("renews leases", self.serve(&mut messages, &mut invalidations, told)).await {
             self.renewer.recover();
         }
     }
@@ -65,7 +67,7 @@ impl KeepAliveTask {
         &mut self,
         messages: &mut mpsc::UnboundedReceiver<TaskMessage>,
         invalidations: &mut mpsc::Receiver<Invalidation>,
-        clock_moved: &Notify,
+        (clock_moved, observed): (&Notify, &Observed),
     ) {
         loop {
             let next = self.renewer.renew_due();
@@ -89,7 +91,10 @@ impl KeepAliveTask {
                     Some(TaskMessage::Recheck(held, instances)) => self.watcher.check_on(&held, instances),
                     None => return,
                 },
-                Some(invalidation) = invalidations.recv() => self.watcher.on_invalidation(&invalidation),
+                Some(invalidation) = invalidations.recv() => {
+                    observed.changed(&invalidation.keys);
+                    self.watcher.on_invalidation(&invalidation);
+                }
                 () = clock_moved.notified() => {} // P17: what has ended by that is told at once
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }

@@ -1,0 +1,285 @@
+//! One of several candidates leads, and the others know who.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::config::{Renewal, Settings};
+use crate::error::{AcquireError, BadRequest, LeaderError, ReleaseError, RunError, leader_error};
+use crate::guard::{Guard, Released};
+use crate::lease::LeaseView;
+use crate::lock::{Lock, lease_settings};
+use crate::names::ResourceName;
+use crate::protocol::{ClientId, FencingToken, MAX_LEADER_INFO, Value, read_leader};
+use crate::resource::Resource;
+use crate::run::run_while_held;
+use crate::runtime::Shared;
+use crate::runtime::acquire::Purpose;
+use crate::runtime::ask_all::look;
+
+/// An observer looks so often in a ttl, beside pushes: each look takes a moment, and a third of it is promised.
+const LOOKS_PER_TTL: u32 = 4;
+
+/// One of several candidates leads. Made by [`Redlock::election`](crate::Redlock::election).
+///
+/// The lock of this name stands behind it, with all that is promised of one: at most one leader at a time, a loss that is reported, a
+/// fencing token that is larger for every later leader. Beside that each leader says who it is: its `info` is stored with the lock.
+/// That is text for others, an address say, of at most 1 024 bytes, of which each `%` and `:` counts as three. It is no secret.
+///
+/// ```
+/// # use redquorum::testing::Cluster;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let cluster = Cluster::new(3);
+/// # let (redlock, worker) = (cluster.builder().connect().await?, cluster.builder().connect().await?);
+/// let leadership = redlock.election("scheduler").campaign("10.0.0.7:8080").await?;
+/// println!("leads under token {}", leadership.fencing_token());
+///
+/// // A worker asks for it.
+/// let leader = worker.election("scheduler").leader().await?;
+/// assert_eq!(leader.map(|leader| leader.info).as_deref(), Some("10.0.0.7:8080"));
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+///
+/// All candidates and observers should give the same [`ttl`](Self::ttl).
+#[derive(Clone)]
+#[must_use = "an election does nothing until somebody campaigns or asks"]
+pub struct Election {
+    lock: Lock,
+}
+
+/// The lead, for as long as [`remaining`](LeaseView::remaining) says. It has all that a [`Guard`] has.
+///
+/// It is renewed in the background. Dropping it resigns in the background.
+#[must_use = "the leader resigns when it is dropped"]
+pub struct Leadership {
+    guard: Guard,
+    info: Arc<str>,
+}
+
+/// Who leads, as a quorum of instances says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// What it says of itself.
+    pub info: String,
+    /// Its fencing token: larger for every later leader. Requests to the leader may carry it, so that one that leads no more can tell.
+    pub token: FencingToken,
+    /// The id of its client: see [`Redlock::client_id`](crate::Redlock::client_id).
+    pub client: String,
+}
+
+/// Sees one leader after the other. Made by [`Election::observe`].
+pub struct Observer {
+    shared: Arc<Shared>,
+    resource: Resource,
+    interval: Duration,
+    changes: watch::Receiver<()>,
+    /// The largest token so far.
+    last: Option<FencingToken>,
+}
+
+impl Election {
+    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, name: ResourceName) -> Self {
+        Self { lock: Lock::new(shared, settings, name) }
+    }
+
+    lease_settings!(lock, "campaign");
+
+    /// Waits until this candidate leads: see [`Lock::acquire`]. A leadership is never handed over to another candidate of the same
+    /// client: that one has an `info` and a token of its own.
+    ///
+    /// # Guarantees
+    /// As for [`Lock::acquire`]. What observers read is the token of the [`Leadership`].
+    ///
+    /// # Cancel safety
+    /// As there.
+    ///
+    /// # Errors
+    /// As there, and [`BadRequest::InfoTooLong`].
+    pub fn campaign(&self, info: &str) -> impl Future<Output = Result<Leadership, AcquireError>> + Send + use<> {
+        let (length, info) = (Value::length_of(info), Arc::<str>::from(info));
+        let candidate = self.lock.clone().to_be(Purpose::Leadership(Arc::clone(&info)));
+        async move {
+            if length > MAX_LEADER_INFO {
+                return Err(BadRequest::InfoTooLong { length, most: MAX_LEADER_INFO }.into());
+            }
+            Ok(Leadership { guard: candidate.acquire().await?, info })
+        }
+    }
+
+    /// Leads again and again until `work` ends: campaigns, runs `work` while it leads, and when the lead is lost drops the work
+    /// where it waits, logs why, and campaigns again. When `work` ends, this resigns and returns what the work returned.
+    ///
+    /// The work is the way to stop it: let it wait for whatever tells it to, and end. Dropping the future also resigns.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let redlock = cluster.builder().connect().await?;
+    /// let (stop, stopped) = tokio::sync::watch::channel(false);
+    /// let leading = redlock.election("scheduler").lead("10.0.0.7:8080", async move |leadership| {
+    ///     println!("leads under token {}", leadership.fencing_token());
+    ///     let _ = stopped.clone().wait_for(|stop| *stop).await; // .. and schedules meanwhile
+    /// });
+    /// let leading = tokio::spawn(leading);
+    /// stop.send(true)?;
+    /// leading.await??;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: the work is dropped, and the lead is given up in the background.
+    ///
+    /// # Errors
+    /// As for [`campaign`](Self::campaign): only what does not pass, unless [`wait_at_most`](Self::wait_at_most) is set.
+    pub fn lead<W, T>(&self, info: &str, mut work: W) -> impl Future<Output = Result<T, AcquireError>> + use<W, T>
+    where
+        W: AsyncFnMut(LeaseView) -> T,
+    {
+        let (election, info) = (self.clone(), info.to_owned());
+        async move {
+            loop {
+                let leadership = election.campaign(&info).await?;
+                let token = leadership.fencing_token();
+                match run_while_held(leadership.guard, |lease| work(lease)).await {
+                    Ok(output) => return Ok(output),
+                    Err(RunError::Acquire(error)) => return Err(error),
+                    Err(RunError::Lost(loss)) => {
+                        let resource = election.lock.resource()?.display();
+                        tracing::warn!(resource, %token, %loss, "the lead was lost; campaigns again");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who leads now; `None` if nobody does. It may have changed when this returns.
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    ///
+    /// # Errors
+    /// [`LeaderError::Unknown`] if too few instances answer; [`LeaderError::BadRequest`] for a name that cannot be locked.
+    pub fn leader(&self) -> impl Future<Output = Result<Option<Leader>, LeaderError>> + Send + use<> {
+        let lock = self.lock.clone();
+        async move {
+            let seen = look(&lock.shared, &lock.resource()?).await;
+            let value = seen.map_err(|answers| leader_error(&lock.shared, answers))?;
+            Ok(value.and_then(|value| Leader::read(&value)))
+        }
+    }
+
+    /// Sees the present leader, and every later one.
+    ///
+    /// ```
+    /// # use redquorum::testing::Cluster;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::new(3);
+    /// # let (redlock, worker) = (cluster.builder().connect().await?, cluster.builder().connect().await?);
+    /// let mut leaders = worker.election("scheduler").observe()?;
+    /// let leadership = redlock.election("scheduler").campaign("10.0.0.7:8080").await?;
+    /// let leader = leaders.next().await;
+    /// assert_eq!((leader.info.as_str(), leader.token), ("10.0.0.7:8080", leadership.fencing_token()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`BadRequest`] for a name that cannot be locked, or a ttl that cannot be.
+    pub fn observe(&self) -> Result<Observer, BadRequest> {
+        let (shared, resource) = (Arc::clone(&self.lock.shared), self.lock.resource()?);
+        let interval = self.lock.terms()?.ttl() / LOOKS_PER_TTL;
+        let changes = shared.keep_alive.observed().changes_of(&resource);
+        Ok(Observer { shared, resource, interval, changes, last: None })
+    }
+}
+
+impl Observer {
+    /// Waits for the next leader: at first the present one, then each that is seen with a larger token.
+    ///
+    /// A change is seen at once where instances push it (`CLIENT TRACKING`), and a third of a ttl after it at the latest, or an instance
+    /// timeout later if an instance hangs. Of several changes in that time the last is seen. While too few instances answer, it waits.
+    ///
+    /// # Guarantees
+    /// Tokens only grow: a leader from before the last one that was returned is never returned, whatever instances say.
+    ///
+    /// # Cancel safety
+    /// Safe: no leader is lost.
+    pub async fn next(&mut self) -> Leader {
+        loop {
+            self.changes.mark_unchanged(); // what changes from now on is looked at after this look
+            let seen = look(&self.shared, &self.resource).await.ok().flatten();
+            let leader = seen.and_then(|value| Leader::read(&value));
+            if let Some(leader) = leader.filter(|leader| self.last.is_none_or(|last| leader.token > last)) {
+                self.last = Some(leader.token);
+                return leader;
+            }
+            tokio::select! {
+                Ok(()) = self.changes.changed() => {}
+                () = sleep(self.interval) => {}
+            }
+        }
+    }
+}
+
+impl Leader {
+    fn read(value: &[u8]) -> Option<Self> {
+        let (token, info) = read_leader(value)?;
+        Some(Self { info, token, client: ClientId::of_value(value)?.to_string() })
+    }
+}
+
+impl Leadership {
+    /// What others read of this leader.
+    #[must_use]
+    pub fn info(&self) -> &str {
+        &self.info
+    }
+
+    /// Gives the lead up, and waits until a quorum of instances has answered: see [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// Safe: the release continues in the background.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn resign(self) -> Result<Released, ReleaseError> {
+        self.guard.release().await
+    }
+}
+
+/// What it shows of its lease, and how to extend it.
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Election").field(&self.lock).finish()
+    }
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leadership").field("info", &self.info).field("guard", &self.guard).finish()
+    }
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observer").field("resource", &self.resource).field("last", &self.last).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,237 @@
+//! Acquires one of several locks: a permit of a semaphore (P35).
+//!
+//! Each is a lock like any other. A caller tries one that nobody of this client uses, then those that one read of all keys finds
+//! free. If all are taken it waits in a line of its client. The first of that line waits for several locks at once, each in its
+//! own queue: so the clients that have them know of it, and what another caller of this client lets go comes to it without a request.
+//! With the first that is won the other waits end, and the next of the line goes on.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use super::deadline::Deadline;
+use super::failure::AcquireFailure;
+use super::params::AcquireParams;
+use super::place::Place;
+use super::slot::Turn;
+use super::tracker::TrackedAttempt;
+use super::try_acquire::try_acquire;
+use super::uncollected::WonLease;
+use super::waiter::wait;
+use crate::protocol::ClientId;
+use crate::random;
+use crate::resource::Resource;
+use crate::runtime::ask_all::which_are_free;
+use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
+use crate::runtime::held_lease::Tenure;
+use crate::runtime::shared::Shared;
+
+/// So many locks are waited for at once, beside those that this client has: each wait asks once a second.
+const AT_ONCE: usize = 8;
+
+/// How often the keys of those that are not waited for are read, at most; half of it at least.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Several locks, of which one is enough.
+#[derive(Debug)]
+pub(crate) struct Several {
+    /// For the line of those who wait; nothing is stored under its name.
+    line: Arc<AcquireParams>,
+    each: Vec<Arc<AcquireParams>>,
+    /// The one with which this client begins.
+    first: usize,
+}
+
+/// Which of them, and the lease.
+type Won<T> = Result<(usize, T), AcquireFailure>;
+
+impl Several {
+    /// Under this name and with these terms; its id spreads clients over them.
+    pub(crate) fn new(name: &AcquireParams, each: Vec<Arc<AcquireParams>>, client: ClientId) -> Self {
+        let line = Arc::new(AcquireParams { resource: name.resource.line(), ..AcquireParams::clone(name) });
+        let first = client.place_among(each.len());
+        Self { line, each, first }
+    }
+
+    /// The name of the line.
+    pub(crate) fn line(&self) -> &Resource {
+        &self.line.resource
+    }
+
+    /// Tries those that are free; none while somebody of this client waits.
+    pub(crate) async fn try_acquire(&self, shared: &Arc<Shared>) -> Won<Tenure> {
+        if shared.slots.waiting(self.line()) > 0 {
+            yield_now().await; // whoever tries again and again must let others run
+            return Err(waited_for());
+        }
+        self.try_free(shared).await
+    }
+
+    /// Waits until one of them is won, the wait is over, or waiting longer cannot help.
+    pub(crate) async fn acquire(self: &Arc<Self>, shared: &Arc<Shared>, limit: Option<Duration>) -> Won<Tenure> {
+        let deadline = Deadline::begin(limit, &*shared.clock);
+        if shared.slots.waiting(self.line()) == 0 {
+            match self.try_free(shared).await {
+                Err(failure) if !failure.is_of_others() && !failure.may_pass() => return Err(failure),
+                Err(failure) if deadline.has_passed(&*shared.clock) => {
+                    return Err(deadline.failure(failure, &*shared.clock));
+                }
+                Err(_) => {}
+                won => return won,
+            }
+        }
+        loop {
+            let candidate = Candidate::join(shared, self, deadline)?;
+            let outcome = run_abort_on_drop(&shared.runtime, |result| candidate.run(result)).await;
+            let (index, won) = outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??;
+            match won.take().map(|lease| lease.collect(self.params(index))) {
+                None if shared.attempts.is_closed() => return Err(AcquireFailure::ShutDown),
+                None | Some(Err(AcquireFailure::NotPolled)) => {} // it has missed its turn
+                Some(collected) => return collected.map(|tenure| (index, tenure)),
+            }
+        }
+    }
+
+    /// One that nobody of this client uses; if others have that, each that is free.
+    async fn try_free(&self, shared: &Arc<Shared>) -> Won<Tenure> {
+        let mut open: Vec<usize> =
+            self.in_order().filter(|at| shared.slots.is_idle(&self.params(*at).resource)).collect();
+        let Some(first) = open.first().copied() else { return Err(waited_for()) };
+        let mut last = match self.try_one(shared, first).await {
+            Err(failure) if failure.is_of_others() => failure,
+            decided => return decided,
+        };
+        open.remove(0);
+        for at in self.free_of(shared, &open).await {
+            match self.try_one(shared, at).await {
+                Err(failure) if failure.is_of_others() => last = failure,
+                decided => return decided,
+            }
+        }
+        Err(last)
+    }
+
+    async fn try_one(&self, shared: &Arc<Shared>, at: usize) -> Won<Tenure> {
+        try_acquire(shared, self.params(at)).await.map(|tenure| (at, tenure))
+    }
+
+    /// Those of `open` that are free, by one read of all their keys.
+    async fn free_of(&self, shared: &Arc<Shared>, open: &[usize]) -> Vec<usize> {
+        if open.is_empty() {
+            return Vec::new();
+        }
+        let resources: Vec<Resource> = open.iter().map(|at| self.params(*at).resource.clone()).collect();
+        let are_free = which_are_free(shared, &resources).await;
+        open.iter().zip(are_free).filter(|(_, is_free)| *is_free).map(|(at, _)| *at).collect()
+    }
+
+    /// All of them, from the one with which this client begins.
+    fn in_order(&self) -> impl Iterator<Item = usize> + use<> {
+        (self.first..self.each.len()).chain(0..self.first)
+    }
+
+    fn params(&self, at: usize) -> &Arc<AcquireParams> {
+        self.each.get(at).unwrap_or(&self.line) // which is not asked for: every index is of `each`
+    }
+}
+
+/// Others of this client have or want them.
+const fn waited_for() -> AcquireFailure {
+    AcquireFailure::HeldHere { by: None, expires_in: None }
+}
+
+/// One wait, in a task of the client (P22). Dropped at any time it leaves nothing behind.
+struct Candidate {
+    place: Place,
+    /// Its place in the line, if it was not its turn at once.
+    turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>>,
+    shared: Arc<Shared>,
+    several: Arc<Several>,
+    deadline: Deadline,
+    tracked: TrackedAttempt,
+}
+
+impl Candidate {
+    fn join(shared: &Arc<Shared>, several: &Arc<Several>, deadline: Deadline) -> Result<Self, AcquireFailure> {
+        let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
+        let mut place = Place::join(shared, &several.line, true);
+        let mut turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot().turn());
+        // P24: it stands in line from now on.
+        if place.asking().is_none()
+            && let Some(turn) = turn.as_mut().now_or_never()
+        {
+            place.begin_turn(turn, &several.line);
+        }
+        let (shared, several) = (Arc::clone(shared), Arc::clone(several));
+        Ok(Self { place, turn, shared, several, deadline, tracked })
+    }
+
+    async fn run(mut self, result: oneshot::Sender<Won<Arc<WonLease>>>) {
+        let gained = self.gain().await;
+        drop(self.place); // the next of the line goes on
+        let _ = result.send(gained); // if the caller is gone, the lease is let go here
+        drop(self.tracked);
+    }
+
+    async fn gain(&mut self) -> Won<Arc<WonLease>> {
+        self.take_turn().await?;
+        let (mut waits, mut open) = (FuturesUnordered::new(), self.several.in_order().collect());
+        loop {
+            for at in self.choose(&mut open).await {
+                let won = wait(&self.shared, self.several.params(at), self.deadline)?;
+                waits.push(async move { won.await.map(|won| (at, won)) });
+            }
+            let pause =
+                LOOK_INTERVAL / 2 + LOOK_INTERVAL.mul_f64(f64::from(random::spread()) / f64::from(u32::MAX)) / 2;
+            tokio::select! {
+                biased;
+                () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
+                Some(outcome) = waits.next() => return outcome,
+                () = sleep(pause), if !open.is_empty() => {}
+            }
+        }
+    }
+
+    async fn take_turn(&mut self) -> Result<(), AcquireFailure> {
+        if self.place.asking().is_some() {
+            return Ok(());
+        }
+        let clock = &*self.shared.clock;
+        tokio::select! {
+            biased;
+            () = self.shared.attempts.closed() => Err(AcquireFailure::ShutDown),
+            turn = &mut self.turn => {
+                self.place.begin_turn(turn, &self.several.line);
+                Ok(())
+            }
+            () = self.deadline.wait(Duration::ZERO, clock) => Err(self.deadline.failure(waited_for(), clock)),
+        }
+    }
+
+    /// Takes out of `open` what is waited for from now on: what this client has, one that is free, and at first some of the others.
+    /// Not all that are free: it would win more than one.
+    async fn choose(&self, open: &mut Vec<usize>) -> Vec<usize> {
+        let Self { shared, several, .. } = self;
+        let is_held = |at: &usize| shared.slots.is_held(&several.params(*at).resource, &*shared.clock);
+        let (mut chosen, mut others): (Vec<usize>, Vec<usize>) = open.drain(..).partition(is_held);
+        let free = several.free_of(shared, &others).await;
+        chosen.extend(free.first());
+        others.retain(|at| free.first() != Some(at));
+        let waited_for = several.each.len() - others.len();
+        let mut more = AT_ONCE.saturating_sub(waited_for);
+        others.retain(|at| {
+            let is_taken = more > 0 && !free.contains(at);
+            more -= usize::from(is_taken);
+            chosen.extend(Some(*at).filter(|_| is_taken));
+            !is_taken
+        });
+        *open = others;
+        chosen
+    }
+}

@@ -1,0 +1,33 @@
+//! Keys of others at which callers look again when they change (P36).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::instance::ChangedKeys;
+use crate::resource::Resource;
+
+/// The keys at which callers of a client look, and who is told when they change.
+#[derive(Debug, Default)]
+pub(crate) struct Observed(Mutex<BTreeMap<Vec<u8>, watch::Sender<()>>>);
+
+impl Observed {
+    /// Tells of changes of this key from now on.
+    pub(crate) fn changes_of(&self, resource: &Resource) -> watch::Receiver<()> {
+        let mut observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        observed.retain(|_, sender| sender.receiver_count() > 0);
+        observed.entry(resource.key().to_vec()).or_default().subscribe()
+    }
+
+    /// These may have changed. A push is no proof: whoever is told looks.
+    pub(super) fn changed(&self, keys: &ChangedKeys) {
+        let observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match keys {
+            ChangedKeys::Any => observed.values().for_each(|sender| sender.send_replace(())),
+            ChangedKeys::Among(keys) => {
+                keys.iter().filter_map(|key| observed.get(key)).for_each(|sender| sender.send_replace(()));
+            }
+        }
+    }
+}
