@@ -55,12 +55,12 @@ impl Candidate {
         let leads = runtime.spawn(async move {
             let redlock = ready(builder).await;
             let leadership = redlock.election("e").campaign(&name).await.unwrap();
-            let token = leadership.fencing_token();
+            let (token, lease) = (leadership.fencing_token(), leadership.lease());
             tokio::spawn(async move {
-                let loss = leadership.lost().await;
+                let loss = lease.lost().await;
                 let _ = tell.send((loss, Instant::now()));
-                drop((leadership, redlock));
             });
+            std::mem::forget((leadership, redlock)); // so that the end of its runtime releases nothing
             token
         });
         Self { token: leads.await.unwrap(), runtime: Some(runtime), proxies, lost }

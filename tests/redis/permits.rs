@@ -87,7 +87,7 @@ fn a_permit_passes_between_clients_whatever_its_index() {
             let semaphore = one.semaphore("a", PERMITS);
             let mut held = Vec::new();
             for _ in 0..PERMITS {
-                held.push(semaphore.try_acquire().await.unwrap());
+                held.push(semaphore.acquire().await.unwrap());
             }
             let waiter = tokio::spawn(other.semaphore("a", PERMITS).acquire());
             sleep(ms(30)).await;
