@@ -1,12 +1,14 @@
-//! What a command runs under: locks, or one lock that it reads.
+//! What a command runs under: locks, one lock that it reads, a permit of a semaphore, or a leadership.
 
 use std::time::Duration;
 
-use redquorum::{AllGuard, ExtendError, Loss, ReadGuard, ReleaseError, Released, ResourceName};
+use redquorum::{AllGuard, ExtendError, Leadership, Loss, Permit, ReadGuard, ReleaseError, Released, ResourceName};
 
 pub(super) enum Held {
     Locks(AllGuard),
     Read(ReadGuard),
+    Permit(Permit),
+    Lead(Leadership),
 }
 
 impl Held {
@@ -14,6 +16,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.resources().iter().cloned().collect(),
             Self::Read(guard) => vec![guard.resource()],
+            Self::Permit(permit) => vec![permit.lease().resource()],
+            Self::Lead(leadership) => vec![leadership.lease().resource()],
         }
     }
 
@@ -28,6 +32,16 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.fencing_tokens().iter().map(|(_, token)| token.to_string()).collect(),
             Self::Read(_) => Vec::new(),
+            Self::Permit(permit) => vec![permit.lease().fencing_token().to_string()],
+            Self::Lead(leadership) => vec![leadership.lease().fencing_token().to_string()],
+        }
+    }
+
+    /// The number of the permit, if it is one.
+    pub(super) fn index(&self) -> Option<u32> {
+        match self {
+            Self::Permit(permit) => Some(permit.index()),
+            Self::Locks(_) | Self::Read(_) | Self::Lead(_) => None,
         }
     }
 
@@ -35,6 +49,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.remaining(),
             Self::Read(guard) => guard.remaining(),
+            Self::Permit(permit) => permit.lease().remaining(),
+            Self::Lead(leadership) => leadership.lease().remaining(),
         }
     }
 
@@ -42,6 +58,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.lost().await,
             Self::Read(guard) => guard.lost().await,
+            Self::Permit(permit) => permit.lost().await,
+            Self::Lead(leadership) => leadership.lost().await,
         }
     }
 
@@ -49,15 +67,19 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.release().await,
             Self::Read(guard) => guard.release().await,
+            Self::Permit(permit) => permit.release().await,
+            Self::Lead(leadership) => leadership.resign().await,
         }
     }
 
-    /// Leaves the keys for so long; what is read is released.
+    /// Leaves the keys for so long. `run --shared` and `elect` do not go with that: what is read is released, and a lead
+    /// given up.
     pub(super) async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         match self {
             Self::Locks(guard) => guard.keep_for(time).await,
-            Self::Read(guard) => {
-                drop(guard); // `--shared` does not go with `--keep`
+            Self::Permit(permit) => permit.into_guard().keep_for(time).await,
+            Self::Read(_) | Self::Lead(_) => {
+                drop(self);
                 Ok(())
             }
         }
