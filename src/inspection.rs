@@ -19,7 +19,7 @@ pub struct Inspection {
     /// The resource, with the namespace.
     pub resource: String,
     /// Those who have it on some instances, a writer or readers, and writers that wait for readers ([`CurrentHolder::kind`]), one for each value that is stored; first who has it on most. Two tries of one
-    /// client, or of others that do not say who they are, look alike.
+    /// client, or of others that do not say who they are, look alike. Of readers the first 64.
     pub holders: Vec<FoundHolder>,
     /// The addresses of the instances on which it is free.
     pub free_on: Vec<String>,
@@ -53,9 +53,8 @@ impl Inspection {
     /// whoever waits is nobody's.
     #[must_use]
     pub fn holder(&self) -> Option<&FoundHolder> {
-        let has_it = |holder: &&FoundHolder| {
-            holder.on.len() >= self.quorum && holder.by.kind != HolderKind::WaitingWriter
-        };
+        let has_it =
+            |holder: &&FoundHolder| holder.on.len() >= self.quorum && holder.by.kind != HolderKind::WaitingWriter;
         self.holders.first().filter(has_it)
     }
 }

@@ -95,7 +95,8 @@ mod serialized {
 
     impl Serialize for CurrentHolder {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut fields = serializer.serialize_struct("CurrentHolder", 3)?;
+            let mut fields = serializer.serialize_struct("CurrentHolder", 4)?;
+            fields.serialize_field("kind", self.kind.name())?;
             fields.serialize_field("holder", &self.holder)?;
             fields.serialize_field("label", &self.label)?;
             fields.serialize_field("client", &self.client)?;
@@ -108,7 +109,7 @@ mod serialized {
 impl HeldBy {
     pub(super) fn sample() -> Self {
         let (label, client) = (Some("bank/1".to_owned()), Some("0123456789ab".to_owned()));
-        let by = CurrentHolder { holder: None, label, client };
+        let by = CurrentHolder { label, client, ..CurrentHolder::default() };
         let (in_this_client, waiting_here, waiting_elsewhere, next) = (false, 1, 2, None);
         let (resource, earliest_expiry) = ("a".to_owned(), Some(Duration::from_micros(1_900)));
         let (refused_by, instances) = (2, 3);
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn what_an_answer_contains_keeps_its_names() {
         let expected = concat!(
-            r#"{"resource":"a","by":{"holder":null,"label":"bank/1","client":"0123456789ab"},"#,
+            r#"{"resource":"a","by":{"kind":"lock","holder":null,"label":"bank/1","client":"0123456789ab"},"#,
             r#""refused_by":2,"instances":3,"earliest_expiry_ms":1,"in_this_client":false,"#,
             r#""waiting_here":1,"waiting_elsewhere":2,"next":null}"#
         );

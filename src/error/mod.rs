@@ -135,7 +135,9 @@ pub enum BadRequest {
         most: usize,
     },
     /// The holder reads the lock, or writes it, and would wait until it has let it go itself.
-    #[error("the holder {holder:?} would wait for itself: it has the lock already, and readers become no writers; release it first")]
+    #[error(
+        "the holder {holder:?} would wait for itself: it has the lock already, and readers become no writers; release it first"
+    )]
     WaitsForItself {
         /// The holder.
         holder: String,

@@ -9,7 +9,7 @@ use crate::protocol::{Cause, FencingToken};
 pub(crate) struct StoredKey {
     /// The value under the lock's key; `None` if it is free.
     pub(crate) value: Option<Vec<u8>>,
-    /// Of a lock that is read: its readers, and the marks of writers that wait, the first hundreds of them.
+    /// Of a lock that is read: its readers, and the marks of writers that wait, the first of them.
     pub(crate) readers: Vec<Vec<u8>>,
     /// How long the key will live; `None` for ever, or if it is free.
     pub(crate) expires_in: Option<Duration>,

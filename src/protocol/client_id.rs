@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use crate::protocol::readers::WriterMark;
-
 /// How many bytes of a value's id are its client's.
 pub const CLIENT_ID_BYTES: usize = 6;
 
@@ -12,6 +10,10 @@ const DIGITS: usize = 2 * CLIENT_ID_BYTES;
 
 /// Before a client's id, gives the channel that it listens to.
 const CHANNEL: &str = "redquorum:wake:";
+
+/// With what a mark begins, and how many digits its ticket has.
+pub(super) const MARK: &str = "writer ";
+pub(super) const TICKET: usize = 16;
 
 /// The id of a client: the first twelve hexadecimal digits of the id of every value that it stores. Two clients
 /// that share one by chance get each other's messages, which costs them time and nothing else.
@@ -41,7 +43,7 @@ impl ClientId {
     /// none; one that only looks like ours names a client that does not exist.
     #[must_use]
     pub fn of_value(value: &[u8]) -> Option<Self> {
-        if let Some(client) = WriterMark::client_of(value) {
+        if let Some(client) = Self::of_mark(value) {
             return Some(client);
         }
         let mut parts = value.split(|byte| *byte == b':').skip(1);
@@ -53,6 +55,13 @@ impl ClientId {
     pub fn place_among(self, count: usize) -> usize {
         let sum = self.0.iter().fold(0_usize, |sum, digit| sum.wrapping_mul(31).wrapping_add(usize::from(*digit)));
         sum.checked_rem(count).unwrap_or_default()
+    }
+
+    /// The client whose writer's mark this is: `writer`, 16 digits and the id.
+    #[must_use]
+    pub fn of_mark(mark: &[u8]) -> Option<Self> {
+        let words = mark.strip_prefix(MARK.as_bytes()).filter(|words| words.len() == TICKET + 1 + DIGITS)?;
+        Self::from_wire(words.get(TICKET + 1..)?)
     }
 
     /// The channel that this client listens to.

@@ -120,8 +120,16 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    fn access() -> impl Strategy<Value = Access> {
+        any::<bool>().prop_map(|reads| if reads { Access::Read } else { Access::Write })
+    }
+
     fn waiter() -> impl Strategy<Value = Waiter> {
-        (any::<u64>(), any::<[u8; 6]>()).prop_map(|(ticket, id)| Waiter { ticket, client: ClientId::new(id) })
+        (any::<u64>(), any::<[u8; 6]>(), access()).prop_map(|(ticket, id, access)| Waiter {
+            ticket,
+            client: ClientId::new(id),
+            access,
+        })
     }
 
     fn message() -> impl Strategy<Value = Message> {
@@ -132,21 +140,22 @@ mod tests {
                 forwarded,
                 key
             }),
-            (vec(waiter(), 0..MAX_WAITERS), key()).prop_map(|(mut then, key)| {
+            (vec(waiter(), 0..MAX_WAITERS), access(), key()).prop_map(|(mut then, access, key)| {
                 then.sort_unstable();
                 then.dedup();
-                Message::Next { then, key }
+                Message::Next { access, then, key }
             }),
         ]
     }
 
     #[test]
     fn what_does_not_fit_is_not_sent() {
-        let long = |length| Message::Next { then: Vec::new(), key: vec![b'x'; length] }.to_wire();
+        let long =
+            |length| Message::Next { access: Access::Write, then: Vec::new(), key: vec![b'x'; length] }.to_wire();
         assert!(long(MAX_MESSAGE_KEY).is_some_and(|wire| Message::from_wire(&wire).is_some()));
         assert_eq!(long(MAX_MESSAGE_KEY + 1), None);
-        let then = vec![Waiter { ticket: 1, client: ClientId::new([0; 6]) }; MAX_WAITERS + 1];
-        assert_eq!(Message::Next { then, key: vec![1] }.to_wire(), None);
+        let then = vec![Waiter { ticket: 1, client: ClientId::new([0; 6]), access: Access::Read }; MAX_WAITERS + 1];
+        assert_eq!(Message::Next { access: Access::Read, then, key: vec![1] }.to_wire(), None);
     }
 
     #[test]
@@ -155,14 +164,15 @@ mod tests {
         for forged in [
             String::new(),
             "hello".to_owned(),
-            "w000001a".to_owned(),                                              // nobody waits
-            format!("w010000000000000001{id}0001"),                             // no key
-            format!("w010000000000000001{id}0002a"),                            // cut
-            format!("w010000000000000001{id}0001ab"),                           // more than it says
-            format!("w010000000000000001{}0001a", id.to_uppercase()),           // not as it is written
-            format!("x010000000000000001{id}0001a"),                            // no such kind
-            format!("n020000000000000002{id}0000000000000001{id}0001a"),        // out of order
-            format!("nff{}0001a", format!("0000000000000001{id}").repeat(255)), // too many
+            "w000001a".to_owned(),                                               // nobody waits
+            format!("w010000000000000001{id}w0001"),                             // no key
+            format!("w010000000000000001{id}w0002a"),                            // cut
+            format!("w010000000000000001{id}w0001ab"),                           // more than it says
+            format!("w010000000000000001{}w0001a", id.to_uppercase()),           // not as it is written
+            format!("w010000000000000001{id}x0001a"),                            // for nothing that there is
+            format!("x010000000000000001{id}w0001a"),                            // no such kind
+            format!("n020000000000000002{id}w0000000000000001{id}w0001a"),       // out of order
+            format!("nff{}0001a", format!("0000000000000001{id}w").repeat(255)), // too many
         ] {
             assert_eq!(Message::from_wire(forged.as_bytes()), None, "{forged}");
         }

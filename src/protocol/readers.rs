@@ -1,7 +1,7 @@
 //! What stands under the key of a lock that is read (P33, P34): a sorted set with the values of its readers, each with its end as the
 //! score, and marks of writers that wait. `read.lua` has the whole.
 
-use crate::protocol::client_id::ClientId;
+use crate::protocol::client_id::{ClientId, MARK, TICKET};
 
 /// The member that tells the set from any other program's, and what a refused writer is told of it.
 pub const READERS: &[u8] = b"redquorum";
@@ -20,16 +20,11 @@ pub enum Access {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WriterMark(String);
 
-/// In hexadecimal digits, with which each mark begins, and how long it is.
-const WORD: &str = "writer ";
-const TICKET: usize = 16;
-const CLIENT: usize = 12;
-
 impl WriterMark {
     /// Of the client that waits since `ticket`, in microseconds.
     #[must_use]
     pub fn new(ticket: u64, client: ClientId) -> Self {
-        Self(format!("{WORD}{ticket:0TICKET$x} {client}"))
+        Self(format!("{MARK}{ticket:0TICKET$x} {client}"))
     }
 
     /// A mark as it is stored.
@@ -43,13 +38,6 @@ impl WriterMark {
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
-
-    /// Whose mark this is, if it is one.
-    #[must_use]
-    pub fn client_of(wire: &[u8]) -> Option<ClientId> {
-        let rest = wire.strip_prefix(WORD.as_bytes()).filter(|rest| rest.len() == TICKET + 1 + CLIENT)?;
-        ClientId::from_wire(rest.get(TICKET + 1..)?)
-    }
 }
 
 #[cfg(test)]
@@ -61,11 +49,15 @@ mod tests {
         let client = ClientId::new([0x01, 0xab, 0xff, 0x00, 0x9a, 0x10]);
         let mark = WriterMark::new(0x0006_52b0_c8a1_f000, client);
         assert_eq!(mark.as_bytes(), b"writer 000652b0c8a1f000 01abff009a10");
-        assert_eq!(WriterMark::client_of(mark.as_bytes()), Some(client));
-        assert_eq!(ClientId::of_value(mark.as_bytes()), Some(client), "readers that it refuses announce themselves there");
+        assert_eq!(ClientId::of_mark(mark.as_bytes()), Some(client));
+        assert_eq!(
+            ClientId::of_value(mark.as_bytes()),
+            Some(client),
+            "readers that it refuses announce themselves there"
+        );
         assert!(mark < WriterMark::new(0x0006_52b0_c8a1_f001, ClientId::new([0; 6])));
         for other in [READERS, b"writer", b"writer 0 01abff009a10", b":01abff009a1040008000000000000001:host/1"] {
-            assert_eq!(WriterMark::client_of(other), None);
+            assert_eq!(ClientId::of_mark(other), None);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use uuid::Uuid;
 
 use crate::protocol::client_id::ClientId;
-use crate::protocol::readers::{READERS, WriterMark};
+use crate::protocol::readers::READERS;
 
 /// The value of one round: `holder:id:label`.
 ///
@@ -92,6 +92,19 @@ pub enum HolderKind {
     WaitingWriter,
 }
 
+impl HolderKind {
+    /// One word for logs: `lock`, `reader`, `readers` or `waiting_writer`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Reader => "reader",
+            Self::Readers => "readers",
+            Self::WaitingWriter => "waiting_writer",
+        }
+    }
+}
+
 impl CurrentHolder {
     /// Reads what stands in a set of readers: a reader's value, or the mark of a writer that waits (P34).
     #[must_use]
@@ -110,7 +123,7 @@ impl CurrentHolder {
         let client = ClientId::of_value(value).map(|client| client.to_string());
         let kind = if value == READERS {
             HolderKind::Readers
-        } else if WriterMark::client_of(value).is_some() {
+        } else if ClientId::of_mark(value).is_some() {
             HolderKind::WaitingWriter
         } else {
             HolderKind::Lock

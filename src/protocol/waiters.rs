@@ -140,8 +140,7 @@ impl Waiters {
             }
             let surplus = known.served.len().saturating_sub(MAX_WAITERS);
             known.served.drain(..surplus);
-            known.passed_on =
-                Some(PassedOn { to: first.client, at: now, refused_at: now, forwarded: Vec::new() });
+            known.passed_on = Some(PassedOn { to: first.client, at: now, refused_at: now, forwarded: Vec::new() });
         }
         self.forget_if_empty(key);
         waiters
@@ -249,7 +248,7 @@ mod tests {
     const KEY: &[u8] = b"a";
 
     fn waiter(ticket: u64, client: u8) -> Waiter {
-        Waiter { ticket, client: ClientId::new([client; 6]) }
+        Waiter { ticket, client: ClientId::new([client; 6]), access: Access::Write }
     }
 
     const OWN: u8 = 200;
@@ -329,6 +328,20 @@ mod tests {
         assert!(waiters.is_empty());
     }
 
+    #[test]
+    fn readers_up_to_the_next_writer_are_woken_together_and_count_as_served() {
+        let mut waiters = Waiters::default();
+        let reader = |ticket, client| Waiter { access: Access::Read, ..waiter(ticket, client) };
+        let all = [reader(1, 1), reader(2, 2), waiter(3, 1), reader(4, 3)];
+        all.iter().rev().for_each(|waiter| assert_eq!(waiters.announce(b"a", *waiter, NOW), Announcement::Kept));
+        let taken = waiters.take(b"a", NOW);
+        assert_eq!((&*taken, Waiter::woken_together(&taken)), (&all[..], 2));
+        assert_eq!(Waiter::woken_together(&all[2..]), 1);
+        assert_eq!(Waiter::woken_together(&[]), 0);
+        assert_eq!(waiters.announce(b"a", reader(2, 2), NOW), Announcement::Dropped, "a late copy");
+        assert_eq!(waiters.announce(b"a", waiter(2, 2), NOW), Announcement::Forward(all[0].client), "another wait");
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
         #[test]
@@ -337,7 +350,7 @@ mod tests {
         ) {
             let mut waiters = Waiters::default();
             for (ticket, client, key) in &flood {
-                let _ = waiters.announce(b"busy", Waiter { ticket: *ticket, client: ClientId::new(*client) }, NOW);
+                let _ = waiters.announce(b"busy", Waiter { ticket: *ticket, client: ClientId::new(*client), access: Access::Write }, NOW);
                 let _ = waiters.announce(&key.to_be_bytes(), waiter(*ticket, 1), NOW);
             }
             prop_assert!(waiters.keys.len() <= MAX_KEYS);

@@ -134,7 +134,8 @@ impl TakesReplies for TakenAwayReplies {
 /// What deletes what is stored there of `expected`: a value, or any number of readers.
 fn releases(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Vec<Request> {
     let StoredKey { value, readers, expires_in, token } = stored;
-    let token = token.or_else(|| FencingToken::from_number(LEAST_TOKEN)).unwrap_or_else(|| FencingToken::propose(0, None));
+    let token =
+        token.or_else(|| FencingToken::from_number(LEAST_TOKEN)).unwrap_or_else(|| FencingToken::propose(0, None));
     let values = value.into_iter().map(|value| (CurrentHolder::from_value(&value), Access::Write, value));
     let readers = readers.into_iter().map(|value| (CurrentHolder::of_member(&value), Access::Read, value));
     let release = |(_, access, value): (CurrentHolder, Access, Vec<u8>)| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
+use super::acquire::left_mark::TakesMarks;
 use super::acquire::slot::Slots;
 use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
@@ -16,10 +17,10 @@ use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{Claim, Request};
+use crate::instance::{Claim, Request, Votes};
 use crate::protocol::{
     Access, Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
-    RetryDelay, Round, proposing_clock,
+    RetryDelay, Round, Value, WriterMark, proposing_clock,
 };
 use crate::resource::Resource;
 use crate::token::TokenSource;
@@ -263,6 +264,32 @@ impl AfterLoss for Shared {
         if !self.is_forked() {
             self.keep_alive.release_after_loss(held, |targets| self.release_in_background(&held.release(), targets));
         }
+    }
+}
+
+/// After so long a mark has ended by itself (`acquire.lua`).
+const LONGEST_MARK: Duration = Duration::from_secs(3);
+
+/// P34: a mark leaves as a reader does. Readers that have told this client that they wait behind it are woken.
+impl TakesMarks for Shared {
+    fn take_mark(&self, resource: &Resource, mark: &WriterMark, has_won: bool) {
+        if self.is_forked() {
+            return;
+        }
+        let claim = Claim {
+            resource: resource.clone(),
+            value: Value::from_wire(mark.as_bytes()),
+            token: FencingToken::propose(0, None),
+            access: Access::Read,
+            mark: None,
+            ttl: LONGEST_MARK,
+            resent: false,
+            is_first: false,
+            votes: Votes::default(),
+        };
+        let leave = Request::Release(Arc::new(claim), None);
+        let leave = if has_won { leave } else { self.wake_next(leave) };
+        self.release_in_background(&leave, self.all_instances());
     }
 }
 

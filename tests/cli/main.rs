@@ -10,6 +10,7 @@ mod looking;
 mod losses;
 mod overlap;
 mod secrets;
+mod shared;
 mod support;
 mod telling;
 mod terminal;

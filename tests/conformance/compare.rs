@@ -25,6 +25,14 @@ pub(crate) fn same_content(one: &Content, other: &Content, within: Duration) -> 
         (Content::Text(one, one_ttl), Content::Text(other, other_ttl)) => {
             one == other && near(*one_ttl, *other_ttl, within)
         }
+        // Members of nearly the same score may stand in any order.
+        (Content::Scores(one, one_ttl), Content::Scores(other, other_ttl)) => {
+            let is_there = |(member, score): &(Vec<u8>, f64)| {
+                let found = other.iter().find(|(other, _)| other == member);
+                found.is_some_and(|(_, other)| other == score || (other - score).abs() <= within.as_millis() as f64)
+            };
+            one.len() == other.len() && one.iter().all(is_there) && near(*one_ttl, *other_ttl, within)
+        }
         _ => one == other,
     }
 }

@@ -57,6 +57,8 @@ pub(crate) enum Step {
     RemoveToken(&'static str),
     /// DEL, RPUSH
     OtherType(Key),
+    /// DEL, ZADD
+    OtherSet(Key, &'static str),
     /// DEL
     Delete(Key),
     /// PEXPIRE
@@ -108,7 +110,11 @@ fn in_write_order(asks: &[Ask]) -> Vec<Ask> {
 impl Generator<'_> {
     pub(crate) fn steps(&mut self) -> Vec<Step> {
         let count = self.rng.random_range(2..7);
-        (0..count).map(|_| self.step()).collect()
+        let mut steps: Vec<Step> = (0..count).map(|_| self.step()).collect();
+        if self.rng.random_bool(0.1) {
+            steps.extend(self.a_writer_behind_a_reader());
+        }
+        steps
     }
 
     fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
@@ -116,7 +122,7 @@ impl Generator<'_> {
     }
 
     fn step(&mut self) -> Step {
-        match self.rng.random_range(0..33) {
+        match self.rng.random_range(0..35) {
             0 => {
                 let value = self.text();
                 Step::SetIfAbsent(self.key(), value, self.ttl())
@@ -128,6 +134,8 @@ impl Generator<'_> {
             2 => Step::OtherType(self.key()),
             3 => Step::Delete(self.key()),
             4 | 29 => Step::RemoveToken(self.one_of(&NAMES)),
+            33 => Step::OtherSet(self.key(), self.one_of(&["redquorum", "somebody"])),
+            34 => Step::Asks(in_write_order(&[self.reader(), self.reader()]), self.named()),
             30..33 => Step::SetToken(self.one_of(&NAMES), self.score()),
             5 => Step::Expire(self.key(), self.ttl()),
             6 | 7 => Step::Persist(Key::Lock(self.one_of(&NAMES))),
@@ -199,7 +207,26 @@ impl Generator<'_> {
         };
         let resent = self.rng.random_bool(0.5);
         let holder = holder.to_owned();
-        Ask { kind, name, holder, nonce, token, ttl: self.ttl(), resent }
+        let waits_since = self.rng.random_bool(0.5).then(|| self.rng.random_range(1..4));
+        let ask = Ask { kind, name, holder, nonce, token, ttl: self.ttl(), waits_since, resent };
+        if self.rng.random_bool(0.4) { self.as_reader(ask) } else { ask }
+    }
+
+    /// The usual course of a reader and a writer, where nothing else is in the way.
+    fn a_writer_behind_a_reader(&mut self) -> Vec<Step> {
+        let reader = Ask { kind: Kind::Read, waits_since: None, ttl: self.one_of(&LONG), ..self.ask() };
+        let writer = Ask { kind: Kind::Acquire, name: reader.name.clone(), waits_since: Some(1), ..self.ask() };
+        let leaves = Ask { kind: Kind::Leave, ..reader.clone() };
+        [reader, writer.clone(), leaves, writer].map(|ask| Step::Asks(vec![ask], None)).into()
+    }
+
+    fn reader(&mut self) -> Ask {
+        let ask = self.ask();
+        self.as_reader(ask)
+    }
+
+    fn as_reader(&mut self, ask: Ask) -> Ask {
+        Ask { kind: self.one_of(&[Kind::Read, Kind::Read, Kind::Renew, Kind::Leave]), waits_since: None, ..ask }
     }
 
     /// A holder and a nonce that mostly belong together.
@@ -212,7 +239,7 @@ impl Generator<'_> {
     /// Leases with the same ttl.
     fn leases(&mut self) -> Vec<Ask> {
         let (count, ttl) = (self.rng.random_range(1..7), self.ttl());
-        let lease = |_| Ask { kind: Kind::Keep, ttl, ..self.ask() };
+        let lease = |_| Ask { kind: Kind::Keep, waits_since: None, ttl, ..self.ask() };
         in_write_order(&(0..count).map(lease).collect::<Vec<_>>())
     }
 

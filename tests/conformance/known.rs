@@ -16,7 +16,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn ask(kind: Kind, name: &str, number: u64, resent: bool) -> Ask {
     let (name, holder) = (name.to_owned(), String::new());
-    Ask { kind, name, holder, nonce: 1, token: token(number), ttl: TTL, resent }
+    Ask { kind, name, holder, nonce: 1, token: token(number), ttl: TTL, waits_since: None, resent }
 }
 
 fn asks_as(holder: &str, nonce: u128, ask: Ask) -> Ask {

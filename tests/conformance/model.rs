@@ -141,6 +141,11 @@ impl Model {
                 mirror.set_other_type(&key.within(""));
                 return Told::Answers(vec![Wire::Int(was_there.into()), Wire::Int(1)]);
             }
+            Step::OtherSet(key, member) => {
+                let was_there = mirror.remove(&key.within(""), now);
+                mirror.set_scores(&key.within(""), member, 7.0);
+                return Told::Answers(vec![Wire::Int(was_there.into()), Wire::Int(1)]);
+            }
             Step::Delete(key) => Wire::Int(mirror.remove(&key.within(""), now).into()),
             Step::Persist(key) => Wire::Int(mirror.persist(&key.within(""), now).into()),
             Step::Expire(key, ttl) => {

@@ -28,6 +28,22 @@ pub(crate) struct Seen {
     ahead: usize,
     /// Such a token, or none at all, was stored, and a sane one took its place.
     healed: usize,
+    /// A reader was let in beside others.
+    let_in: usize,
+    /// A reader was refused by the mark of a writer.
+    behind_a_writer: usize,
+    /// A reader was renewed.
+    stays: usize,
+    /// A reader that was missing reads again.
+    comes_back: usize,
+    /// One that was missing in quarantine does not.
+    not_back: usize,
+    /// A reader left.
+    left: usize,
+    /// A writer was refused by readers.
+    read_already: usize,
+    /// A writer took the place of a set whose readers had gone.
+    after_readers: usize,
 }
 
 impl Seen {
@@ -40,6 +56,7 @@ impl Seen {
             _ => false,
         };
         let add = |count: &mut usize, happened: bool| *count += usize::from(happened);
+        let is_set = matches!(before, Content::Scores(..));
         match (ask.kind, reply) {
             (Kind::Extend, Reply::Granted) => {
                 let lives_longer = |ttl: Option<_>| ttl.is_some_and(|ttl| ttl > ask.ttl);
@@ -56,6 +73,18 @@ impl Seen {
                 // Or its tombstone was there.
                 add(&mut self.not_repaired, is_missing && refusal.token != Some(ask.token.tombstone()));
             }
+            (Kind::Read, Reply::Granted) => self.let_in += usize::from(is_set),
+            (Kind::Read, Reply::Refused(refusal)) => {
+                add(&mut self.behind_a_writer, refusal.value.as_ref().is_some_and(|by| by.starts_with(b"writer ")));
+            }
+            (Kind::Renew, Reply::Granted) => self.stays += 1,
+            (Kind::Renew, Reply::Repaired) => self.comes_back += 1,
+            (Kind::Renew, Reply::Refused(_)) => add(&mut self.not_back, *before == Content::Nothing),
+            (Kind::Leave, Reply::Granted) => self.left += 1,
+            (Kind::Acquire, Reply::Refused(refusal)) => {
+                add(&mut self.read_already, refusal.value.as_deref() == Some(b"redquorum"));
+            }
+            (Kind::Acquire, Reply::Granted) => self.after_readers += usize::from(is_set),
             _ => {}
         }
     }
@@ -70,8 +99,15 @@ impl Seen {
     pub(crate) fn least(&self) -> usize {
         let Self { not_shortened, ended, repaired, kept, not_repaired, .. } = *self;
         let Self { prolonged, left_missing, not_known, ahead, healed, .. } = *self;
+        let Self { let_in, behind_a_writer, stays, comes_back, not_back, left, read_already, after_readers, .. } =
+            *self;
+        let readers = [let_in, behind_a_writer, stays, comes_back, not_back, left, read_already, after_readers];
         let extends = [not_shortened, ended, repaired, kept, not_repaired];
-        extends.into_iter().chain([prolonged, left_missing, not_known, ahead, healed]).fold(usize::MAX, usize::min)
+        extends
+            .into_iter()
+            .chain([prolonged, left_missing, not_known, ahead, healed])
+            .chain(readers)
+            .fold(usize::MAX, usize::min)
     }
 }
 
@@ -87,5 +123,13 @@ impl AddAssign for Seen {
         self.not_known += other.not_known;
         self.ahead += other.ahead;
         self.healed += other.healed;
+        self.let_in += other.let_in;
+        self.behind_a_writer += other.behind_a_writer;
+        self.stays += other.stays;
+        self.comes_back += other.comes_back;
+        self.not_back += other.not_back;
+        self.left += other.left;
+        self.read_already += other.read_already;
+        self.after_readers += other.after_readers;
     }
 }

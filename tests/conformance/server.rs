@@ -19,6 +19,9 @@ for i, key in ipairs(KEYS) do
   local score = ARGV[i] == 'token' and redis.call('ZSCORE', '{tokens}', key)
   local kind = redis.call('TYPE', key).ok
   seen[i] = {kind, kind == 'string' and redis.call('GET', key) or '', redis.call('PTTL', key)}
+  if kind == 'zset' then
+    seen[i][4] = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+  end
   if ARGV[i] == 'token' then
     seen[i] = {score and 'string' or 'none', score or '', -1}
   end
@@ -79,6 +82,11 @@ impl Execution {
             Step::OtherType(key) => {
                 let key = key.within(namespace);
                 vec![redis::cmd("DEL").arg(&key).to_owned(), redis::cmd("RPUSH").arg(&key).arg("x").to_owned()]
+            }
+            Step::OtherSet(key, member) => {
+                let key = key.within(namespace);
+                let add = redis::cmd("ZADD").arg(&key).arg(7).arg(member).to_owned();
+                vec![redis::cmd("DEL").arg(&key).to_owned(), add]
             }
             Step::Delete(key) => vec![redis::cmd("DEL").arg(key.within(namespace)).to_owned()],
             Step::Persist(key) => vec![redis::cmd("PERSIST").arg(key.within(namespace)).to_owned()],
@@ -160,10 +168,17 @@ pub(crate) fn write_record(mirror: &mut redquorum::testing::conformance::Mirror,
 fn contents(seen: Wire) -> Vec<Content> {
     let Wire::Array(seen) = seen else { panic!("{seen:?}") };
     let content = |key: Wire| {
-        let (kind, text, ttl_ms): (String, Vec<u8>, i64) = redis::from_redis_value(key).unwrap();
+        let mut parts: Vec<Wire> = redis::from_redis_value(key).unwrap();
+        let members: Vec<(Vec<u8>, f64)> = match parts.len() {
+            4 => redis::from_redis_value(parts.remove(3)).unwrap(),
+            _ => Vec::new(),
+        };
+        let (kind, text, ttl_ms): (String, Vec<u8>, i64) = redis::from_redis_value(Wire::Array(parts)).unwrap();
+        let ttl = u64::try_from(ttl_ms).ok().map(std::time::Duration::from_millis);
         match kind.as_str() {
             "none" => Content::Nothing,
-            "string" => Content::Text(text, u64::try_from(ttl_ms).ok().map(std::time::Duration::from_millis)),
+            "string" => Content::Text(text, ttl),
+            "zset" => Content::Scores(members, ttl),
             _ => Content::OtherType,
         }
     };

@@ -2,7 +2,8 @@
 //! other: a change here is a change of what they agreed on.
 
 use redquorum::testing::protocol::{
-    AdmissionRecord, ClientId, CurrentHolder, FencingToken, Message, ProcessIdentity, RecordOrigin, Value, Waiter,
+    Access, AdmissionRecord, ClientId, CurrentHolder, FencingToken, Message, ProcessIdentity, RecordOrigin, Value,
+    Waiter,
 };
 use uuid::Uuid;
 
@@ -69,20 +70,22 @@ fn tokens_are_stored_as_recorded() {
 #[test]
 fn messages_are_as_recorded() {
     let key = b"orders:42".to_vec();
-    let first = Waiter { ticket: 0x0006_4d0c_1e2b_3c44, client: client() };
-    let second = Waiter { ticket: 0x0006_4d0c_1e2b_3c45, client: ClientId::new([0x02, 0xcd, 0x00, 0xaa, 0x55, 0xf0]) };
+    let first = Waiter { ticket: 0x0006_4d0c_1e2b_3c44, client: client(), access: Access::Write };
+    let other = ClientId::new([0x02, 0xcd, 0x00, 0xaa, 0x55, 0xf0]);
+    let second = Waiter { ticket: 0x0006_4d0c_1e2b_3c45, client: other, access: Access::Read };
     let waiting = |forwarded| Message::Waiting {
-        waiter: Waiter { ticket: 0x0006_52b0_c8a1_f000, client: client() },
+        waiter: Waiter { ticket: 0x0006_52b0_c8a1_f000, client: client(), access: Access::Write },
         forwarded,
         key: key.clone(),
     };
     for (message, recorded, is_shown) in [
-        (waiting(false), "w01000652b0c8a1f00001abff009a100009orders:42", true),
-        (waiting(true), "f01000652b0c8a1f00001abff009a100009orders:42", false),
-        (Message::Next { then: vec![], key: key.clone() }, "n000009orders:42", false),
+        (waiting(false), "w01000652b0c8a1f00001abff009a10w0009orders:42", true),
+        (waiting(true), "f01000652b0c8a1f00001abff009a10w0009orders:42", false),
+        (Message::Next { access: Access::Write, then: vec![], key: key.clone() }, "n000009orders:42", false),
+        (Message::Next { access: Access::Read, then: vec![], key: key.clone() }, "r000009orders:42", true),
         (
-            Message::Next { then: vec![first, second], key: key.clone() },
-            "n0200064d0c1e2b3c4401abff009a1000064d0c1e2b3c4502cd00aa55f00009orders:42",
+            Message::Next { access: Access::Write, then: vec![first, second], key: key.clone() },
+            "n0200064d0c1e2b3c4401abff009a10w00064d0c1e2b3c4502cd00aa55f0r0009orders:42",
             true,
         ),
     ] {

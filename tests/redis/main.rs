@@ -26,6 +26,7 @@ mod names;
 mod namesakes;
 mod odd;
 mod order;
+mod read;
 mod readme;
 mod reentry;
 mod refusing;

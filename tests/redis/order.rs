@@ -246,9 +246,9 @@ fn forged_messages_let_nobody_in_twice() {
                 for channel in channels.iter().filter_map(Reply::text) {
                     let forged = [
                         "n000001a".to_owned(),
-                        format!("n01{round:016x}0123456789ab0001a"),
-                        format!("w01{round:016x}0123456789ab0001a"),
-                        format!("f01{round:016x}{}0001a", &channel[15..]),
+                        format!("n01{round:016x}0123456789abw0001a"),
+                        format!("w01{round:016x}0123456789abr0001a"),
+                        format!("f01{round:016x}{}w0001a", &channel[15..]),
                         "n".to_owned(),
                     ];
                     let forged = &forged[usize::try_from(round % 5).unwrap()];

@@ -24,6 +24,7 @@ mod lock;
 mod lock_all;
 mod loss;
 mod order;
+mod read;
 mod records;
 mod release;
 mod renew;

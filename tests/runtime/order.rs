@@ -216,7 +216,7 @@ async fn a_client_that_hangs_when_it_is_woken_costs_a_pause() {
     for stream in &mut hung {
         ask(stream, &["SUBSCRIBE", "redquorum:wake:0123456789ab"]).await;
     }
-    let announced = "w0100000000000000010123456789ab0001a"; // before all others
+    let announced = "w0100000000000000010123456789abw0001a"; // before all others
     publish(&fleet, &fleet.channel_of_holder(), announced, 1).await;
     let waits = waits(&waiter).await;
     guard.release().await.unwrap();

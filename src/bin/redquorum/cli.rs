@@ -282,6 +282,9 @@ pub(crate) struct RunArgs {
     /// What to lock; several are locked together, all or nothing
     #[arg(short, long = "resource", value_name = "RESOURCE", required = true, value_parser = one_line)]
     pub(crate) resources: Vec<String>,
+    /// Read the lock: any number of commands run beside each other, and none beside one that has the lock without this
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) shared: bool,
     /// Wait for the lock at most so long; without end if not given
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, conflicts_with = "once")]
     pub(crate) wait: Option<Duration>,

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use redquorum::{Cause, CurrentHolder, FoundHolder, Inspection, Unanswered};
+use redquorum::{Cause, CurrentHolder, FoundHolder, HolderKind, Inspection, Unanswered};
 use serde_json::{Value, json};
 
 use crate::cli::InspectArgs;
@@ -73,7 +73,12 @@ fn holder_in_words(holder: &FoundHolder, quorum: usize, instances: usize) -> Str
     let token = holder.token.map(|token| format!(", token {token}")).unwrap_or_default();
     let left = holder.expires_in.map_or(", never expires".to_owned(), |left| format!(", expires in {}", time(left)));
     let few = if holder.on.len() < quorum { ", fewer than a quorum" } else { "" };
-    format!("held by {} on {} of {instances}{few}{token}{left}", holder.by, holder.on.len())
+    let how = match holder.by.kind {
+        HolderKind::WaitingWriter => "waited for by",
+        HolderKind::Reader => "read by",
+        _ => "held by",
+    };
+    format!("{how} {} on {} of {instances}{few}{token}{left}", holder.by, holder.on.len())
 }
 
 /// A name for a line of a terminal.
@@ -101,7 +106,7 @@ pub(crate) fn to_json(inspection: &Inspection) -> Value {
 }
 
 fn by(by: &CurrentHolder) -> Value {
-    json!({ "holder": by.holder, "label": by.label, "client": by.client })
+    json!({ "kind": by.kind.name(), "holder": by.holder, "label": by.label, "client": by.client })
 }
 
 /// Instances that did not tell, and why.

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::classify::{error_of, failed};
 use super::connection::InstanceConnection;
 use super::plain::read_beginning;
+use super::wire::Answer;
 use crate::instance::{AreFreeFuture, Read, ReadFuture, StoredKey};
 use crate::protocol::{Cause, FencingToken, READERS};
 use crate::resource::{Resource, TOKENS_KEY};
@@ -18,8 +19,8 @@ use crate::resource::{Resource, TOKENS_KEY};
 /// accepted.
 const MOST_OF_ANY_VALUE: u64 = 64 * 1024;
 
-/// How many readers of a lock are told of.
-const MOST_READERS: usize = 256;
+/// How many readers of a lock are told of: as many as fit into an answer.
+const MOST_READERS: usize = 64;
 
 /// What `PTTL` says where there is no key.
 const MISSING: Value = Value::Int(-2);
@@ -32,15 +33,19 @@ pub(super) fn read(connection: &Arc<InstanceConnection>, resource: &Resource) ->
     let mut commands = redis::pipe();
     let key = resource.key();
     read_beginning(&mut commands, key, MOST_OF_ANY_VALUE);
-    commands.cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key);
-    commands.cmd("ZSCORE").arg(key).arg(READERS).cmd("ZRANGE").arg(key).arg(0).arg(MOST_READERS - 1);
-    let (answer, deadline) = (connection.wire().ask_all(&commands), connection.deadline());
+    commands.cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key).cmd("ZSCORE").arg(key).arg(READERS);
+    let (wire, deadline) = (connection.wire().clone(), connection.deadline());
+    let (answer, resource) = (wire.ask_all(&commands), resource.clone());
     Box::pin(async move {
-        match timeout(deadline, answer.replies()).await {
-            Ok(Ok(values)) => stored(&values),
-            Ok(Err(error)) => Err(failed(&error)),
-            Err(_) => Err(Cause::TimedOut),
+        let values = answered(answer, deadline).await?;
+        if !is_of_readers(&values) {
+            return stored(&values);
         }
+        // Only now: of another program's set even a few members may be more than is accepted as an answer.
+        let members = redis::pipe().cmd("ZRANGE").arg(resource.key()).arg(0).arg(MOST_READERS - 1).to_owned();
+        let members = answered(wire.ask_all(&members), deadline).await?;
+        let readers = members.first().map(texts).unwrap_or_default();
+        Ok(StoredKey { value: None, readers, ..stored_beside(&values) })
     })
 }
 
@@ -63,22 +68,32 @@ pub(super) fn are_free(connection: &Arc<InstanceConnection>, resources: &[Resour
     })
 }
 
-/// Some of the answers are errors: the key is either a string or a set of readers, if it is not another program's.
-fn stored(values: &[Value]) -> Read {
-    let [value, left, token, marker, members] = values else { return Ok(StoredKey::default()) };
-    let is_of_readers = match marker {
-        Value::Double(score) => *score == f64::INFINITY,
-        Value::BulkString(score) => score == b"inf",
+async fn answered(answer: Answer, deadline: Duration) -> Result<Vec<Value>, Cause> {
+    match timeout(deadline, answer.replies()).await {
+        Ok(values) => values.map_err(|error| failed(&error)),
+        Err(_) => Err(Cause::TimedOut),
+    }
+}
+
+/// The key is a string, a set of readers, or another program's: some of the answers may be errors.
+fn is_of_readers(values: &[Value]) -> bool {
+    match values.get(3) {
+        Some(Value::Double(score)) => *score == f64::INFINITY,
+        Some(Value::BulkString(score)) => score == b"inf",
         _ => false,
-    };
-    let asked = if is_of_readers { [left, token, members] } else { [value, left, token] };
-    if let Some(failed) = asked.into_iter().find_map(error_of) {
+    }
+}
+
+fn stored(values: &[Value]) -> Read {
+    if let Some(failed) = values.iter().take(3).find_map(error_of) {
         return Err(failed);
     }
-    let bytes = |value: &Value| match value {
-        Value::BulkString(bytes) => Some(bytes.clone()),
-        _ => None,
-    };
+    Ok(stored_beside(values))
+}
+
+/// What is not told of readers.
+fn stored_beside(values: &[Value]) -> StoredKey {
+    let [value, left, token, ..] = values else { return StoredKey::default() };
     let is_there = *left != MISSING; // GETRANGE knows no difference between nothing and an empty value
     let expires_in = match left {
         Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis), // negative: none, or for ever
@@ -88,10 +103,17 @@ fn stored(values: &[Value]) -> Read {
         Value::Double(score) => FencingToken::from_score(*score),
         other => bytes(other).and_then(|token| FencingToken::from_wire(&token)),
     };
-    let readers = match members {
-        Value::Array(members) if is_of_readers => members.iter().filter_map(bytes).collect(),
-        _ => Vec::new(),
-    };
-    let readers = readers.into_iter().filter(|member: &Vec<u8>| member != READERS).collect();
-    Ok(StoredKey { value: bytes(value).filter(|_| is_there), readers, expires_in, token })
+    StoredKey { value: bytes(value).filter(|_| is_there), readers: Vec::new(), expires_in, token }
+}
+
+fn texts(members: &Value) -> Vec<Vec<u8>> {
+    let Value::Array(members) = members else { return Vec::new() };
+    members.iter().filter_map(bytes).filter(|member| member != READERS).collect()
+}
+
+fn bytes(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes.clone()),
+        _ => None,
+    }
 }

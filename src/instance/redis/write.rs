@@ -38,16 +38,8 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; PARTS] = [
-        Self::Release,
-        Self::Leave,
-        Self::Plain,
-        Self::Acquire,
-        Self::Read,
-        Self::Extend,
-        Self::Keep,
-        Self::Renew,
-    ];
+    const ALL: [Self; PARTS] =
+        [Self::Release, Self::Leave, Self::Plain, Self::Acquire, Self::Read, Self::Extend, Self::Keep, Self::Renew];
 
     fn of(request: &Request, is_plain: bool) -> Self {
         let reads = matches!(request.claim().access, Access::Read);

@@ -7,10 +7,11 @@ pub(super) mod reply;
 
 use std::time::Duration;
 
+use crate::protocol::client_id::ClientId;
 use crate::protocol::fencing::{FencingToken, ProposingClock};
 use crate::protocol::instance_set::{InstanceId, InstanceSet};
 use crate::protocol::quorum::{Quorum, Verdict};
-use crate::protocol::readers::{READERS, WriterMark};
+use crate::protocol::readers::READERS;
 use crate::protocol::round::cause::Cause;
 use crate::protocol::round::reply::{Refusal, Reply};
 use crate::protocol::terms::LeaseTerms;
@@ -238,7 +239,7 @@ impl Round {
     /// Whether readers, or a writer that waits until they have gone, are in the way (P34).
     #[must_use]
     pub fn shows_readers(&self) -> bool {
-        let shows = |value: &[u8]| value == READERS || WriterMark::client_of(value).is_some();
+        let shows = |value: &[u8]| value == READERS || ClientId::of_mark(value).is_some();
         self.refusals().any(|refusal| refusal.value.as_deref().is_some_and(shows))
     }
 

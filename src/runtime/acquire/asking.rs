@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::failure::AcquireFailure;
-use super::left_mark::LeftMark;
+use super::left_mark::{LONGEST_MARKED_PAUSE, LeftMark};
 use crate::protocol::{FencingToken, RetryDelay, Round, WriterMark};
 use crate::random;
-use crate::resource::Resource;
 use crate::runtime::order::Wait;
-use crate::runtime::shared::Shared;
 use crate::runtime::wait_events::AskReason;
 
 /// What passes from one who asks for a lock to the next, until it is won.
@@ -38,13 +36,13 @@ impl Asking {
         self.mark.as_ref().map(|left| Arc::clone(left.mark()))
     }
 
-    /// Whether a lost round shows for the first time that readers are in the way: from now on a mark is left.
-    pub(super) fn note_readers(&mut self, shared: &Arc<Shared>, resource: &Resource, round: &Round) -> bool {
-        if self.mark.is_some() || !round.shows_readers() {
-            return false;
+    /// Whether a lost round shows for the first time that readers are in the way: from now on this mark is left.
+    pub(super) fn note_readers(&mut self, round: &Round, mark: impl FnOnce() -> Option<LeftMark>) -> bool {
+        let leaves_mark = self.mark.is_none() && round.shows_readers();
+        if leaves_mark {
+            self.mark = mark();
         }
-        self.mark = LeftMark::new(shared, resource);
-        self.mark.is_some()
+        leaves_mark && self.mark.is_some()
     }
 
     /// Nobody who writes is next.
@@ -67,14 +65,20 @@ impl Asking {
                     AcquireFailure::RoundLost(round) => Some(&**round),
                     _ => None,
                 };
-                let why = wait.pause(lost, failures, retry).await;
+                let why = match &self.mark {
+                    // A mark is to be renewed before it ends.
+                    Some(_) => timeout(LONGEST_MARKED_PAUSE, wait.pause(lost, failures, retry)).await,
+                    None => Ok(wait.pause(lost, failures, retry).await),
+                };
+                let why = why.unwrap_or(AskReason::Pause);
                 if why == AskReason::Expired {
                     self.failures = 0; // several may ask now, and those who split the votes must not pause for long
                 }
                 why
             }
             None => {
-                sleep(retry.after(failures, random::spread())).await;
+                let pause = retry.after(failures, random::spread());
+                sleep(if self.mark.is_some() { pause.min(LONGEST_MARKED_PAUSE) } else { pause }).await;
                 AskReason::Pause
             }
         }

@@ -1,34 +1,36 @@
 //! The mark of a writer that waits for readers (P34): it lets in no more of them.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::instance::{Claim, Request, Votes};
-use crate::protocol::{Access, FencingToken, Value, WriterMark};
+use crate::protocol::WriterMark;
 use crate::resource::Resource;
-use crate::runtime::shared::Shared;
 
-/// After so long a mark has ended by itself (`acquire.lua`).
-const LONGEST: Duration = Duration::from_secs(3);
+/// The longest pause of a writer that has left a mark, which ends after three seconds.
+pub(super) const LONGEST_MARKED_PAUSE: Duration = Duration::from_secs(1);
+
+/// What takes marks off the instances: the client.
+pub(crate) trait TakesMarks: Debug + Send + Sync {
+    /// Nobody of the client waits behind this mark any more, as one of them `has_won`, or all have given up.
+    fn take_mark(&self, resource: &Resource, mark: &WriterMark, has_won: bool);
+}
 
 /// A mark that each ask of this client's writers leaves from now on, until one of them has the lock. Dropped, it is taken away.
 #[derive(Debug)]
 pub(super) struct LeftMark {
-    client: Weak<Shared>,
+    client: Weak<dyn TakesMarks>,
     resource: Resource,
     mark: Arc<WriterMark>,
-    /// Whether its writer has the lock.
     has_won: bool,
 }
 
 impl LeftMark {
-    /// For writers that begin to wait now. `None` if no clock tells when that is.
-    pub(super) fn new(shared: &Arc<Shared>, resource: &Resource) -> Option<Self> {
-        let mark = WriterMark::new(shared.proposing_clock().ok()?.us, shared.tokens.client());
-        Some(Self { client: Arc::downgrade(shared), resource: resource.clone(), mark: Arc::new(mark), has_won: false })
+    pub(super) fn new(client: Weak<dyn TakesMarks>, resource: Resource, mark: WriterMark) -> Self {
+        Self { client, resource, mark: Arc::new(mark), has_won: false }
     }
 
-    /// Its writer has the lock. What was left on the instances that did not grant it goes.
+    /// Its writer has the lock. What was left on instances that did not grant it goes.
     pub(super) fn won(mut self) {
         self.has_won = true;
     }
@@ -40,21 +42,8 @@ impl LeftMark {
 
 impl Drop for LeftMark {
     fn drop(&mut self) {
-        let Some(client) = self.client.upgrade().filter(|client| !client.is_forked()) else { return };
-        // It leaves as a reader does. Readers that have told this client that they wait are woken.
-        let claim = Claim {
-            resource: self.resource.clone(),
-            value: Value::from_wire(self.mark.as_bytes()),
-            token: FencingToken::propose(0, None),
-            access: Access::Read,
-            mark: None,
-            ttl: LONGEST,
-            resent: false,
-            is_first: false,
-            votes: Votes::default(),
-        };
-        let leave = Request::Release(Arc::new(claim), None);
-        let release = if self.has_won { leave } else { client.wake_next(leave) };
-        client.release_in_background(&release, client.all_instances());
+        if let Some(client) = self.client.upgrade() {
+            client.take_mark(&self.resource, &self.mark, self.has_won);
+        }
     }
 }

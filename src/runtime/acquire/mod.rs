@@ -4,7 +4,7 @@ mod asking;
 mod attempt;
 mod deadline;
 mod failure;
-mod left_mark;
+pub(crate) mod left_mark;
 mod params;
 mod place;
 mod read;

@@ -5,7 +5,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,12 +16,13 @@ use super::asking::Asking;
 use super::attempt::{Attempt, Outcome};
 use super::deadline::Deadline;
 use super::failure::AcquireFailure;
+use super::left_mark::{LeftMark, TakesMarks};
 use super::params::AcquireParams;
 use super::place::Place;
 use super::slot::{Slot, Step, Turn};
 use super::tracker::TrackedAttempt;
 use super::uncollected::{UncollectedLease, WonLease, share, share_now};
-use crate::protocol::Access;
+use crate::protocol::{Access, WriterMark};
 use crate::random;
 use crate::resource::Resource;
 use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
@@ -337,7 +338,7 @@ impl Waiter {
         asking.rounds = asking.rounds.saturating_add(rounds);
         asking.seen = round.highest_seen();
         wait_events::refused(slot.resource(), round, || shared.known_waiters(slot.resource()));
-        let leaves_mark = asking.note_readers(&shared, slot.resource(), round);
+        let leaves_mark = asking.note_readers(round, || begin_mark(&shared, slot.resource()));
         if slot.note_failure(failure.clone(), clock) || leaves_mark {
             return Ok(()); // the next step is to wait for whoever has it, or to ask at once, and to leave the mark (P34)
         }
@@ -416,6 +417,13 @@ async fn pass_on_unless_taken(shared: &Shared, won: Arc<WonLease>, tracked: Trac
     }
     drop(won.take());
     drop(tracked);
+}
+
+/// A mark for writers that begin to wait for readers now (P34). `None` if no clock tells when that is.
+fn begin_mark(shared: &Arc<Shared>, resource: &Resource) -> Option<LeftMark> {
+    let mark = WriterMark::new(shared.proposing_clock().ok()?.us, shared.tokens.client());
+    let client = Arc::downgrade(shared) as Weak<dyn TakesMarks>;
+    Some(LeftMark::new(client, resource.clone(), mark))
 }
 
 /// Begins to wait in order with other clients, if this one keeps that (P25).

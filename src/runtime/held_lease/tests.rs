@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{AfterLoss, HeldLease};
 use crate::clock::{Clock, SystemClock};
 use crate::instance::{Claim, Votes};
-use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Quorum, Reply, Round, Value};
+use crate::protocol::{Access, FencingToken, InstanceId, Lease, LeaseTerms, Quorum, Reply, Round, Value};
 use crate::resource::Resource;
 use crate::runtime::counters::Counters;
 
@@ -33,6 +33,8 @@ pub(in crate::runtime) fn won_and_counted(instances: usize, ttl: Duration, count
         resource: Resource::new(b"", b"a").unwrap(),
         value: Value::from_wire(b"v"),
         token,
+        access: Access::Write,
+        mark: None,
         ttl,
         resent: false,
         is_first: true,

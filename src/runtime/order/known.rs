@@ -112,8 +112,8 @@ impl Parts {
         drop(known);
         let wakes = Wake::all(key, &waiters);
         if let Some(Wake { to: next, .. }) = wakes.first() {
-            let (waiting_elsewhere, woken) = (waiters.len(), wakes.len());
-            tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, woken, "wakes the next");
+            let waiting_elsewhere = waiters.len();
+            tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next");
         }
         wakes
     }

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use super::known::{Parts, Woken};
 use crate::instance::{PublishFuture, Wake};
 use crate::protocol::{
-    Access, ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
-    reconnect_delay,
+    Access, ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure,
+    Waiter, reconnect_delay,
 };
 use crate::random;
 use crate::resource::display_name;

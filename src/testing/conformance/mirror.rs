@@ -15,13 +15,15 @@ use crate::testing::mirror::store::Store;
 pub struct Mirror(Store);
 
 /// What is under a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     /// Nothing.
     Nothing,
     /// A string, and how long it still lives; `None` for ever.
     Text(Vec<u8>, Option<Duration>),
-    /// No string.
+    /// A sorted set: each member with its score, and how long it still lives; `None` for ever.
+    Scores(Vec<(Vec<u8>, f64)>, Option<Duration>),
+    /// Neither.
     OtherType,
 }
 
@@ -56,6 +58,12 @@ impl Mirror {
         self.0.set_other_type(key.as_bytes());
     }
 
+    /// DEL and ZADD: a sorted set of another program.
+    pub fn set_scores(&mut self, key: &str, member: &str, score: f64) {
+        self.0.remove(key.as_bytes());
+        let _ = self.0.set_score(key.as_bytes(), member.as_bytes(), score); // there is nothing else now
+    }
+
     /// PEXPIRE.
     pub fn expire_in(&mut self, key: &str, ttl: Duration, now: Instant) {
         self.0.expire(now);
@@ -66,11 +74,7 @@ impl Mirror {
     pub fn persist(&mut self, key: &str, now: Instant) -> bool {
         self.0.expire(now);
         let had_end = self.0.ttl(key.as_bytes(), now).is_some();
-        match self.0.get(key.as_bytes()).map(<[u8]>::to_vec) {
-            _ if !had_end => {}
-            Some(text) => self.0.set(key.as_bytes(), &text, None),
-            None => self.0.set_other_type(key.as_bytes()),
-        }
+        self.0.persist(key.as_bytes());
         had_end
     }
 
@@ -121,6 +125,9 @@ impl Mirror {
         self.0.expire(now);
         match self.0.get(key.as_bytes()) {
             Some(text) => Content::Text(text.to_vec(), self.0.ttl(key.as_bytes(), now)),
+            None if self.0.score(key.as_bytes(), b"").is_ok() && self.0.contains(key.as_bytes()) => {
+                Content::Scores(self.0.scores(key.as_bytes()), self.0.ttl(key.as_bytes(), now))
+            }
             None if self.0.contains(key.as_bytes()) => Content::OtherType,
             None => Content::Nothing,
         }

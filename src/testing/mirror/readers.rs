@@ -48,7 +48,7 @@ impl Script<'_> {
         }
         let next = self.first_mark().filter(|_| !self.has_readers());
         self.settle();
-        let next = next.and_then(|mark| WriterMark::client_of(&mark));
+        let next = next.and_then(|mark| ClientId::of_mark(&mark));
         (Reply::Granted, next.and_then(|next| wake(next, self.key)))
     }
 
@@ -122,6 +122,7 @@ impl Script<'_> {
 }
 
 fn wake(next: ClientId, key: &[u8]) -> Published {
-    let message = Message::Next { access: crate::protocol::Access::Write, then: Vec::new(), key: key.to_vec() }.to_wire()?;
+    let message =
+        Message::Next { access: crate::protocol::Access::Write, then: Vec::new(), key: key.to_vec() }.to_wire()?;
     Some((next.channel(), message))
 }

@@ -148,6 +148,11 @@ impl Store {
         }
     }
 
+    /// PERSIST.
+    pub(crate) fn persist(&mut self, key: &[u8]) {
+        self.entries.get_mut(key).into_iter().for_each(|entry| entry.expires_at = None);
+    }
+
     /// As `extend.lua`: PEXPIREAT, unless the key lives for longer anyway.
     pub(crate) fn extend_ttl(&mut self, key: &[u8], at: Instant) {
         if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.expires_at.is_none_or(|end| end < at)) {

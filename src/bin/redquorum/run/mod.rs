@@ -2,6 +2,7 @@
 
 mod child;
 mod group;
+mod held;
 mod limits;
 mod signals;
 mod supervise;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
-use redquorum::{AllGuard, ConnectError, Holder, LockAll, Redlock};
+use redquorum::{AcquireError, ConnectError, Holder, LockAll, Redlock, RwLock};
 
 use crate::cli::RunArgs;
 use crate::clock::since_boot;
@@ -23,6 +24,7 @@ use crate::output;
 use crate::settings::Settings;
 pub(crate) use child::exec_command;
 use group::Ended;
+use held::Held;
 use limits::{Limits, check_keep};
 use signals::Signals;
 use supervise::{Forced, Outcome};
@@ -68,16 +70,13 @@ fn ended_by(signal: i32) -> Failure {
     Failure::new(Code::Signal(signal), "")
 }
 
-async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Duration) -> Result<AllGuard, Failure> {
+async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Duration) -> Result<Held, Failure> {
     let begun = since_boot();
     connect(args, settings, redlock).await?;
     let wait = args.wait.map(|wait| wait.saturating_sub(since_boot().saturating_sub(begun)));
-    let mut lock = redlock.lock_all(&args.resources).ttl(ttl);
-    lock = args.holder.iter().fold(lock, |lock, holder| lock.holder(Holder::from(holder.as_str())));
-    lock = args.max_hold.into_iter().fold(lock, LockAll::max_hold);
-    let acquired = match args.once {
-        true => lock.try_acquire().await,
-        false => waiting::acquire(redlock, wait.into_iter().fold(lock, LockAll::wait_at_most), &args.resources).await,
+    let acquired = match args.shared {
+        true => read(args, redlock, ttl, wait).await?,
+        false => locks(args, redlock, ttl, wait).await,
     };
     acquired.map_err(|error| {
         let failure = Failure::from(error);
@@ -85,6 +84,35 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
             if failure.code == Code::CONTENDED { Code::Contended(args.conflict_exit_code) } else { failure.code };
         Failure { code, ..failure }
     })
+}
+
+type Acquired = Result<Held, AcquireError>;
+
+async fn locks(args: &RunArgs, redlock: &Redlock, ttl: Duration, wait: Option<Duration>) -> Acquired {
+    let mut lock = redlock.lock_all(&args.resources).ttl(ttl);
+    lock = args.holder.iter().fold(lock, |lock, holder| lock.holder(Holder::from(holder.as_str())));
+    lock = args.max_hold.into_iter().fold(lock, LockAll::max_hold);
+    lock = wait.into_iter().fold(lock, LockAll::wait_at_most);
+    let guard = match args.once {
+        true => lock.try_acquire().await,
+        false => waiting::acquire(redlock, lock.acquire(), &args.resources).await,
+    };
+    guard.map(Held::Locks)
+}
+
+async fn read(args: &RunArgs, redlock: &Redlock, ttl: Duration, wait: Option<Duration>) -> Result<Acquired, Failure> {
+    let [resource] = args.resources.as_slice() else {
+        return Err(Failure::new(Code::Usage, "--shared goes with one resource"));
+    };
+    let mut lock = redlock.rw_lock(resource).ttl(ttl);
+    lock = args.holder.iter().fold(lock, |lock, holder| lock.holder(Holder::from(holder.as_str())));
+    lock = args.max_hold.into_iter().fold(lock, RwLock::max_hold);
+    lock = wait.into_iter().fold(lock, RwLock::wait_at_most);
+    let guard = match args.once {
+        true => lock.try_read().await,
+        false => waiting::acquire(redlock, lock.read(), &args.resources).await,
+    };
+    Ok(guard.map(Held::Read))
 }
 
 /// Waits for a quorum as long as the lock may be waited for. Who does not wait is told as soon as none can be had.
@@ -106,7 +134,7 @@ async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Resu
 }
 
 /// Lets the lock go, and says how it ended.
-async fn finish(args: &RunArgs, guard: AllGuard, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
+async fn finish(args: &RunArgs, guard: Held, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
     let Outcome { ended, forced, left, .. } = match outcome {
         Ok(outcome) => outcome,
         Err(failure) => {
@@ -114,7 +142,7 @@ async fn finish(args: &RunArgs, guard: AllGuard, outcome: Result<Outcome, Failur
             return Err(failure);
         }
     };
-    let resources = guard.resources().to_string();
+    let resources = guard.names();
     if let Some(left) = left {
         drop(guard);
         let why = forced.as_ref().map_or(String::new(), |forced| format!(": {}", forced.why()));

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use redquorum::{AllGuard, Loss};
+use redquorum::Loss;
 use tokio::time::sleep;
 
 use super::child;
 use super::group::{Change, Ended, Group};
+use super::held::Held;
 use super::limits::Limits;
 use super::signals::Signals;
 use super::terminal::{Terminal, has_shell, stop_as_job};
@@ -64,7 +65,7 @@ enum Stage {
 
 struct Supervision<'a> {
     group: Group,
-    lock: &'a AllGuard,
+    lock: &'a Held,
     limits: Limits,
     terminal: Option<Terminal>,
     watchdog: Watchdog,
@@ -84,7 +85,7 @@ struct Supervision<'a> {
 /// Runs the command, and waits until nothing is left of its process group.
 pub(super) async fn supervise(
     args: &RunArgs,
-    lock: &AllGuard,
+    lock: &Held,
     limits: Limits,
     signals: &mut Signals,
 ) -> Result<Outcome, Failure> {
@@ -128,14 +129,13 @@ pub(super) async fn supervise(
 }
 
 /// What the command learns of its lock.
-fn environment(lock: &AllGuard) -> Vec<(&'static str, OsString)> {
+fn environment(lock: &Held) -> Vec<(&'static str, OsString)> {
     let names: Vec<String> =
         lock.resources().iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()).collect();
-    let tokens: Vec<String> = lock.fencing_tokens().iter().map(|(_, token)| token.to_string()).collect();
     let valid_until = since_epoch().saturating_add(lock.remaining());
     vec![
         ("REDQUORUM_RESOURCE", names.join("\n").into()),
-        ("REDQUORUM_FENCING_TOKEN", tokens.join("\n").into()),
+        ("REDQUORUM_FENCING_TOKEN", lock.tokens().join("\n").into()),
         ("REDQUORUM_VALID_UNTIL", format!("{:.3}", valid_until.as_secs_f64()).into()),
     ]
 }

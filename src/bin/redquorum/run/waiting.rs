@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{AcquireError, AdmissionStatus, AllGuard, InstanceStatus, LockAll, Redlock};
+use redquorum::{AcquireError, AdmissionStatus, InstanceStatus, Redlock};
 use tokio::time::sleep;
 
 use crate::inspect::shown;
@@ -15,11 +15,15 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const INTERVAL: Duration = Duration::from_secs(1);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Waits for the lock as long as it is set to.
-pub(super) async fn acquire(redlock: &Redlock, lock: LockAll, names: &[String]) -> Result<AllGuard, AcquireError> {
+/// Waits for what is `acquired` of these names.
+pub(super) async fn acquire<T>(
+    redlock: &Redlock,
+    acquired: impl Future<Output = Result<T, AcquireError>>,
+    names: &[String],
+) -> Result<T, AcquireError> {
     let line = ProgressLine::new();
     tokio::select! {
-        acquired = lock.acquire() => acquired,
+        acquired = acquired => acquired,
         never = tell(redlock, names, line) => match never {},
     }
 }

@@ -61,11 +61,15 @@ local function settle(key)
   end
 end
 
-local function add(key, value, ttl)
-  -- Where a right is missing this fails before anything is there without an end; it never makes a key end sooner.
+local function add(key, value, ttl, is_new)
+  -- Where a right is missing this fails before anything is there without an end. It never makes a key end sooner.
   redis.call('PEXPIRE', key, ttl, 'GT')
   redis.call('ZADD', key, 'GT', 'inf', READERS, number(now_ms + ttl), value)
-  settle(key)
+  if is_new then
+    redis.call('PEXPIRE', key, ttl)
+  else
+    settle(key)
+  end
 end
 
 local function refusal(key, found)
@@ -90,7 +94,7 @@ local function read(key, value, ttl)
   if what == 'read' and not is_there and mark then
     return refusal(key, mark) -- P34
   end
-  add(key, value, ttl)
+  add(key, value, ttl, not ours)
   return what == 'renew' and not is_there and 2 or 1
 end
 
