@@ -141,6 +141,11 @@ impl fmt::Debug for ReadGuard {
 }
 
 impl ReadGuard {
+    #[cfg(feature = "testing")]
+    pub(crate) fn lease(&self) -> crate::lease::LeaseView {
+        self.guard.lease()
+    }
+
     /// What is read: the name that was given, without the namespace.
     #[must_use]
     pub fn resource(&self) -> ResourceName {

@@ -50,18 +50,18 @@ impl ClientId {
         Self::from_wire(parts.next().filter(|id| id.len() == 32)?.get(..DIGITS)?)
     }
 
-    /// The client whose writer's mark this is: `writer`, 16 digits and the id.
-    #[must_use]
-    pub fn of_mark(mark: &[u8]) -> Option<Self> {
-        let words = mark.strip_prefix(MARK.as_bytes()).filter(|words| words.len() == TICKET + 1 + DIGITS)?;
-        Self::from_wire(words.get(TICKET + 1..)?)
-    }
-
     /// Where it begins among so many things of which any will do, so that clients are spread over them.
     #[must_use]
     pub fn place_among(self, count: usize) -> usize {
         let sum = self.0.iter().fold(0_usize, |sum, digit| sum.wrapping_mul(31).wrapping_add(usize::from(*digit)));
         sum.checked_rem(count).unwrap_or_default()
+    }
+
+    /// The client whose writer's mark this is: `writer`, 16 digits and the id.
+    #[must_use]
+    pub fn of_mark(mark: &[u8]) -> Option<Self> {
+        let words = mark.strip_prefix(MARK.as_bytes()).filter(|words| words.len() == TICKET + 1 + DIGITS)?;
+        Self::from_wire(words.get(TICKET + 1..)?)
     }
 
     /// The channel that this client listens to.

@@ -1,10 +1,10 @@
 //! What can be asked of the simulated world.
 //!
 //! - nothing: the fixed set (what `cargo test` runs)
-//! - `--seeds N [--start S] [--jobs J] [--narrow]`: many seeds on all cores, with a progress bar; of the narrow mode
-//!   they are called `n0`, `n1` ..
-//! - `--seconds N --start S`: as many seeds of both modes as run in this time
-//! - `--first N [--start S] [--jobs J] [--narrow]`: the first of so many seeds that breaks an invariant, and which, and nothing else
+//! - `--seeds N [--start S] [--jobs J] [--narrow | --together]`: many seeds on all cores, with a progress bar; of the narrow mode
+//!   they are called `n0`, `n1` .., and of that for what several have together `t0`, `t1` ..
+//! - `--seconds N --start S`: as many seeds of all modes as run in this time
+//! - `--first N [--start S] [--jobs J] [--narrow | --together]`: the first of so many seeds that breaks an invariant, and which, and nothing else
 //! - `--replay SEED[/FAULTS]`: one run, told line by line
 //! - `--planted [N] [--only NAME | --uncaught]`: a seed for each planted bug, of N at most; it is written down
 //! - `--pinned`: the seeds that were written down, of the bugs that are easy to catch
@@ -19,15 +19,18 @@ use crate::batch::{cores, print_batch, run_batch, run_shown};
 use crate::faults::Fault;
 use crate::planted::{self, Sought};
 use crate::runner::run;
-use crate::scenario::{NARROW, seed_name, seed_of};
+use crate::scenario::{NARROW, TOGETHER, seed_name, seed_of};
 use crate::shrink::{replay_name, shrink};
 
 /// Seeds of the fixed set.
 const FIXED: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
 /// The same of the narrow mode.
 const FIXED_NARROW: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
+/// The same of the mode for what several have together.
+const FIXED_TOGETHER: u64 = if cfg!(debug_assertions) { 100 } else { 4_000 };
 /// So many are run between two looks at the time.
 const NARROW_AT_ONCE: u64 = 4_000;
+const TOGETHER_AT_ONCE: u64 = 1_000;
 const RICH_AT_ONCE: u64 = 1_000;
 /// Seeds whose runs are compared between processes.
 const COMPARED: u64 = 20;
@@ -36,7 +39,8 @@ pub(crate) fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| args.iter().position(|arg| arg == name).and_then(|at| args.get(at + 1)).cloned();
     let number = |name: &str| value(name).and_then(|text| text.replace('_', "").parse::<u64>().ok());
-    let base = if args.iter().any(|arg| arg == "--narrow") { NARROW } else { 0 };
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let base = if has("--together") { TOGETHER } else { 0 } | if has("--narrow") { NARROW } else { 0 };
     let start = value("--start").and_then(|name| seed_of(&name.replace('_', ""))).map_or(base, |start| start | base);
     let jobs = number("--jobs").map_or_else(cores, |jobs| usize::try_from(jobs).unwrap_or(1));
     let ok = if let Some(name) = value("--replay") {
@@ -62,13 +66,14 @@ pub(crate) fn main() -> ExitCode {
         let same = is_deterministic();
         println!("the same seeds give the same runs in two processes: {}", if same { "yes" } else { "NO" });
         let apply = planted::apply();
-        same && apply && seeds(NARROW, FIXED_NARROW, jobs, true) && seeds(0, FIXED, jobs, true)
+        let modes = [(NARROW, FIXED_NARROW), (TOGETHER, FIXED_TOGETHER), (0, FIXED)];
+        same && apply && modes.into_iter().all(|(mode, count)| seeds(mode, count, jobs, true))
     };
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn hash(count: u64) -> u64 {
-    let seeds = (0..count).chain(NARROW..NARROW + count);
+    let seeds = (0..count).chain(NARROW..NARROW + count).chain(TOGETHER..TOGETHER + count);
     seeds.fold(0, |hash: u64, seed| hash.rotate_left(1) ^ run(seed, None, false).hash)
 }
 
@@ -88,13 +93,13 @@ fn print_first(start: u64, count: u64, jobs: usize) -> bool {
     true
 }
 
-/// Fresh seeds of both modes, one after the other, for so many seconds.
+/// Fresh seeds of all modes, one after the other, for so many seconds.
 #[expect(clippy::disallowed_methods, reason = "for how long the simulator runs, in real time")]
 fn seeds_for(limit: u64, start: u64, jobs: usize) -> bool {
     let (began, mut at) = (std::time::Instant::now(), 0);
     while began.elapsed().as_secs() < limit {
-        let (narrow, rich) = (start + NARROW + at * NARROW_AT_ONCE, start + at * RICH_AT_ONCE);
-        if !seeds(narrow, NARROW_AT_ONCE, jobs, false) || !seeds(rich, RICH_AT_ONCE, jobs, false) {
+        let modes = [(NARROW, NARROW_AT_ONCE), (TOGETHER, TOGETHER_AT_ONCE), (0, RICH_AT_ONCE)];
+        if !modes.into_iter().all(|(mode, count)| seeds(start + mode + at * count, count, jobs, false)) {
             return false;
         }
         at += 1;
@@ -112,7 +117,7 @@ fn seeds(start: u64, count: u64, jobs: usize, is_all: bool) -> bool {
         let plan = shrink(*seed);
         println!("{} fault(s) are enough; replay with\n  make sim REPLAY={}", plan.len(), replay_name(*seed, &plan));
     }
-    let missing = if is_all { batch.stats.missing(start >= NARROW) } else { Vec::new() };
+    let missing = if is_all { batch.stats.missing(start) } else { Vec::new() };
     if !missing.is_empty() {
         println!("never came up: {}", missing.join(", "));
     }

@@ -39,10 +39,23 @@ pub(crate) enum Deed {
     LateCommand,
     /// A server in quarantine has extended a key that it kept.
     KeptInQuarantine,
+    /// Of the mode for what several have together.
+    Read,
+    Write,
+    TakePermit,
+    Lead,
+    AskForLeader,
+    Observe,
+    /// Two who read at one time.
+    ReadTogether,
+    /// A reader was refused by a writer that waits.
+    WaitBehindWriter,
+    /// A server in quarantine has kept a reader.
+    KeptReader,
 }
 
 impl Deed {
-    pub(crate) const ALL: [Self; 30] = [
+    pub(crate) const ALL: [Self; 39] = [
         Self::Try,
         Self::WaitAtMost,
         Self::Wait,
@@ -73,5 +86,17 @@ impl Deed {
         Self::RuntimeApart,
         Self::LateCommand,
         Self::KeptInQuarantine,
+        Self::Read,
+        Self::Write,
+        Self::TakePermit,
+        Self::Lead,
+        Self::AskForLeader,
+        Self::Observe,
+        Self::ReadTogether,
+        Self::WaitBehindWriter,
+        Self::KeptReader,
     ];
+
+    /// Those from here on are of the mode for what several have together.
+    pub(crate) const FIRST_TOGETHER: usize = Self::Read as usize;
 }

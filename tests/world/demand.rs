@@ -12,8 +12,10 @@ use crate::schedule::{Boxed, Schedule};
 use crate::time::now;
 use crate::world::World;
 
-/// The keys of the resources; the last one is reached through a namespace, too.
-pub(crate) const NAMES: [&str; 3] = ["a", "b", "space:c"];
+/// The keys of the resources; the third is reached through a namespace, too. The last are of what several have together.
+pub(crate) const NAMES: [&str; 6] = ["a", "b", "space:c", "s#0", "s#1", "e"];
+/// The names of locks.
+pub(crate) const LOCKS: usize = 3;
 
 /// What it wants to lock, and how it asks.
 #[derive(Clone, Debug)]
@@ -53,14 +55,26 @@ pub(crate) async fn ask_at(
     demand: &Demand,
     schedule: Schedule,
 ) -> Option<(Guard, u64)> {
+    let wanted = demand.clone();
+    ask_for(world, (user, index), (demand, schedule), true, |client| acquire(client, wanted)).await
+}
+
+/// The same, for anything; of a line or not, in which one is served after the other.
+pub(crate) async fn ask_for<T: Send + 'static>(
+    world: &Arc<World>,
+    (user, index): (usize, usize),
+    (demand, schedule): (&Demand, Schedule),
+    is_in_line: bool,
+    acquire: impl FnOnce(Redlock) -> Boxed<Result<T, AcquireError>>,
+) -> Option<(T, u64)> {
     let (client, life) = world.client(index)?;
     let number = u64::from(demand.resources);
     note_demand(world, demand, schedule);
     world.note("asks", [index as u64, number], || format!("client {index}: {demand:?}, {schedule:?}"));
     let (watch, begun) = (Watch::begin_for(world, index, user), now());
-    let place = Place::join(world, (index, life), demand, schedule);
+    let place = is_in_line.then(|| Place::join(world, (index, life), demand, schedule)).flatten();
     let unpolled = Unpolled::join(world, (index, life), schedule);
-    let result = schedule.carry_out(acquire(client, demand.clone())).await;
+    let result = schedule.carry_out(acquire(client)).await;
     if let (Some(place), Some(Ok(_))) = (&place, &result) {
         place.check();
     }

@@ -24,8 +24,23 @@ impl World {
     /// The same, for somebody who wants it renewed for so long only.
     pub(crate) fn given_for(
         &self,
+        client: (usize, u64),
+        what: (u8, bool, Option<Duration>),
+        lease: &LeaseView,
+    ) -> usize {
+        self.give(client, what, false, lease)
+    }
+
+    /// The same, for somebody who reads.
+    pub(crate) fn given_to_reader(&self, client: (usize, u64), resources: u8, lease: &LeaseView) -> usize {
+        self.give(client, (resources, false, None), true, lease)
+    }
+
+    fn give(
+        &self,
         (client, life): (usize, u64),
         (resources, has_holder, max_hold): (u8, bool, Option<Duration>),
+        reads: bool,
         lease: &LeaseView,
     ) -> usize {
         let at = self.at();
@@ -52,6 +67,7 @@ impl World {
             won_by: at.saturating_sub(since_won),
             value,
             lease: Some(lease.clone()),
+            reads,
             shares: false,
             was_over: false,
             is_listened_to: false,

@@ -1,10 +1,12 @@
 //! What has happened: counted, hashed, and told line by line if somebody wants to know.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redquorum::{FencingToken, LeaseView};
 
 use crate::batch::Violation;
+use crate::demand::NAMES;
 use crate::faults::FaultKind;
 use crate::invariants::kept::Kept;
 use crate::invariants::line::Waiting;
@@ -28,6 +30,8 @@ pub(crate) struct Hold {
     pub(crate) value: Vec<u8>,
     /// Until it is let go: a view of a lease keeps its client.
     pub(crate) lease: Option<LeaseView>,
+    /// It is one of several readers (P33).
+    pub(crate) reads: bool,
     /// It shares the lease of an earlier lock of the same holder in its client (P23).
     pub(crate) shares: bool,
     /// It was seen to be over.
@@ -54,6 +58,11 @@ impl Hold {
         self.has_holder && other.has_holder && is_in_its_client && self.value == other.value
     }
 
+    /// Whether both may be valid at one time.
+    pub(crate) fn may_be_beside(&self, other: &Self) -> bool {
+        (self.reads && other.reads) || self.shares_with(other)
+    }
+
     pub(crate) fn is_valid(&self) -> bool {
         self.lease.as_ref().is_some_and(LeaseView::is_valid)
     }
@@ -67,6 +76,10 @@ pub(crate) struct History {
     pub(crate) log: Option<Vec<String>>,
     pub(crate) holds: Vec<Hold>,
     pub(crate) marks: Vec<Mark>,
+    /// The token under which each candidate was given the lead, by what it says of itself.
+    pub(crate) leaders: BTreeMap<String, FencingToken>,
+    /// After the faults somebody has written beside constant readers.
+    pub(crate) is_written: bool,
     /// What was left behind with `keep_for`.
     pub(crate) kept: Vec<Kept>,
     /// What somebody wanted to take away by force.
@@ -79,7 +92,7 @@ pub(crate) struct History {
     /// Clients that somebody asks who may not poll for a while.
     pub(crate) unpolled: Vec<(usize, u64)>,
     /// The largest token that was given for each resource.
-    pub(crate) highest: [Option<FencingToken>; 3],
+    pub(crate) highest: [Option<FencingToken>; NAMES.len()],
     /// Since when no fault begins any more.
     pub(crate) calm_since: Option<Duration>,
 }

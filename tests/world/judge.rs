@@ -80,6 +80,8 @@ pub(crate) struct Rounds {
     pub(crate) client: Option<(usize, u64)>,
     /// The servers on which it was released, one bit for each.
     pub(crate) released: u8,
+    /// It is a reader's.
+    pub(crate) reads: bool,
 }
 
 /// A key was read on a server.
@@ -129,13 +131,13 @@ impl Vote {
 
     /// Whether it keeps a key that was granted before.
     pub(crate) const fn extends(&self) -> bool {
-        matches!(self.kind, StepKind::Extend | StepKind::Keep)
+        matches!(self.kind, StepKind::Extend | StepKind::Keep | StepKind::ReaderStays)
     }
 
     /// Whether the server has the key by it. A release that says yes has deleted the key; and an operator's, under the
     /// value of somebody else, is sent and heard by the clock of another machine.
     pub(crate) const fn grants(&self) -> bool {
-        let is_release = matches!(self.kind, StepKind::Release);
+        let is_release = matches!(self.kind, StepKind::Release | StepKind::ReaderLeaves);
         !is_release && matches!(self.said, Said::Yes | Said::Repaired | Said::Kept)
     }
 
@@ -214,7 +216,7 @@ impl Judge {
             other.server == vote.server && other.grants() && is_between(other.command) && self.may_vote(other)
         };
         let is_of_others =
-            |other: &&Rounds| other.key == rounds.key && other.given > 0 && !std::ptr::eq(*other, rounds);
+            |other: &&Rounds| other.key == rounds.key && other.given > 0 && !std::ptr::eq(*other, rounds) && !(other.reads && rounds.reads);
         let of_others = self.rounds.values().filter(is_of_others);
         let is_in_time = heard.reading < earlier.stands_until && before.at <= heard.at;
         // Whoever deletes a key lets others in.
@@ -303,15 +305,13 @@ impl Judge {
         if step.kind == StepKind::Token {
             return self.note_token(step);
         }
-        if matches!(step.kind, StepKind::ReaderComes | StepKind::ReaderStays | StepKind::ReaderLeaves) {
-            return; // they have no key of their own
-        }
         if step.kind == StepKind::Read {
             let (key, found) = (step.key.clone(), step.before.value.clone());
             let (connection, ends) = (step.connection, step.ends);
             return self.readings.push(Reading { key, client, server, sent, connection, ends, found });
         }
-        if step.value.is_empty() {
+        // The mark of a writer is no vote.
+        if step.value.is_empty() || step.value.starts_with(b"writer ") {
             return;
         }
         let ttl = step.ttl.min(max_ttl);
@@ -340,6 +340,7 @@ impl Judge {
         if rounds.votes.is_empty() {
             rounds.key.clone_from(&step.key);
             rounds.client = Some(client);
+            rounds.reads = step.kind == StepKind::ReaderComes;
         }
         rounds.votes.push(vote);
     }
@@ -452,7 +453,11 @@ impl World {
             for step in &steps {
                 self.check_step(index, step);
                 if step.said == Said::Kept {
-                    self.history().stats.did(Deed::KeptInQuarantine);
+                    let of_reader = step.kind == StepKind::ReaderStays;
+                    self.history().stats.did(if of_reader { Deed::KeptReader } else { Deed::KeptInQuarantine });
+                }
+                if step.kind == StepKind::ReaderComes && step.said == Said::No && step.before.value.is_none() {
+                    self.history().stats.did(Deed::WaitBehindWriter);
                 }
             }
             let mut judge = self.judge();

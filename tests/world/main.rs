@@ -24,6 +24,7 @@ mod runner;
 mod runtimes;
 mod scenario;
 mod schedule;
+mod sharers;
 mod shrink;
 mod stats;
 mod time;

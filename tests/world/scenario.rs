@@ -52,6 +52,8 @@ pub(crate) struct Scenario {
     pub(crate) is_steady: bool,
     /// Three servers, two or three clients, two keys, dangerous faults, and nothing else.
     pub(crate) is_narrow: bool,
+    /// The same servers, clients and faults, with users who read, write, take permits and lead.
+    pub(crate) is_together: bool,
     pub(crate) plan: Vec<Fault>,
 }
 
@@ -85,22 +87,34 @@ fn most_rate() -> i64 {
 /// Seeds from here on are of the narrow mode; people read and write them as `n0`, `n1` ..
 pub(crate) const NARROW: u64 = 1 << 62;
 
+/// The same of the mode for what several have together; `t0`, `t1` ..
+pub(crate) const TOGETHER: u64 = 1 << 63;
+
 /// A seed as people read it.
 pub(crate) fn seed_name(seed: u64) -> String {
-    seed.checked_sub(NARROW).map_or_else(|| seed.to_string(), |number| format!("n{number}"))
+    match seed {
+        TOGETHER.. => format!("t{}", seed - TOGETHER),
+        NARROW.. => format!("n{}", seed - NARROW),
+        _ => seed.to_string(),
+    }
 }
 
 /// A seed as people write it.
 pub(crate) fn seed_of(name: &str) -> Option<u64> {
-    match name.strip_prefix('n') {
-        Some(number) => Some(NARROW + number.parse::<u64>().ok()?),
-        None => name.parse().ok(),
+    let number = |name: &str| name.parse::<u64>().ok();
+    match (name.strip_prefix('n'), name.strip_prefix('t')) {
+        (Some(name), _) => Some(NARROW + number(name)?),
+        (_, Some(name)) => Some(TOGETHER + number(name)?),
+        _ => number(name),
     }
 }
 
 impl Scenario {
     /// The scenario of a seed, with the faults that the seed plans or those that are given.
     pub(crate) fn new(seed: u64, plan: Option<&[Fault]>) -> Self {
+        if seed >= TOGETHER {
+            return Self::together(seed, plan);
+        }
         if seed >= NARROW {
             return Self::narrow(seed, plan);
         }
@@ -163,7 +177,26 @@ impl Scenario {
             has_operator,
             is_steady: false,
             is_narrow: false,
+            is_together: false,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
+        }
+    }
+
+    /// The scenario of a seed of the mode for what several have together: a narrow one, until all is well again.
+    fn together(seed: u64, plan: Option<&[Fault]>) -> Self {
+        let mut narrow = Self::narrow(seed, plan);
+        // Behind a token that nobody follows nobody gets in, until clocks come near it.
+        narrow.plan.retain(|fault| fault.what != FaultKind::OddToken);
+        let rng = &mut Rng::new(seed ^ 0x746f_6765_7468_6572);
+        Self {
+            users: narrow.clients + rng.index(3),
+            chaos: narrow.ttl * 4,
+            in_order: rng.pick(&[None, Some(1), Some(1)]),
+            has_left_behind: false,
+            is_steady: false,
+            is_narrow: false,
+            is_together: true,
+            ..narrow
         }
     }
 
@@ -239,6 +272,7 @@ impl Scenario {
             has_operator: false,
             is_steady,
             is_narrow: true,
+            is_together: false,
             plan: plan.map_or(planned, <[Fault]>::to_vec),
         }
     }

@@ -4,6 +4,7 @@ use crate::batch::Totals;
 use crate::deeds::Deed;
 use crate::faults::FaultKind;
 use crate::invariants::promises::Excuse;
+use crate::scenario::{NARROW, TOGETHER};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stats {
@@ -18,11 +19,21 @@ pub(crate) struct Stats {
     pub(crate) lost: u64,
     pub(crate) clients: u64,
     pub(crate) faults: [u64; FaultKind::ALL.len()],
-    pub(crate) deeds: [u64; Deed::ALL.len()],
+    pub(crate) deeds: Deeds,
     /// Overlaps, and tokens out of order, that no rule promises to prevent.
     pub(crate) excused: [u64; Excuse::ALL.len()],
     /// Virtual time, in ms.
     pub(crate) time_ms: u64,
+}
+
+/// How often each was done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deeds([u64; Deed::ALL.len()]);
+
+impl Default for Deeds {
+    fn default() -> Self {
+        Self([0; Deed::ALL.len()])
+    }
 }
 
 impl Totals for Stats {
@@ -41,7 +52,7 @@ impl Totals for Stats {
         for (mine, theirs) in self.faults.iter_mut().zip(other.faults) {
             *mine += theirs;
         }
-        for (mine, theirs) in self.deeds.iter_mut().zip(other.deeds) {
+        for (mine, theirs) in self.deeds.0.iter_mut().zip(other.deeds.0) {
             *mine += theirs;
         }
         for (mine, theirs) in self.excused.iter_mut().zip(other.excused) {
@@ -63,7 +74,7 @@ impl Stats {
             format!(
                 "locks asked for {asked}, given {given}, futures dropped {abandoned}, extended {extended}, released {released}, lost {lost}; clients {clients}"
             ),
-            counts("users and runs", &Deed::ALL, &self.deeds),
+            counts("users and runs", &Deed::ALL, &self.deeds.0),
             counts("faults", &FaultKind::ALL, &self.faults),
             counts("overlaps and orders outside what is promised", &Excuse::ALL, &self.excused),
         ]
@@ -74,17 +85,17 @@ impl Stats {
     }
 
     pub(crate) const fn add_deeds(&mut self, deed: Deed, count: u64) {
-        self.deeds[deed as usize] += count;
+        self.deeds.0[deed as usize] += count;
     }
 
-    /// What never came up: in the narrow mode, of the faults that are drawn there alone.
-    pub(crate) fn missing(&self, is_narrow: bool) -> Vec<String> {
-        let deeds = Deed::ALL.iter().zip(self.deeds).map(|(what, count)| (format!("{what:?}"), count));
+    /// What never came up in a mode, by its first seed: of the faults and deeds that are drawn there alone.
+    pub(crate) fn missing(&self, mode: u64) -> Vec<String> {
+        let deeds = Deed::ALL.iter().zip(self.deeds.0).map(|(what, count)| (format!("{what:?}"), count));
         let faults = FaultKind::ALL.iter().zip(self.faults).map(|(what, count)| (format!("{what:?}"), count));
-        let expected: Vec<_> = if is_narrow {
-            faults.skip(FaultKind::DRAWN).collect()
-        } else {
-            deeds.chain(faults.take(FaultKind::DRAWN)).collect()
+        let expected: Vec<_> = match mode {
+            TOGETHER.. => deeds.skip(Deed::FIRST_TOGETHER).collect(),
+            NARROW.. => faults.skip(FaultKind::DRAWN).collect(),
+            _ => deeds.take(Deed::FIRST_TOGETHER).chain(faults.take(FaultKind::DRAWN)).collect(),
         };
         expected.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| what).collect()
     }

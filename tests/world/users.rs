@@ -20,21 +20,25 @@ use crate::world::World;
 
 /// One user, on the machine of one client.
 pub(crate) struct User {
-    world: Arc<World>,
-    client: usize,
-    rng: Rng,
+    pub(crate) world: Arc<World>,
+    pub(crate) index: usize,
+    pub(crate) client: usize,
+    pub(crate) rng: Rng,
 }
 
 impl User {
     pub(crate) fn new(world: &Arc<World>, index: usize) -> Self {
         let client = index % world.machines.len();
-        Self { world: Arc::clone(world), client, rng: world.scenario.rng(Part::User(index)) }
+        Self { world: Arc::clone(world), index, client, rng: world.scenario.rng(Part::User(index)) }
     }
 
     /// Until faults have ended; and then everybody gets in once more.
     pub(crate) async fn live(mut self) {
         if self.world.scenario.is_narrow {
             return self.live_narrowly().await;
+        }
+        if self.world.scenario.is_together {
+            return self.live_together().await;
         }
         while !self.world.is_calm() {
             let pause = self.some_time(4);
@@ -65,7 +69,7 @@ impl User {
     }
 
     /// Up to a ttl divided by so much.
-    fn some_time(&mut self, part: u64) -> Duration {
+    pub(crate) fn some_time(&mut self, part: u64) -> Duration {
         let ttl_ms = u64::try_from(self.world.scenario.ttl.as_millis()).unwrap_or(1_000);
         Duration::from_millis(self.rng.below(ttl_ms / part + 2))
     }
@@ -75,6 +79,8 @@ impl User {
             self.rng.pick(&[1, 1, 1, 1, 1, 2, 2])
         } else if self.world.scenario.is_narrow {
             self.rng.pick(&[1, 1, 1, 1, 1, 2, 2, 3])
+        } else if self.world.scenario.is_together {
+            1
         } else {
             self.rng.pick(&[1, 1, 1, 1, 2, 3, 4, 5, 7])
         };
@@ -86,12 +92,12 @@ impl User {
         };
         let ttl = self.world.scenario.ttl;
         let max_hold = self.rng.percent(15).then(|| ttl * self.rng.pick(&[1, 2]) / 2);
-        let has_holder = self.rng.percent(25) && !self.world.scenario.is_narrow;
+        let has_holder = self.rng.percent(25) && !self.world.scenario.is_narrow && !self.world.scenario.is_together;
         Demand { resources, has_holder, way, max_hold }
     }
 
     /// Asks, and does something with what it gets.
-    async fn lock(&mut self) {
+    pub(crate) async fn lock(&mut self) {
         let demand = self.demand();
         if demand.is_of_several() {
             if let Some((guard, life)) = self.ask_for_several(&demand).await {
@@ -164,7 +170,7 @@ impl User {
     }
 
     /// How it polls.
-    fn schedule(&mut self, demand: &Demand) -> Schedule {
+    pub(crate) fn schedule(&mut self, demand: &Demand) -> Schedule {
         let schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8);
         match schedule {
             _ if self.world.scenario.is_steady => Schedule::Steadily,
@@ -363,7 +369,7 @@ impl User {
     }
 
     /// The client is shut down, or just dropped, and another takes its place.
-    async fn renew_client(&mut self) {
+    pub(crate) async fn renew_client(&mut self) {
         let client = self.client;
         let Some((_, life)) = self.world.client(client) else { return };
         let Some(old) = self.world.begin_client(client) else { return };

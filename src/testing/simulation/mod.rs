@@ -21,6 +21,7 @@ use crate::client::Redlock;
 use crate::config::Builder;
 use crate::instance::redis::{Address, Dialer};
 use crate::lease::LeaseView;
+use crate::rw_lock::ReadGuard;
 use crate::random::seeded;
 
 /// What is left to chance on this thread depends on the seed alone from now on.
@@ -44,6 +45,12 @@ pub fn remembered(client: &Redlock) -> Vec<(&'static str, usize)> {
 #[must_use]
 pub fn value_of(lease: &LeaseView) -> Vec<u8> {
     lease.tenure.claim().value.as_bytes().to_vec()
+}
+
+/// What is known of the lease of a reader.
+#[must_use]
+pub fn lease_of(reader: &ReadGuard) -> LeaseView {
+    reader.lease()
 }
 
 /// The longest that a client knows of another that it waited, after that was heard of last.

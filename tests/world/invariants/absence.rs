@@ -38,6 +38,9 @@ impl World {
         let Some((value, _)) = self.relied_on(number) else { return };
         let history = self.history();
         let hold = &history.holds[number];
+        if hold.reads {
+            return; // what a client reads of a key says nothing of its readers
+        }
         let (client, resources, since) = ((hold.client, hold.life), hold.resources, hold.won_by);
         // What its client has of the same key since, or still from before, is another lock, and keys are checked for that one.
         let is_of_it = |hold: &Hold| (hold.client, hold.life) == client && hold.resources & resources != 0;

@@ -1,4 +1,4 @@
-//! In true time, no two users rely on the same resource, but those of a holder that share a lease in their client.
+//! In true time, no two users rely on the same resource, but readers, and those of a holder that share a lease in their client.
 
 use crate::world::World;
 
@@ -17,7 +17,7 @@ impl World {
             }
             if !old.is_valid() {
                 old.was_over = true;
-            } else if !old.shares_with(new) {
+            } else if !old.may_be_beside(new) {
                 overlaps.push(other);
             }
         }
@@ -29,7 +29,8 @@ impl World {
                 let votes = [&one.value, &new.value].map(|value| self.judge().told(value));
                 let clients = format!("locks {other} (client {}) and {number} (client {})", one.client, new.client);
                 let what = format!("{clients}: {}", votes.join(" / "));
-                history.violate(at, "exclusion", what);
+                let is_shared = one.reads || new.reads;
+                history.violate(at, if is_shared { "no reader beside a writer" } else { "exclusion" }, what);
             }
         }
     }

@@ -12,13 +12,13 @@ impl World {
     pub(super) fn check_grants(&self, number: usize) {
         let history = self.history();
         let hold = &history.holds[number];
-        let (value, token) = (hold.value.clone(), hold.token.get() / TOKENS_OF_A_GRANT);
+        let (value, token, reads) = (hold.value.clone(), hold.token.get() / TOKENS_OF_A_GRANT, hold.reads);
         drop(history);
         let judge = self.judge();
         let (mut granted, mut in_time) = ([false; 8], [false; 8]);
-        let is_it = |kind| matches!(kind, StepKind::Set | StepKind::Acquire);
+        let is_it = |kind| matches!(kind, StepKind::Set | StepKind::Acquire | StepKind::ReaderComes);
         for vote in judge.rounds.get(&value).map_or(&[][..], |rounds| &rounds.votes) {
-            let is_its = vote.token.is_some_and(|of_vote| of_vote.get() / TOKENS_OF_A_GRANT == token);
+            let is_its = reads || vote.token.is_some_and(|of_vote| of_vote.get() / TOKENS_OF_A_GRANT == token);
             let heard = judge.heard(vote).filter(|_| is_it(vote.kind) && vote.grants() && vote.is_whole && is_its);
             if let Some(heard) = heard {
                 granted[vote.server] = true;

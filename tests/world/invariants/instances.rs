@@ -5,6 +5,7 @@ use std::time::Duration;
 use redquorum::FencingToken;
 use redquorum::testing::simulation::{KeyState, Said, Step, StepKind};
 
+use super::readers::{broken_beside_readers, broken_by_reader};
 use crate::world::World;
 
 /// Further ahead than what clients believe: a day less a minute, and what clocks may differ by and be stepped by.
@@ -51,13 +52,10 @@ impl World {
                     broken = Some("a release leaves its tombstone"); // P6
                 }
             }
-            StepKind::Token
-            | StepKind::Read
-            | StepKind::ReaderComes
-            | StepKind::ReaderStays
-            | StepKind::ReaderLeaves => {}
+            StepKind::ReaderComes | StepKind::ReaderStays | StepKind::ReaderLeaves => broken = broken_by_reader(step),
+            StepKind::Token | StepKind::Read => {}
         }
-        let broken = broken.or_else(|| is_odd(step));
+        let broken = broken.or_else(|| broken_beside_readers(step)).or_else(|| is_odd(step));
         let is_smaller = after.token < before.token;
         let broken =
             broken.or_else(|| (is_smaller && !is_ahead(before.token, step)).then_some("stored tokens only grow"));
@@ -93,7 +91,7 @@ const fn has_granted(step: &Step) -> bool {
 
 /// Whether an extend finds no key, and leaves it at that.
 fn is_left_missing(step: &Step) -> bool {
-    let is_missing = step.before.value.is_none() && step.said == Said::No;
+    let is_missing = step.before.value.is_none() && step.before.readers.is_empty() && step.said == Said::No;
     step.kind == StepKind::Extend && is_missing && step.is_admitted && !was_released(step)
 }
 

@@ -15,7 +15,7 @@ const AT_ONCE: Duration = Duration::from_millis(10);
 impl World {
     /// Wherever nothing was in the way since.
     pub(super) fn check_let_go(&self) {
-        if !self.scenario.is_narrow {
+        if !self.scenario.is_narrow && !self.scenario.is_together {
             return; // whoever does not poll may have won
         }
         for server in 0..self.servers.len() {

@@ -19,11 +19,13 @@ pub(crate) mod nobody;
 mod order;
 mod progress;
 pub(crate) mod promises;
+mod readers;
 pub(crate) mod released;
 pub(crate) mod rivals;
 pub(crate) mod silent;
 mod tables;
 pub(crate) mod taken;
+mod together;
 pub(crate) mod told;
 mod unpolled;
 mod validity;
@@ -39,6 +41,7 @@ impl World {
     pub(crate) fn check_given(&self, number: usize) {
         self.check_order(number);
         self.check_exclusion(number);
+        self.check_together(number);
         self.check_marks(number);
         self.check_least_left(number);
         self.check_not_shut_down(number);

@@ -59,7 +59,8 @@ impl Judge {
 
     pub(crate) fn is_for_nobody(&self, step: &Step, timeout: Duration) -> Option<(&'static str, String)> {
         // A holder's lease has several guards, and what users do has three keys: all else is of a scene.
-        if !matches!(step.kind, StepKind::Extend | StepKind::Keep) || step.value.first() != Some(&b':') {
+        let renews = matches!(step.kind, StepKind::Extend | StepKind::Keep | StepKind::ReaderStays);
+        if !renews || step.value.first() != Some(&b':') {
             return None;
         }
         if !matches!(&*step.key, b"a" | b"b" | b"space:c") {

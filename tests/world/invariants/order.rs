@@ -1,5 +1,6 @@
 //! Every later user of a resource has a larger token.
 
+use crate::demand::NAMES;
 use crate::world::World;
 
 impl World {
@@ -7,8 +8,11 @@ impl World {
         let at = self.at();
         let mut history = self.history();
         let hold = &history.holds[number];
+        if hold.reads {
+            return; // readers have no token
+        }
         let (token, resources, shares) = (hold.token, hold.resources, hold.shares);
-        for key in (0..3).filter(|key| resources & (1 << key) != 0) {
+        for key in (0..NAMES.len()).filter(|key| resources & (1 << key) != 0) {
             let highest = history.highest[key];
             // P23: the guards of one lease have one token.
             let is_same = shares && highest == Some(token);

@@ -50,7 +50,11 @@ impl World {
         for (index, client) in &clients {
             self.check_connected(*index, client).await;
         }
-        self.check_calm(&clients).await;
+        if self.scenario.is_together {
+            self.check_calm_together(&clients).await;
+        } else {
+            self.check_calm(&clients).await;
+        }
         for (index, client) in clients {
             self.check_shut_down(index, &client).await;
             self.check_tables_are_empty(index, &client);

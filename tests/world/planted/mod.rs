@@ -16,11 +16,13 @@ use bug::Bug;
 use copy::Copy;
 use pinned::{Finding, Pinned};
 
-use crate::scenario::{NARROW, seed_name};
+use crate::scenario::{NARROW, TOGETHER, seed_name};
 
 /// The most seeds of the narrow mode that a bug is given to show itself, and for one of the rich mode so many of those.
 const MOST_SEEDS: u64 = 20_000;
 const NARROW_FOR_ONE: u64 = 10;
+/// The same of the mode for what several have together.
+const NARROW_FOR_ONE_TOGETHER: u64 = 4;
 /// Where a search looks first, in parts of all: most bugs show themselves soon, in one mode or the other.
 const STAGES: [u64; 4] = [200, 20, 4, 1];
 /// Seeds of the narrow mode for a bug that does not show itself in its own any more.
@@ -88,9 +90,8 @@ fn seek(copy: &Copy, bug: &Bug, most: u64, jobs: usize) -> io::Result<Option<(u6
     let mut done = 0;
     for part in STAGES {
         let until = most / part;
-        for (base, from, count) in
-            [(NARROW, done, until - done), (0, done / NARROW_FOR_ONE, (until - done) / NARROW_FOR_ONE)]
-        {
+        for (base, one) in [(NARROW, 1), (TOGETHER, NARROW_FOR_ONE_TOGETHER), (0, NARROW_FOR_ONE)] {
+            let (from, count) = (done / one, (until - done) / one);
             if let Some(found) = copy.first(bug, base + from, count.max(1), jobs)? {
                 return Ok(Some(found));
             }

@@ -30,7 +30,7 @@ use self::session::Session;
 use super::clock::MachineClock;
 use crate::clock::Clock;
 use crate::instance::redis::scripts::kinds::ScriptKind;
-use crate::protocol::{AdmissionRecord, FencingToken, Instant, ProcessIdentity, RecordOrigin};
+use crate::protocol::{AdmissionRecord, FencingToken, Instant, ProcessIdentity, READERS, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, RESERVED, TOKENS_KEY};
 use crate::testing::mirror::store::Store;
 use crate::testing::requests::Requests;
@@ -330,12 +330,17 @@ impl Server {
         self.state().steps.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The keys of all locks, with their values.
+    /// The keys of all locks, with their values; of those that are read, with each reader and each writer that waits.
     #[must_use]
     pub fn locks(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.with_data(|store, _| {
             let locks = store.keys().filter(|key| !key.starts_with(RESERVED));
-            locks.map(|key| (key.to_vec(), store.get(key).unwrap_or_default().to_vec())).collect()
+            let of_key = |key: &[u8]| {
+                let members = store.scores(key).into_iter().map(|(member, _)| member);
+                let members: Vec<_> = members.filter(|member| member != READERS).collect();
+                if members.is_empty() { vec![store.get(key).unwrap_or_default().to_vec()] } else { members }
+            };
+            locks.flat_map(|key| of_key(key).into_iter().map(|value| (key.to_vec(), value))).collect()
         })
     }
 

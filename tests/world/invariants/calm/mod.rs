@@ -8,6 +8,7 @@ mod ended;
 mod holder;
 mod several;
 mod taken;
+mod together;
 mod tries;
 mod turns;
 

@@ -1,0 +1,45 @@
+//! P35, P36: never more permits than there are, and a leader is told under the token that it was given.
+
+use redquorum::{FencingToken, Leader};
+
+use crate::deeds::Deed;
+use crate::history::Hold;
+use crate::sharers::PERMITS;
+use crate::world::World;
+
+/// The bits of all permits among resources.
+const PERMIT_BITS: u8 = 0b1_1000;
+
+impl World {
+    /// Somebody was given the lead under this token.
+    pub(crate) fn leads(&self, info: &str, token: FencingToken) {
+        self.history().leaders.insert(info.to_owned(), token);
+    }
+
+    /// Somebody was told of a leader. One that nobody was given yet is no business of anybody.
+    pub(crate) fn check_leader(&self, leader: &Leader) {
+        let given = self.history().leaders.get(&leader.info).copied();
+        if given.is_some_and(|given| given != leader.token) {
+            self.violate("a leader is told under its token", format!("{leader:?}, given {given:?}"));
+        }
+    }
+
+    /// Of permits and readers, when one more is given.
+    pub(super) fn check_together(&self, number: usize) {
+        let mut history = self.history();
+        let Some(new) = history.holds.get(number) else { return };
+        let others = |of: fn(&Hold) -> bool| {
+            let others = history.holds[..number].iter().filter(|hold| of(hold) && hold.is_valid());
+            others.count()
+        };
+        if new.reads && others(|hold| hold.reads) > 0 {
+            history.stats.did(Deed::ReadTogether);
+        } else if new.resources & PERMIT_BITS != 0 {
+            let permits = 1 + others(|hold| hold.resources & PERMIT_BITS != 0);
+            let is_excused = history.stats.excused.iter().any(|count| *count > 0);
+            if permits > PERMITS as usize && !is_excused {
+                history.violate(self.at(), "never more permits than there are", format!("{permits} are valid"));
+            }
+        }
+    }
+}
