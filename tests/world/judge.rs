@@ -215,8 +215,12 @@ impl Judge {
         let is_others = |other: &Vote| {
             other.server == vote.server && other.grants() && is_between(other.command) && self.may_vote(other)
         };
-        let is_of_others =
-            |other: &&Rounds| other.key == rounds.key && other.given > 0 && !std::ptr::eq(*other, rounds) && !(other.reads && rounds.reads);
+        let is_of_others = |other: &&Rounds| {
+            other.key == rounds.key
+                && other.given > 0
+                && !std::ptr::eq(*other, rounds)
+                && !(other.reads && rounds.reads)
+        };
         let of_others = self.rounds.values().filter(is_of_others);
         let is_in_time = heard.reading < earlier.stands_until && before.at <= heard.at;
         // Whoever deletes a key lets others in.
@@ -370,10 +374,13 @@ impl Judge {
             // It counts the time otherwise than by waiting; but whoever knew its clock knows that it was stepped.
             return self.noticeable(stepped, step).filter(|_| step.at < stepped.at + least);
         }
-        // An old copy that comes back into the same process is seen only by who is connected, and is told of it.
+        // An old copy that comes back into the same process is seen only by who is connected, and is told of it; and of two
+        // losses in a row only by who has seen the record of in between, which may be what comes back (A7).
         let is_used = |accident: &Accident| {
+            let before = mine.clone().rfind(|other| loses(other.what) && other.at < accident.at);
+            let since = before.map_or(Duration::ZERO, |other| other.at);
             let mut votes = self.rounds.values().flat_map(|rounds| &rounds.votes);
-            votes.any(|vote| vote.connection == step.connection && vote.command <= accident.command)
+            votes.any(|vote| vote.connection == step.connection && vote.command <= accident.command && vote.at >= since)
         };
         let comes_unseen = |what| matches!(what, FaultKind::LoadNothing | FaultKind::Restore);
         // A flush shows by the record that is missing, unless that has come back behind it.
