@@ -62,7 +62,7 @@ else ifdef SECONDS
 else ifdef SEEDS
 	$(WORLD) -- --seeds $(SEEDS) $(if $(START),--start $(START))
 else
-	$(CARGO) test --release --test model
+	$(CARGO) test --release --package redquorum-model
 	$(WORLD)
 	$(WORLD) -- --pinned
 endif

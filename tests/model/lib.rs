@@ -5,6 +5,7 @@
 //! message may be carried out late or never, one instance may be restarted (empty or from disk) and
 //! one may be flushed, or another database of it, at any moment. A quarantined instance keeps what it has. Every order of all that is visited.
 
+#![cfg(test)]
 #![expect(clippy::panic, clippy::cast_possible_truncation, reason = "test code")]
 
 use std::collections::BTreeSet;
