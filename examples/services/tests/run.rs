@@ -26,12 +26,14 @@ examples!(
     axum_service,
     blocking,
     configuration,
+    downloads,
     duplicate_insert,
     fenced_writes,
     hot_account,
     leader,
     order_once,
     scheduled_job,
+    scheduler,
     several_resources
 );
 
