@@ -85,6 +85,12 @@ impl Wake {
     }
 }
 
+impl AsRef<Self> for Request {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 impl Request {
     /// What is asked for, whatever is asked.
     pub(crate) const fn claim(&self) -> &Arc<Claim> {

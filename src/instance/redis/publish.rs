@@ -20,8 +20,8 @@ fn command(wake: &Wake) -> Cmd {
 }
 
 /// What is published behind these requests, in the same write.
-pub(super) fn behind(requests: &[&Request]) -> Vec<Cmd> {
-    requests.iter().filter_map(|request| request.wake()).map(command).collect()
+pub(super) fn behind(requests: &[impl AsRef<Request>]) -> Vec<Cmd> {
+    requests.iter().filter_map(|request| request.as_ref().wake()).map(command).collect()
 }
 
 /// Sends a message, and tells within the deadline whether anybody heard it.

@@ -40,6 +40,12 @@ pub(super) struct Asked {
     pub(super) since: Instant,
 }
 
+impl AsRef<Request> for Asked {
+    fn as_ref(&self) -> &Request {
+        &self.request
+    }
+}
+
 /// A write without an answer.
 pub(super) struct Write {
     number: u64,

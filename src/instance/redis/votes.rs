@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{RedisResult, Value};
 
 use super::connection::InstanceConnection;
-use super::send_queue::Write;
+use super::send_queue::{Asked, Write};
 use super::wire::TakesAnswers;
 use super::write::{Answers, classify};
 use crate::instance::{Claim, Request};
@@ -57,17 +57,16 @@ impl InstanceConnection {
     fn take_in(self: &Arc<Self>, write: Write, answer: &RedisResult<Value>) {
         let Write { at: sent, attached, parts, requests: asked, .. } = write;
         let answered = Answered { sent, received: self.now(), attached };
-        let requests: Vec<&Request> = asked.iter().map(|asked| &asked.request).collect();
-        let Answers { replies, has_failed } = classify(parts, &requests, answered.attached.as_ref(), answer);
+        let Answers { replies, has_failed } = classify(parts, &asked, answered.attached.as_ref(), answer);
         match answer {
-            _ if requests.len() < 2 => {}
+            _ if asked.len() < 2 => {}
             Ok(_) if has_failed => self.send_queue.lock().batch_failed(),
             Ok(_) => self.send_queue.lock().batch_answered(),
             Err(_) => {}
         }
         // P17: before any vote counts, for the clock may have stepped behind what the first of them carry.
-        let observe = |(request, raw): (&&Request, RawReply)| self.observe(raw, request.asks_for_a_vote(), &answered);
-        let observed: Vec<Observed> = requests.iter().zip(replies).map(observe).collect();
+        let observe = |(asked, raw): (&Asked, RawReply)| self.observe(raw, asked.request.asks_for_a_vote(), &answered);
+        let observed: Vec<Observed> = asked.iter().zip(replies).map(observe).collect();
         for (asked, observed) in asked.into_iter().zip(observed) {
             let reply = self.judge(observed, &asked.request, &answered);
             self.answer(asked, reply);

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use redis::{Pipeline, RedisResult, Value};
+use redis::{RedisResult, Value};
 
 use super::classify::{
     Said, classify_acquires, classify_extends, classify_plain, classify_releases, is_a_fault_of_a_request,
 };
+use super::encode::Encoder;
 use super::plain;
 use super::scripts::Scripts;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
@@ -65,13 +66,8 @@ impl Parts {
         parts
     }
 
-    /// Whether a write with this request alone is the same for each instance, and nothing is published behind it.
-    pub(super) fn says_the_same_to_all(self, only: &Request) -> bool {
-        self.0[Part::Plain as usize] + self.0[Part::Release as usize] == 1 && only.wake().is_none()
-    }
-
     /// The requests of each part.
-    fn split<'a, 'b>(self, requests: &'a [&'b Request]) -> [&'a [&'b Request]; PARTS] {
+    fn split<T>(self, requests: &[T]) -> [&[T]; PARTS] {
         let mut left = requests;
         self.0.map(|count| {
             let (part, behind) = left.split_at(count.min(left.len()));
@@ -130,25 +126,24 @@ pub(crate) fn take_for_one_write<T>(
 }
 
 /// The commands of a write.
-pub(crate) fn commands(
+pub(crate) fn encode(
+    commands: &mut Encoder<'_>,
     scripts: &Scripts,
     parts: Parts,
-    requests: &[&Request],
+    requests: &[impl AsRef<Request>],
     attached: Option<&AttachedRecord>,
-) -> Pipeline {
-    let mut commands = Pipeline::with_capacity(requests.len() + 4);
+) {
     for (part, of_part) in Part::ALL.into_iter().zip(parts.split(requests)) {
-        let claims = of_part.iter().map(|request| &**request.claim());
+        let claims = of_part.iter().map(|request| &**request.as_ref().claim());
         match part {
             _ if of_part.is_empty() => {}
-            Part::Release => _ = commands.add_command(scripts.release(claims)),
-            Part::Plain => plain::add(&mut commands, claims),
-            Part::Acquire => _ = commands.add_command(scripts.acquire(claims, attached)),
-            Part::Extend => _ = commands.add_command(scripts.extend(claims, attached, true)),
-            Part::Keep => _ = commands.add_command(scripts.extend(claims, attached, false)),
+            Part::Release => scripts.release(commands, claims),
+            Part::Plain => plain::add(commands, claims),
+            Part::Acquire => scripts.acquire(commands, claims, attached),
+            Part::Extend => scripts.extend(commands, claims, attached, true),
+            Part::Keep => scripts.extend(commands, claims, attached, false),
         }
     }
-    commands
 }
 
 /// What was answered to a write.
@@ -163,7 +158,7 @@ pub(crate) struct Answers {
 /// Classifies the answers to [`commands`].
 pub(crate) fn classify(
     parts: Parts,
-    requests: &[&Request],
+    requests: &[impl AsRef<Request>],
     attached: Option<&AttachedRecord>,
     result: &RedisResult<Value>,
 ) -> Answers {
@@ -173,7 +168,7 @@ pub(crate) fn classify(
         if of_part.is_empty() {
             continue;
         }
-        let claims: Vec<&Claim> = of_part.iter().map(|request| &**request.claim()).collect();
+        let claims: Vec<&Claim> = of_part.iter().map(|request| &**request.as_ref().claim()).collect();
         answers.replies.extend(match part {
             Part::Plain => classify_plain(&claims, attached, &said.next(claims.len() + plain::COMMANDS_BESIDE)),
             script => {

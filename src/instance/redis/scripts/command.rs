@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
+use super::super::encode::{Encoder, Words};
+use super::super::reply_bound::of_script;
 use super::{Scripts, Text};
 use crate::instance::Claim;
 use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin};
@@ -27,37 +29,43 @@ impl Scripts {
     /// The command that acquires these locks on an instance with this record.
     pub(crate) fn acquire<'a>(
         &self,
+        commands: &mut Encoder<'_>,
         claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
         attached: Option<&AttachedRecord>,
-    ) -> Cmd {
-        let mut command = call(&self.acquire, claims.clone());
-        add_record(&mut command, attached);
-        add_claims(&mut command, claims);
-        command
+    ) {
+        call(commands, &self.acquire, claims.clone(), 2 + 3 * claims.len(), |words| {
+            add_record(words, attached);
+            add_claims(words, claims);
+        });
     }
 
     /// The command that extends these leases, and sets the keys that are missing only if it `repairs`.
     pub(crate) fn extend<'a>(
         &self,
+        commands: &mut Encoder<'_>,
         claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
         attached: Option<&AttachedRecord>,
         repairs: bool,
-    ) -> Cmd {
-        let mut command = call(&self.extend, claims.clone());
-        add_record(&mut command, attached);
-        command.arg(if repairs { "repair" } else { "" });
-        add_claims(&mut command, claims);
-        command
+    ) {
+        call(commands, &self.extend, claims.clone(), 3 + 3 * claims.len(), |words| {
+            add_record(words, attached);
+            words.word(if repairs { "repair" } else { "" });
+            add_claims(words, claims);
+        });
     }
 
     /// The command that releases these locks.
-    pub(crate) fn release<'a>(&self, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) -> Cmd {
-        let mut command = call(&self.release, claims.clone());
-        for claim in claims {
-            command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us());
-            command.arg(if claim.resent { "resent" } else { "" });
-        }
-        command
+    pub(crate) fn release<'a>(
+        &self,
+        commands: &mut Encoder<'_>,
+        claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
+    ) {
+        call(commands, &self.release, claims.clone(), 3 * claims.len(), |words| {
+            for claim in claims {
+                words.word(claim.value.as_bytes()).number(claim.token.proposed_us());
+                words.word(if claim.resent { "resent" } else { "" });
+            }
+        });
     }
 
     /// The command that removes some of the tokens that are older than `retention`, from this score on (P13).
@@ -94,25 +102,32 @@ impl Scripts {
     }
 }
 
-/// The beginning of a call for these locks.
-fn call<'a>(script: &Text, claims: impl ExactSizeIterator<Item = &'a Claim>) -> Cmd {
-    let count = claims.len();
-    let mut command = Cmd::with_capacity(5 + 4 * count, 256 + 192 * count);
-    command.arg("EVALSHA").arg(&script.hash).arg(count);
-    claims.for_each(|claim| _ = command.arg(claim.resource.key()));
-    command
+/// A call for these locks with so many arguments.
+fn call<'a>(
+    commands: &mut Encoder<'_>,
+    script: &Text,
+    claims: impl ExactSizeIterator<Item = &'a Claim>,
+    arguments: usize,
+    add_arguments: impl FnOnce(&mut Words<'_>),
+) {
+    let keys = claims.len();
+    commands.add("EVALSHA", 3 + keys + arguments, of_script(keys as u64), |words| {
+        words.word(&script.hash).number(keys as u64);
+        claims.for_each(|claim| _ = words.word(claim.resource.key()));
+        add_arguments(words);
+    });
 }
 
-fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>) {
+fn add_record(words: &mut Words<'_>, attached: Option<&AttachedRecord>) {
     match attached {
-        Some(attached) => command.arg(attached.wire()).arg(attached.record.vote_from_ms),
-        None => command.arg("").arg(""),
+        Some(attached) => words.word(attached.wire()).number(attached.record.vote_from_ms),
+        None => words.word("").word(""),
     };
 }
 
-fn add_claims<'a>(command: &mut Cmd, claims: impl Iterator<Item = &'a Claim>) {
+fn add_claims<'a>(words: &mut Words<'_>, claims: impl Iterator<Item = &'a Claim>) {
     for claim in claims {
-        command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us()).arg(millis(claim.ttl));
+        words.word(claim.value.as_bytes()).number(claim.token.proposed_us()).number(millis(claim.ttl));
     }
 }
 
