@@ -1,6 +1,6 @@
 //! What a round asks of an instance.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::protocol::{ClientId, CountedVotes, FencingToken, Message, Value, Waiter};
@@ -25,6 +25,26 @@ pub(crate) struct Claim {
     pub(crate) is_first: bool,
     /// The votes that have counted for the value (P10): of all requests for it, however often the claim is cloned.
     pub(crate) votes: Votes,
+    /// What stands for it in commands, once a connection has put that together.
+    pub(crate) words: OnceLock<ClaimWords>,
+}
+
+impl Claim {
+    /// What the first round asks for under a value.
+    pub(crate) fn new(resource: Resource, value: Value, token: FencingToken, ttl: Duration) -> Self {
+        let (votes, words) = (Votes::default(), OnceLock::new());
+        Self { resource, value, token, ttl, resent: false, is_first: false, votes, words }
+    }
+}
+
+/// A claim in commands: its token, key, value and once more its token, as words one behind the other.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimWords {
+    pub(crate) words: Box<[u8]>,
+    /// Where the key, the value, and the token behind that begin.
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    pub(crate) token: usize,
 }
 
 /// The votes that have counted for one value, which each request for it sees.
@@ -42,15 +62,9 @@ impl Votes {
 impl Claim {
     /// What a test asks for, of the round with this number.
     pub(crate) fn sample(round: u128, name: &str) -> Self {
-        Self {
-            resource: Resource::new(b"", name.as_bytes()).unwrap(),
-            value: Value::new("", uuid::Uuid::from_u128(round), "host/1"),
-            token: FencingToken::from_number(4096).unwrap(),
-            ttl: Duration::from_secs(1),
-            resent: false,
-            is_first: false,
-            votes: Votes::default(),
-        }
+        let resource = Resource::new(b"", name.as_bytes()).unwrap();
+        let value = Value::new("", uuid::Uuid::from_u128(round), "host/1");
+        Self::new(resource, value, FencingToken::from_number(4096).unwrap(), Duration::from_secs(1))
     }
 }
 

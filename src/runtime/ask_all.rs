@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::client_task::{run_abort_on_drop, run_detached};
 use super::shared::Shared;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies, Votes};
+use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies};
 use crate::protocol::{Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
 use crate::resource::Resource;
 
@@ -99,16 +99,9 @@ impl TakesReplies for TakenAwayReplies {
 fn release(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) -> Option<Request> {
     let value = stored.value.filter(|value| CurrentHolder::from_value(value) == *expected)?;
     let token = stored.token.or_else(|| FencingToken::from_number(LEAST_TOKEN))?;
-    let claim = Arc::new(Claim {
-        resource: resource.clone(),
-        value: Value::from_wire(&value),
-        token,
-        ttl: stored.expires_in.unwrap_or_default(),
-        resent: true, // its holder may be about to extend it (P6)
-        is_first: false,
-        votes: Votes::default(),
-    });
-    Some(Request::Release(claim, None))
+    let claim = Claim::new(resource.clone(), Value::from_wire(&value), token, stored.expires_in.unwrap_or_default());
+    let claim = Claim { resent: true, ..claim }; // its holder may be about to extend it (P6)
+    Some(Request::Release(Arc::new(claim), None))
 }
 
 fn was_deleted(reply: Reply) -> Answer<bool> {

@@ -12,7 +12,7 @@ use crate::instance::redis::encode::Encoder;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::instance::redis::write::{self, Parts, take_for_one_write};
-use crate::instance::{Claim, Request, Votes};
+use crate::instance::{Claim, Request};
 use crate::protocol::{AdmissionRecord, AttachedRecord, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Value};
 use crate::resource::{Resource, TOKENS_KEY};
 
@@ -61,15 +61,9 @@ impl Ask {
 
     /// As a request for keys that begin with `namespace`; `None` for names that cannot be locked.
     fn request(&self, namespace: &str) -> Option<Request> {
-        let claim = Arc::new(Claim {
-            resource: Resource::new(namespace.as_bytes(), self.name.as_bytes()).ok()?,
-            value: self.value(),
-            token: self.token,
-            ttl: self.ttl,
-            resent: self.resent,
-            is_first: false,
-            votes: Votes::default(),
-        });
+        let resource = Resource::new(namespace.as_bytes(), self.name.as_bytes()).ok()?;
+        let claim = Claim::new(resource, self.value(), self.token, self.ttl);
+        let claim = Arc::new(Claim { resent: self.resent, ..claim });
         Some(match self.kind {
             Kind::Acquire => Request::Acquire(claim),
             Kind::Extend => Request::Extend(claim),

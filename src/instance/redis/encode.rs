@@ -6,6 +6,7 @@
 use redis::{Cmd, Pipeline};
 
 use super::reply_bound::ReplyBound;
+use crate::instance::{Claim, ClaimWords};
 
 /// What the replies to commands may be that are sent together.
 #[derive(Debug, Default)]
@@ -50,8 +51,11 @@ impl<'a> Encoder<'a> {
 
     /// A command of so many words, its name included, that asks for so many bytes.
     pub(super) fn add(&mut self, name: &str, words: usize, asks_for: u64, others: impl FnOnce(&mut Words<'_>)) {
-        let size = self.command(name, words, others);
-        self.bounds.runs.push((ReplyBound::named(name, size, asks_for), 1));
+        let before = self.bytes.len();
+        let mut all = Words(self.bytes);
+        all.begin(name, words);
+        others(&mut all);
+        self.bounds.runs.push((ReplyBound::named(name, self.bytes.len() - before, asks_for), 1));
     }
 
     /// Such a command for each of `items`.
@@ -63,22 +67,20 @@ impl<'a> Encoder<'a> {
         items: impl Iterator<Item = T>,
         others: impl Fn(&mut Words<'_>, T),
     ) {
-        let (mut longest, mut count) = (0, 0);
+        let (mut head, mut longest, mut count) = (0..0, 0, 0);
         for item in items {
-            longest = longest.max(self.command(name, words, |words| others(words, item)));
+            let before = self.bytes.len();
+            if head.is_empty() {
+                Words(self.bytes).begin(name, words);
+                head = before..self.bytes.len();
+            } else {
+                self.bytes.extend_from_within(head.clone());
+            }
+            others(&mut Words(self.bytes), item);
+            longest = longest.max(self.bytes.len() - before);
             count += 1;
         }
         self.bounds.runs.push((ReplyBound::named(name, longest, asks_for), count));
-    }
-
-    /// Gives how many bytes it takes.
-    fn command(&mut self, name: &str, words: usize, others: impl FnOnce(&mut Words<'_>)) -> usize {
-        let before = self.bytes.len();
-        let mut all = Words(self.bytes);
-        all.line(b'*', words as u64);
-        all.word(name);
-        others(&mut all);
-        self.bytes.len() - before
     }
 }
 
@@ -86,41 +88,110 @@ impl<'a> Encoder<'a> {
 pub(super) struct Words<'a>(&'a mut Vec<u8>);
 
 impl Words<'_> {
+    fn begin(&mut self, name: &str, words: usize) {
+        self.line(b'*', words as u64);
+        self.word(name);
+    }
+
     pub(super) fn word(&mut self, word: impl AsRef<[u8]>) -> &mut Self {
         let word = word.as_ref();
         self.line(b'$', word.len() as u64);
         self.0.extend_from_slice(word);
-        self.0.extend_from_slice(b"\r\n");
-        self
+        self.encoded(b"\r\n")
     }
 
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
-        let mut room = [0; MOST_DIGITS];
-        self.word(digits(number, &mut room))
+        let mut word = Backwards::default();
+        word.put(b'\n').put(b'\r');
+        let before = word.length;
+        word.put_number(number);
+        word.put_line(b'$', (word.length - before) as u64);
+        self.encoded(word.bytes())
+    }
+
+    /// Words that are encoded already.
+    pub(super) fn encoded(&mut self, words: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(words);
+        self
+    }
+
+    /// The token and the key of a claim.
+    pub(super) fn token_and_key(&mut self, claim: &Claim) -> &mut Self {
+        let ClaimWords { words, value, .. } = words_of(claim);
+        self.encoded(words.get(..*value).unwrap_or_default())
+    }
+
+    pub(super) fn key(&mut self, claim: &Claim) -> &mut Self {
+        let ClaimWords { words, key, value, .. } = words_of(claim);
+        self.encoded(words.get(*key..*value).unwrap_or_default())
+    }
+
+    pub(super) fn key_and_value(&mut self, claim: &Claim) -> &mut Self {
+        let ClaimWords { words, key, token, .. } = words_of(claim);
+        self.encoded(words.get(*key..*token).unwrap_or_default())
+    }
+
+    pub(super) fn value_and_token(&mut self, claim: &Claim) -> &mut Self {
+        let ClaimWords { words, value, .. } = words_of(claim);
+        self.encoded(words.get(*value..).unwrap_or_default())
     }
 
     fn line(&mut self, kind: u8, number: u64) {
-        let mut room = [0; MOST_DIGITS];
-        self.0.push(kind);
-        self.0.extend_from_slice(digits(number, &mut room));
-        self.0.extend_from_slice(b"\r\n");
+        let mut line = Backwards::default();
+        line.put_line(kind, number);
+        self.encoded(line.bytes());
     }
 }
 
-/// The most that a number has.
-const MOST_DIGITS: usize = 20;
+/// Bytes that are put together from the last to the first, as the digits of a number are found.
+#[derive(Default)]
+struct Backwards {
+    room: [u8; 32],
+    length: usize,
+}
 
-fn digits(mut number: u64, room: &mut [u8; MOST_DIGITS]) -> &[u8] {
-    let mut first = MOST_DIGITS;
-    for digit in room.iter_mut().rev() {
-        *digit = b"0123456789".get((number % 10) as usize).copied().unwrap_or_default();
-        first -= 1;
-        number /= 10;
-        if number == 0 {
-            break;
+impl Backwards {
+    fn put(&mut self, byte: u8) -> &mut Self {
+        if let Some(place) = self.room.iter_mut().nth_back(self.length) {
+            *place = byte;
+            self.length += 1;
+        }
+        self
+    }
+
+    fn put_number(&mut self, mut number: u64) -> &mut Self {
+        loop {
+            self.put(b'0' + (number % 10) as u8);
+            number /= 10;
+            if number == 0 {
+                return self;
+            }
         }
     }
-    room.get(first..).unwrap_or_default()
+
+    fn put_line(&mut self, kind: u8, number: u64) {
+        self.put(b'\n').put(b'\r').put_number(number).put(kind);
+    }
+
+    /// All of them.
+    fn bytes(&self) -> &[u8] {
+        self.room.get(self.room.len() - self.length..).unwrap_or_default()
+    }
+}
+
+/// The words of a claim, put together once for all instances.
+fn words_of(claim: &Claim) -> &ClaimWords {
+    claim.words.get_or_init(|| {
+        let mut words = Vec::with_capacity(claim.command_size() + 64);
+        Words(&mut words).number(claim.token.proposed_us());
+        let key = words.len();
+        Words(&mut words).word(claim.resource.key());
+        let value = words.len();
+        Words(&mut words).word(claim.value.as_bytes());
+        let token = words.len();
+        words.extend_from_within(..key);
+        ClaimWords { words: words.into(), key, value, token }
+    })
 }
 
 /// Appends a command of the crate; returns what the reply to it may be.

@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::classify::classify_key_check;
 use super::connection::InstanceConnection;
-use super::plain::{MOST_OF_A_VALUE, read_beginning};
+use super::plain::read_beginning;
+use super::reply_bound::MOST_OF_A_VALUE;
 use crate::instance::{Claim, KeyCheckFuture, KeyState};
 
 /// Reads all keys at once, and asks for a push when any of them changes.

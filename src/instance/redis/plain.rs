@@ -12,8 +12,8 @@ use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 /// How many commands a write of plain acquires takes besides one for each.
 pub(super) const COMMANDS_BESIDE: usize = 3;
 
-/// The longest value that a lock may have: what is longer is another program's, and may be megabytes.
-pub(super) const MOST_OF_A_VALUE: u64 = 2048;
+/// `NX GET PX`, as they stand behind key and value.
+const IF_FREE_FOR: &[u8] = b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n";
 
 /// Whether it may go so to an instance with this record, whose clock shows at least `wall_us`: the first request of an
 /// acquire.
@@ -27,12 +27,11 @@ pub(super) fn may_be_plain(request: &Request, attached: Option<&AttachedRecord>,
 /// forgotten since the keys were set.
 pub(super) fn add<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {
     commands.add_each("SET", 7, VALUE, claims.clone(), |words, claim| {
-        words.word(claim.resource.key()).word(claim.value.as_bytes());
-        words.word("NX").word("GET").word("PX").number(millis(claim.ttl));
+        words.key_and_value(claim).encoded(IF_FREE_FOR).number(millis(claim.ttl));
     });
     commands.add("ZADD", 4 + 2 * claims.len(), 0, |words| {
         words.word(TOKENS_KEY).word("GT").word("CH");
-        claims.for_each(|claim| _ = words.number(claim.token.proposed_us()).word(claim.resource.key()));
+        claims.for_each(|claim| _ = words.token_and_key(claim));
     });
     commands.add("TIME", 1, 0, |_| {});
     commands.add("GET", 2, RECORD, |words| _ = words.word(ADMISSION_KEY));

@@ -4,7 +4,8 @@ use std::fmt;
 
 use redis::{Arg, Cmd};
 
-use super::plain::MOST_OF_A_VALUE;
+/// The longest value that a lock may have: what is longer is another program's, and may be megabytes.
+pub(super) const MOST_OF_A_VALUE: u64 = 2048;
 
 /// The longest reply to a command that asks for nothing long, besides what it may repeat of the command: an error of
 /// a server has a few hundred bytes.

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::uncollected::UncollectedLease;
-use crate::instance::{Claim, Request, Votes};
+use crate::instance::{Claim, Request};
 use crate::protocol::{Contest, FencingToken, Lease, ProposingClock, Round, RoundFailure, Value, Verdict};
 use crate::random;
 use crate::runtime::held_lease::HeldLease;
@@ -188,15 +188,9 @@ fn send(
 ) -> RoundInFlight {
     shared.counters.round_sent();
     let token = shared.tokens.propose(by, seen); // P12
-    let claim = Arc::new(Claim {
-        resource: params.resource.clone(),
-        value: value.clone(),
-        token,
-        ttl: params.terms.ttl(),
-        resent,
-        is_first: seen.is_none() && !shared.is_wanted_elsewhere(&params.resource),
-        votes: Votes::default(),
-    });
+    let is_first = seen.is_none() && !shared.is_wanted_elsewhere(&params.resource);
+    let claim = Claim::new(params.resource.clone(), value.clone(), token, params.terms.ttl());
+    let claim = Arc::new(Claim { resent, is_first, ..claim });
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);
     let round = round.proposing(token, by);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
-use super::super::encode::{Encoder, Words};
-use super::super::reply_bound::of_script;
 use super::{Scripts, Text};
 use crate::instance::Claim;
+use crate::instance::redis::encode::{Encoder, Words};
+use crate::instance::redis::reply_bound::of_script;
 use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
@@ -62,8 +62,7 @@ impl Scripts {
     ) {
         call(commands, &self.release, claims.clone(), 3 * claims.len(), |words| {
             for claim in claims {
-                words.word(claim.value.as_bytes()).number(claim.token.proposed_us());
-                words.word(if claim.resent { "resent" } else { "" });
+                words.value_and_token(claim).word(if claim.resent { "resent" } else { "" });
             }
         });
     }
@@ -113,7 +112,7 @@ fn call<'a>(
     let keys = claims.len();
     commands.add("EVALSHA", 3 + keys + arguments, of_script(keys as u64), |words| {
         words.word(&script.hash).number(keys as u64);
-        claims.for_each(|claim| _ = words.word(claim.resource.key()));
+        claims.for_each(|claim| _ = words.key(claim));
         add_arguments(words);
     });
 }
@@ -127,7 +126,7 @@ fn add_record(words: &mut Words<'_>, attached: Option<&AttachedRecord>) {
 
 fn add_claims<'a>(words: &mut Words<'_>, claims: impl Iterator<Item = &'a Claim>) {
     for claim in claims {
-        words.word(claim.value.as_bytes()).number(claim.token.proposed_us()).number(millis(claim.ttl));
+        words.value_and_token(claim).number(millis(claim.ttl));
     }
 }
 
