@@ -1,6 +1,6 @@
 //! What requests that wait together are sent as: one write, with at most one call of each kind.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use redis::{RedisResult, Value};
 
@@ -12,7 +12,7 @@ use super::plain;
 use super::scripts::Scripts;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
 use crate::protocol::{AttachedRecord, RawReply};
-use crate::resource::Resource;
+use crate::resource::AsItIs;
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
 const MOST_IN_A_SCRIPT: usize = 32;
@@ -93,36 +93,43 @@ pub(crate) fn take_for_one_write<T>(
         let parts = Parts::of_one(request(&only), is_plain(request(&only)));
         return (vec![only], parts);
     }
-    let (mut parts, mut bytes) = (Parts::default(), 0_usize);
-    let mut taken: Vec<(Part, T)> = Vec::with_capacity(waiting.len().min(most));
+    let (mut taken, mut count, mut bytes) = (<[Vec<T>; PARTS]>::default(), 0, 0_usize);
     let mut left = VecDeque::new();
-    // Where the last request for a key stands; `None` if it waits.
-    let mut last: BTreeMap<Resource, Option<Part>> = BTreeMap::new();
-    while taken.len() < most
+    // The first part in which one more for a key may stand. Of two keys with the same hash one waits for nothing.
+    let mut first: HashMap<u64, usize, AsItIs> = HashMap::default();
+    first.reserve(waiting.len().min(MOST_PLAIN));
+    while count < most
         && let Some(item) = waiting.pop_front()
     {
         let claim = request(&item).claim();
         let part = Part::of(request(&item), is_plain(request(&item)));
+        let of_part = &mut taken[part as usize];
         bytes = bytes.saturating_add(claim.command_size());
-        let is_full = parts.0[part as usize] >= part.most() || (bytes > MAX_COMMAND_BYTES && !taken.is_empty());
-        if is_full {
+        if of_part.len() >= part.most() || (bytes > MAX_COMMAND_BYTES && count > 0) {
             waiting.push_front(item);
             break;
         }
-        let before = last.get(&claim.resource);
-        let goes = before.is_none_or(|before| before.is_some_and(|before| before < part));
-        last.insert(claim.resource.clone(), goes.then_some(part));
+        let first = first.entry(claim.resource.hash()).or_default();
+        let goes = *first <= part as usize;
+        *first = if goes { part as usize + 1 } else { PARTS };
         if goes {
-            parts.0[part as usize] += 1;
-            taken.push((part, item));
+            if of_part.is_empty() {
+                of_part.reserve(part.most().min(waiting.len() + 1));
+            }
+            of_part.push(item);
+            count += 1;
         } else {
             left.push_back(item);
         }
     }
     left.append(waiting);
     *waiting = left;
-    taken.sort_by_key(|(part, _)| *part); // stable
-    (taken.into_iter().map(|(_, item)| item).collect(), parts)
+    let parts = Parts(taken.each_ref().map(Vec::len));
+    let all = taken.into_iter().filter(|of_part| !of_part.is_empty()).reduce(|mut before, mut of_part| {
+        before.append(&mut of_part);
+        before
+    });
+    (all.unwrap_or_default(), parts)
 }
 
 /// The commands of a write.
