@@ -37,6 +37,12 @@ impl Claim {
     }
 }
 
+impl AsRef<Self> for Claim {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// A claim in commands: its token, key, value and once more its token, as words one behind the other.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimWords {
@@ -99,9 +105,9 @@ impl Wake {
     }
 }
 
-impl AsRef<Self> for Request {
-    fn as_ref(&self) -> &Self {
-        self
+impl AsRef<Claim> for Request {
+    fn as_ref(&self) -> &Claim {
+        self.claim()
     }
 }
 

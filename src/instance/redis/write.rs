@@ -137,11 +137,11 @@ pub(crate) fn encode(
     commands: &mut Encoder<'_>,
     scripts: &Scripts,
     parts: Parts,
-    requests: &[impl AsRef<Request>],
+    requests: &[impl AsRef<Claim>],
     attached: Option<&AttachedRecord>,
 ) {
     for (part, of_part) in Part::ALL.into_iter().zip(parts.split(requests)) {
-        let claims = of_part.iter().map(|request| &**request.as_ref().claim());
+        let claims = of_part.iter().map(AsRef::as_ref);
         match part {
             _ if of_part.is_empty() => {}
             Part::Release => scripts.release(commands, claims),
@@ -165,29 +165,33 @@ pub(crate) struct Answers {
 /// Classifies the answers to [`commands`].
 pub(crate) fn classify(
     parts: Parts,
-    requests: &[impl AsRef<Request>],
+    requests: &[impl AsRef<Claim>],
     attached: Option<&AttachedRecord>,
     result: &RedisResult<Value>,
 ) -> Answers {
-    let mut answers = Answers { replies: Vec::with_capacity(requests.len()), has_failed: false };
+    let mut answers = Answers { replies: Vec::new(), has_failed: false };
     let mut said = Said::of(result);
-    for (part, of_part) in Part::ALL.into_iter().zip(parts.split(requests)) {
-        if of_part.is_empty() {
+    for (part, claims) in Part::ALL.into_iter().zip(parts.split(requests)) {
+        if claims.is_empty() {
             continue;
         }
-        let claims: Vec<&Claim> = of_part.iter().map(|request| &**request.as_ref().claim()).collect();
-        answers.replies.extend(match part {
-            Part::Plain => classify_plain(&claims, attached, &said.next(claims.len() + plain::COMMANDS_BESIDE)),
+        let mut replies = match part {
+            Part::Plain => classify_plain(claims, attached, &said.next(claims.len() + plain::COMMANDS_BESIDE)),
             script => {
                 let answer = said.next(1);
                 answers.has_failed |= is_a_fault_of_a_request(&answer);
                 match script {
                     Part::Release => classify_releases(claims.len(), &answer),
-                    Part::Acquire => classify_acquires(&claims, &answer),
-                    _ => classify_extends(&claims, &answer),
+                    Part::Acquire => classify_acquires(claims, &answer),
+                    _ => classify_extends(claims, &answer),
                 }
             }
-        });
+        };
+        if answers.replies.is_empty() {
+            answers.replies = replies;
+        } else {
+            answers.replies.append(&mut replies);
+        }
     }
     answers
 }
