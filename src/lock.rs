@@ -358,7 +358,7 @@ impl Lock {
             Ok(Arc::new(AcquireParams {
                 resource,
                 terms: self.settings.terms(self.ttl)?,
-                holder: self.holder.as_ref().map_or_else(|| "".into(), Holder::text),
+                holder: self.holder.as_ref().map_or_else(Arc::default, Holder::text),
                 renews: self.renewal == Renewal::Auto,
                 max_hold: self.max_hold,
             }))

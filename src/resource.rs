@@ -130,14 +130,14 @@ impl Resource {
         if length > MAX_KEY_LENGTH {
             return Err(ResourceError::ResourceTooLong { length, most: MAX_KEY_LENGTH });
         }
-        let key = [namespace, name].concat();
+        let key: Arc<[u8]> = namespace.iter().chain(name).copied().collect();
         if key.starts_with(RESERVED) {
             return Err(ResourceError::ReservedResource { name: display_name(&key) });
         }
         // Names come from anybody: without a secret, many could be made that have the same.
         static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let hash = SECRET.hash_one(&key);
-        Ok(Self { key: key.into(), hash })
+        Ok(Self { key, hash })
     }
 
     pub(crate) fn key(&self) -> &[u8] {

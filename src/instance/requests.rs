@@ -46,7 +46,7 @@ impl AsRef<Self> for Claim {
 /// A claim in commands: its token, key, value and once more its token, as words one behind the other.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimWords {
-    pub(crate) words: Box<[u8]>,
+    pub(crate) words: Vec<u8>,
     /// Where the key, the value, and the token behind that begin.
     pub(crate) key: usize,
     pub(crate) value: usize,

@@ -190,7 +190,7 @@ fn words_of(claim: &Claim) -> &ClaimWords {
         Words(&mut words).word(claim.value.as_bytes());
         let token = words.len();
         words.extend_from_within(..key);
-        ClaimWords { words: words.into(), key, value, token }
+        ClaimWords { words, key, value, token }
     })
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, yield_now};
 
 use super::byte_stream::ByteStream;
-use super::decode::decode;
+use super::decode::{decode, decode_short};
 use super::encode::{Bounds, Encoder, encode, encode_all};
 use super::reply_bound::ReplyBound;
 use super::reply_limit::{Followed, ReplyLimit, TooMuch};
@@ -425,6 +425,14 @@ impl Reader {
                 parse_redis_value(bytes)?; // a stranger, which may say no more: it is told at once
             }
             let next = self.awaited.front().and_then(Asked::next);
+            if next.is_some()
+                && self.limit.is_between()
+                && let Some((value, count)) = decode_short(bytes)
+            {
+                bytes = bytes.get(count..).unwrap_or_default();
+                self.deliver(value, next);
+                continue;
+            }
             let followed = self.limit.follow(bytes, next, || self.clock.now());
             let Followed { bytes: count, is_whole, is_passed_over } =
                 followed.map_err(|too_much| io::Error::other(*self.shared.too_much.get_or_init(|| too_much)))?;

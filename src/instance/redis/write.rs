@@ -122,8 +122,10 @@ pub(crate) fn take_for_one_write<T>(
             left.push_back(item);
         }
     }
-    left.append(waiting);
-    *waiting = left;
+    if !left.is_empty() {
+        left.append(waiting);
+        *waiting = left;
+    }
     let parts = Parts(taken.each_ref().map(Vec::len));
     let all = taken.into_iter().filter(|of_part| !of_part.is_empty()).reduce(|mut before, mut of_part| {
         before.append(&mut of_part);

@@ -22,7 +22,6 @@ const PATIENCE_DIVISOR: u32 = 8;
 pub(super) struct Attempt {
     pub(super) shared: Arc<Shared>,
     params: Arc<AcquireParams>,
-    value: Value,
     /// The clock by which tokens are proposed, and the largest that was seen (P12).
     by: ProposingClock,
     seen: Option<FencingToken>,
@@ -55,11 +54,11 @@ impl Attempt {
     ) -> Result<Box<Self>, AcquireFailure> {
         let value = draw_value(shared, params)?;
         let by = shared.proposing_clock().map_err(AcquireFailure::ClocksApart)?;
-        let in_flight = send(shared, params, &value, (by, seen), false, |round| round);
+        let in_flight = send(shared, params, value, (by, seen), false, |round| round);
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
         let (contest, let_go) = (Contest::default(), Vec::new());
         let (repeats, rounds, undecided) = (0, 1, None);
-        Ok(Box::new(Self { shared, params, value, by, seen, repeats, rounds, contest, undecided, let_go, in_flight }))
+        Ok(Box::new(Self { shared, params, by, seen, repeats, rounds, contest, undecided, let_go, in_flight }))
     }
 
     /// The lease, not renewed yet, or why there is none; then the releases of the try are queued. Asks again where nobody
@@ -124,9 +123,9 @@ impl Attempt {
     /// P31: another round, under a new value (P1) and a larger token.
     pub(super) fn ask_again(&mut self) -> Result<(), AcquireFailure> {
         let value = draw_value(&self.shared, &self.params)?;
-        self.let_go.push(std::mem::replace(&mut self.value, value));
+        self.let_go.push(self.in_flight.claim().value.clone());
         self.repeats = 0;
-        self.send(false);
+        self.send(value, false);
         Ok(())
     }
 
@@ -151,11 +150,11 @@ impl Attempt {
         self.repeats += 1;
         let sent_before = self.in_flight.sent_before.union(self.in_flight.round.must_release());
         self.in_flight.on_drop = OnDrop::LeaveKeys;
-        self.send(true);
+        self.send(self.in_flight.claim().value.clone(), true);
         self.in_flight.sent_before = sent_before;
     }
 
-    fn send(&mut self, resent: bool) {
+    fn send(&mut self, value: Value, resent: bool) {
         self.rounds += 1;
         let patience = self.shared.instance_timeout / PATIENCE_DIVISOR;
         let after_undecided = |round: Round| match &self.undecided {
@@ -163,7 +162,7 @@ impl Attempt {
             None => round,
         };
         let tokens = (self.by, self.seen);
-        self.in_flight = send(&self.shared, &self.params, &self.value, tokens, resent, after_undecided);
+        self.in_flight = send(&self.shared, &self.params, value, tokens, resent, after_undecided);
     }
 
     /// Takes in the replies that are still outstanding (P6). They count for `held`, the lease that was won
@@ -181,7 +180,7 @@ impl Attempt {
 fn send(
     shared: &Arc<Shared>,
     params: &AcquireParams,
-    value: &Value,
+    value: Value,
     (by, seen): (ProposingClock, Option<FencingToken>),
     resent: bool,
     prepare: impl FnOnce(Round) -> Round,
@@ -189,7 +188,7 @@ fn send(
     shared.counters.round_sent();
     let token = shared.tokens.propose(by, seen); // P12
     let is_first = seen.is_none() && !shared.is_wanted_elsewhere(&params.resource);
-    let claim = Claim::new(params.resource.clone(), value.clone(), token, params.terms.ttl());
+    let claim = Claim::new(params.resource.clone(), value, token, params.terms.ttl());
     let claim = Arc::new(Claim { resent, is_first, ..claim });
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);
