@@ -152,9 +152,9 @@ struct Backwards {
 
 impl Backwards {
     fn put(&mut self, byte: u8) -> &mut Self {
-        if let Some(place) = self.room.iter_mut().nth_back(self.length) {
+        self.length += 1;
+        if let Some(place) = self.room.len().checked_sub(self.length).and_then(|at| self.room.get_mut(at)) {
             *place = byte;
-            self.length += 1;
         }
         self
     }
