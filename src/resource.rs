@@ -1,7 +1,9 @@
 //! What is locked: a name, and the key that it has on the instances.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use thiserror::Error;
 
@@ -71,8 +73,49 @@ pub enum ResourceError {
 }
 
 /// What one lock is for: a checked name, as the key that it has. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Resource(Arc<[u8]>);
+#[derive(Clone)]
+pub(crate) struct Resource {
+    key: Arc<[u8]>,
+    /// Of the key, which is looked up often.
+    hash: u64,
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.key == other.key
+    }
+}
+
+impl Eq for Resource {}
+
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// What is known of each of several locks.
+pub(crate) type ByResource<T> = HashMap<Resource, T, AsItIs>;
+
+/// Hashes what is a hash already.
+pub(crate) type AsItIs = BuildHasherDefault<HashItself>;
+
+#[derive(Debug, Default)]
+pub(crate) struct HashItself(u64);
+
+impl Hasher for HashItself {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0.rotate_left(8) ^ u64::from(*byte))); // nothing does
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
 
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,15 +133,23 @@ impl Resource {
         if length > MAX_KEY_LENGTH {
             return Err(ResourceError::ResourceTooLong { length, most: MAX_KEY_LENGTH });
         }
-        let key = [namespace, name].concat();
+        let key: Arc<[u8]> = namespace.iter().chain(name).copied().collect();
         if key.starts_with(RESERVED) {
             return Err(ResourceError::ReservedResource { name: display_name(&key) });
         }
-        Ok(Self(key.into()))
+        // Names come from anybody: without a secret, many could be made that have the same.
+        static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        let hash = SECRET.hash_one(&key);
+        Ok(Self { key, hash })
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        &self.0
+        &self.key
+    }
+
+    /// The same for the same key; hardly ever for others.
+    pub(crate) const fn hash(&self) -> u64 {
+        self.hash
     }
 
     /// The line in which callers of one client wait for any of several locks with this name (P35): no lock has it.

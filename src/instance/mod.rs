@@ -20,7 +20,7 @@ pub(crate) use found_record::{FoundRecord, RecordFuture, Trace};
 pub(crate) use key_check::{ChangedKeys, Invalidation, KeyState};
 pub(crate) use listener::{Listener, ReceivedMessage};
 pub(crate) use reply_to::{ReplyTo, TakesReplies};
-pub(crate) use requests::{Claim, Request, Votes, Wake};
+pub(crate) use requests::{Claim, ClaimWords, Request, Wake};
 pub use status::{AdmissionStatus, ClockOffset, InstanceCounts, InstanceStatus, Trouble};
 pub(crate) use stored_key::{Read, StoredKey};
 

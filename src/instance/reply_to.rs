@@ -50,6 +50,8 @@ impl fmt::Debug for ReplyTo {
 
 impl Drop for ReplyTo {
     fn drop(&mut self) {
-        self.put(Reply::Unknown(Cause::Disconnected("the connection was given up".to_owned())));
+        if self.taker.is_some() {
+            self.put(Reply::Unknown(Cause::Disconnected("the connection was given up".to_owned())));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a round asks of an instance.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crate::protocol::{Access, ClientId, CountedVotes, FencingToken, Message, Value, Waiter, WriterMark};
@@ -29,6 +29,33 @@ pub(crate) struct Claim {
     pub(crate) is_first: bool,
     /// The votes that have counted for the value (P10): of all requests for it, however often the claim is cloned.
     pub(crate) votes: Votes,
+    /// What stands for it in commands, once a connection has put that together.
+    pub(crate) words: OnceLock<ClaimWords>,
+}
+
+impl Claim {
+    /// What the first round asks for under a value.
+    pub(crate) fn new(resource: Resource, value: Value, token: FencingToken, ttl: Duration) -> Self {
+        let (votes, words) = (Votes::default(), OnceLock::new());
+        let (access, mark) = (Access::Write, None);
+        Self { resource, value, token, access, mark, ttl, resent: false, is_first: false, votes, words }
+    }
+}
+
+impl AsRef<Self> for Claim {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+/// A claim in commands: its token, key, value and once more its token, as words one behind the other.
+#[derive(Clone, Debug)]
+pub(crate) struct ClaimWords {
+    pub(crate) words: Vec<u8>,
+    /// Where the key, the value, and the token behind that begin.
+    pub(crate) key: usize,
+    pub(crate) value: usize,
+    pub(crate) token: usize,
 }
 
 /// The votes that have counted for one value, which each request for it sees.
@@ -46,17 +73,9 @@ impl Votes {
 impl Claim {
     /// What a test asks for, of the round with this number.
     pub(crate) fn sample(round: u128, name: &str) -> Self {
-        Self {
-            resource: Resource::new(b"", name.as_bytes()).unwrap(),
-            value: Value::new("", uuid::Uuid::from_u128(round), "host/1"),
-            token: FencingToken::from_number(4096).unwrap(),
-            access: Access::Write,
-            mark: None,
-            ttl: Duration::from_secs(1),
-            resent: false,
-            is_first: false,
-            votes: Votes::default(),
-        }
+        let resource = Resource::new(b"", name.as_bytes()).unwrap();
+        let value = Value::new("", uuid::Uuid::from_u128(round), "host/1");
+        Self::new(resource, value, FencingToken::from_number(4096).unwrap(), Duration::from_secs(1))
     }
 }
 
@@ -93,6 +112,12 @@ impl Wake {
             Some(Self { to: *client, message })
         };
         next.iter().filter_map(wake).collect()
+    }
+}
+
+impl AsRef<Claim> for Request {
+    fn as_ref(&self) -> &Claim {
+        self.claim()
     }
 }
 

@@ -11,8 +11,8 @@ use super::extend::{ExtendFailure, extend};
 use super::held_lease::{HeldLease, Tenure};
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
-use crate::instance::{Claim, Request, Votes};
-use crate::protocol::{Access, FencingToken, Lease, Reply, Round, Value};
+use crate::instance::{Claim, Request};
+use crate::protocol::{FencingToken, Lease, Reply, Round, Value};
 
 /// A lease as it was detached.
 #[derive(Clone, Debug)]
@@ -83,17 +83,10 @@ async fn carry_out(
 
 /// What is asked, or held.
 fn claim(params: &AcquireParams, detached: &Detached) -> Claim {
-    Claim {
-        resource: params.resource.clone(),
-        value: detached.value.clone(),
-        token: detached.token.of_grant(),
-        ttl: params.terms.ttl(),
-        access: Access::Write,
-        mark: None,
-        resent: true, // P6: what was sent for it by others may come late
-        is_first: false,
-        votes: Votes::default(), // P10: this client has no earlier vote for it, so that no instance in quarantine gives one
-    }
+    let (resource, value, token) = (params.resource.clone(), detached.value.clone(), detached.token.of_grant());
+    // P10: this client has no earlier vote for it, so that no instance in quarantine gives one.
+    let claim = Claim::new(resource, value, token, params.terms.ttl());
+    Claim { resent: true, ..claim } // P6: what was sent for it by others may come late
 }
 
 /// The lease, if the round was won.

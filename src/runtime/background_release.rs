@@ -4,12 +4,13 @@
 //! The tasks of the connections put the replies in here. The task of the client only waits: for the pause before a release is
 //! sent again, and for a moment for the answer to a lost try.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::{sleep, timeout};
 
 use super::ballot::Ballot;
@@ -48,7 +49,9 @@ struct Releases {
     /// Instances for which a retry is scheduled.
     retrying: Mutex<InstanceSet>,
     /// How many releases are pending on each instance.
-    pending: watch::Sender<Vec<usize>>,
+    pending: Box<[AtomicUsize]>,
+    /// Notified when none is left on one of them.
+    none_left: Notify,
     pauses: mpsc::UnboundedSender<Pause>,
 }
 
@@ -68,7 +71,8 @@ impl BackgroundReleaser {
         let releases = Arc::new(Releases {
             for_try: PendingReleases::new(count),
             for_retry: PendingReleases::new(count),
-            pending: watch::Sender::new(vec![0; count]),
+            pending: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+            none_left: Notify::new(),
             retrying: Mutex::default(),
             instances,
             clock,
@@ -78,11 +82,12 @@ impl BackgroundReleaser {
         Self(releases)
     }
 
-    /// Queues a release on `targets` at once, and sends it again until it is confirmed.
-    pub(super) fn release(&self, request: &Request, targets: InstanceSet) {
+    /// Queues a release on `targets` at once, and sends it again until it is confirmed. The replies go to `ballot` too, if somebody
+    /// waits for them.
+    pub(super) fn release(&self, request: &Request, targets: InstanceSet, ballot: Option<Arc<Ballot>>) {
         self.0.count_up(targets);
         let release = PendingRelease::new(request.clone(), self.0.clock.now());
-        let sent = Arc::new(SentRelease { releases: Arc::clone(&self.0), release });
+        let sent = Arc::new(SentRelease { releases: Arc::clone(&self.0), release, ballot });
         for id in targets.iter() {
             if let Some(instance) = self.0.instances.get(id.index()) {
                 instance.call(request.clone(), ReplyTo::new(Arc::clone(&sent) as Arc<_>, id));
@@ -113,27 +118,20 @@ impl BackgroundReleaser {
         ballot.leave_to(instances, Arc::new(LostTry { releases: Arc::clone(&self.0), waiting }));
     }
 
-    /// As [`release`](Self::release), with the replies going to `ballot` too.
-    pub(super) fn release_for(&self, ballot: &Arc<Ballot>, request: &Request, targets: InstanceSet) {
-        self.0.count_up(targets);
-        let release = PendingRelease::new(request.clone(), self.0.clock.now());
-        let sent = Arc::new(SentRelease { releases: Arc::clone(&self.0), release });
-        let round = Arc::new(ReleaseRound { sent, ballot: Arc::clone(ballot) });
-        for id in targets.iter() {
-            if let Some(instance) = self.0.instances.get(id.index()) {
-                instance.call(request.clone(), ReplyTo::new(Arc::clone(&round) as Arc<_>, id));
-            }
-        }
-    }
-
     /// Waits until no release is pending, at most `limit`. Returns how many still are on each instance.
     pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
-        let mut pending = self.0.pending.subscribe();
-        let none_left = timeout(limit, pending.wait_for(|pending| pending.iter().all(|count| *count == 0))).await;
-        match none_left {
-            Ok(Ok(counts)) => counts.clone(),
-            _ => self.pending(),
-        }
+        let until_none = async {
+            loop {
+                let mut none_left = std::pin::pin!(self.0.none_left.notified());
+                none_left.as_mut().enable();
+                if self.pending().iter().all(|count| *count == 0) {
+                    return;
+                }
+                none_left.await;
+            }
+        };
+        let _ = timeout(limit, until_none).await;
+        self.pending()
     }
 
     /// Whether the task is gone, and with it the runtime.
@@ -143,7 +141,7 @@ impl BackgroundReleaser {
 
     /// How many releases are pending on each instance.
     pub(crate) fn pending(&self) -> Vec<usize> {
-        self.0.pending.borrow().clone()
+        self.0.pending.iter().map(|count| count.load(Ordering::Acquire)).collect()
     }
 }
 
@@ -157,38 +155,36 @@ impl std::fmt::Debug for BackgroundReleaser {
 struct SentRelease {
     releases: Arc<Releases>,
     release: PendingRelease,
+    /// Where the replies go too, if somebody waits for it.
+    ballot: Option<Arc<Ballot>>,
 }
 
 impl TakesReplies for SentRelease {
-    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
+    fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
+        if number == 0
+            && self.ballot.is_some()
+            && matches!(reply, Reply::NotSent(Cause::ScriptMissing))
+            && let Some(instance) = self.releases.instances.get(id.index())
+        {
+            // The scripts are on their way there again. Who asks next for the lock has another value.
+            let request = self.release.request.clone();
+            return instance.call(request, ReplyTo::numbered(Arc::clone(&self) as Arc<_>, id, number + 1));
+        }
+        self.settle(id, &reply);
+        if let Some(ballot) = &self.ballot {
+            Arc::clone(ballot).take(id, number, reply);
+        }
+    }
+}
+
+impl SentRelease {
+    fn settle(&self, id: InstanceId, reply: &Reply) {
         let is_confirmed = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
         if is_confirmed {
             self.releases.count_down(id, 1);
         } else {
             self.releases.send_again_later(id, self.release.clone());
         }
-    }
-}
-
-/// A release for which somebody waits.
-struct ReleaseRound {
-    sent: Arc<SentRelease>,
-    ballot: Arc<Ballot>,
-}
-
-impl TakesReplies for ReleaseRound {
-    fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
-        let sent = Arc::clone(&self.sent);
-        if number == 0
-            && matches!(reply, Reply::NotSent(Cause::ScriptMissing))
-            && let Some(instance) = sent.releases.instances.get(id.index())
-        {
-            // The scripts are on their way there again. Who asks next for the lock has another value.
-            let request = sent.release.request.clone();
-            return instance.call(request, ReplyTo::numbered(self, id, number + 1));
-        }
-        sent.take(id, number, reply.clone());
-        Arc::clone(&self.ballot).take(id, number, reply);
     }
 }
 
@@ -216,7 +212,7 @@ impl Releases {
     fn send(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
         if let Some(instance) = self.instances.get(id.index()) {
             let request = release.request.clone();
-            let sent = Arc::new(SentRelease { releases: Arc::clone(self), release });
+            let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None });
             instance.call(request, ReplyTo::new(sent, id));
         }
     }
@@ -263,24 +259,18 @@ impl Releases {
     }
 
     fn count_up(&self, instances: InstanceSet) {
-        self.pending.send_if_modified(|pending| {
-            for id in instances.iter() {
-                if let Some(count) = pending.get_mut(id.index()) {
-                    *count += 1;
-                }
-            }
-            false // only a count that falls wakes those who wait for zero
-        });
+        for count in instances.iter().filter_map(|id| self.pending.get(id.index())) {
+            count.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Takes releases that are confirmed or expired off the count of pending ones.
     fn count_down(&self, id: InstanceId, number: usize) {
-        if number > 0 {
-            self.pending.send_modify(|pending| {
-                if let Some(count) = pending.get_mut(id.index()) {
-                    *count = count.saturating_sub(number);
-                }
-            });
+        let Some(count) = self.pending.get(id.index()).filter(|_| number > 0) else { return };
+        let left = |before: usize| before.saturating_sub(number);
+        let before = count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |before| Some(left(before)));
+        if before.is_ok_and(|before| left(before) == 0) {
+            self.none_left.notify_waiters();
         }
     }
 }

@@ -55,11 +55,10 @@ impl Ballot {
             Some(waker) if waker.will_wake(context.waker()) => None,
             _ => state.waker.replace(context.waker().clone()),
         });
-        let came = take(&mut state.came);
+        let any = !state.came.is_empty();
+        state.came.drain(..).for_each(|(id, reply, received)| round.record(id, reply, received));
         drop(state);
         drop(former); // foreign code
-        let any = !came.is_empty();
-        came.into_iter().for_each(|(id, reply, received)| round.record(id, reply, received));
         any
     }
 

@@ -1,12 +1,12 @@
 //! The releases that wait to be sent, or to be sent again, to the instances (P6).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::instance::Request;
 use crate::protocol::{InstanceId, Instant};
-use crate::resource::Resource;
+use crate::resource::{ByResource, Resource};
 
 /// A release that one instance has not confirmed yet.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub(super) struct PendingReleases {
 struct OfInstance {
     last: ReleaseNumber,
     releases: BTreeMap<ReleaseNumber, PendingRelease>,
-    by_key: HashMap<Resource, Vec<ReleaseNumber>>,
+    by_key: ByResource<Vec<ReleaseNumber>>,
 }
 
 impl OfInstance {

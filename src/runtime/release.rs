@@ -33,7 +33,7 @@ pub(crate) fn release(
         round.record(id, Reply::Refused(Refusal::default()), round.started_at());
     }
     let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), targets);
-    shared.releaser.release_for(&ballot, &request, targets);
+    shared.releaser.release(&request, targets, Some(Arc::clone(&ballot)));
     shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {

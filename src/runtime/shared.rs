@@ -125,7 +125,7 @@ impl Shared {
 
     /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.
     pub(super) fn release_in_background(&self, release: &Request, targets: InstanceSet) {
-        self.releaser.release(release, targets);
+        self.releaser.release(release, targets, None);
     }
 
     /// What stands between the client and an instance.

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Pipeline, Value as Wire};
+use redis::{Cmd, Parser, Pipeline, Value as Wire};
 use uuid::Uuid;
 
+use crate::instance::redis::encode::Encoder;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::instance::redis::write::{self, Parts, take_for_one_write};
@@ -78,17 +79,9 @@ impl Ask {
 
     /// As a request for keys that begin with `namespace`; `None` for names that cannot be locked.
     fn request(&self, namespace: &str) -> Option<Request> {
-        let claim = Arc::new(Claim {
-            resource: Resource::new(namespace.as_bytes(), self.name.as_bytes()).ok()?,
-            value: self.value(),
-            token: self.token,
-            ttl: self.ttl,
-            access: self.access(),
-            mark: self.waits_since.map(|since| Arc::new(WriterMark::new(since, ClientId::new([since as u8; 6])))),
-            resent: self.resent,
-            is_first: false,
-            votes: Votes::default(),
-        });
+        let resource = Resource::new(namespace.as_bytes(), self.name.as_bytes()).ok()?;
+        let claim = Claim::new(resource, self.value(), self.token, self.ttl);
+        let claim = Arc::new(Claim { resent: self.resent, ..claim });
         Some(match self.kind {
             Kind::Acquire | Kind::Read => Request::Acquire(claim),
             Kind::Extend | Kind::Renew => Request::Extend(claim),
@@ -157,19 +150,32 @@ impl Write {
     #[must_use]
     pub fn commands(&self, record: Option<&AdmissionRecord>) -> Pipeline {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        write::commands(Scripts::shipped(), self.parts, &self.requests(), attached.as_ref())
+        let mut bytes = Vec::new();
+        write::encode(&mut Encoder::new(&mut bytes), Scripts::shipped(), self.parts, &self.requests, attached.as_ref());
+        read_commands(&bytes)
     }
 
     /// What the answers mean, one for each of [`asks`](Self::asks).
     #[must_use]
     pub fn replies(&self, record: Option<&AdmissionRecord>, answers: Vec<Wire>) -> Vec<RawReply> {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
-        write::classify(self.parts, &self.requests(), attached.as_ref(), &Ok(Wire::Array(answers))).replies
+        write::classify(self.parts, &self.requests, attached.as_ref(), &Ok(Wire::Array(answers))).replies
     }
+}
 
-    fn requests(&self) -> Vec<&Request> {
-        self.requests.iter().collect()
+/// Commands as a server reads them.
+fn read_commands(mut bytes: &[u8]) -> Pipeline {
+    let (mut commands, mut parser) = (Pipeline::new(), Parser::new());
+    while let Ok(Wire::Array(words)) = parser.parse_value(&mut bytes) {
+        let mut command = Cmd::new();
+        for word in words {
+            if let Wire::BulkString(word) = word {
+                command.arg(word);
+            }
+        }
+        commands.add_command(command);
     }
+    commands
 }
 
 /// The command that writes an admission record.

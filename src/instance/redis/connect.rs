@@ -70,7 +70,6 @@ pub(super) async fn connect(
         }
     };
     let (deadline, clock) = (options.instance_timeout, Arc::clone(&options.clock));
-    let last_encoded = Arc::clone(&options.last_encoded);
     let (shown, health) = (options.address.shown().to_owned(), Arc::clone(health));
     let parts = ConnectionParts {
         wire: wire.clone(),
@@ -79,7 +78,6 @@ pub(super) async fn connect(
         scripts,
         deadline,
         clock,
-        last_encoded,
         shown,
         health,
         tracking,

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
-use super::encoded::LastEncoded;
+use super::encode::Encoder;
 use super::health::InstanceHealth;
 use super::plain;
 use super::publish;
@@ -49,8 +49,6 @@ pub(super) struct ConnectionParts {
     pub(super) scripts: &'static Scripts,
     pub(super) deadline: Duration,
     pub(super) clock: Arc<dyn Clock>,
-    /// Shared with the other instances of the client.
-    pub(super) last_encoded: Arc<LastEncoded>,
     /// The address without credentials, and what is known of the instance.
     pub(super) shown: String,
     pub(super) health: Arc<InstanceHealth>,
@@ -288,14 +286,9 @@ impl InstanceConnection {
     /// Sends one write; whether the connection takes it.
     fn send(&self, number: u64, parts: Parts, requests: &[Asked], now: &KnownAtSending) -> bool {
         let (wire, scripts) = (&self.parts.wire, self.parts.scripts);
-        let all: Vec<&Request> = requests.iter().map(|asked| &asked.request).collect();
-        let commands = || write::commands(scripts, parts, &all, now.attached.as_ref());
-        match all.as_slice() {
-            [only] if parts.says_the_same_to_all(only) => {
-                wire.write_encoded(number, &self.parts.last_encoded.of(only, commands))
-            }
-            all => wire.write(number, &commands(), &publish::behind(all)),
-        }
+        let encode =
+            |commands: &mut Encoder<'_>| write::encode(commands, scripts, parts, requests, now.attached.as_ref());
+        wire.write(number, encode, &publish::behind(requests))
     }
 
     /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what

@@ -8,12 +8,22 @@ use redis::{RedisResult, Value, parse_redis_value};
 /// The deepest list in a list.
 const MOST_DEPTH: usize = 4;
 
+/// So long is what needs no look at how long it may be, nor at how many elements it has.
+const MOST_SHORT: usize = 192;
+
 /// Decodes one whole reply.
 pub(super) fn decode(reply: &[u8]) -> RedisResult<Value> {
     match usual(reply, MOST_DEPTH) {
         Some((value, [])) => Ok(value),
         _ => parse_redis_value(reply),
     }
+}
+
+/// A reply that is whole, if it is as short as nearly all are, with its length: shorter than what any command may be answered with.
+pub(super) fn decode_short(bytes: &[u8]) -> Option<(Value, usize)> {
+    let short = bytes.get(..MOST_SHORT).unwrap_or(bytes);
+    let (value, behind) = usual(short, MOST_DEPTH)?;
+    Some((value, short.len() - behind.len()))
 }
 
 /// A number, a text or a list of those, and what is behind it.
@@ -60,6 +70,7 @@ fn whole(digits: &[u8]) -> Option<i64> {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::reply_bound::ReplyBound;
     use super::*;
 
     fn said() -> impl Strategy<Value = Vec<u8>> {
@@ -102,7 +113,20 @@ mod tests {
             prop_assert_eq!(told(decode(&said)), told(parse_redis_value(&said)));
             let cut = said.get(..cut).unwrap_or(&said);
             prop_assert_eq!(told(decode(cut)), told(parse_redis_value(cut)));
+            let more = [&said, cut].concat();
+            if let Some((value, count)) = decode_short(&more) {
+                prop_assert_eq!(told(Ok(value)), told(parse_redis_value(&more[..count])));
+            }
         }
+    }
+
+    #[test]
+    fn what_is_short_is_within_all_bounds() {
+        let (least, short) = (ReplyBound::named("", 0, 0), MOST_SHORT as u64);
+        assert!(short <= least.bytes && short / 3 <= least.elements); // the shortest element has three bytes
+        let text =
+            |length: usize| [format!("${length}\r\n").into_bytes(), vec![b'x'; length], b"\r\n".to_vec()].concat();
+        assert!(decode_short(&text(MOST_SHORT - 8)).is_some() && decode_short(&text(MOST_SHORT)).is_none());
     }
 
     #[test]
@@ -115,6 +139,7 @@ mod tests {
             b"*3\r\n$4\r\ndone\r\n:1\r\n*1\r\n:7\r\n",
         ] {
             assert!(usual(said, MOST_DEPTH).is_some_and(|(_, behind)| behind.is_empty()), "{said:?}");
+            assert_eq!(decode_short(said).map(|(_, count)| count), Some(said.len()));
         }
     }
 }

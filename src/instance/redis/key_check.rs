@@ -8,8 +8,9 @@ use tokio::time::timeout;
 
 use super::classify::{classify_key_check, failed};
 use super::connection::InstanceConnection;
-use super::plain::{MOST_OF_A_VALUE, read_beginning};
+use super::plain::read_beginning;
 use super::read::read;
+use super::reply_bound::MOST_OF_A_VALUE;
 use crate::instance::{Claim, KeyCheckFuture, KeyState, LookFuture};
 use crate::protocol::Cause;
 use crate::resource::Resource;

@@ -12,7 +12,7 @@ mod deadline;
 mod decode;
 #[cfg(feature = "testing")]
 mod dialed;
-mod encoded;
+pub(crate) mod encode;
 mod examine;
 mod excess;
 mod flushes;

@@ -9,7 +9,6 @@ use super::address::Address;
 use super::admission::peers::PeerConnections;
 use super::admission::processes::ProcessRegistry;
 use super::admission::records::Records;
-use super::encoded::LastEncoded;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
 use crate::protocol::AdmissionTerms;
@@ -48,7 +47,7 @@ impl ClientOptions {
         // What others ask for, and so how often they look at clocks, is at most the own quarantine (P29).
         let peers =
             PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.quarantine);
-        let (peers, last_encoded) = (Arc::new(peers), Arc::<LastEncoded>::default());
+        let peers = Arc::new(peers);
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let terms = AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) };
         // No client may ask for more than half of what tokens are kept for.
@@ -67,7 +66,6 @@ impl ClientOptions {
             clock: Arc::clone(&self.machine_clock),
             processes: Arc::clone(&processes),
             peers: Arc::clone(&peers),
-            last_encoded: Arc::clone(&last_encoded),
             admission: self.admission,
             invalidations: self.invalidations.clone(),
             listener: self.listener.clone(),
@@ -90,7 +88,6 @@ pub(super) struct ConnectOptions {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) processes: Arc<ProcessRegistry>,
     pub(super) peers: Arc<PeerConnections>,
-    pub(super) last_encoded: Arc<LastEncoded>,
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(super) admission: bool,
     /// Who wants to know of keys that changed.

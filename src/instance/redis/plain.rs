@@ -1,7 +1,9 @@
 //! The usual acquire as plain commands, which cost an instance less than a script (P28).
 
-use redis::{Cmd, Pipeline};
+use redis::Pipeline;
 
+use super::encode::Encoder;
+use super::reply_bound::{RECORD, VALUE};
 use super::scripts::command::millis;
 use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, may_propose_plainly};
@@ -10,8 +12,8 @@ use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 /// How many commands a write of plain acquires takes besides one for each.
 pub(super) const COMMANDS_BESIDE: usize = 3;
 
-/// The longest value that a lock may have: what is longer is another program's, and may be megabytes.
-pub(super) const MOST_OF_A_VALUE: u64 = 2048;
+/// `NX GET PX`, as they stand behind key and value.
+const IF_FREE_FOR: &[u8] = b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n";
 
 /// Whether it may go so to an instance with this record, whose clock shows at least `wall_us`: the first request of an
 /// acquire.
@@ -23,19 +25,16 @@ pub(super) fn may_be_plain(request: &Request, attached: Option<&AttachedRecord>,
 /// Adds the commands of plain acquires. They are not one script, so their order matters: the time is asked behind the keys, so that a
 /// step of the clock before shows (P17), and the record is read behind everything else, and then still says that nothing was
 /// forgotten since the keys were set.
-pub(super) fn add<'a>(pipeline: &mut Pipeline, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {
-    let mut tokens = Cmd::with_capacity(4 + 2 * claims.len(), 64 + 64 * claims.len());
-    tokens.arg("ZADD").arg(TOKENS_KEY).arg("GT").arg("CH");
-    for claim in claims {
-        let (key, value) = (claim.resource.key(), claim.value.as_bytes());
-        let mut command = Cmd::with_capacity(7, 40 + key.len() + value.len());
-        command.arg("SET").arg(key).arg(value).arg("NX").arg("GET").arg("PX").arg(millis(claim.ttl));
-        pipeline.add_command(command);
-        tokens.arg(claim.token.proposed_us()).arg(key);
-    }
-    pipeline.add_command(tokens);
-    pipeline.cmd("TIME");
-    pipeline.cmd("GET").arg(ADMISSION_KEY);
+pub(super) fn add<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {
+    commands.add_each("SET", 7, VALUE, claims.clone(), |words, claim| {
+        words.key_and_value(claim).encoded(IF_FREE_FOR).number(millis(claim.ttl));
+    });
+    commands.add("ZADD", 4 + 2 * claims.len(), 0, |words| {
+        words.word(TOKENS_KEY).word("GT").word("CH");
+        claims.for_each(|claim| _ = words.token_and_key(claim));
+    });
+    commands.add("TIME", 1, 0, |_| {});
+    commands.add("GET", 2, RECORD, |words| _ = words.word(ADMISSION_KEY));
 }
 
 /// Reads so many bytes of a value at most.
@@ -61,10 +60,9 @@ mod tests {
     /// P28: read before the key is set, the record would vouch for what was forgotten in between.
     #[test]
     fn the_record_is_read_behind_everything_else() {
-        let (mut commands, claims) = (Pipeline::new(), [1, 2].map(|round| Claim::sample(round, "a")));
-        add(&mut commands, claims.iter());
-        let last = redis::cmd("GET").arg(ADMISSION_KEY).get_packed_command();
-        assert!(commands.get_packed_pipeline().ends_with(&last));
+        let (mut commands, claims) = (Vec::new(), [1, 2].map(|round| Claim::sample(round, "a")));
+        add(&mut Encoder::new(&mut commands), claims.iter());
+        assert!(commands.ends_with(&redis::cmd("GET").arg(ADMISSION_KEY).get_packed_command()));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use tokio::time::timeout;
 
+use super::send_queue::Asked;
 use super::wire::{Answer, Wire};
-use crate::instance::{PublishFuture, Request, Wake};
+use crate::instance::{PublishFuture, Wake};
 
 /// Listens to a channel. Without the right to it a client hears of nothing and only asks (P27).
 pub(super) fn listen(wire: &Wire, channel: &str) -> Answer {
@@ -20,8 +21,8 @@ fn command(wake: &Wake) -> Cmd {
 }
 
 /// What is published behind these requests, in the same write.
-pub(super) fn behind(requests: &[&Request]) -> Vec<Cmd> {
-    requests.iter().flat_map(|request| request.wakes()).map(command).collect()
+pub(super) fn behind(requests: &[Asked]) -> Vec<Cmd> {
+    requests.iter().flat_map(|asked| asked.request.wakes()).map(command).collect()
 }
 
 /// Sends a message, and tells within the deadline whether anybody heard it.

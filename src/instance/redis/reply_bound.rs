@@ -4,14 +4,15 @@ use std::fmt;
 
 use redis::{Arg, Cmd};
 
-use super::plain::MOST_OF_A_VALUE;
+/// The longest value that a lock may have: what is longer is another program's, and may be megabytes.
+pub(super) const MOST_OF_A_VALUE: u64 = 2048;
 
 /// The longest reply to a command that asks for nothing long, besides what it may repeat of the command: an error of
 /// a server has a few hundred bytes.
 const LEAST: u64 = 2 * 1024;
 
 /// What a value of a lock takes in a reply, with what is said beside it.
-const VALUE: u64 = MOST_OF_A_VALUE + 64;
+pub(super) const VALUE: u64 = MOST_OF_A_VALUE + 64;
 
 /// The most values that one script tells of: one for each request of a batch.
 const VALUES: u64 = 64;
@@ -20,7 +21,7 @@ const VALUES: u64 = 64;
 const WATCHED: u64 = 256 * 1024;
 
 /// The admission record, or what somebody else wrote over it.
-const RECORD: u64 = 16 * 1024;
+pub(super) const RECORD: u64 = 16 * 1024;
 
 /// What a server says of itself: `commandstats` of one with modules takes 60 KiB.
 const INFO: u64 = 128 * 1024;
@@ -87,7 +88,7 @@ impl ReplyBound {
         let count = words.len() as u64;
         let name = CommandName::of(words.next().unwrap_or_default());
         let asked_for = match name.as_bytes() {
-            b"EVALSHA" => words.nth(1).map_or(0, number).min(VALUES).saturating_mul(VALUE),
+            b"EVALSHA" => of_script(words.nth(1).map_or(0, number)),
             b"SET" => VALUE,
             b"GETRANGE" => {
                 let [from, to] = [words.nth(1), words.next()].map(|word| word.map_or(0, number));
@@ -100,8 +101,17 @@ impl ReplyBound {
             b"SCAN" => LISTING,
             _ => 0,
         };
-        // What it says may repeat the command, or one of its keys.
-        Self::new(name, LEAST.saturating_add(packed as u64).saturating_add(asked_for))
+        Self::asking(name, packed, asked_for)
+    }
+
+    /// Of the reply to a command with this name that takes so many bytes, and asks for so many.
+    pub(super) fn named(name: &str, packed: usize, asked_for: u64) -> Self {
+        Self::asking(CommandName::of(name.as_bytes()), packed, asked_for)
+    }
+
+    /// What it says may repeat the command, or one of its keys.
+    const fn asking(command: CommandName, packed: usize, asked_for: u64) -> Self {
+        Self::new(command, LEAST.saturating_add(packed as u64).saturating_add(asked_for))
     }
 
     /// Of what nobody asked for.
@@ -118,6 +128,11 @@ impl ReplyBound {
     pub(super) fn is_of_subscribe(self) -> bool {
         self.command.as_bytes() == b"SUBSCRIBE"
     }
+}
+
+/// What a script tells of so many keys.
+pub(super) fn of_script(keys: u64) -> u64 {
+    keys.min(VALUES).saturating_mul(VALUE)
 }
 
 /// The number that these digits are; what is no digit counts for nothing.

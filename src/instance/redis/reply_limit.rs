@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::plain::MOST_OF_A_VALUE;
+use super::reply_bound::MOST_OF_A_VALUE;
 use super::reply_bound::{CommandName, ReplyBound};
 use crate::protocol::Instant;
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::write::{Parts, take_for_one_write};
-use crate::instance::{ReplyTo, Request};
+use crate::instance::{Claim, ReplyTo, Request};
 use crate::protocol::{AttachedRecord, Cause, Instant};
 
 /// An instance is far away if even the shortest round trip takes so long: a near one takes longer than usual where much is to be done.
@@ -38,6 +38,12 @@ pub(super) struct Asked {
     pub(super) reply_to: Option<ReplyTo>,
     /// When it was made.
     pub(super) since: Instant,
+}
+
+impl AsRef<Claim> for Asked {
+    fn as_ref(&self) -> &Claim {
+        self.request.claim()
+    }
 }
 
 /// A write without an answer.
@@ -281,7 +287,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::instance::{Claim, TakesReplies};
+    use crate::instance::TakesReplies;
     use crate::protocol::{InstanceId, Reply};
 
     const DEADLINE: Duration = Duration::from_millis(200);

@@ -332,7 +332,6 @@ mod tests {
             clock: Arc::new(clock.clone()),
             processes: Arc::default(),
             peers: Arc::new(PeerConnections::new(corrected, 1, instance_timeout, instance_timeout)),
-            last_encoded: Arc::default(),
             admission: false,
             invalidations: mpsc::channel(1).0,
             listener: None,

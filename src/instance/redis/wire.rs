@@ -28,8 +28,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, yield_now};
 
 use super::byte_stream::ByteStream;
-use super::decode::decode;
-use super::encoded::{Encoded, encode, encode_all};
+use super::decode::{decode, decode_short};
+use super::encode::{Bounds, Encoder, encode, encode_all};
 use super::reply_bound::ReplyBound;
 use super::reply_limit::{Followed, ReplyLimit, TooMuch};
 use crate::clock::Clock;
@@ -93,8 +93,10 @@ struct State {
 
 /// Commands that were sent together and are answered together.
 struct Asked {
-    /// One for each reply.
-    bounds: Bounds,
+    /// What each reply may be.
+    expected: Expected,
+    /// How many of several there will be, and those that have come.
+    count: usize,
     replies: Vec<Value>,
     answer: AnswerTo,
 }
@@ -108,11 +110,11 @@ enum AnswerTo {
     Nobody,
 }
 
-enum Bounds {
-    /// Of one command, whose reply is the answer.
+enum Expected {
+    /// One, which is the answer.
     One(ReplyBound),
-    /// Of several; the answer is the list of their replies.
-    Several(Arc<[ReplyBound]>),
+    /// Several; the answer is the list of them.
+    Several(Bounds),
 }
 
 /// The answer to commands that are sent. Dropping it leaves them sent.
@@ -193,7 +195,7 @@ impl Wire {
     /// As [`ask`](Self::ask), with others behind it in the same write, whose replies nobody waits for.
     pub(super) fn ask_before(&self, command: &Cmd, behind: &[Cmd]) -> Answer {
         let (answer, receiver) = oneshot::channel();
-        self.0.send(|unsent| Bounds::One(encode(command, unsent)), behind, AnswerTo::Caller(answer));
+        self.0.send(|unsent| Expected::One(encode(command, unsent)), behind, AnswerTo::Caller(answer));
         Answer(receiver)
     }
 
@@ -203,7 +205,7 @@ impl Wire {
         if commands.is_empty() {
             let _ = answer.send(Ok(Value::Array(Vec::new())));
         } else {
-            let asks = |unsent: &mut Vec<u8>| Bounds::Several(encode_all(commands, unsent));
+            let asks = |unsent: &mut Vec<u8>| Expected::Several(encode_all(commands, unsent));
             self.0.send(asks, &[], AnswerTo::Caller(answer));
         }
         Answer(receiver)
@@ -215,18 +217,13 @@ impl Wire {
     }
 
     /// Sends a write of several commands, and others behind it whose replies nobody waits for; whether it is on its way.
-    pub(super) fn write(&self, number: u64, commands: &Pipeline, behind: &[Cmd]) -> bool {
-        let asks = |unsent: &mut Vec<u8>| Bounds::Several(encode_all(commands, unsent));
-        self.0.send(asks, behind, AnswerTo::Write(number))
-    }
-
-    /// As [`write`](Self::write), of what is put together already.
-    pub(super) fn write_encoded(&self, number: u64, encoded: &Encoded) -> bool {
+    pub(super) fn write(&self, number: u64, encode: impl FnOnce(&mut Encoder<'_>), behind: &[Cmd]) -> bool {
         let asks = |unsent: &mut Vec<u8>| {
-            unsent.extend_from_slice(&encoded.bytes);
-            Bounds::Several(Arc::clone(&encoded.bounds))
+            let mut commands = Encoder::new(unsent);
+            encode(&mut commands);
+            Expected::Several(commands.end())
         };
-        self.0.send(asks, &[], AnswerTo::Write(number))
+        self.0.send(asks, behind, AnswerTo::Write(number))
     }
 
     /// Set to what the server has said too much, if the connection has ended for that.
@@ -247,17 +244,17 @@ fn closed() -> RedisError {
 
 impl Shared {
     /// Whether it is on its way; else its answer is an error, or none.
-    fn send(&self, asks: impl FnOnce(&mut Vec<u8>) -> Bounds, behind: &[Cmd], answer: AnswerTo) -> bool {
+    fn send(&self, asks: impl FnOnce(&mut Vec<u8>) -> Expected, behind: &[Cmd], answer: AnswerTo) -> bool {
         let mut state = self.state();
         if !state.takes_more() {
             return false;
         }
         let is_free = state.unsent.is_empty();
-        let bounds = asks(&mut state.unsent);
-        state.asked.push(Asked { bounds, replies: Vec::new(), answer });
+        let expected = asks(&mut state.unsent);
+        state.asked.push(Asked::new(expected, answer));
         for command in behind {
-            let bounds = Bounds::One(encode(command, &mut state.unsent));
-            state.asked.push(Asked { bounds, replies: Vec::new(), answer: AnswerTo::Nobody });
+            let expected = Expected::One(encode(command, &mut state.unsent));
+            state.asked.push(Asked::new(expected, AnswerTo::Nobody));
         }
         // What is unsent already is written by the task.
         let is_first = !replace(&mut state.has_asked, true);
@@ -415,6 +412,14 @@ impl Reader {
                 parse_redis_value(bytes)?; // a stranger, which may say no more: it is told at once
             }
             let next = self.awaited.front().and_then(Asked::next);
+            if next.is_some()
+                && self.limit.is_between()
+                && let Some((value, count)) = decode_short(bytes)
+            {
+                bytes = bytes.get(count..).unwrap_or_default();
+                self.deliver(value, next);
+                continue;
+            }
             let followed = self.limit.follow(bytes, next, || self.clock.now());
             let Followed { bytes: count, is_whole, is_passed_over } =
                 followed.map_err(|too_much| io::Error::other(*self.shared.too_much.get_or_init(|| too_much)))?;
@@ -449,11 +454,11 @@ impl Reader {
             value => value,
         };
         let Some(asked) = self.awaited.front_mut() else { return };
-        let answer = match &asked.bounds {
-            Bounds::One(_) => value,
-            Bounds::Several(bounds) => {
+        let answer = match &asked.expected {
+            Expected::One(_) => value,
+            Expected::Several(_) => {
                 asked.replies.push(value);
-                if asked.replies.len() < bounds.len() {
+                if asked.replies.len() < asked.count {
                     return;
                 }
                 Value::Array(take(&mut asked.replies))
@@ -478,11 +483,19 @@ impl Drop for Reader {
 }
 
 impl Asked {
+    fn new(expected: Expected, answer: AnswerTo) -> Self {
+        let count = match &expected {
+            Expected::One(_) => 0, // it is the answer, and not kept
+            Expected::Several(bounds) => bounds.len(),
+        };
+        Self { expected, count, replies: Vec::with_capacity(count), answer }
+    }
+
     /// What the next reply may be.
     fn next(&self) -> Option<ReplyBound> {
-        match &self.bounds {
-            Bounds::One(bound) => Some(*bound),
-            Bounds::Several(bounds) => bounds.get(self.replies.len()).copied(),
+        match &self.expected {
+            Expected::One(bound) => Some(*bound),
+            Expected::Several(bounds) => bounds.get(self.replies.len()),
         }
     }
 }

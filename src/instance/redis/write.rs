@@ -1,19 +1,20 @@
 //! What requests that wait together are sent as: one write, with at most one call of each kind.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use redis::{Pipeline, RedisResult, Value};
+use redis::{RedisResult, Value};
 
 use super::classify::{
     Said, classify_acquires, classify_extends, classify_plain, classify_readers, classify_releases,
     is_a_fault_of_a_request,
 };
+use super::encode::Encoder;
 use super::plain;
 use super::scripts::Scripts;
 use super::scripts::command::ReadersDo;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
 use crate::protocol::{Access, AttachedRecord, RawReply};
-use crate::resource::Resource;
+use crate::resource::AsItIs;
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
 const MOST_IN_A_SCRIPT: usize = 32;
@@ -80,13 +81,8 @@ impl Parts {
         parts
     }
 
-    /// Whether a write with this request alone is the same for each instance, and nothing is published behind it.
-    pub(super) fn says_the_same_to_all(self, only: &Request) -> bool {
-        self.0[Part::Plain as usize] + self.0[Part::Release as usize] == 1 && only.wakes().is_empty()
-    }
-
     /// The requests of each part.
-    fn split<'a, 'b>(self, requests: &'a [&'b Request]) -> [&'a [&'b Request]; PARTS] {
+    fn split<T>(self, requests: &[T]) -> [&[T]; PARTS] {
         let mut left = requests;
         self.0.map(|count| {
             let (part, behind) = left.split_at(count.min(left.len()));
@@ -112,62 +108,69 @@ pub(crate) fn take_for_one_write<T>(
         let parts = Parts::of_one(request(&only), is_plain(request(&only)));
         return (vec![only], parts);
     }
-    let (mut parts, mut bytes) = (Parts::default(), 0_usize);
-    let mut taken: Vec<(Part, T)> = Vec::with_capacity(waiting.len().min(most));
+    let (mut taken, mut count, mut bytes) = (<[Vec<T>; PARTS]>::default(), 0, 0_usize);
     let mut left = VecDeque::new();
-    // Where the last request for a key stands; `None` if it waits.
-    let mut last: BTreeMap<Resource, Option<Part>> = BTreeMap::new();
-    while taken.len() < most
+    // The first part in which one more for a key may stand. Of two keys with the same hash one waits for nothing.
+    let mut first: HashMap<u64, usize, AsItIs> = HashMap::default();
+    first.reserve(waiting.len().min(MOST_PLAIN));
+    while count < most
         && let Some(item) = waiting.pop_front()
     {
         let claim = request(&item).claim();
         let part = Part::of(request(&item), is_plain(request(&item)));
+        let of_part = &mut taken[part as usize];
         bytes = bytes.saturating_add(claim.command_size());
-        let is_full = parts.0[part as usize] >= part.most() || (bytes > MAX_COMMAND_BYTES && !taken.is_empty());
-        if is_full {
+        if of_part.len() >= part.most() || (bytes > MAX_COMMAND_BYTES && count > 0) {
             waiting.push_front(item);
             break;
         }
-        let before = last.get(&claim.resource);
-        let comes_before = |before: Part| before < part || (before == part && part.is_of_readers());
-        let goes = before.is_none_or(|before| before.is_some_and(comes_before));
-        last.insert(claim.resource.clone(), goes.then_some(part));
+        let first = first.entry(claim.resource.hash()).or_default();
+        let goes = *first <= part as usize;
+        *first = if goes { part as usize + usize::from(!part.is_of_readers()) } else { PARTS };
         if goes {
-            parts.0[part as usize] += 1;
-            taken.push((part, item));
+            if of_part.is_empty() {
+                of_part.reserve(part.most().min(waiting.len() + 1));
+            }
+            of_part.push(item);
+            count += 1;
         } else {
             left.push_back(item);
         }
     }
-    left.append(waiting);
-    *waiting = left;
-    taken.sort_by_key(|(part, _)| *part); // stable
-    (taken.into_iter().map(|(_, item)| item).collect(), parts)
+    if !left.is_empty() {
+        left.append(waiting);
+        *waiting = left;
+    }
+    let parts = Parts(taken.each_ref().map(Vec::len));
+    let all = taken.into_iter().filter(|of_part| !of_part.is_empty()).reduce(|mut before, mut of_part| {
+        before.append(&mut of_part);
+        before
+    });
+    (all.unwrap_or_default(), parts)
 }
 
 /// The commands of a write.
-pub(crate) fn commands(
+pub(crate) fn encode(
+    commands: &mut Encoder<'_>,
     scripts: &Scripts,
     parts: Parts,
-    requests: &[&Request],
+    requests: &[impl AsRef<Claim>],
     attached: Option<&AttachedRecord>,
-) -> Pipeline {
-    let mut commands = Pipeline::with_capacity(requests.len() + 4);
+) {
     for (part, of_part) in Part::ALL.into_iter().zip(parts.split(requests)) {
-        let claims = of_part.iter().map(|request| &**request.claim());
+        let claims = of_part.iter().map(AsRef::as_ref);
         match part {
             _ if of_part.is_empty() => {}
-            Part::Release => _ = commands.add_command(scripts.release(claims)),
-            Part::Plain => plain::add(&mut commands, claims),
-            Part::Acquire => _ = commands.add_command(scripts.acquire(claims, attached)),
-            Part::Extend => _ = commands.add_command(scripts.extend(claims, attached, true)),
-            Part::Keep => _ = commands.add_command(scripts.extend(claims, attached, false)),
-            Part::Read => _ = commands.add_command(scripts.read(claims, attached, ReadersDo::Read)),
-            Part::Renew => _ = commands.add_command(scripts.read(claims, attached, ReadersDo::Renew)),
-            Part::Leave => _ = commands.add_command(scripts.read(claims, attached, ReadersDo::Leave)),
+            Part::Release => scripts.release(commands, claims),
+            Part::Plain => plain::add(commands, claims),
+            Part::Acquire => scripts.acquire(commands, claims, attached),
+            Part::Extend => scripts.extend(commands, claims, attached, true),
+            Part::Keep => scripts.extend(commands, claims, attached, false),
+            Part::Read => scripts.read(commands, claims, attached, ReadersDo::Read),
+            Part::Renew => scripts.read(commands, claims, attached, ReadersDo::Renew),
+            Part::Leave => scripts.read(commands, claims, attached, ReadersDo::Leave),
         }
     }
-    commands
 }
 
 /// What was answered to a write.
@@ -182,30 +185,34 @@ pub(crate) struct Answers {
 /// Classifies the answers to [`commands`].
 pub(crate) fn classify(
     parts: Parts,
-    requests: &[&Request],
+    requests: &[impl AsRef<Claim>],
     attached: Option<&AttachedRecord>,
     result: &RedisResult<Value>,
 ) -> Answers {
-    let mut answers = Answers { replies: Vec::with_capacity(requests.len()), has_failed: false };
+    let mut answers = Answers { replies: Vec::new(), has_failed: false };
     let mut said = Said::of(result);
-    for (part, of_part) in Part::ALL.into_iter().zip(parts.split(requests)) {
-        if of_part.is_empty() {
+    for (part, claims) in Part::ALL.into_iter().zip(parts.split(requests)) {
+        if claims.is_empty() {
             continue;
         }
-        let claims: Vec<&Claim> = of_part.iter().map(|request| &**request.claim()).collect();
-        answers.replies.extend(match part {
-            Part::Plain => classify_plain(&claims, attached, &said.next(claims.len() + plain::COMMANDS_BESIDE)),
+        let mut replies = match part {
+            Part::Plain => classify_plain(claims, attached, &said.next(claims.len() + plain::COMMANDS_BESIDE)),
             script => {
                 let answer = said.next(1);
                 answers.has_failed |= is_a_fault_of_a_request(&answer);
                 match script {
                     Part::Release => classify_releases(claims.len(), &answer),
-                    Part::Acquire => classify_acquires(&claims, &answer),
-                    Part::Leave => classify_readers(&claims, &answer),
-                    _ => classify_extends(&claims, &answer),
+                    Part::Acquire => classify_acquires(claims, &answer),
+                    Part::Leave => classify_readers(claims, &answer),
+                    _ => classify_extends(claims, &answer),
                 }
             }
-        });
+        };
+        if answers.replies.is_empty() {
+            answers.replies = replies;
+        } else {
+            answers.replies.append(&mut replies);
+        }
     }
     answers
 }

@@ -188,28 +188,21 @@ impl AdmissionState {
         u64::try_from((i128::from(now.as_nanos()) + self.watch.offset_ns()) / 1_000_000).unwrap_or(0)
     }
 
-    /// Takes in what a reply shows of the instance's clock, as it comes; whether that jumped forward, and the instance
-    /// must be put into quarantine.
-    pub fn observe_reply(&mut self, raw: &RawReply, sent: Instant, received: Instant) -> bool {
-        raw.instance_us.is_some_and(|us| self.observe(sent, received, us))
-    }
-
-    /// Judges a reply that was taken in. It is in doubt if the clock had jumped by then, or if a flush was pushed for which no
-    /// quarantine has begun yet.
-    #[must_use]
+    /// Judges a reply that was taken in, and leaves what it counts for; what is to be done then. It is in doubt if the clock had
+    /// jumped by then, or if a flush was pushed for which no quarantine has begun yet.
     pub fn judge(
         &self,
-        raw: RawReply,
+        raw: &mut RawReply,
         in_doubt: bool,
         record: &Arc<AdmissionRecord>,
         received: Instant,
-    ) -> (Reply, Option<AdmissionFollowUp>) {
+    ) -> Option<AdmissionFollowUp> {
         let current = Arc::ptr_eq(record, self.record()) || record == self.record();
         // P14: the instance itself compares only if the request named the instant. Where this
         // connection knew that it had come, and the clock was set back since, the instance granted
         // before the instant by its own clock; that counts no more than if it had refused.
         let early = raw.instance_us.map_or(Duration::ZERO, |us| record.quarantine_left(us / 1_000));
-        match raw.reply {
+        let (counts_for, follow_up) = match raw.reply {
             // P17: the keys of others may have expired too early, this vote does not count. It may
             // have set the key, so it is released like any other.
             Reply::Granted | Reply::Repaired | Reply::Kept { .. } if in_doubt => (withheld(None), None),
@@ -221,14 +214,16 @@ impl AdmissionState {
             Reply::Granted | Reply::Repaired if !early.is_zero() => self.not_yet(early),
             // P10: whether it is a vote depends on the lease.
             Reply::Kept { remaining } if self.was_set_back(remaining) => {
-                (Reply::Kept { remaining }, Some(AdmissionFollowUp::RereadRecord))
+                return Some(AdmissionFollowUp::RereadRecord);
             }
             Reply::NotAdmitted { remaining: None } if current && !self.votes_suspended() => {
                 (withheld(None), Some(AdmissionFollowUp::RereadRecord))
             }
             Reply::NotAdmitted { remaining: Some(left) } if !in_doubt => self.not_yet(left),
-            reply => (reply, None),
-        }
+            _ => return None,
+        };
+        raw.reply = counts_for;
+        follow_up
     }
 
     /// An instance that must still sit out so long.
@@ -275,13 +270,13 @@ mod tests {
     /// As when a reply is judged as it comes.
     fn check_vote(
         state: &mut AdmissionState,
-        raw: RawReply,
+        mut raw: RawReply,
         record: &Arc<AdmissionRecord>,
         (sent, received): (Instant, Instant),
     ) -> (Reply, Option<AdmissionFollowUp>) {
-        let stepped = state.observe_reply(&raw, sent, received);
-        let (reply, follow_up) = state.judge(raw, stepped, record, received);
-        (reply, if stepped { Some(AdmissionFollowUp::Quarantine) } else { follow_up })
+        let stepped = raw.instance_us.is_some_and(|us| state.observe(sent, received, us));
+        let follow_up = state.judge(&mut raw, stepped, record, received);
+        (raw.reply, if stepped { Some(AdmissionFollowUp::Quarantine) } else { follow_up })
     }
 
     #[test]
@@ -387,7 +382,9 @@ mod tests {
     #[test]
     fn a_vote_that_came_behind_a_flush_counts_for_nothing() {
         let state = state();
-        assert_eq!(state.judge(granted(1_010_000), true, state.record(), MS(11)), (withheld(None), None));
+        let mut raw = granted(1_010_000);
+        assert_eq!(state.judge(&mut raw, true, state.record(), MS(11)), None);
+        assert_eq!(raw.reply, withheld(None));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::protocol::round::reply::Reply;
 use crate::protocol::terms::LeaseTerms;
 use crate::protocol::time::Instant;
 
+/// Hardly any client has more instances.
+const USUAL: usize = 5;
+
 /// The last vote of each instance that counted for one lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountedVotes(Vec<Option<CountedVote>>);
@@ -79,6 +82,9 @@ impl CountedVotes {
 
     fn note(&mut self, request: &VoteRequest<'_>) {
         let VoteRequest { id, record, terms, sent, instance_us, .. } = *request;
+        if self.0.is_empty() {
+            self.0.reserve(USUAL); // those of the others follow
+        }
         if self.0.len() <= id.index() {
             self.0.resize(id.index() + 1, None);
         }

@@ -24,7 +24,6 @@ const PATIENCE_DIVISOR: u32 = 8;
 pub(super) struct Attempt {
     pub(super) shared: Arc<Shared>,
     params: Arc<AcquireParams>,
-    value: Value,
     /// The clock by which tokens are proposed, and the largest that was seen (P12).
     by: ProposingClock,
     seen: Option<FencingToken>,

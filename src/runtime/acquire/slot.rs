@@ -7,7 +7,6 @@
 //! Waiting acquires are counted: what was laid down belongs to them, and the last that leaves gives it back. Everything but
 //! the mutex is decided under the slot's state, and nothing foreign runs there.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::futures::Notified;
@@ -19,7 +18,7 @@ use super::params::AcquireParams;
 use super::turns::Turns;
 use crate::clock::Clock;
 use crate::protocol::Value;
-use crate::resource::Resource;
+use crate::resource::{ByResource, Resource};
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events::TARGET;
 
@@ -33,7 +32,7 @@ const MAX_ASKS: usize = 256;
 pub(crate) struct Slots {
     asks: Arc<Semaphore>,
     /// A slot is in it while anybody has a place in it, or the lock.
-    slots: Mutex<HashMap<Resource, Arc<Slot>>>,
+    slots: Mutex<ByResource<Arc<Slot>>>,
 }
 
 #[derive(Debug)]
@@ -244,7 +243,7 @@ impl Slots {
         self.lock().get(resource).cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Arc<Slot>>> {
+    fn lock(&self) -> MutexGuard<'_, ByResource<Arc<Slot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{AfterLoss, HeldLease};
 use crate::clock::{Clock, SystemClock};
-use crate::instance::{Claim, Votes};
-use crate::protocol::{Access, FencingToken, InstanceId, Lease, LeaseTerms, Quorum, Reply, Round, Value};
+use crate::instance::Claim;
+use crate::protocol::{FencingToken, InstanceId, Lease, LeaseTerms, Quorum, Reply, Round, Value};
 use crate::resource::Resource;
 use crate::runtime::counters::Counters;
 
@@ -29,17 +29,8 @@ pub(in crate::runtime) fn won_and_counted(instances: usize, ttl: Duration, count
     for id in InstanceId::all(instances) {
         round.on_reply(id, Reply::Granted, now);
     }
-    let claim = Arc::new(Claim {
-        resource: Resource::new(b"", b"a").unwrap(),
-        value: Value::from_wire(b"v"),
-        token,
-        access: Access::Write,
-        mark: None,
-        ttl,
-        resent: false,
-        is_first: true,
-        votes: Votes::default(),
-    });
+    let claim = Claim::new(Resource::new(b"", b"a").unwrap(), Value::from_wire(b"v"), token, ttl);
+    let claim = Arc::new(Claim { is_first: true, ..claim });
     let lease = Lease::from_won(&mut round, terms, now).unwrap();
     Arc::new(HeldLease::new(lease, (claim, token), "me".into(), Weak::<Nobody>::new(), Arc::clone(counters)))
 }

@@ -64,20 +64,23 @@ fn number(word: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::instance::Claim;
+    use crate::instance::redis::encode::Encoder;
 
     #[test]
     fn requests_are_read_from_calls_for_one_lock_and_for_several() {
         let claims = [1, 2].map(|round| Claim::sample(round, "a"));
         let [first, second] = [0, 1].map(|at: usize| claims[at].value.as_bytes().to_vec());
         let scripts = Scripts::shipped();
-        let commands = [
-            (scripts.acquire(claims.iter(), None), Asked::Lock),
-            (scripts.extend(claims.iter(), None, true), Asked::Extend),
-            (scripts.release(claims.iter()), Asked::Release),
+        let calls: [(fn(&Scripts, &mut Encoder<'_>, &[Claim]), Asked); 3] = [
+            (|scripts, command, claims| scripts.acquire(command, claims.iter(), None), Asked::Lock),
+            (|scripts, command, claims| scripts.extend(command, claims.iter(), None, true), Asked::Extend),
+            (|scripts, command, claims| scripts.release(command, claims.iter()), Asked::Release),
         ];
-        for (command, asked) in commands {
+        for (call, asked) in calls {
+            let mut command = Vec::new();
+            call(scripts, &mut Encoder::new(&mut command), &claims);
             let expected = [(asked, first.clone()), (asked, second.clone())];
-            assert_eq!(sent_requests(&command.get_packed_command()), expected);
+            assert_eq!(sent_requests(&command), expected);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::instance::redis::flushes::Flushes;
 use crate::instance::redis::health::PreviousAdmission;
 use crate::protocol::{
     AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Cause, Instant, LeaseTerms, NotUsable,
-    RawReply, RecordMeaning, Reply, VoteRequest,
+    RawReply, RecordMeaning, VoteRequest,
 };
 
 /// Why a request is not sent that asks for a vote.
@@ -120,31 +120,39 @@ impl SharedAdmission {
         self.state().clone()
     }
 
-    /// Takes in what a reply shows of the instance's clock; whether that has stepped forward.
-    pub(crate) fn observe_reply(&self, raw: &RawReply, sent: Instant, received: Instant) -> bool {
-        let stepped = self.state().observe_reply(raw, sent, received);
+    /// Takes in what the replies to a write show of the instance's clock; whether that has stepped forward.
+    pub(crate) fn observe_replies(&self, replies: &[RawReply], sent: Instant, received: Instant) -> bool {
+        let (mut state, mut last, mut stepped) = (self.state(), None, false);
+        for us in replies.iter().filter_map(|raw| raw.instance_us) {
+            // All replies to one command carry the same sample.
+            stepped |= last.replace(us) != Some(us) && state.observe(sent, received, us);
+        }
+        drop(state);
         if stepped {
             self.request_follow_up(AdmissionFollowUp::Quarantine);
         }
         stepped
     }
 
-    /// What a reply to a request with `record` counts for: the clock had `stepped` by then or not.
-    pub(crate) fn judge(
+    /// What admission lets the replies to a write with `record` count for: the clock had `stepped` by then or not.
+    pub(crate) fn admit(
         &self,
-        raw: RawReply,
+        replies: &mut [RawReply],
         stepped: bool,
         record: &Arc<AdmissionRecord>,
         received: Instant,
-    ) -> Reply {
+    ) {
         let state = self.state(); // under which flushes are settled
         let in_doubt = stepped || self.flushes.unsettled().is_some();
-        let (reply, follow_up) = state.judge(raw, in_doubt, record, received);
+        let mut wanted = None;
+        for raw in replies {
+            let follow_up = state.judge(raw, in_doubt, record, received);
+            wanted = wanted.or(follow_up);
+        }
         drop(state);
-        if let Some(follow_up) = follow_up {
+        if let Some(follow_up) = wanted {
             self.request_follow_up(follow_up);
         }
-        reply
     }
 
     /// A vote for a key that is to be there for `ttl`, asked for with `record` at the first of these times, and answered at

@@ -9,7 +9,7 @@ use crate::protocol::{AttachedRecord, PlainAnswers, PlainOutcome, RawReply, Refu
 /// Classifies the answers to plain acquires. Each is a grant only if its own key was set, all tokens were larger, and the record
 /// is the one that is known (P28).
 pub(crate) fn classify_plain(
-    claims: &[&Claim],
+    claims: &[impl AsRef<Claim>],
     attached: Option<&AttachedRecord>,
     answers: &Part<'_>,
 ) -> Vec<RawReply> {
@@ -28,7 +28,7 @@ pub(crate) fn classify_plain(
     // If one is not larger any of them may be it: which one is not told.
     let is_larger = usize::try_from(*larger) == Ok(claims.len());
     let is_known_record = attached.is_some_and(|attached| bytes(record) == Some(attached.wire().as_bytes()));
-    let reply = |(claim, set): (&&Claim, &Value)| {
+    let reply = |(claim, set): (&Claim, &Value)| {
         let (is_set, there) = match set {
             Value::Nil => (true, None),
             Value::BulkString(there) => (false, Some(there).filter(|there| !there.is_empty()).map(|there| kept(there))),
@@ -42,7 +42,7 @@ pub(crate) fn classify_plain(
             PlainOutcome::NotAdmitted => without_clock(Reply::NotAdmitted { remaining: None }),
         }
     };
-    claims.iter().zip(keys).map(reply).collect()
+    claims.iter().map(AsRef::as_ref).zip(keys).map(reply).collect()
 }
 
 /// What an error means: another command may have set the key all the same (P5).

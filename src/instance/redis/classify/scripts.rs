@@ -9,13 +9,13 @@ use crate::instance::Claim;
 use crate::protocol::{Cause, FencingToken, RawReply, Refusal, Reply};
 
 /// Classifies the answer of `acquire.lua`.
-pub(crate) fn classify_acquires(claims: &[&Claim], answer: &Part<'_>) -> Vec<RawReply> {
+pub(crate) fn classify_acquires(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
     let (us, answers) = match done(answer) {
         Ok([Value::Int(us), answers @ ..]) if answers.len() == claims.len() => (*us, answers),
         Ok(_) => return vec![without_clock(odd(answer)); claims.len()],
         Err(reply) => return vec![without_clock(reply); claims.len()],
     };
-    let reply = |(claim, answer): (&&Claim, &Value)| match answer {
+    let reply = |(claim, answer): (&Claim, &Value)| match answer {
         Value::Int(1) => with_clock(Reply::Granted, us),
         Value::Array(words) => match words.as_slice() {
             [word, stored] if bytes(word) == Some(b"stale") => without_clock(
@@ -27,11 +27,11 @@ pub(crate) fn classify_acquires(claims: &[&Claim], answer: &Part<'_>) -> Vec<Raw
         },
         other => without_clock(not_done(claim, other, us)),
     };
-    claims.iter().zip(answers).map(reply).collect()
+    claims.iter().map(AsRef::as_ref).zip(answers).map(reply).collect()
 }
 
 /// Classifies the answer of `extend.lua`, and of `read.lua` where it lets readers in or keeps them.
-pub(crate) fn classify_extends(claims: &[&Claim], answer: &Part<'_>) -> Vec<RawReply> {
+pub(crate) fn classify_extends(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
     let (us, left_ms, answers) = match done(answer) {
         Ok([Value::Int(us), Value::Int(left_ms @ 0..), answers @ ..]) if answers.len() == claims.len() => {
             (*us, left_ms.unsigned_abs(), answers)
@@ -39,17 +39,17 @@ pub(crate) fn classify_extends(claims: &[&Claim], answer: &Part<'_>) -> Vec<RawR
         Ok(_) => return vec![without_clock(odd(answer)); claims.len()],
         Err(reply) => return vec![without_clock(reply); claims.len()],
     };
-    let reply = |(claim, answer): (&&Claim, &Value)| match answer {
+    let reply = |(claim, answer): (&Claim, &Value)| match answer {
         Value::Int(1) if left_ms == 0 => with_clock(Reply::Granted, us),
         Value::Int(1) => with_clock(Reply::Kept { remaining: Duration::from_millis(left_ms) }, us),
         Value::Int(2) if left_ms == 0 => with_clock(Reply::Repaired, us),
         other => without_clock(not_done(claim, other, us)),
     };
-    claims.iter().zip(answers).map(reply).collect()
+    claims.iter().map(AsRef::as_ref).zip(answers).map(reply).collect()
 }
 
 /// Classifies the answer of `read.lua` to readers that leave.
-pub(crate) fn classify_readers(claims: &[&Claim], answer: &Part<'_>) -> Vec<RawReply> {
+pub(crate) fn classify_readers(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
     let reply = |answer: &Value| match answer {
         Value::Int(1) => Reply::Granted,
         Value::Int(0) => Reply::Refused(Refusal::default()),

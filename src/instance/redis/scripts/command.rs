@@ -6,6 +6,8 @@ use redis::{Cmd, Pipeline};
 
 use super::{Scripts, Text};
 use crate::instance::Claim;
+use crate::instance::redis::encode::{Encoder, Words};
+use crate::instance::redis::reply_bound::of_script;
 use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, WriterMark};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
@@ -35,60 +37,65 @@ impl Scripts {
     /// The command that acquires these locks on an instance with this record.
     pub(crate) fn acquire<'a>(
         &self,
+        commands: &mut Encoder<'_>,
         claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
         attached: Option<&AttachedRecord>,
-    ) -> Cmd {
-        let mut command = call(&self.acquire, claims.clone());
-        add_record(&mut command, attached);
-        for claim in claims {
-            add_claim(&mut command, claim);
-            command.arg(claim.mark.as_deref().map(WriterMark::as_bytes).unwrap_or_default());
-        }
-        command
+    ) {
+        call(commands, &self.acquire, claims.clone(), 2 + 4 * claims.len(), |words| {
+            add_record(words, attached);
+            for claim in claims {
+                add_claim(words, claim).word(claim.mark.as_deref().map(WriterMark::as_bytes).unwrap_or_default());
+            }
+        });
     }
 
     /// The command by which readers come, stay or leave (P33).
     pub(crate) fn read<'a>(
         &self,
+        commands: &mut Encoder<'_>,
         claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
         attached: Option<&AttachedRecord>,
         what: ReadersDo,
-    ) -> Cmd {
-        let mut command = call(&self.read, claims.clone());
-        add_record(&mut command, attached.filter(|_| what != ReadersDo::Leave));
-        command.arg(match what {
-            ReadersDo::Read => "read",
-            ReadersDo::Renew => "renew",
-            ReadersDo::Leave => "leave",
+    ) {
+        call(commands, &self.read, claims.clone(), 3 + 2 * claims.len(), |words| {
+            add_record(words, attached.filter(|_| what != ReadersDo::Leave));
+            words.word(match what {
+                ReadersDo::Read => "read",
+                ReadersDo::Renew => "renew",
+                ReadersDo::Leave => "leave",
+            });
+            for claim in claims {
+                words.word(claim.value.as_bytes()).number(millis(claim.ttl));
+            }
         });
-        for claim in claims {
-            command.arg(claim.value.as_bytes()).arg(millis(claim.ttl));
-        }
-        command
     }
 
     /// The command that extends these leases, and sets the keys that are missing only if it `repairs`.
     pub(crate) fn extend<'a>(
         &self,
+        commands: &mut Encoder<'_>,
         claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
         attached: Option<&AttachedRecord>,
         repairs: bool,
-    ) -> Cmd {
-        let mut command = call(&self.extend, claims.clone());
-        add_record(&mut command, attached);
-        command.arg(if repairs { "repair" } else { "" });
-        claims.for_each(|claim| add_claim(&mut command, claim));
-        command
+    ) {
+        call(commands, &self.extend, claims.clone(), 3 + 3 * claims.len(), |words| {
+            add_record(words, attached);
+            words.word(if repairs { "repair" } else { "" });
+            claims.for_each(|claim| _ = add_claim(words, claim));
+        });
     }
 
     /// The command that releases these locks.
-    pub(crate) fn release<'a>(&self, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) -> Cmd {
-        let mut command = call(&self.release, claims.clone());
-        for claim in claims {
-            command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us());
-            command.arg(if claim.resent { "resent" } else { "" });
-        }
-        command
+    pub(crate) fn release<'a>(
+        &self,
+        commands: &mut Encoder<'_>,
+        claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
+    ) {
+        call(commands, &self.release, claims.clone(), 3 * claims.len(), |words| {
+            for claim in claims {
+                words.value_and_token(claim).word(if claim.resent { "resent" } else { "" });
+            }
+        });
     }
 
     /// The command that removes some of the tokens that are older than `retention`, from this score on (P13).
@@ -125,24 +132,31 @@ impl Scripts {
     }
 }
 
-/// The beginning of a call for these locks.
-fn call<'a>(script: &Text, claims: impl ExactSizeIterator<Item = &'a Claim>) -> Cmd {
-    let count = claims.len();
-    let mut command = Cmd::with_capacity(6 + 5 * count, 256 + 192 * count);
-    command.arg("EVALSHA").arg(&script.hash).arg(count);
-    claims.for_each(|claim| _ = command.arg(claim.resource.key()));
-    command
+/// A call for these locks with so many arguments.
+fn call<'a>(
+    commands: &mut Encoder<'_>,
+    script: &Text,
+    claims: impl ExactSizeIterator<Item = &'a Claim>,
+    arguments: usize,
+    add_arguments: impl FnOnce(&mut Words<'_>),
+) {
+    let keys = claims.len();
+    commands.add("EVALSHA", 3 + keys + arguments, of_script(keys as u64), |words| {
+        words.word(&script.hash).number(keys as u64);
+        claims.for_each(|claim| _ = words.key(claim));
+        add_arguments(words);
+    });
 }
 
-fn add_record(command: &mut Cmd, attached: Option<&AttachedRecord>) {
+fn add_record(words: &mut Words<'_>, attached: Option<&AttachedRecord>) {
     match attached {
-        Some(attached) => command.arg(attached.wire()).arg(attached.record.vote_from_ms),
-        None => command.arg("").arg(""),
+        Some(attached) => words.word(attached.wire()).number(attached.record.vote_from_ms),
+        None => words.word("").word(""),
     };
 }
 
-fn add_claim(command: &mut Cmd, claim: &Claim) {
-    command.arg(claim.value.as_bytes()).arg(claim.token.proposed_us()).arg(millis(claim.ttl));
+fn add_claim<'a, 'b>(words: &'a mut Words<'b>, claim: &Claim) -> &'a mut Words<'b> {
+    words.value_and_token(claim).number(millis(claim.ttl))
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

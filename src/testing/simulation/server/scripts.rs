@@ -8,7 +8,7 @@ use super::State;
 use super::resp::Answer;
 use super::steps::{Ask, KeyState, Said, StepKind};
 use crate::instance::redis::scripts::kinds::ScriptKind;
-use crate::instance::{Claim, Request, Trace, Votes};
+use crate::instance::{Claim, Request, Trace};
 use crate::protocol::{
     Access, AdmissionRecord, AttachedRecord, Cause, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, Value,
     WriterMark,
@@ -299,17 +299,8 @@ impl State {
 }
 
 fn claim(key: &[u8], value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Arc<Claim>> {
-    Some(Arc::new(Claim {
-        resource: Resource::new(b"", key).ok()?,
-        value: Value::from_wire(value),
-        token: FencingToken::from_wire(token)?,
-        ttl: millis(ttl)?,
-        access: Access::Write,
-        mark: None,
-        resent: false,
-        is_first: false,
-        votes: Votes::default(),
-    }))
+    let (resource, token) = (Resource::new(b"", key).ok()?, FencingToken::from_wire(token)?);
+    Some(Arc::new(Claim::new(resource, Value::from_wire(value), token, millis(ttl)?)))
 }
 
 fn identity(process: &[u8]) -> Option<ProcessIdentity> {
