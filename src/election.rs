@@ -239,6 +239,11 @@ impl Leader {
 }
 
 impl Leadership {
+    #[cfg(feature = "blocking")]
+    pub(crate) fn into_parts(self) -> (Guard, Arc<str>) {
+        (self.guard, self.info)
+    }
+
     /// What others read of this leader.
     #[must_use]
     pub fn info(&self) -> &str {

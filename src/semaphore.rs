@@ -86,8 +86,8 @@ impl Semaphore {
     ///
     /// A client begins with a permit that none of its callers has, each client elsewhere. If another client has that, one read of all
     /// keys shows which are free. If none is, its callers queue, first come, first served. The first of them waits for what this client
-    /// has, which comes to it without a request whatever its index, and for up to eight others at once: their holders know of it, and it
-    /// takes the first that is released. What else comes free it finds within half a second.
+    /// has, which comes to it without a request whatever its index, and for up to four others at once: their holders know of it, and it
+    /// takes the first that is released. What else comes free it finds within a quarter of a second.
     ///
     /// # Guarantees
     /// At no instant are more than [`permits`](Self::permits) valid, within the limits of a [`Lock`].

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::election::Election;
 use super::guard::Guard;
 use super::lock::Lock;
 use super::lock_all::LockAll;
 use super::rw_lock::RwLock;
+use super::semaphore::Semaphore;
 use super::thread::RuntimeThread;
 use crate::client::Redlock as AsyncRedlock;
 use crate::config::{Builder, StartError};
@@ -92,6 +94,16 @@ impl Redlock {
     /// Several locks to be held together. Nothing is sent until they are acquired.
     pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
         LockAll::new(self.client.lock_all(names), Arc::clone(&self.running))
+    }
+
+    /// A semaphore: see [`Redlock::semaphore`](crate::Redlock::semaphore). Nothing is sent until a permit is acquired.
+    pub fn semaphore(&self, name: impl Into<ResourceName>, permits: u32) -> Semaphore {
+        Semaphore::new(self.client.semaphore(name, permits), Arc::clone(&self.running))
+    }
+
+    /// An election: see [`Redlock::election`](crate::Redlock::election). Nothing is sent until somebody campaigns or asks.
+    pub fn election(&self, name: impl Into<ResourceName>) -> Election {
+        Election::new(self.client.election(name), Arc::clone(&self.running))
     }
 
     /// Continues a lease that was detached: see [`Redlock::attach`](crate::Redlock::attach).

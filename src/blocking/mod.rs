@@ -26,14 +26,18 @@
 //! cannot be taken back, or give the fencing token to the storage.
 
 mod client;
+mod election;
 mod guard;
 mod lock;
 mod lock_all;
 mod rw_lock;
+mod semaphore;
 mod thread;
 
 pub use client::Redlock;
+pub use election::{Election, Leadership, Observer};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use lock_all::{AllGuard, LockAll};
 pub use rw_lock::{ReadGuard, RwLock};
+pub use semaphore::{Permit, Semaphore};

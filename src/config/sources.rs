@@ -45,10 +45,11 @@ const KEYS: [&str; 19] = [
 
 /// Variables that are no settings, and no misspelt ones: what `redquorum run` tells its command, and what scripts, tests and examples of this
 /// project take from the environment.
-const OF_OTHERS: [&str; 13] = [
+const OF_OTHERS: [&str; 14] = [
     "REDQUORUM_RESOURCE",
     "REDQUORUM_FENCING_TOKEN",
     "REDQUORUM_VALID_UNTIL",
+    "REDQUORUM_PERMIT",
     "REDQUORUM_CLI_IMAGE",
     "REDQUORUM_IMAGE",
     "REDQUORUM_LOCAL_IMAGE",

@@ -9,21 +9,30 @@ use crate::instance::ChangedKeys;
 use crate::resource::Resource;
 
 /// The keys at which callers of a client look, and who is told when they change.
-#[derive(Debug, Default)]
-pub(crate) struct Observed(Mutex<BTreeMap<Vec<u8>, watch::Sender<()>>>);
+#[derive(Debug)]
+pub(crate) struct Observed {
+    keys: Mutex<BTreeMap<Vec<u8>, watch::Sender<()>>>,
+    /// Whether pushes count.
+    hears: bool,
+}
 
 impl Observed {
+    pub(super) fn new(hears: bool) -> Self {
+        Self { keys: Mutex::default(), hears }
+    }
+
     /// Tells of changes of this key from now on.
     pub(crate) fn changes_of(&self, resource: &Resource) -> watch::Receiver<()> {
-        let mut observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut observed = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         observed.retain(|_, sender| sender.receiver_count() > 0);
         observed.entry(resource.key().to_vec()).or_default().subscribe()
     }
 
     /// These may have changed. A push is no proof: whoever is told looks.
     pub(super) fn changed(&self, keys: &ChangedKeys) {
-        let observed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let observed = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         match keys {
+            _ if !self.hears => {}
             ChangedKeys::Any => observed.values().for_each(|sender| sender.send_replace(())),
             ChangedKeys::Among(keys) => {
                 keys.iter().filter_map(|key| observed.get(key)).for_each(|sender| sender.send_replace(()));

@@ -195,3 +195,45 @@ fn several_locks_are_held_together_and_taken_apart() {
     assert!(free(&cluster, "a") && free(&cluster, "b"));
     assert!(redlock.lock_all(["a", "b"]).try_acquire().unwrap().release().unwrap().was_still_held);
 }
+
+#[test]
+fn permits_are_numbered_and_never_more_than_there_are() {
+    let cluster = Cluster::new(3);
+    let redlock = connected(&cluster, |builder| builder.ttl(SECOND));
+    let semaphore = redlock.semaphore("a", 2).wait_at_most(SECOND);
+    assert_eq!(semaphore.permits(), 2);
+    let (one, two) = (semaphore.acquire().unwrap(), semaphore.try_acquire().unwrap());
+    assert!(one.index() != two.index() && one.is_valid() && two.extend().unwrap() > SECOND / 2);
+    assert!(semaphore.try_acquire().unwrap_err().is_contended());
+    assert!(semaphore.inspect().unwrap().iter().all(|permit| permit.holder().is_some()));
+    let waiting = thread::spawn(move || semaphore.acquire().map(|permit| permit.index()));
+    thread::sleep(Duration::from_millis(50));
+    let index = one.index();
+    assert!(one.release().unwrap().was_still_held);
+    assert_eq!(waiting.join().unwrap().unwrap(), index);
+    assert!(two.into_guard().release().unwrap().was_still_held);
+    assert!(free(&cluster, "a#0") && free(&cluster, "a#1"));
+}
+
+#[test]
+fn a_thread_leads_and_another_sees_it() {
+    let cluster = Cluster::new(3);
+    let (redlock, worker) =
+        (connected(&cluster, |builder| builder.ttl(SECOND)), connected(&cluster, |builder| builder));
+    let (election, asked) = (redlock.election("e"), worker.election("e"));
+    let mut observer = asked.observe().unwrap();
+    assert!(asked.leader().unwrap().is_none() && observer.next_within(SECOND / 20).is_none());
+    let leadership = election.campaign("me").unwrap();
+    assert_eq!((leadership.info(), observer.next().token), ("me", leadership.fencing_token()));
+    leadership.resign().unwrap();
+    let mut begun = 0;
+    let token = election.lead("again", |lease| {
+        begun += 1;
+        if begun == 1 {
+            cluster.instances().for_each(|instance| assert!(instance.remove("e")));
+            thread::sleep(2 * SECOND);
+        }
+        lease.fencing_token()
+    });
+    assert!(begun == 2 && token.is_ok() && free(&cluster, "e") && asked.leader().unwrap().is_none());
+}

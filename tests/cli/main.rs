@@ -9,6 +9,7 @@ mod exits;
 mod looking;
 mod losses;
 mod overlap;
+mod permits;
 mod secrets;
 mod shared;
 mod support;

@@ -8,6 +8,7 @@ mod cancel;
 mod crowd;
 mod debug;
 mod dropped;
+mod election;
 mod events;
 mod evidence;
 mod extend;

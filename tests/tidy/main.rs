@@ -3,6 +3,7 @@
 mod arrows;
 mod code;
 mod links;
+mod parity;
 mod source;
 
 use source::tree;
@@ -30,6 +31,11 @@ fn the_library_does_not_panic() {
 fn no_file_is_too_long_and_each_is_named_by_a_module() {
     let files = tree().unwrap();
     none(files.iter().filter_map(code::check_length).chain(code::check_named(&files)));
+}
+
+#[test]
+fn what_waits_has_a_twin_for_threads() {
+    none(parity::check(&tree().unwrap()));
 }
 
 #[test]

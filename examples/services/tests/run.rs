@@ -25,12 +25,14 @@ macro_rules! examples {
 examples!(
     axum_service,
     blocking,
+    downloads,
     duplicate_insert,
     fenced_writes,
     hot_account,
     leader,
     order_once,
     scheduled_job,
+    scheduler,
     several_resources
 );
 

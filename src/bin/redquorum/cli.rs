@@ -98,6 +98,8 @@ pub(crate) struct Common {
 pub(crate) enum Command {
     /// Run a command under a lock
     Run(RunArgs),
+    /// Run a command on the one machine that leads, or show who leads
+    Elect(ElectArgs),
     /// Show how the instances do, and whether a quorum could vote now
     Status(StatusArgs),
     /// Show who has a lock
@@ -283,8 +285,14 @@ pub(crate) struct RunArgs {
     #[arg(short, long = "resource", value_name = "RESOURCE", required = true, value_parser = one_line)]
     pub(crate) resources: Vec<String>,
     /// Read the lock: any number of commands run beside each other, and none beside one that has the lock without this
-    #[arg(long, conflicts_with = "keep")]
+    #[arg(long, conflicts_with_all = ["keep", "permits"])]
     pub(crate) shared: bool,
+    /// Run at most so many of these commands at a time, everywhere together: the resource is a semaphore of 1 to 256 permits
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, conflicts_with = "holder")]
+    pub(crate) permits: Option<u32>,
+    /// What a candidate tells of itself, for `elect`
+    #[arg(skip)]
+    pub(crate) info: Option<String>,
     /// Wait for the lock at most so long; without end if not given
     #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, conflicts_with = "once")]
     pub(crate) wait: Option<Duration>,
@@ -308,5 +316,38 @@ pub(crate) struct RunArgs {
     pub(crate) pass_environment: bool,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Run a command on the one machine that leads: it campaigns, runs the command while it leads, ends the command if the lead is lost, and
+/// campaigns again until the command has ended by itself. Without a command it shows who leads.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_STATUS)]
+pub(crate) struct ElectArgs {
+    /// The name of the election, the same for all candidates
+    #[arg(value_parser = one_line)]
+    pub(crate) election: String,
+    /// What others are told of this candidate, as the address at which it listens
+    #[arg(long, value_name = "TEXT", requires = "command")]
+    pub(crate) info: Option<String>,
+    /// Campaign at most so long; without end if not given
+    #[arg(long, value_name = "TIME", value_parser = parse, allow_hyphen_values = true, requires = "command")]
+    pub(crate) wait: Option<Duration>,
+    /// End the command if it has led for so long, and campaign again
+    #[arg(long, value_name = "TIME", value_parser = parse_some, allow_hyphen_values = true, requires = "command")]
+    pub(crate) max_hold: Option<Duration>,
+    /// The status to end with where another candidate led all the time
+    #[arg(short = 'E', long, value_name = "STATUS", allow_negative_numbers = true, default_value_t = 75)]
+    pub(crate) conflict_exit_code: u8,
+    /// Leave the command REDQUORUM_PASSWORD and REDQUORUM_INSTANCES, for one that runs this program itself
+    #[arg(long, requires = "command")]
+    pub(crate) pass_environment: bool,
+    /// Show each leader that follows, too
+    #[arg(long, conflicts_with = "command")]
+    pub(crate) watch: bool,
+    #[command(flatten)]
+    pub(crate) form: Form,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND", requires = "info")]
     pub(crate) command: Vec<OsString>,
 }

@@ -7,6 +7,7 @@ mod cli;
 mod clock;
 mod config;
 mod documents;
+mod elect;
 mod exit;
 mod inspect;
 mod list;
@@ -73,6 +74,7 @@ async fn carry_out(cli: Cli) -> Result<ExitCode, Failure> {
     let settings = || Settings::gather(&cli.common);
     match cli.command {
         Command::Run(args) => run::run(args, &settings()?).await,
+        Command::Elect(args) => elect::elect(args, &settings()?).await,
         Command::Status(args) => status::status(&args, &settings()?).await,
         Command::Inspect(args) => inspect::inspect(&args, &settings()?).await,
         Command::List(args) => list::list(&args, &settings()?).await,

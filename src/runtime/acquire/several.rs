@@ -33,10 +33,10 @@ use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
 /// So many locks are waited for at once, beside those that this client has: each wait asks once a second.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 
 /// How often the keys of those that are not waited for are read, at most; half of it at least.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Several locks, of which one is enough.
 #[derive(Debug)]

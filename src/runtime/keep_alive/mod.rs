@@ -48,7 +48,7 @@ impl KeepAlive {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
         let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
-        let observed = Arc::<Observed>::default();
+        let observed = Arc::new(Observed::new(parts.most_watched > 0));
         let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), parts.counters);
         tokio::spawn(task.run(receiver, invalidations, (clock_moved, Arc::clone(&observed))));
         Self { table, messages, observed }

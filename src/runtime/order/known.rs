@@ -43,8 +43,17 @@ pub(super) struct Known {
     pub(super) waiters: Waiters,
     /// The waits of this client: of those who write that of its line, and that of each reader.
     pub(super) waits: BTreeMap<WaitKey, Vec<Arc<Woken>>>,
-    /// Until when wake-ups of a wait that has won may come over slower instances.
-    pub(super) won: BTreeMap<WaitKey, Instant>,
+    /// The waits that have won, whose wake-ups may still come over slower instances.
+    pub(super) won: BTreeMap<WaitKey, LateWakes>,
+}
+
+/// The wake-ups of a wait that has won which have not come yet.
+#[derive(Debug)]
+pub(super) struct LateWakes {
+    /// One over each of these. What comes after it is a wake-up of a later wait.
+    pub(super) over: InstanceSet,
+    /// Until then.
+    pub(super) until: Instant,
 }
 
 /// Over which instances a wait was woken.
@@ -150,7 +159,9 @@ impl Parts {
             drop(known);
             return woken.iter().for_each(|woken| woken.note(std::iter::once(instance).collect()));
         }
-        if known.won.get(&wanted).is_some_and(|until| now < *until) {
+        let late = known.won.get_mut(&wanted).filter(|late| now < late.until && late.over.contains(instance));
+        if let Some(late) = late {
+            late.over.remove(instance);
             if known.waiters.passed_on(key, now).is_none() {
                 known.waiters.take_in(key, then, self.client, now);
             }
@@ -185,6 +196,6 @@ impl Known {
 
     pub(super) fn expire(&mut self, now: Instant) {
         self.waiters.expire(now);
-        self.won.retain(|_, until| now < *until);
+        self.won.retain(|_, late| now < late.until);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use super::known::{Parts, Woken};
+use super::known::{LateWakes, Parts, Woken};
 use crate::instance::{PublishFuture, Wake};
 use crate::protocol::{
     Access, ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure,
@@ -103,10 +103,12 @@ impl Wait {
     /// It has the lock, and those who are known to wait are its own to wake.
     pub(crate) fn won(mut self) {
         self.has_won = true;
+        let came = self.asked.map(|(_, over)| over).unwrap_or_default().union(self.woken.take());
+        let over = InstanceSet::first(self.parts.instances.len()).without(came);
         let until = self.parts.clock.now().saturating_add(self.parts.instance_timeout);
         let mut known = self.parts.known();
         known.waiters.hold(&self.key);
-        known.won.insert((self.key.clone(), self.access), until);
+        known.won.insert((self.key.clone(), self.access), LateWakes { over, until });
         drop(known);
         self.parts.grew.notify_one();
     }

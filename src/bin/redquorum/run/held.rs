@@ -1,12 +1,16 @@
-//! What a command runs under: locks, or one lock that it reads.
+//! What a command runs under: locks, one lock that it reads, a permit of a semaphore, or a leadership.
 
 use std::time::Duration;
 
-use redquorum::{AllGuard, ExtendError, Loss, ReadGuard, ReleaseError, Released, ResourceName};
+use redquorum::{
+    AllGuard, ExtendError, Leadership, Loss, Permit, ReadGuard, ReleaseError, Released, ResourceName,
+};
 
 pub(super) enum Held {
     Locks(AllGuard),
     Read(ReadGuard),
+    Permit(Permit),
+    Lead(Leadership),
 }
 
 impl Held {
@@ -14,6 +18,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.resources().iter().cloned().collect(),
             Self::Read(guard) => vec![guard.resource()],
+            Self::Permit(permit) => vec![permit.resource()],
+            Self::Lead(leadership) => vec![leadership.resource()],
         }
     }
 
@@ -28,6 +34,16 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.fencing_tokens().iter().map(|(_, token)| token.to_string()).collect(),
             Self::Read(_) => Vec::new(),
+            Self::Permit(permit) => vec![permit.fencing_token().to_string()],
+            Self::Lead(leadership) => vec![leadership.fencing_token().to_string()],
+        }
+    }
+
+    /// The number of the permit, if it is one.
+    pub(super) fn index(&self) -> Option<u32> {
+        match self {
+            Self::Permit(permit) => Some(permit.index()),
+            Self::Locks(_) | Self::Read(_) | Self::Lead(_) => None,
         }
     }
 
@@ -35,6 +51,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.remaining(),
             Self::Read(guard) => guard.remaining(),
+            Self::Permit(permit) => permit.remaining(),
+            Self::Lead(leadership) => leadership.remaining(),
         }
     }
 
@@ -42,6 +60,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.lost().await,
             Self::Read(guard) => guard.lost().await,
+            Self::Permit(permit) => permit.lost().await,
+            Self::Lead(leadership) => leadership.lost().await,
         }
     }
 
@@ -49,15 +69,18 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.release().await,
             Self::Read(guard) => guard.release().await,
+            Self::Permit(permit) => permit.release().await,
+            Self::Lead(leadership) => leadership.resign().await,
         }
     }
 
-    /// Leaves the keys for so long; what is read is released.
+    /// Leaves the keys for so long; what is read, or led, is given up: `--shared` and `elect` have no option for this.
     pub(super) async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         match self {
             Self::Locks(guard) => guard.keep_for(time).await,
-            Self::Read(guard) => {
-                drop(guard); // `--shared` does not go with `--keep`
+            Self::Permit(permit) => permit.into_guard().keep_for(time).await,
+            held @ (Self::Read(_) | Self::Lead(_)) => {
+                let _ = held.release().await;
                 Ok(())
             }
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use nix::sys::signal::killpg;
 use nix::unistd::getpgrp;
-use redquorum::{AcquireError, ConnectError, Holder, LockAll, Redlock, RwLock};
+use redquorum::{AcquireError, ConnectError, Election, Holder, LockAll, Redlock, RwLock, Semaphore};
 
 use crate::cli::RunArgs;
 use crate::clock::since_boot;
@@ -74,9 +74,16 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
     let begun = since_boot();
     connect(args, settings, redlock).await?;
     let wait = args.wait.map(|wait| wait.saturating_sub(since_boot().saturating_sub(begun)));
-    let acquired = match args.shared {
-        true => read(args, redlock, ttl, wait).await?,
-        false => locks(args, redlock, ttl, wait).await,
+    let acquired = match (args.permits, &args.info) {
+        _ if args.shared => read(args, redlock, ttl, wait).await?,
+        (Some(permits), _) => permit(args, (redlock, permits), ttl, wait).await?,
+        (None, Some(info)) => {
+            let mut election = redlock.election(args.resources.concat()).ttl(ttl);
+            election = args.max_hold.into_iter().fold(election, Election::max_hold);
+            election = wait.into_iter().fold(election, Election::wait_at_most);
+            waiting::acquire(redlock, election.campaign(info), &args.resources).await.map(Held::Lead)
+        }
+        (None, None) => locks(args, redlock, ttl, wait).await,
     };
     acquired.map_err(|error| {
         let failure = Failure::from(error);
@@ -113,6 +120,26 @@ async fn read(args: &RunArgs, redlock: &Redlock, ttl: Duration, wait: Option<Dur
         false => waiting::acquire(redlock, lock.read(), &args.resources).await,
     };
     Ok(guard.map(Held::Read))
+}
+
+async fn permit(
+    args: &RunArgs,
+    (redlock, permits): (&Redlock, u32),
+    ttl: Duration,
+    wait: Option<Duration>,
+) -> Result<Acquired, Failure> {
+    let [resource] = args.resources.as_slice() else {
+        return Err(Failure::new(Code::Usage, "--permits goes with one resource"));
+    };
+    let mut semaphore = redlock.semaphore(resource, permits).ttl(ttl);
+    semaphore = args.max_hold.into_iter().fold(semaphore, Semaphore::max_hold);
+    semaphore = wait.into_iter().fold(semaphore, Semaphore::wait_at_most);
+    let names: Vec<String> = (0..permits).map(|index| format!("{resource}#{index}")).collect();
+    let permit = match args.once {
+        true => semaphore.try_acquire().await,
+        false => waiting::acquire(redlock, semaphore.acquire(), &names).await,
+    };
+    Ok(permit.map(Held::Permit))
 }
 
 /// Waits for a quorum as long as the lock may be waited for. Who does not wait is told as soon as none can be had.

@@ -133,11 +133,13 @@ fn environment(lock: &Held) -> Vec<(&'static str, OsString)> {
     let names: Vec<String> =
         lock.resources().iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()).collect();
     let valid_until = since_epoch().saturating_add(lock.remaining());
-    vec![
+    let index = lock.index().map(|index| ("REDQUORUM_PERMIT", index.to_string().into()));
+    let told = vec![
         ("REDQUORUM_RESOURCE", names.join("\n").into()),
         ("REDQUORUM_FENCING_TOKEN", lock.tokens().join("\n").into()),
         ("REDQUORUM_VALID_UNTIL", format!("{:.3}", valid_until.as_secs_f64()).into()),
-    ]
+    ];
+    told.into_iter().chain(index).collect()
 }
 
 impl Supervision<'_> {

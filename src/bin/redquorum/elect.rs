@@ -1,0 +1,92 @@
+//! `redquorum elect`: a command on the one machine that leads, and who that is.
+
+use std::process::ExitCode;
+
+use redquorum::{Leader, LeaderError};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::cli::{ElectArgs, RunArgs};
+use crate::exit::{Code, Failure};
+use crate::inspect::{reasons, shown};
+use crate::output;
+use crate::run;
+use crate::settings::Settings;
+
+/// Leads with a command, and tells who leads without one.
+pub(crate) async fn elect(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    if args.command.is_empty() { tell(&args, settings).await } else { lead(args, settings).await }
+}
+
+/// Runs the command while this candidate leads, and campaigns again when the lead is lost.
+async fn lead(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    let as_run = || RunArgs {
+        resources: vec![args.election.clone()],
+        shared: false,
+        permits: None,
+        info: args.info.clone(),
+        wait: args.wait,
+        once: false,
+        holder: None,
+        keep: None,
+        max_hold: args.max_hold,
+        conflict_exit_code: args.conflict_exit_code,
+        pass_environment: args.pass_environment,
+        command: args.command.clone(),
+    };
+    loop {
+        match run::run(as_run(), settings).await {
+            Err(Failure { code: Code::Lost, message }) => output::say(&format!("{message}; campaigns again")),
+            ended => return ended,
+        }
+    }
+}
+
+async fn tell(args: &ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+    let redlock = settings.connected_to_look().await?;
+    let election = redlock.election(args.election.as_str());
+    if !args.watch {
+        return write(args, election.leader().await?.as_ref());
+    }
+    let mut leaders = election.observe()?;
+    // One who asks while nobody leads is told that.
+    if let Ok(None) = timeout(settings.connect_timeout, election.leader()).await.unwrap_or(Ok(None)) {
+        write(args, None)?;
+    }
+    loop {
+        write(args, Some(&leaders.next().await))?;
+    }
+}
+
+fn write(args: &ElectArgs, leader: Option<&Leader>) -> Result<ExitCode, Failure> {
+    if args.form.json {
+        return output::write_json(&to_json(&args.election, leader));
+    }
+    let name = shown(&args.election);
+    let text = match leader {
+        Some(Leader { info, token, client, .. }) => {
+            format!("{name}: led by {}, client {client}, token {token}\n", shown(info))
+        }
+        None => format!("{name}: nobody leads\n"),
+    };
+    output::write(text.as_bytes())
+}
+
+fn to_json(election: &str, leader: Option<&Leader>) -> Value {
+    let leader = leader.map(
+        |Leader { info, token, client, .. }| json!({ "info": info, "token": token.to_string(), "client": client }),
+    );
+    json!({ "election": election, "leader": leader })
+}
+
+impl From<LeaderError> for Failure {
+    fn from(error: LeaderError) -> Self {
+        match error {
+            LeaderError::BadRequest(error) => error.into(),
+            LeaderError::Unknown { unknown, .. } => {
+                Self::new(Code::NoQuorum, format!("too few instances have told: {}", reasons(&unknown)))
+            }
+            error => Self::new(Code::NoQuorum, error.to_string()),
+        }
+    }
+}
