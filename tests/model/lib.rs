@@ -6,7 +6,7 @@
 //! one may be flushed, or another database of it, at any moment. A quarantined instance keeps what it has. Every order of all that is visited.
 
 #![cfg(test)]
-#![expect(clippy::panic, clippy::cast_possible_truncation, reason = "test code")]
+#![expect(clippy::cast_possible_truncation, reason = "test code")]
 
 use std::collections::BTreeSet;
 

@@ -16,8 +16,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.resources().iter().cloned().collect(),
             Self::Read(guard) => vec![guard.resource()],
-            Self::Permit(permit) => vec![permit.lease().resource()],
-            Self::Lead(leadership) => vec![leadership.lease().resource()],
+            Self::Permit(permit) => vec![permit.resource()],
+            Self::Lead(leadership) => vec![leadership.resource()],
         }
     }
 
@@ -32,8 +32,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.fencing_tokens().iter().map(|(_, token)| token.to_string()).collect(),
             Self::Read(_) => Vec::new(),
-            Self::Permit(permit) => vec![permit.lease().fencing_token().to_string()],
-            Self::Lead(leadership) => vec![leadership.lease().fencing_token().to_string()],
+            Self::Permit(permit) => vec![permit.fencing_token().to_string()],
+            Self::Lead(leadership) => vec![leadership.fencing_token().to_string()],
         }
     }
 
@@ -49,8 +49,8 @@ impl Held {
         match self {
             Self::Locks(guard) => guard.remaining(),
             Self::Read(guard) => guard.remaining(),
-            Self::Permit(permit) => permit.lease().remaining(),
-            Self::Lead(leadership) => leadership.lease().remaining(),
+            Self::Permit(permit) => permit.remaining(),
+            Self::Lead(leadership) => leadership.remaining(),
         }
     }
 
@@ -72,14 +72,13 @@ impl Held {
         }
     }
 
-    /// Leaves the keys for so long. `run --shared` and `elect` do not go with that: what is read is released, and a lead
-    /// given up.
+    /// Leaves the keys for so long; what is read, or led, is given up: `--shared` and `elect` have no option for this.
     pub(super) async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         match self {
             Self::Locks(guard) => guard.keep_for(time).await,
             Self::Permit(permit) => permit.into_guard().keep_for(time).await,
-            Self::Read(_) | Self::Lead(_) => {
-                drop(self);
+            held @ (Self::Read(_) | Self::Lead(_)) => {
+                let _ = held.release().await;
                 Ok(())
             }
         }

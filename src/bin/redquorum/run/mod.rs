@@ -75,6 +75,7 @@ async fn acquire(args: &RunArgs, settings: &Settings, redlock: &Redlock, ttl: Du
     connect(args, settings, redlock).await?;
     let wait = args.wait.map(|wait| wait.saturating_sub(since_boot().saturating_sub(begun)));
     let acquired = match (args.permits, &args.info) {
+        _ if args.shared => read(args, redlock, ttl, wait).await?,
         (Some(permits), _) => permit(args, (redlock, permits), ttl, wait).await?,
         (None, Some(info)) => {
             let mut election = redlock.election(args.resources.concat()).ttl(ttl);
