@@ -137,10 +137,14 @@ impl Resource {
         if key.starts_with(RESERVED) {
             return Err(ResourceError::ReservedResource { name: display_name(&key) });
         }
+        Ok(Self::of_key(key))
+    }
+
+    fn of_key(key: Arc<[u8]>) -> Self {
         // Names come from anybody: without a secret, many could be made that have the same.
         static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let hash = SECRET.hash_one(&key);
-        Ok(Self { key, hash })
+        Self { key, hash }
     }
 
     pub(crate) fn key(&self) -> &[u8] {
@@ -154,7 +158,7 @@ impl Resource {
 
     /// The line in which callers of one client wait for any of several locks with this name (P35): no lock has it.
     pub(crate) fn line(&self) -> Self {
-        Self([LINE, self.key()].concat().into())
+        Self::of_key([LINE, self.key()].concat().into())
     }
 
     /// The name below `namespace`.

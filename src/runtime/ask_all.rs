@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::client_task::{run_abort_on_drop, run_detached};
 use super::shared::Shared;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies, Votes};
+use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies};
 use crate::protocol::{Access, Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
 use crate::resource::Resource;
 
@@ -139,17 +139,8 @@ fn releases(resource: &Resource, expected: &CurrentHolder, stored: StoredKey) ->
     let values = value.into_iter().map(|value| (CurrentHolder::from_value(&value), Access::Write, value));
     let readers = readers.into_iter().map(|value| (CurrentHolder::of_member(&value), Access::Read, value));
     let release = |(_, access, value): (CurrentHolder, Access, Vec<u8>)| {
-        let claim = Claim {
-            resource: resource.clone(),
-            value: Value::from_wire(&value),
-            token,
-            access,
-            mark: None,
-            ttl: expires_in.unwrap_or_default(),
-            resent: true, // its holder may be about to extend it (P6)
-            is_first: false,
-            votes: Votes::default(),
-        };
+        let claim = Claim::new(resource.clone(), Value::from_wire(&value), token, expires_in.unwrap_or_default());
+        let claim = Claim { access, resent: true, ..claim }; // its holder may be about to extend it (P6)
         Request::Release(Arc::new(claim), None)
     };
     values.chain(readers).filter(|(by, ..)| by == expected).map(release).collect()

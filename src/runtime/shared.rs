@@ -17,7 +17,7 @@ use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{Claim, Request, Votes};
+use crate::instance::{Claim, Request};
 use crate::protocol::{
     Access, Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
     RetryDelay, Round, Value, WriterMark, proposing_clock,
@@ -276,17 +276,8 @@ impl TakesMarks for Shared {
         if self.is_forked() {
             return;
         }
-        let claim = Claim {
-            resource: resource.clone(),
-            value: Value::from_wire(mark.as_bytes()),
-            token: FencingToken::propose(0, None),
-            access: Access::Read,
-            mark: None,
-            ttl: LONGEST_MARK,
-            resent: false,
-            is_first: false,
-            votes: Votes::default(),
-        };
+        let (value, token) = (Value::from_wire(mark.as_bytes()), FencingToken::propose(0, None));
+        let claim = Claim { access: Access::Read, ..Claim::new(resource.clone(), value, token, LONGEST_MARK) };
         let leave = Request::Release(Arc::new(claim), None);
         let leave = if has_won { leave } else { self.wake_next(leave) };
         self.release_in_background(&leave, self.all_instances());

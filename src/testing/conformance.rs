@@ -12,7 +12,7 @@ use crate::instance::redis::encode::Encoder;
 use crate::instance::redis::scripts::Scripts;
 use crate::instance::redis::scripts::command::RecordWrite;
 use crate::instance::redis::write::{self, Parts, take_for_one_write};
-use crate::instance::{Claim, Request, Votes};
+use crate::instance::{Claim, Request};
 use crate::protocol::{
     Access, AdmissionRecord, AttachedRecord, ClientId, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Value,
     WriterMark,
@@ -81,7 +81,8 @@ impl Ask {
     fn request(&self, namespace: &str) -> Option<Request> {
         let resource = Resource::new(namespace.as_bytes(), self.name.as_bytes()).ok()?;
         let claim = Claim::new(resource, self.value(), self.token, self.ttl);
-        let claim = Arc::new(Claim { resent: self.resent, ..claim });
+        let mark = self.waits_since.map(|since| Arc::new(WriterMark::new(since, ClientId::new([since as u8; 6]))));
+        let claim = Arc::new(Claim { access: self.access(), mark, resent: self.resent, ..claim });
         Some(match self.kind {
             Kind::Acquire | Kind::Read => Request::Acquire(claim),
             Kind::Extend | Kind::Renew => Request::Extend(claim),

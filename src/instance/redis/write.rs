@@ -13,7 +13,7 @@ use super::plain;
 use super::scripts::Scripts;
 use super::scripts::command::ReadersDo;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
-use crate::protocol::{Access, AttachedRecord, RawReply};
+use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue};
 use crate::resource::AsItIs;
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
@@ -56,7 +56,7 @@ impl Part {
         }
     }
 
-    /// Whether one key may be in a call several times: each reader of it is told of for itself.
+    /// Whether it is of readers: one key may be in a call several times.
     const fn is_of_readers(self) -> bool {
         matches!(self, Self::Leave | Self::Read | Self::Renew)
     }
@@ -94,7 +94,7 @@ impl Parts {
 
 /// Takes from those that wait what goes into one write: `most` requests at most, in its order.
 ///
-/// The requests for one key keep their order (P6): one that would stand in the write before an earlier one, or in the same call,
+/// The requests for one key keep their order (P6), but for those of different readers: one that would stand in the write before an earlier one, or in the same call,
 /// waits for the next write, and with it all that are behind it.
 pub(crate) fn take_for_one_write<T>(
     waiting: &mut VecDeque<T>,
@@ -110,9 +110,8 @@ pub(crate) fn take_for_one_write<T>(
     }
     let (mut taken, mut count, mut bytes) = (<[Vec<T>; PARTS]>::default(), 0, 0_usize);
     let mut left = VecDeque::new();
-    // The first part in which one more for a key may stand. Of two keys with the same hash one waits for nothing.
-    let mut first: HashMap<u64, usize, AsItIs> = HashMap::default();
-    first.reserve(waiting.len().min(MOST_PLAIN));
+    let mut order = Order::default();
+    order.locks.reserve(waiting.len().min(MOST_PLAIN));
     while count < most
         && let Some(item) = waiting.pop_front()
     {
@@ -124,9 +123,7 @@ pub(crate) fn take_for_one_write<T>(
             waiting.push_front(item);
             break;
         }
-        let first = first.entry(claim.resource.hash()).or_default();
-        let goes = *first <= part as usize;
-        *first = if goes { part as usize + usize::from(!part.is_of_readers()) } else { PARTS };
+        let goes = order.note(claim, part);
         if goes {
             if of_part.is_empty() {
                 of_part.reserve(part.most().min(waiting.len() + 1));
@@ -147,6 +144,39 @@ pub(crate) fn take_for_one_write<T>(
         before
     });
     (all.unwrap_or_default(), parts)
+}
+
+/// The first part of the write in which one more request for a key may stand; `PARTS` if one waits, and so all behind it.
+///
+/// By the hashes of keys: of two with the same hash one waits for nothing.
+#[derive(Default)]
+struct Order {
+    locks: HashMap<u64, usize, AsItIs>,
+    readers: HashMap<u64, usize, AsItIs>,
+    /// Readers of one key do not concern each other, but the requests of each do.
+    values: HashMap<LockValue, usize>,
+}
+
+impl Order {
+    /// Whether a request may be in this part of the write, behind those before it; else it waits.
+    fn note(&mut self, claim: &Claim, part: Part) -> bool {
+        let Self { locks, readers, values } = self;
+        let (key, at) = (claim.resource.hash(), part as usize);
+        let behind = |goes| if goes { at + 1 } else { PARTS };
+        if part.is_of_readers() {
+            let goes = locks.get(&key).is_none_or(|first| *first <= at);
+            let value = values.entry(claim.value.clone()).or_default();
+            let goes = goes && *value <= at;
+            *value = behind(goes);
+            let last = readers.entry(key).or_default();
+            *last = behind(goes).max(*last);
+            return goes;
+        }
+        let first = locks.entry(key).or_default();
+        let goes = *first <= at && readers.get(&key).is_none_or(|first| *first <= at);
+        *first = behind(goes);
+        goes
+    }
 }
 
 /// The commands of a write.
@@ -270,6 +300,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// P33: what one reader asks does not wait for another's; a lock, and the mark of its writer, do.
+    #[test]
+    fn readers_of_one_key_share_a_write_and_each_keeps_its_order() {
+        let reader = |kind: fn(Arc<Claim>) -> Request, round| {
+            kind(Arc::new(Claim { access: Access::Read, ..Claim::sample(round, "a") }))
+        };
+        let both =
+            vec![reader(ACQUIRE, 1), reader(ACQUIRE, 2), reader(RELEASE, 3), reader(EXTEND, 4), reader(EXTEND, 5)];
+        assert_eq!(writes(both), [vec![2, 0, 1, 3, 4]]);
+        let own = vec![reader(ACQUIRE, 1), reader(RELEASE, 1), reader(ACQUIRE, 2), reader(ACQUIRE, 2)];
+        assert_eq!(writes(own), [vec![0, 2], vec![1, 3]]);
+        let beside_a_lock = vec![named(ACQUIRE, "a"), reader(RELEASE, 2), reader(ACQUIRE, 3), named(ACQUIRE, "a")];
+        assert_eq!(writes(beside_a_lock), [vec![0, 2], vec![1, 3]]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::uncollected::UncollectedLease;
-use crate::instance::{Claim, Request, Votes};
+use crate::instance::{Claim, Request};
 use crate::protocol::{
     Access, Contest, FencingToken, Lease, ProposingClock, Round, RoundFailure, Value, Verdict, WriterMark,
 };
@@ -61,24 +61,11 @@ impl Attempt {
         let token = shared.tokens.propose(by, seen); // P12
         let value = draw_value(shared, params, token)?;
         let is_first = seen.is_none();
-        let in_flight = send(shared, params, &value, (token, by), (&mark, is_first, false), |round| round);
+        let in_flight = send(shared, params, value, (token, by), (&mark, is_first, false), |round| round);
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
         let (contest, let_go) = (Contest::default(), Vec::new());
         let (repeats, rounds, undecided) = (0, 1, None);
-        Ok(Box::new(Self {
-            shared,
-            params,
-            value,
-            by,
-            seen,
-            mark,
-            repeats,
-            rounds,
-            contest,
-            undecided,
-            let_go,
-            in_flight,
-        }))
+        Ok(Box::new(Self { shared, params, by, seen, mark, repeats, rounds, contest, undecided, let_go, in_flight }))
     }
 
     /// The lease, not renewed yet, or why there is none; then the releases of the try are queued. Asks again where nobody
@@ -148,9 +135,9 @@ impl Attempt {
     pub(super) fn ask_again(&mut self) -> Result<(), AcquireFailure> {
         let token = self.shared.tokens.propose(self.by, self.seen);
         let value = draw_value(&self.shared, &self.params, token)?;
-        self.let_go.push(std::mem::replace(&mut self.value, value));
+        self.let_go.push(self.in_flight.claim().value.clone());
         self.repeats = 0;
-        self.send(token, false);
+        self.send(value, token, false);
         Ok(())
     }
 
@@ -189,11 +176,11 @@ impl Attempt {
         let sent_before = self.in_flight.sent_before.union(self.in_flight.round.must_release());
         self.in_flight.on_drop = OnDrop::LeaveKeys;
         let token = self.shared.tokens.propose(self.by, self.seen); // P12
-        self.send(token, true);
+        self.send(self.in_flight.claim().value.clone(), token, true);
         self.in_flight.sent_before = sent_before;
     }
 
-    fn send(&mut self, token: FencingToken, resent: bool) {
+    fn send(&mut self, value: Value, token: FencingToken, resent: bool) {
         self.rounds += 1;
         let patience = self.shared.instance_timeout / PATIENCE_DIVISOR;
         let after_undecided = |round: Round| match &self.undecided {
@@ -201,7 +188,7 @@ impl Attempt {
             None => round,
         };
         let (proposal, sent) = ((token, self.by), (&self.mark, self.seen.is_none(), resent));
-        self.in_flight = send(&self.shared, &self.params, &self.value, proposal, sent, after_undecided);
+        self.in_flight = send(&self.shared, &self.params, value, proposal, sent, after_undecided);
     }
 
     /// Takes in the replies that are still outstanding (P6). They count for `held`, the lease that was won
@@ -219,22 +206,19 @@ impl Attempt {
 fn send(
     shared: &Arc<Shared>,
     params: &AcquireParams,
-    value: &Value,
+    value: Value,
     (token, by): (FencingToken, ProposingClock),
     (mark, is_first, resent): (&Option<Arc<WriterMark>>, bool, bool),
     prepare: impl FnOnce(Round) -> Round,
 ) -> RoundInFlight {
     shared.counters.round_sent();
+    let claim = Claim::new(params.resource.clone(), value, token, params.terms.ttl());
     let claim = Arc::new(Claim {
-        resource: params.resource.clone(),
-        value: value.clone(),
-        token,
         access: params.access,
         mark: mark.clone(),
-        ttl: params.terms.ttl(),
         resent,
         is_first: params.access == Access::Write && is_first && !shared.is_wanted_elsewhere(&params.resource),
-        votes: Votes::default(),
+        ..claim
     });
     let started_at = shared.clock.now(); // P2: before anything is sent
     let round = Round::acquire(shared.quorum, params.terms, started_at);
