@@ -25,6 +25,7 @@ macro_rules! examples {
 examples!(
     axum_service,
     blocking,
+    configuration,
     downloads,
     duplicate_insert,
     fenced_writes,

@@ -1,6 +1,6 @@
 //! What requests that wait together are sent as: one write, with at most one call of each kind.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use redis::{Pipeline, RedisResult, Value};
 
@@ -12,7 +12,7 @@ use super::plain;
 use super::scripts::Scripts;
 use super::scripts::command::ReadersDo;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
-use crate::protocol::{Access, AttachedRecord, RawReply};
+use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue};
 use crate::resource::Resource;
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
@@ -55,7 +55,7 @@ impl Part {
         }
     }
 
-    /// Whether one key may be in a call several times: each reader of it is told of for itself.
+    /// Whether it is of readers: one key may be in a call several times.
     const fn is_of_readers(self) -> bool {
         matches!(self, Self::Leave | Self::Read | Self::Renew)
     }
@@ -98,7 +98,7 @@ impl Parts {
 
 /// Takes from those that wait what goes into one write: `most` requests at most, in its order.
 ///
-/// The requests for one key keep their order (P6): one that would stand in the write before an earlier one, or in the same call,
+/// The requests for one key keep their order (P6), but for those of different readers: one that would stand in the write before an earlier one, or in the same call,
 /// waits for the next write, and with it all that are behind it.
 pub(crate) fn take_for_one_write<T>(
     waiting: &mut VecDeque<T>,
@@ -115,8 +115,7 @@ pub(crate) fn take_for_one_write<T>(
     let (mut parts, mut bytes) = (Parts::default(), 0_usize);
     let mut taken: Vec<(Part, T)> = Vec::with_capacity(waiting.len().min(most));
     let mut left = VecDeque::new();
-    // Where the last request for a key stands; `None` if it waits.
-    let mut last: BTreeMap<Resource, Option<Part>> = BTreeMap::new();
+    let mut order = Order::default();
     while taken.len() < most
         && let Some(item) = waiting.pop_front()
     {
@@ -128,10 +127,7 @@ pub(crate) fn take_for_one_write<T>(
             waiting.push_front(item);
             break;
         }
-        let before = last.get(&claim.resource);
-        let comes_before = |before: Part| before < part || (before == part && part.is_of_readers());
-        let goes = before.is_none_or(|before| before.is_some_and(comes_before));
-        last.insert(claim.resource.clone(), goes.then_some(part));
+        let goes = order.note(claim, part);
         if goes {
             parts.0[part as usize] += 1;
             taken.push((part, item));
@@ -143,6 +139,36 @@ pub(crate) fn take_for_one_write<T>(
     *waiting = left;
     taken.sort_by_key(|(part, _)| *part); // stable
     (taken.into_iter().map(|(_, item)| item).collect(), parts)
+}
+
+/// Where the last requests for a key stand that concern those that follow: a part of the write, or `None` if one waits.
+#[derive(Default)]
+struct Order {
+    locks: BTreeMap<Resource, Option<Part>>,
+    readers: BTreeMap<Resource, Option<Part>>,
+    /// Readers of one key do not concern each other: of each value, the last request.
+    values: HashMap<(Resource, LockValue), Option<Part>>,
+}
+
+impl Order {
+    /// Whether a request may be in this part of the write, behind those before it; else it waits.
+    fn note(&mut self, claim: &Claim, part: Part) -> bool {
+        let Self { locks, readers, values } = self;
+        let may_follow = |before: Option<&Option<Part>>| before.is_none_or(|before| before.is_some_and(|it| it < part));
+        let resource = &claim.resource;
+        if !part.is_of_readers() {
+            let goes = may_follow(locks.get(resource)) && may_follow(readers.get(resource));
+            locks.insert(resource.clone(), goes.then_some(part));
+            return goes;
+        }
+        let value = (resource.clone(), claim.value.clone());
+        let goes = may_follow(locks.get(resource)) && may_follow(values.get(&value));
+        let stands = goes.then_some(part);
+        values.insert(value, stands);
+        let last = readers.entry(resource.clone()).or_insert(stands);
+        *last = last.zip(stands).map(|(last, this)| last.max(this));
+        goes
+    }
 }
 
 /// The commands of a write.
@@ -263,6 +289,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// P33: what one reader asks does not wait for another's; a lock, and the mark of its writer, do.
+    #[test]
+    fn readers_of_one_key_share_a_write_and_each_keeps_its_order() {
+        let reader = |kind: fn(Arc<Claim>) -> Request, round| {
+            kind(Arc::new(Claim { access: Access::Read, ..Claim::sample(round, "a") }))
+        };
+        let both =
+            vec![reader(ACQUIRE, 1), reader(ACQUIRE, 2), reader(RELEASE, 3), reader(EXTEND, 4), reader(EXTEND, 5)];
+        assert_eq!(writes(both), [vec![2, 0, 1, 3, 4]]);
+        let own = vec![reader(ACQUIRE, 1), reader(RELEASE, 1), reader(ACQUIRE, 2), reader(ACQUIRE, 2)];
+        assert_eq!(writes(own), [vec![0, 2], vec![1, 3]]);
+        let beside_a_lock = vec![named(ACQUIRE, "a"), reader(RELEASE, 2), reader(ACQUIRE, 3), named(ACQUIRE, "a")];
+        assert_eq!(writes(beside_a_lock), [vec![0, 2], vec![1, 3]]);
     }
 
     #[test]

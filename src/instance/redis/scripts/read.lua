@@ -62,8 +62,9 @@ local function settle(key)
 end
 
 local function add(key, value, ttl, is_new)
-  -- Where a right is missing this fails before anything is there without an end. It never makes a key end sooner.
-  redis.call('PEXPIRE', key, ttl, 'GT')
+  if is_new then
+    redis.call('PEXPIRE', key, ttl) -- nothing is there yet: where this right is missing, nothing will be there without an end
+  end
   redis.call('ZADD', key, 'GT', 'inf', READERS, number(now_ms + ttl), value)
   if is_new then
     redis.call('PEXPIRE', key, ttl)
