@@ -104,7 +104,7 @@ impl Election {
     /// As there, and [`BadRequest::InfoTooLong`].
     pub fn campaign(&self, info: &str) -> impl Future<Output = Result<Leadership, AcquireError>> + Send + use<> {
         let (length, info) = (Value::length_of(info), Arc::<str>::from(info));
-        let candidate = self.lock.clone().to_be(Purpose::Leadership(Arc::clone(&info)));
+        let candidate = self.lock.clone().meant_for(Purpose::Leadership(Arc::clone(&info)));
         async move {
             if length > MAX_LEADER_INFO {
                 return Err(BadRequest::InfoTooLong { length, most: MAX_LEADER_INFO }.into());

@@ -139,7 +139,7 @@ impl Lock {
     }
 
     /// The same for another purpose.
-    pub(crate) fn to_be(self, purpose: Purpose) -> Self {
+    pub(crate) fn meant_for(self, purpose: Purpose) -> Self {
         Self { purpose, ..self }
     }
 

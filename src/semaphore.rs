@@ -71,7 +71,7 @@ pub struct Permit {
 
 impl Semaphore {
     pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, (name, permits): (ResourceName, u32)) -> Self {
-        Self { name, permits, each: Lock::new(shared, settings, "".into()).to_be(Purpose::Permit) }
+        Self { name, permits, each: Lock::new(shared, settings, "".into()).meant_for(Purpose::Permit) }
     }
 
     lease_settings!(each, "acquire");
@@ -183,7 +183,7 @@ impl Semaphore {
 
     /// What all of them are named after.
     fn line(&self) -> Lock {
-        self.each.clone().named(self.name.clone()).to_be(Purpose::Lock)
+        self.each.clone().named(self.name.clone()).meant_for(Purpose::Lock)
     }
 
     fn several(&self) -> Result<Arc<Several>, AcquireError> {

@@ -30,7 +30,7 @@ pub struct Leadership {
     info: Arc<str>,
 }
 
-/// As [`redquorum::Observer`](crate::Observer): sees one leader after the other.
+/// As [`redquorum::Observer`](crate::Observer): sees one leader after the other, as an iterator.
 pub struct Observer {
     observer: AsyncObserver,
     running: Arc<Running>,
@@ -94,15 +94,19 @@ impl Election {
 }
 
 impl Observer {
-    /// Waits for the next leader: see [`Observer::next`](crate::Observer::next).
-    pub fn next(&mut self) -> Leader {
-        self.running.wait(self.observer.next())
-    }
-
-    /// The same for `limit` at most; `None` if there was none.
+    /// Waits for the next leader, for `limit` at most; `None` if there was none.
     #[must_use]
     pub fn next_within(&mut self, limit: Duration) -> Option<Leader> {
         self.running.wait(async { tokio::time::timeout(limit, self.observer.next()).await.ok() })
+    }
+}
+
+/// Waits for one leader after the other, without end: see [`Observer::next`](crate::Observer::next).
+impl Iterator for Observer {
+    type Item = Leader;
+
+    fn next(&mut self) -> Option<Leader> {
+        Some(self.running.wait(self.observer.next()))
     }
 }
 

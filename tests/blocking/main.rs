@@ -224,7 +224,7 @@ fn a_thread_leads_and_another_sees_it() {
     let mut observer = asked.observe().unwrap();
     assert!(asked.leader().unwrap().is_none() && observer.next_within(SECOND / 20).is_none());
     let leadership = election.campaign("me").unwrap();
-    assert_eq!((leadership.info(), observer.next().token), ("me", leadership.fencing_token()));
+    assert_eq!((leadership.info(), observer.next().unwrap().token), ("me", leadership.fencing_token()));
     leadership.resign().unwrap();
     let mut begun = 0;
     let token = election.lead("again", |lease| {

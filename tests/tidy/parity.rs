@@ -11,7 +11,7 @@ const TWINS: &[(&str, &str, &[&str])] = &[
     ("src/lock_all/guard.rs", "src/blocking/lock_all.rs", OF_VIEWS),
     ("src/guard.rs", "src/blocking/guard.rs", &[]),
     ("src/semaphore.rs", "src/blocking/semaphore.rs", &[]),
-    ("src/election.rs", "src/blocking/election.rs", &[]),
+    ("src/election.rs", "src/blocking/election.rs", &["next"]), // of an iterator
     ("src/client.rs", "src/blocking/client.rs", &["builder", "inspect", "force_release", "record_metrics"]),
 ];
 
