@@ -157,6 +157,17 @@ impl World {
         if now() > since + within {
             self.violate("observers see a leader in time", format!("after {:?}", now() - since));
         }
+        // The next is of the same client, and another leader all the same.
+        let resign = async {
+            sleep(WHILE / 2).await;
+            drop(second);
+        };
+        let (third, ()) = tokio::join!(there.campaign("third"), resign);
+        let third = self.must_have("the lead that its own client gives up", third)?;
+        let told = self.must_have("the leader", here.leader().await)?;
+        if told.as_ref().map(|told| (told.info.as_str(), told.token)) != Some(("third", third.fencing_token())) {
+            self.violate("a leader is told under its token", format!("{third:?}: {told:?}"));
+        }
         Some(())
     }
 }
