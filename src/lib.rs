@@ -51,6 +51,9 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`Redlock::semaphore`] lets several work at a time, [`Redlock::election`] elects one that others can ask for, and [`Redlock::lock_all`]
+//! takes several locks together.
+//!
 //! [`LeaseView::lost`] waits for the loss without dropping anything. [`Lock::renew`] and
 //! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry in one client.
 //!

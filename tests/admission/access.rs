@@ -279,3 +279,23 @@ fn without_mget_many_locks_at_once_are_acquired_and_released_as_ever() -> Outcom
         Ok(())
     })
 }
+
+#[test]
+fn semaphores_and_elections_need_no_other_rights() -> Outcome {
+    on_every_kind(|program| async move {
+        let server = with_rights(&program, &rule()?)?;
+        let (one, other) = (client(&server, Admission::On)?, client(&server, Admission::On)?);
+        one.wait_connected(ms(5_000)).await?;
+        other.wait_connected(ms(5_000)).await?;
+        let first = one.semaphore(LOCK, 2).wait_at_most(SHORT + SLACK).acquire().await?;
+        let second = other.semaphore(LOCK, 2).wait_at_most(SHORT).acquire().await?;
+        assert_ne!(first.index(), second.index());
+        let refused = one.semaphore(LOCK, 2).wait_at_most(ms(300)).acquire().await;
+        assert!(refused.is_err_and(|error| error.is_contended()));
+        let mut leaders = other.election(LOCK).observe()?;
+        let leadership = one.election(LOCK).campaign("me").await?;
+        assert_eq!(leaders.next().await.token, leadership.fencing_token());
+        assert!(other.election(LOCK).leader().await?.is_some());
+        Ok(())
+    })
+}

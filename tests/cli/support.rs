@@ -73,12 +73,14 @@ pub(crate) fn redquorum<S: AsRef<OsStr>>(fleet: &Fleet, args: impl IntoIterator<
 
 /// Runs it to its end.
 pub(crate) fn output(command: &mut Command) -> Output {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let ended = wait_until(PATIENCE, || child.try_wait().unwrap().is_some());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    let reading = std::thread::spawn(move || child.wait_with_output()); // a pipe does not hold all that it may write
+    let ended = wait_until(PATIENCE, || reading.is_finished());
     if !ended {
-        child.kill().unwrap();
+        kill(pid, Signal::SIGKILL).unwrap();
     }
-    let output = child.wait_with_output().unwrap();
+    let output = reading.join().unwrap().unwrap();
     assert!(ended, "it did not end: {output:?}");
     output
 }

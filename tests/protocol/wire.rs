@@ -3,7 +3,7 @@
 
 use redquorum::testing::protocol::{
     Access, AdmissionRecord, ClientId, CurrentHolder, FencingToken, Message, ProcessIdentity, RecordOrigin, Value,
-    Waiter,
+    Waiter, leader_label, read_leader,
 };
 use uuid::Uuid;
 
@@ -30,6 +30,16 @@ fn values_are_as_recorded() {
         assert_eq!(read.client.as_deref(), Some("01abff009a10"));
         assert!(PAGE.contains(recorded), "{recorded}");
     }
+}
+
+#[test]
+fn a_leaders_value_is_as_recorded() {
+    let token = FencingToken::from_number(244_395_247_974_068_224).unwrap();
+    let recorded = ":01abff009a1040008000000000000004:leader 244395247974068224 10.0.0.7%3A8080";
+    let value = Value::new("", id(4), &leader_label(token, "10.0.0.7:8080"));
+    assert_eq!(value.as_bytes(), recorded.as_bytes());
+    assert_eq!(read_leader(recorded.as_bytes()), Some((token, "10.0.0.7:8080".to_owned())));
+    assert!(PAGE.contains(recorded));
 }
 
 #[test]

@@ -42,18 +42,25 @@ pub(super) fn look(connection: &Arc<InstanceConnection>, resource: &Resource) ->
         let read = read(connection, resource);
         return Box::pin(async move { read.await.map(|stored| stored.value) });
     }
-    let commands = read_beginnings(std::iter::once(resource.key()));
+    let key = std::iter::once(resource.key());
+    let commands = if connection.has_long_values() { read_beginnings(key) } else { read_all(key) };
     let (answer, deadline) = (connection.wire().ask_all(&commands), connection.deadline());
     Box::pin(async move {
         match timeout(deadline, answer.replies_without_error()).await {
-            Ok(Ok(replies)) => match replies.last() {
-                Some(Value::BulkString(value)) if !value.is_empty() => Ok(Some(value.clone())),
-                _ => Ok(None), // GETRANGE knows no difference between nothing and an empty value
-            },
+            Ok(Ok(replies)) => Ok(replies.last().and_then(value_of)),
             Ok(Err(error)) => Err(failed(&error)),
             Err(_) => Err(Cause::TimedOut),
         }
     })
+}
+
+/// The value in the answer to a look at one key. GETRANGE knows no difference between nothing and an empty value.
+fn value_of(answer: &Value) -> Option<Vec<u8>> {
+    match answer {
+        Value::Array(values) => value_of(values.first()?),
+        Value::BulkString(value) => Some(value.clone()).filter(|value| !value.is_empty()),
+        _ => None,
+    }
 }
 
 /// Queues one check of all keys of `claims`, and asks for a push when any of them changes.
