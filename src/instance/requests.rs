@@ -40,6 +40,11 @@ impl Claim {
         let (access, mark) = (Access::Write, None);
         Self { resource, value, token, access, mark, ttl, resent: false, is_first: false, votes, words }
     }
+
+    /// The same for keys that live for so long, of which something was sent before.
+    pub(crate) fn extended_to(&self, ttl: Duration) -> Self {
+        Self { ttl, resent: true, words: OnceLock::new(), ..self.clone() }
+    }
 }
 
 impl AsRef<Self> for Claim {
@@ -48,14 +53,14 @@ impl AsRef<Self> for Claim {
     }
 }
 
-/// A claim in commands: its token, key, value and once more its token, as words one behind the other.
+/// A claim in commands: its token, its key, its value, and how a plain command sets that, as words one behind the other.
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimWords {
     pub(crate) words: Vec<u8>,
-    /// Where the key, the value, and the token behind that begin.
+    /// Where the key, the value, and what is behind that begin.
     pub(crate) key: usize,
     pub(crate) value: usize,
-    pub(crate) token: usize,
+    pub(crate) behind: usize,
 }
 
 /// The votes that have counted for one value, which each request for it sees.

@@ -11,7 +11,7 @@ use super::extend::{ExtendFailure, not_extended};
 use super::held_lease::HeldLease;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
-use crate::instance::{Claim, Request};
+use crate::instance::Request;
 use crate::protocol::{LeaseTerms, Round, Verdict};
 
 /// Of the lease's ttl, the part that passes before what was not confirmed is sent again.
@@ -59,7 +59,7 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Option<(Ro
     let mut state = held.state();
     let own_ttl = state.lease.terms().ttl();
     // A release by other guards must know that it was sent (P6).
-    let claim = Claim { ttl: terms.ttl(), ..Claim::clone(&*state.claim_to_extend(own_ttl)) };
+    let claim = state.claim_to_extend(own_ttl).extended_to(terms.ttl());
     let round = Round::extend(shared.quorum, terms, state.lease.valid_until(), shared.clock.now());
     drop(state);
     let request = Request::Extend(Arc::new(claim));

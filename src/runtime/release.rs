@@ -41,11 +41,15 @@ pub(crate) fn release(
             return ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())));
         }
         let verdict = poll_fn(|cx| {
-            ballot.take_out(&mut round, Some(cx));
-            match round.verdict(shared.clock.now()) {
-                Verdict::Pending => Poll::Pending,
-                verdict => Poll::Ready(verdict),
+            // Once it is decided, the replies that are still to come wake nobody.
+            for context in [None, Some(&*cx)] {
+                ballot.take_out(&mut round, context);
+                match round.verdict(shared.clock.now()) {
+                    Verdict::Pending => {}
+                    verdict => return Poll::Ready(verdict),
+                }
             }
+            Poll::Pending
         })
         .await;
         tracing::debug!(?verdict, deleted = ?round.granted(), "release round");

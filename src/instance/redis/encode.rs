@@ -3,6 +3,8 @@
 //! The commands of locks are put together here, right behind what waits to be written: as commands of the crate they take a fifth
 //! of a busy client's time. All others are the crate's.
 
+use std::time::Duration;
+
 use redis::{Cmd, Pipeline};
 
 use super::reply_bound::ReplyBound;
@@ -126,14 +128,16 @@ impl Words<'_> {
         self.encoded(words.get(*key..*value).unwrap_or_default())
     }
 
-    pub(super) fn key_and_value(&mut self, claim: &Claim) -> &mut Self {
-        let ClaimWords { words, key, token, .. } = words_of(claim);
-        self.encoded(words.get(*key..*token).unwrap_or_default())
+    pub(super) fn value_and_token(&mut self, claim: &Claim) -> &mut Self {
+        let ClaimWords { words, key, value, behind } = words_of(claim);
+        self.encoded(words.get(*value..*behind).unwrap_or_default());
+        self.encoded(words.get(..*key).unwrap_or_default())
     }
 
-    pub(super) fn value_and_token(&mut self, claim: &Claim) -> &mut Self {
-        let ClaimWords { words, value, .. } = words_of(claim);
-        self.encoded(words.get(*value..).unwrap_or_default())
+    /// All that stands in the command that sets the key of a claim, if there is none.
+    pub(super) fn key_to_set(&mut self, claim: &Claim) -> &mut Self {
+        let ClaimWords { words, key, .. } = words_of(claim);
+        self.encoded(words.get(*key..).unwrap_or_default())
     }
 
     fn line(&mut self, kind: u8, number: u64) {
@@ -182,16 +186,19 @@ impl Backwards {
 /// The words of a claim, put together once for all instances.
 fn words_of(claim: &Claim) -> &ClaimWords {
     claim.words.get_or_init(|| {
-        let mut words = Vec::with_capacity(claim.command_size() + 64);
-        Words(&mut words).number(claim.token.proposed_us());
-        let key = words.len();
-        Words(&mut words).word(claim.resource.key());
-        let value = words.len();
-        Words(&mut words).word(claim.value.as_bytes());
-        let token = words.len();
-        words.extend_from_within(..key);
-        ClaimWords { words, key, value, token }
+        let mut bytes = Vec::with_capacity(claim.command_size() + 96);
+        let mut words = Words(&mut bytes);
+        let key = words.number(claim.token.proposed_us()).0.len();
+        let value = words.word(claim.resource.key()).0.len();
+        let behind = words.word(claim.value.as_bytes()).0.len();
+        words.word("NX").word("GET").word("PX").number(millis(claim.ttl));
+        ClaimWords { words: bytes, key, value, behind }
     })
+}
+
+/// As it stands in commands.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Appends a command of the crate; returns what the reply to it may be.

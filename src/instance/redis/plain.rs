@@ -4,16 +4,12 @@ use redis::Pipeline;
 
 use super::encode::Encoder;
 use super::reply_bound::{RECORD, VALUE};
-use super::scripts::command::millis;
 use crate::instance::{Claim, Request};
 use crate::protocol::{AttachedRecord, may_propose_plainly};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// How many commands a write of plain acquires takes besides one for each.
 pub(super) const COMMANDS_BESIDE: usize = 3;
-
-/// `NX GET PX`, as they stand behind key and value.
-const IF_FREE_FOR: &[u8] = b"$2\r\nNX\r\n$3\r\nGET\r\n$2\r\nPX\r\n";
 
 /// Whether it may go so to an instance with this record, whose clock shows at least `wall_us`: the first request of an
 /// acquire.
@@ -27,7 +23,7 @@ pub(super) fn may_be_plain(request: &Request, attached: Option<&AttachedRecord>,
 /// forgotten since the keys were set.
 pub(super) fn add<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {
     commands.add_each("SET", 7, VALUE, claims.clone(), |words, claim| {
-        words.key_and_value(claim).encoded(IF_FREE_FOR).number(millis(claim.ttl));
+        words.key_to_set(claim);
     });
     commands.add("ZADD", 4 + 2 * claims.len(), 0, |words| {
         words.word(TOKENS_KEY).word("GT").word("CH");

@@ -567,7 +567,7 @@ impl HeldLeaseState {
     /// The claim of an extend with this ttl: a release must know of it, before it is sent (P6).
     pub(crate) fn claim_to_extend(&mut self, ttl: Duration) -> Arc<Claim> {
         if ttl != self.claim.ttl || !self.claim.resent {
-            self.claim = Arc::new(Claim { ttl, resent: true, ..Claim::clone(&self.claim) });
+            self.claim = Arc::new(self.claim.extended_to(ttl));
         }
         Arc::clone(&self.claim)
     }

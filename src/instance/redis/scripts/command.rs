@@ -6,10 +6,14 @@ use redis::{Cmd, Pipeline};
 
 use super::{Scripts, Text};
 use crate::instance::Claim;
-use crate::instance::redis::encode::{Encoder, Words};
+use crate::instance::redis::encode::{Encoder, Words, millis};
 use crate::instance::redis::reply_bound::of_script;
 use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, WriterMark};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
+
+/// Words as they are encoded.
+const RESENT: &[u8] = b"$6\r\nresent\r\n";
+const NOTHING: &[u8] = b"$0\r\n\r\n";
 
 /// What is written into an admission record besides whom it is for.
 #[derive(Clone, Debug)]
@@ -93,7 +97,7 @@ impl Scripts {
     ) {
         call(commands, &self.release, claims.clone(), 3 * claims.len(), |words| {
             for claim in claims {
-                words.value_and_token(claim).word(if claim.resent { "resent" } else { "" });
+                words.value_and_token(claim).encoded(if claim.resent { RESENT } else { NOTHING });
             }
         });
     }
@@ -157,8 +161,4 @@ fn add_record(words: &mut Words<'_>, attached: Option<&AttachedRecord>) {
 
 fn add_claim<'a, 'b>(words: &'a mut Words<'b>, claim: &Claim) -> &'a mut Words<'b> {
     words.value_and_token(claim).number(millis(claim.ttl))
-}
-
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
