@@ -529,6 +529,25 @@ async fn a_wake_up_that_comes_after_its_client_has_won_gives_nothing_away() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_that_had_the_lock_just_before_passes_a_later_wake_up_on_too() {
+    let fleet = Fleet::new();
+    let (one, two, three) = (fleet.client().await, fleet.client().await, fleet.client().await);
+    let guard = held(&one, "a").await;
+    let woken = waits(&two).await;
+    sleep(ms(20)).await;
+    guard.release().await.unwrap();
+    in_at_once(woken).await.release().await.unwrap();
+    let guard = one.lock("a").acquire().await.unwrap();
+    let leaves = waits(&two).await;
+    sleep(ms(10)).await;
+    let next = waits(&three).await;
+    sleep(ms(10)).await;
+    leaves.abort();
+    guard.release().await.unwrap();
+    drop(in_at_once(next).await);
+}
+
 /// Its own waits get nothing any more.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_shut_down_lets_its_lock_go_to_others() {
