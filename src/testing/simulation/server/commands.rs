@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::instance::redis::scripts::Scripts;
 use crate::protocol::Instant;
 use crate::resource::RESERVED;
+use crate::testing::mirror::store::WrongType;
 
 const OK: Answer = Answer::Simple("OK");
 
@@ -69,8 +70,9 @@ impl State {
             ([b"MGET", ..], [_, keys @ ..]) => Answer::List(keys.iter().map(|key| self.read(number, key)).collect()),
             ([b"ZSCORE", ..], [_, key, member]) => match self.store.score(key, member) {
                 Ok(score) => score.map_or(Answer::Nothing, |score| Answer::bytes(score.to_string())),
-                Err(_) => return None,
+                Err(WrongType) => wrong_type(),
             },
+            ([b"ZRANGE", ..], [_, key, ..]) if self.store.get(key).is_some() => wrong_type(),
             ([b"ZRANGE", ..], [_, key, b"0", last]) => {
                 let last: usize = std::str::from_utf8(last).ok()?.parse().ok()?;
                 let names = self.store.scores(key).into_iter().take(last.saturating_add(1));
@@ -147,6 +149,10 @@ impl State {
         let (keys, args) = rest.split_at_checked(count)?;
         Call { keys, args, wall_us }.run(script, self)
     }
+}
+
+fn wrong_type() -> Answer {
+    Answer::Error("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned())
 }
 
 /// A word in capital letters: most are already, and the hash of a script is none that matters.
