@@ -55,7 +55,8 @@
 //! takes several locks together.
 //!
 //! [`LeaseView::lost`] waits for the loss without dropping anything. [`Lock::renew`] and
-//! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry in one client.
+//! [`Lock::max_hold`] bound the renewal. [`Lock::holder`] allows re-entry in one client. [`Redlock::rw_lock`] makes locks that many read
+//! and one writes.
 //!
 //! With the feature `config` the instances and all other settings may come from a TOML file and from variables:
 //! `Redlock::from_env()?.connect().await?`.

@@ -392,7 +392,9 @@ impl Lock {
         let (slots, reads) = (&self.shared.slots, self.shared.keep_alive.is_read_by(&resource, holder));
         let waits = match access {
             Access::Write => reads,
-            Access::Read => slots.is_held_by(&resource, holder) || (reads && slots.waiting(&resource) > 0),
+            Access::Read => {
+                slots.is_held_by(&resource, holder, &*self.shared.clock) || (reads && slots.waiting(&resource) > 0)
+            }
         };
         if waits { Err(BadRequest::WaitsForItself { holder: holder.to_owned() }.into()) } else { Ok(()) }
     }

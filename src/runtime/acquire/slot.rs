@@ -174,8 +174,8 @@ impl Slots {
     }
 
     /// Whether this holder has the lock, in this client.
-    pub(crate) fn is_held_by(&self, resource: &Resource, holder: &str) -> bool {
-        let is_it = |held: &Arc<HeldLease>| **held.holder() == *holder && !held.state().has_ended();
+    pub(crate) fn is_held_by(&self, resource: &Resource, holder: &str, clock: &dyn Clock) -> bool {
+        let is_it = |held: &Arc<HeldLease>| **held.holder() == *holder && !held.remaining(clock).is_zero();
         self.find(resource).is_some_and(|slot| slot.lock().held.as_ref().is_some_and(is_it))
     }
 
