@@ -71,16 +71,16 @@ mod tests {
         let claims = [1, 2].map(|round| Claim::sample(round, "a"));
         let [first, second] = [0, 1].map(|at: usize| claims[at].value.as_bytes().to_vec());
         let scripts = Scripts::shipped();
-        let calls: [(fn(&Scripts, &mut Encoder<'_>, &[Claim]), Asked); 3] = [
-            (|scripts, command, claims| scripts.acquire(command, claims.iter(), None), Asked::Lock),
-            (|scripts, command, claims| scripts.extend(command, claims.iter(), None, true), Asked::Extend),
-            (|scripts, command, claims| scripts.release(command, claims.iter()), Asked::Release),
-        ];
-        for (call, asked) in calls {
-            let mut command = Vec::new();
-            call(scripts, &mut Encoder::new(&mut command), &claims);
+        for asked in [Asked::Lock, Asked::Extend, Asked::Release] {
+            let mut bytes = Vec::new();
+            let mut command = Encoder::new(&mut bytes);
+            match asked {
+                Asked::Lock => scripts.acquire(&mut command, claims.iter(), None),
+                Asked::Extend => scripts.extend(&mut command, claims.iter(), None, true),
+                Asked::Release => scripts.release(&mut command, claims.iter()),
+            }
             let expected = [(asked, first.clone()), (asked, second.clone())];
-            assert_eq!(sent_requests(&command), expected);
+            assert_eq!(sent_requests(&bytes), expected);
         }
     }
 }

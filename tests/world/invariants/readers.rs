@@ -59,7 +59,9 @@ pub(super) fn broken_by_reader(step: &Step) -> Option<&'static str> {
         let is_empty = step.after.readers.iter().all(|(_, end)| end.abs() <= now_ms(step));
         return match has {
             Some(_) => Some("a reader that leaves is gone"),
-            None if is_empty && step.said == Said::Yes && !step.after.readers.is_empty() => Some("a key without readers is deleted"),
+            None if is_empty && step.said == Said::Yes && !step.after.readers.is_empty() => {
+                Some("a key without readers is deleted")
+            }
             None => None,
         };
     }
