@@ -215,8 +215,12 @@ impl Judge {
         let is_others = |other: &Vote| {
             other.server == vote.server && other.grants() && is_between(other.command) && self.may_vote(other)
         };
-        let is_of_others =
-            |other: &&Rounds| other.key == rounds.key && other.given > 0 && !std::ptr::eq(*other, rounds) && !(other.reads && rounds.reads);
+        let is_of_others = |other: &&Rounds| {
+            other.key == rounds.key
+                && other.given > 0
+                && !std::ptr::eq(*other, rounds)
+                && !(other.reads && rounds.reads)
+        };
         let of_others = self.rounds.values().filter(is_of_others);
         let is_in_time = heard.reading < earlier.stands_until && before.at <= heard.at;
         // Whoever deletes a key lets others in.

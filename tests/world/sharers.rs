@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redquorum::testing::simulation::lease_of;
-use redquorum::{AcquireError, Guard, LeaseView, Leadership, Permit, ReadGuard, Redlock};
+use redquorum::{AcquireError, Guard, Leadership, LeaseView, Permit, ReadGuard, Redlock};
 use tokio::time::{sleep, timeout};
 
 use crate::deeds::Deed;
@@ -145,14 +145,14 @@ impl User {
     async fn take_permit(&mut self) {
         let (demand, schedule) = self.demand_of(FIRST_PERMIT_BIT);
         let (at, way) = ((self.client, self.client), demand.way);
-        let acquire = |client: Redlock| ask!(client.semaphore(SEMAPHORE, PERMITS), way, try_acquire or acquire -> Permit);
+        let acquire =
+            |client: Redlock| ask!(client.semaphore(SEMAPHORE, PERMITS), way, try_acquire or acquire -> Permit);
         let Some((permit, life)) = ask_for(&self.world, at, (&demand, schedule), false, acquire).await else { return };
         self.world.history().stats.did(Deed::TakePermit);
         if permit.index() >= PERMITS {
             return self.world.violate("never more permits than there are", format!("permit {}", permit.index()));
         }
-        let number =
-            self.world.given((self.client, life), FIRST_PERMIT_BIT << permit.index(), false, &permit.lease());
+        let number = self.world.given((self.client, life), FIRST_PERMIT_BIT << permit.index(), false, &permit.lease());
         self.hold_shared(number, Held::Permit(permit)).await;
     }
 
@@ -260,7 +260,11 @@ impl User {
         let limit = self.world.time_to_get_in();
         if self.index == 0 {
             let what = "a writer beside constant readers gets in";
-            let got = self.must_get(what, limit, |client| ask!(client.rw_lock(SHARED), Way::Wait, try_write or write -> Guard));
+            let got = self.must_get(
+                what,
+                limit,
+                |client| ask!(client.rw_lock(SHARED), Way::Wait, try_write or write -> Guard),
+            );
             let got = got.await;
             self.world.history().is_written = true;
             if let Some((guard, life)) = got {
@@ -271,7 +275,8 @@ impl User {
         } else {
             self.read_until_written(limit).await;
         }
-        let acquire = |client: Redlock| ask!(client.semaphore(SEMAPHORE, PERMITS), Way::Wait, try_acquire or acquire -> Permit);
+        let acquire =
+            |client: Redlock| ask!(client.semaphore(SEMAPHORE, PERMITS), Way::Wait, try_acquire or acquire -> Permit);
         let got = self.must_get("everybody gets in after the faults", limit, acquire).await;
         if let Some((permit, life)) = got {
             let bit = FIRST_PERMIT_BIT << permit.index().min(PERMITS - 1);

@@ -21,8 +21,8 @@ use crate::client::Redlock;
 use crate::config::Builder;
 use crate::instance::redis::{Address, Dialer};
 use crate::lease::LeaseView;
-use crate::rw_lock::ReadGuard;
 use crate::random::seeded;
+use crate::rw_lock::ReadGuard;
 
 /// What is left to chance on this thread depends on the seed alone from now on.
 pub fn seed_this_thread(seed: u64) {

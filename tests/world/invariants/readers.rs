@@ -32,7 +32,9 @@ fn is_marked(state: &KeyState, step: &Step) -> bool {
 /// Whether each of the others that read is still there, until then at least.
 fn leaves_others(step: &Step) -> bool {
     let others = readers(&step.before, step).filter(|(member, _)| *member != step.value);
-    others.into_iter().all(|(member, end)| step.after.readers.iter().any(|(other, later)| other == member && later >= end))
+    others
+        .into_iter()
+        .all(|(member, end)| step.after.readers.iter().any(|(other, later)| other == member && later >= end))
 }
 
 /// Whether the key is there for as long as the last of them, and a mark.
@@ -57,7 +59,9 @@ pub(super) fn broken_by_reader(step: &Step) -> Option<&'static str> {
         let is_empty = step.after.readers.iter().all(|(_, end)| end.abs() <= now_ms(step));
         return match has {
             Some(_) => Some("a reader that leaves is gone"),
-            None if is_empty && step.said == Said::Yes && !step.after.readers.is_empty() => Some("a key without readers is deleted"),
+            None if is_empty && step.said == Said::Yes && !step.after.readers.is_empty() => {
+                Some("a key without readers is deleted")
+            }
             None => None,
         };
     }

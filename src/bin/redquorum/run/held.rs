@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::{
-    AllGuard, ExtendError, Leadership, Loss, Permit, ReadGuard, ReleaseError, Released, ResourceName,
-};
+use redquorum::{AllGuard, ExtendError, Leadership, Loss, Permit, ReadGuard, ReleaseError, Released, ResourceName};
 
 pub(super) enum Held {
     Locks(AllGuard),
