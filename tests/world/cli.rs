@@ -27,7 +27,7 @@ const FIXED: u64 = if cfg!(debug_assertions) { 60 } else { 1_000 };
 /// The same of the narrow mode.
 const FIXED_NARROW: u64 = if cfg!(debug_assertions) { 200 } else { 10_000 };
 /// The same of the mode for what several have together.
-const FIXED_TOGETHER: u64 = if cfg!(debug_assertions) { 100 } else { 4_000 };
+const FIXED_TOGETHER: u64 = if cfg!(debug_assertions) { 40 } else { 1_000 };
 /// So many are run between two looks at the time.
 const NARROW_AT_ONCE: u64 = 4_000;
 const TOGETHER_AT_ONCE: u64 = 1_000;
