@@ -8,7 +8,7 @@ NAMES = sed -n '/^\[features\]/,/^\[[^f]/s/^\([a-z][a-z0-9-]*\) *=.*/\1/p' Cargo
 EXAMPLES = $(basename $(notdir $(wildcard examples/services/src/bin/*.rs)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases drill outage docs-site servers databases
+.PHONY: help demo up down examples test test-all verify fix sim bench performance plots compare-others admission-price bench-leases bench-shared drill outage docs-site servers databases
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ compare-others: servers databases ## measure etcd, ZooKeeper and PostgreSQL besi
 
 admission-price: servers ## measure what admission costs in availability, and write docs/admission-price.md (seven minutes)
 	$(CARGO) run --release --package redquorum-bench --bin admission
+
+bench-shared: servers ## measure read-write locks, semaphores and elections beside other crates (four minutes)
+	$(CARGO) run --release --package redquorum-bench --bin shared-locks
 
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases

@@ -27,7 +27,7 @@ pub(crate) fn times(workload: Workload, record: &Record, span: &Range<u64>) -> V
         Workload::Sections { processes, tasks, .. } => {
             let shares = |groups, per_group| share(sections, span, groups, per_group);
             let within = sections.iter().filter(|section| section.held < span.end).count();
-            let perfect = sorted(perfect::waits(sections, processes * tasks, span));
+            let perfect = sorted(perfect::waits(sections, processes * tasks, 1, span));
             let work: u64 = sections.iter().map(|section| section.release_begun - section.held).sum();
             metrics.extend([
                 ("sections/s", within as f64 * 1e9 / (span.end - span.start) as f64, "1/s"),
