@@ -89,7 +89,7 @@ impl Election {
         Self { lock: Lock::new(shared, settings, name) }
     }
 
-    lease_settings!(lock, "campaign");
+    lease_settings!(lock);
 
     /// Waits until this candidate leads: see [`Lock::acquire`]. A leadership is never handed over to another candidate of the same
     /// client: that one has an `info` and a token of its own.

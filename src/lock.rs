@@ -75,7 +75,7 @@ pub struct Lock {
 /// The settings of a lock, for what has one under this name.
 macro_rules! lock_settings {
     ($lock:ident) => {
-        $crate::lock::lease_settings!($lock, "acquire");
+        $crate::lock::lease_settings!($lock);
 
         /// Who wants it: see [`Lock::holder`](crate::Lock::holder).
         pub fn holder(mut self, holder: Holder) -> Self {
@@ -86,16 +86,16 @@ macro_rules! lock_settings {
 }
 pub(crate) use lock_settings;
 
-/// Those that do not say who wants it, for what waits in this function.
+/// Those of them that do not say who wants it.
 macro_rules! lease_settings {
-    ($lock:ident, $wait:literal) => {
+    ($lock:ident) => {
         /// How long each key lives without being extended: see [`Lock::ttl`](crate::Lock::ttl).
         pub fn ttl(mut self, ttl: Duration) -> Self {
             self.$lock = self.$lock.ttl(ttl);
             self
         }
 
-        #[doc = concat!("How long [`", $wait, "`](Self::", $wait, ") waits. Default: without end.")]
+        /// How long it waits until it has it. Default: without end.
         pub fn wait_at_most(mut self, limit: Duration) -> Self {
             self.$lock = self.$lock.wait_at_most(limit);
             self

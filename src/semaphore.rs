@@ -74,7 +74,7 @@ impl Semaphore {
         Self { name, permits, each: Lock::new(shared, settings, "".into()).meant_for(Purpose::Permit) }
     }
 
-    lease_settings!(each, "acquire");
+    lease_settings!(each);
 
     /// How many permits there are.
     #[must_use]

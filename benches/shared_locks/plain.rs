@@ -37,8 +37,8 @@ impl Plain {
         loop {
             let mut set = redis::cmd("SET");
             set.arg(name).arg(&value).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
-            let tries = self.connections.iter().cloned().map(async |mut connection| {
-                matches!(set.query_async::<Option<String>>(&mut connection).await, Ok(Some(_)))
+            let tries = self.connections.iter().map(async |connection| {
+                matches!(set.query_async::<Option<String>>(&mut connection.clone()).await, Ok(Some(_)))
             });
             let granted = join_all(tries).await.into_iter().filter(|granted| *granted).count();
             if granted > self.connections.len() / 2 {
@@ -50,10 +50,9 @@ impl Plain {
     }
 
     pub(crate) async fn release(&self, name: &str, value: &str) {
-        let deletes =
-            self.connections.iter().cloned().map(async |mut connection| {
-                self.delete.key(name).arg(value).invoke_async::<i64>(&mut connection).await
-            });
+        let deletes = self.connections.iter().map(async |connection| {
+            self.delete.key(name).arg(value).invoke_async::<i64>(&mut connection.clone()).await
+        });
         join_all(deletes).await;
     }
 }

@@ -145,19 +145,31 @@ impl Client {
             }
             (Self::Rslock(manager), _) => {
                 let lock = manager.acquire_no_guard(name, TTL).await?;
-                released(async move { Outcome::Ok(lock.release().await) })
+                released(async move {
+                    lock.release().await;
+                    Outcome::Ok(())
+                })
             }
             (Self::Plain(plain), _) => {
                 let (plain, name, value) = (plain.clone(), name.to_owned(), plain.acquire(name).await?);
-                released(async move { Outcome::Ok(plain.release(&name, &value).await) })
+                released(async move {
+                    plain.release(&name, &value).await;
+                    Outcome::Ok(())
+                })
             }
             (Self::Local(lock), Access::Read) => {
                 let guard = Arc::clone(lock).read_owned().await;
-                released(async { Outcome::Ok(drop(guard)) })
+                released(async {
+                    drop(guard);
+                    Outcome::Ok(())
+                })
             }
             (Self::Local(lock), Access::Write) => {
                 let guard = Arc::clone(lock).write_owned().await;
-                released(async { Outcome::Ok(drop(guard)) })
+                released(async {
+                    drop(guard);
+                    Outcome::Ok(())
+                })
             }
         })
     }

@@ -41,7 +41,7 @@ impl Election {
         Self { election, running }
     }
 
-    lease_settings!(election, "campaign");
+    lease_settings!(election);
 
     /// Waits until this candidate leads: see [`Election::campaign`](crate::Election::campaign).
     ///

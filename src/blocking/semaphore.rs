@@ -35,7 +35,7 @@ impl Semaphore {
         Self { semaphore, running }
     }
 
-    lease_settings!(semaphore, "acquire");
+    lease_settings!(semaphore);
 
     /// How many permits there are.
     #[must_use]
