@@ -77,7 +77,7 @@ pub(crate) struct History {
     pub(crate) holds: Vec<Hold>,
     pub(crate) marks: Vec<Mark>,
     /// The token under which each candidate was given the lead, by what it says of itself.
-    pub(crate) leaders: BTreeMap<String, FencingToken>,
+    pub(crate) leaders: BTreeMap<String, (FencingToken, Duration)>,
     /// After the faults somebody has written beside constant readers.
     pub(crate) is_written: bool,
     /// What was left behind with `keep_for`.

@@ -177,12 +177,12 @@ impl User {
 
     async fn ask_for_leader(&mut self) {
         let Some((client, _)) = self.world.client(self.client) else { return };
-        let watch = Watch::begin(&self.world, self.client);
+        let (asked, watch) = (now(), Watch::begin(&self.world, self.client));
         let leader = client.election(ELECTION).leader().await;
         watch.round("a leader is told in time");
         self.world.history().stats.did(Deed::AskForLeader);
         if let Ok(Some(leader)) = leader {
-            self.world.check_leader(&leader);
+            self.world.check_leader(&leader, asked);
         }
     }
 
@@ -193,12 +193,13 @@ impl User {
             let Ok(mut leaders) = client.election(ELECTION).observe() else { return };
             let (mut last, rounds) = (None, self.rng.between(5, 30));
             for _ in 0..rounds {
+                let asked = now();
                 let Ok(leader) = timeout(self.world.scenario.ttl / 2, leaders.next()).await else { continue };
                 self.world.history().stats.did(Deed::Observe);
                 if last.is_some_and(|last| leader.token <= last) {
                     self.world.violate("an observer never goes back", format!("{leader:?} after {last:?}"));
                 }
-                self.world.check_leader(&leader);
+                self.world.check_leader(&leader, asked);
                 last = Some(leader.token);
             }
         }

@@ -1,10 +1,13 @@
 //! P35, P36: never more permits than there are, and a leader is told under the token that it was given.
 
+use std::time::Duration;
+
 use redquorum::{FencingToken, Leader};
 
 use crate::deeds::Deed;
 use crate::history::Hold;
 use crate::sharers::PERMITS;
+use crate::time::now;
 use crate::world::World;
 
 /// The bits of all permits among resources.
@@ -13,14 +16,16 @@ const PERMIT_BITS: u8 = 0b1_1000;
 impl World {
     /// Somebody was given the lead under this token.
     pub(crate) fn leads(&self, info: &str, token: FencingToken) {
-        self.history().leaders.insert(info.to_owned(), token);
+        self.history().leaders.insert(info.to_owned(), (token, now()));
     }
 
-    /// Somebody was told of a leader. One that nobody was given yet is no business of anybody.
-    pub(crate) fn check_leader(&self, leader: &Leader) {
-        let given = self.history().leaders.get(&leader.info).copied();
-        if given.is_some_and(|given| given != leader.token) {
-            self.violate("a leader is told under its token", format!("{leader:?}, given {given:?}"));
+    /// Somebody who asked at this time was told of a leader. One that nobody was given yet is no business of anybody.
+    ///
+    /// Who asked before it was given may see the value of an earlier try, whose answers were lost.
+    pub(crate) fn check_leader(&self, leader: &Leader, asked: Duration) {
+        let Some((given, since)) = self.history().leaders.get(&leader.info).copied() else { return };
+        if leader.token > given || since < asked && leader.token != given {
+            self.violate("a leader is told under its token", format!("{leader:?}, given {given}"));
         }
     }
 

@@ -6,6 +6,7 @@ use redquorum::Redlock;
 use tokio::time::{sleep, timeout};
 
 use super::{LATEST, LONG};
+use crate::faults::FaultKind;
 use crate::time::now;
 use crate::world::World;
 
@@ -21,6 +22,7 @@ impl World {
         sleep(LATEST + self.scenario.max_ttl * 2 + self.set_back()).await;
         let [(_, one), (_, other), ..] = clients else { return };
         let scenes = async {
+            self.notice_that_clocks_stood_still(&[one, other]).await;
             self.check_readers(one, other).await;
             self.check_marks_end(one, other).await;
             self.check_permits(one, other).await;
@@ -29,6 +31,17 @@ impl World {
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
             self.violate("when all is well nobody waits for long", "a scene does not end".to_owned());
         }
+    }
+
+    /// A client whose clock stood still learns of it from answers that tell the time, and counts no votes until all have.
+    async fn notice_that_clocks_stood_still(&self, clients: &[&Redlock]) {
+        if !self.history().marks.iter().any(|mark| mark.what == FaultKind::StandStill) {
+            return;
+        }
+        for client in clients {
+            drop(self.must_have("a first reader", client.rw_lock("first").wait_at_most(LONG).read().await));
+        }
+        sleep(LATEST).await;
     }
 
     fn must_have<T, E: std::fmt::Display>(&self, what: &'static str, got: Result<T, E>) -> Option<T> {
