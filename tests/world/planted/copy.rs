@@ -254,6 +254,11 @@ fn build_programs(copy: &Path, target: &Path, wanted: &BTreeSet<&str>) -> io::Re
             build.args(["--test", name])
         };
     }
+    // Where cargo runs this program it tells of its package. What follows these, as a build script does, would be built anew.
+    let is_of_package = |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|start| name.starts_with(start));
+    std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_of_package)).for_each(|(name, _)| {
+        build.env_remove(name);
+    });
     build.current_dir(copy).env("CARGO_TARGET_DIR", target).stderr(Stdio::inherit());
     let output = build.output()?;
     if !output.status.success() {
