@@ -48,8 +48,10 @@ fix: ## format, and apply what the lints propose
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
-sim: ## simulate: fixed seeds, planted bugs, the model (SEEDS=n or SECONDS=n, [START=s], REPLAY=.., PLANTED=all|uncaught|name, PAGE=yes)
-ifdef REPLAY
+sim: ## simulate: fixed seeds, planted bugs, the model (SEEDS=n or SECONDS=n, [START=s], REPLAY=.., PLANTED=all|uncaught|name, PAGE=yes, MODEL=all)
+ifdef MODEL
+	$(CARGO) test --release --package redquorum-model -- --include-ignored
+else ifdef REPLAY
 	$(WORLD) -- --replay '$(REPLAY)' $(if $(PLANTED),--only $(PLANTED))
 else ifeq ($(PLANTED),uncaught)
 	$(WORLD) -- --planted --uncaught

@@ -164,6 +164,8 @@ impl Election {
 
     /// Who leads now; `None` if nobody does. It may have changed when this returns.
     ///
+    /// A candidate that has the keys of a quorum is told even if it does not know that, as its answers were lost; it gives them up.
+    ///
     /// # Cancel safety
     /// Safe: it only reads.
     ///

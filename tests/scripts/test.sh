@@ -94,9 +94,10 @@ on_real_servers() {
     program tests/cli/main.rs $THREADS "$1" $skip
 }
 
+# On one kind of server: what they measure is the client's.
 alone() {
-    program tests/redis/main.rs 1 "$1, alone" $ALONE
-    program tests/cli/main.rs 1 "$1, alone" $ALONE
+    program tests/redis/main.rs 1 ", alone" $ALONE
+    program tests/cli/main.rs 1 ", alone" $ALONE
 }
 
 # What stands in a pair of parentheses runs in turn, beside the other pairs.
@@ -109,7 +110,7 @@ prove() {
         others tests/admission tests/redis tests/cli tests/runtime tests/conformance examples/services/tests/run.rs) &
     (run documentation $CARGO test --doc --package redquorum --all-features) &
     wait
-    alone ""
+    alone
 }
 
 prove_rest() {
@@ -125,7 +126,6 @@ prove_rest() {
         (program tests/admission/main.rs $THREADS "$version") &
         (program tests/conformance/main.rs "" "$version") &
         wait
-        alone "$version"
     done <"$LOGS/servers"
     unset REDQUORUM_SERVER
     others tests/ src/ examples/quickstart examples/run examples/fencing.rs

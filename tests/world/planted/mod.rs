@@ -11,6 +11,8 @@ mod page;
 mod pinned;
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use bug::Bug;
 use copy::Copy;
@@ -43,12 +45,16 @@ pub(crate) fn apply() -> bool {
 pub(crate) fn replay_pinned(jobs: usize) -> bool {
     done(bug::all().and_then(|bugs| {
         let (pinned, copy) = (Pinned::read()?, Copy::build(&bugs)?);
-        let (mut replayed, mut elsewhere, mut missed) = (0, Vec::new(), Vec::new());
-        for bug in &bugs {
-            let Some(Finding::Caught { seed, .. }) = pinned.get(&bug.name) else { continue };
-            if copy.first(bug, *seed, 1, 1)?.is_some() {
-                replayed += 1;
-            } else if let Some((seed, by)) = seek(&copy, bug, SEARCHED_AGAIN, jobs)? {
+        let caught = bugs.iter().filter_map(|bug| match pinned.get(&bug.name) {
+            Some(Finding::Caught { seed, .. }) => Some((bug, *seed)),
+            _ => None,
+        });
+        let caught: Vec<_> = caught.collect();
+        let found = at_once(&caught, jobs, |(bug, seed)| Ok(copy.first(bug, *seed, 1, 1)?.is_some()))?;
+        let replayed = found.iter().filter(|found| **found).count();
+        let (mut elsewhere, mut missed) = (Vec::new(), Vec::new());
+        for ((bug, _), _) in caught.iter().zip(found).filter(|(_, found)| !found) {
+            if let Some((seed, by)) = seek(&copy, bug, SEARCHED_AGAIN, jobs)? {
                 elsewhere.push(format!("{} in {}, by \"{by}\"", bug.name, seed_name(seed)));
             } else {
                 missed.push(format!("{} in none of {SEARCHED_AGAIN} narrow seeds", bug.name));
@@ -63,26 +69,46 @@ pub(crate) fn replay_pinned(jobs: usize) -> bool {
                 println!("  {} is caught by nothing; {}", bug.name, bug.unseen);
             }
         }
-        Ok(missed.is_empty() & run_tests(&copy, &bugs.iter().collect::<Vec<_>>())?)
+        Ok(missed.is_empty() & run_tests(&copy, &bugs.iter().collect::<Vec<_>>(), jobs)?)
     }))
 }
 
 /// Whether each test that a text names fails with the bug, and passes without.
-fn run_tests(copy: &Copy, bugs: &[&Bug]) -> io::Result<bool> {
+fn run_tests(copy: &Copy, bugs: &[&Bug], jobs: usize) -> io::Result<bool> {
     let mut wrong: Vec<String> = Vec::new();
     let failing = copy.failing(bugs.iter().flat_map(|bug| &bug.tests))?;
     wrong.extend(failing.iter().map(|test| format!("{test} does not pass without a bug")));
-    let named: Vec<_> = bugs.iter().filter(|bug| !bug.tests.is_empty()).collect();
-    for bug in &named {
-        for test in &bug.tests {
-            if !copy.fails(test, bug)? {
-                wrong.push(format!("{test} passes with {}", bug.name));
-            }
-        }
-    }
-    println!("planted bugs: {} are caught by tests that they name", named.len());
+    let named = bugs.iter().flat_map(|bug| bug.tests.iter().map(move |test| (bug, test)));
+    let named: Vec<_> = named.collect();
+    let failed = at_once(&named, jobs, |(bug, test)| copy.fails(test, bug))?;
+    let unharmed = named.iter().zip(failed).filter(|(_, failed)| !failed);
+    wrong.extend(unharmed.map(|((bug, test), _)| format!("{test} passes with {}", bug.name)));
+    let count = bugs.iter().filter(|bug| !bug.tests.is_empty()).count();
+    println!("planted bugs: {} are caught by tests that they name", count);
     wrong.iter().for_each(|wrong| println!("  NOT CAUGHT: {wrong}"));
     Ok(wrong.is_empty())
+}
+
+/// What comes of each, so many at a time.
+fn at_once<T: Sync, R: Send>(all: &[T], jobs: usize, work: impl Fn(&T) -> io::Result<R> + Sync) -> io::Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let one_after_the_other = || -> io::Result<Vec<(usize, R)>> {
+        let mut done = Vec::new();
+        while let number = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(one) = all.get(number)
+        {
+            done.push((number, work(one)?));
+        }
+        Ok(done)
+    };
+    let parts: Vec<io::Result<_>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(one_after_the_other)).collect();
+        let ended = |_| Err(io::Error::other("a thread has panicked"));
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
+    });
+    let mut done: Vec<(usize, R)> = parts.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
+    done.sort_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
 }
 
 /// The first seed found that catches a bug, among so many of the narrow mode and some of the rich one.
@@ -148,7 +174,7 @@ pub(crate) fn search(most: Option<u64>, sought: Sought<'_>, jobs: usize) -> bool
         let unexplained =
             |bug: &&Bug| bug.unseen.is_empty() && matches!(pinned.get(&bug.name), Some(Finding::Missed { .. }));
         let is_explained = !bugs.iter().any(|bug| unexplained(&bug));
-        Ok(is_explained & run_tests(&copy, &searched)?)
+        Ok(is_explained & run_tests(&copy, &searched, jobs)?)
     }))
 }
 
