@@ -32,8 +32,8 @@ examples: servers databases ## show what goes wrong without a lock: duplicates, 
 test: servers ## run what proves the promises, on one kind of server; four minutes once it is built
 	@tests/scripts/test.sh
 
-test-all: servers databases ## run the rest: the other servers (Redis 7, 8, Valkey 8.1, 9), databases, drills, benches
-	@tests/scripts/test.sh rest
+test-all: servers databases ## run the rest: the other servers (Redis 7, 8, Valkey 8.1, 9; at most KINDS=N), databases, drills, benches
+	@KINDS=$(KINDS) tests/scripts/test.sh rest
 
 verify: ## check format, lints, every feature alone and the documentation; changes nothing
 	$(CARGO) fmt --all --check
@@ -48,14 +48,16 @@ fix: ## format, and apply what the lints propose
 	$(CARGO) clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	$(CARGO) fmt --all
 
-sim: ## simulate: fixed seeds, planted bugs, the model (SEEDS=n or SECONDS=n, [START=s], REPLAY=.., PLANTED=all|uncaught|name, PAGE=yes, MODEL=all)
+sim: ## simulate: fixed seeds, planted bugs, the model (SEEDS=n or SECONDS=n, [START=s], REPLAY=.., PLANTED=pinned|all|uncaught|none|name, PAGE=yes, MODEL=all)
 ifdef MODEL
 	$(CARGO) test --release --package redquorum-model -- --include-ignored
 else ifdef REPLAY
 	$(WORLD) -- --replay '$(REPLAY)' $(if $(PLANTED),--only $(PLANTED))
+else ifeq ($(PLANTED),pinned)
+	$(WORLD) -- --pinned
 else ifeq ($(PLANTED),uncaught)
 	$(WORLD) -- --planted --uncaught
-else ifdef PLANTED
+else ifneq ($(filter-out none,$(PLANTED)),)
 	$(WORLD) -- --planted $(if $(filter-out all,$(PLANTED)),--only $(PLANTED))
 else ifdef PAGE
 	$(WORLD) -- --page
@@ -66,7 +68,7 @@ else ifdef SEEDS
 else
 	$(CARGO) test --release --package redquorum-model
 	$(WORLD)
-	$(WORLD) -- --pinned
+	$(if $(PLANTED),,$(WORLD) -- --pinned)
 endif
 
 bench: servers ## compare with the least that a lock costs, and with another crate, also where many wait (BENCH_ROUNDS=N)
@@ -93,11 +95,13 @@ bench-shared: servers ## measure read-write locks, semaphores and elections besi
 bench-leases: servers ## hold 100 000 leases for three ttls and say what that costs
 	$(CARGO) run --release --package redquorum-bench --bin leases
 
+# A short one is built sooner than an optimized program.
+drill: DRILL = $${CARGO_TARGET_DIR:-target}/$(if $(QUICK),debug,release)/drill
 drill: servers ## break real instances in Docker while clients lock (QUICK=1, SCENARIO=name,.. SERVER=redis|valkey, ARGS=..)
 	@docker version >/dev/null 2>&1 || { echo "no Docker engine answers: start it, or join the group docker"; exit 1; }
-	$(CARGO) build --release --package redquorum-drill
-	docker/image/build.sh $${CARGO_TARGET_DIR:-target}/release/drill
-	$${CARGO_TARGET_DIR:-target}/release/drill run $(if $(QUICK),--quick,--controls) \
+	$(CARGO) build $(if $(QUICK),,--release) --package redquorum-drill
+	docker/image/build.sh $(DRILL)
+	$(DRILL) run $(if $(QUICK),--quick,--controls) \
 		$(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SERVER),--server $(SERVER)) $(ARGS)
 
 outage: servers ## kill real servers under load before a real Prometheus, check the dashboard's and alerts' queries, draw docs/outage.svg
