@@ -64,11 +64,13 @@ async fn knows_of(holder: &Redlock, waiters: usize) {
     assert!(timeout(PATIENCE, knows).await.is_ok(), "nobody was told that it waits");
 }
 
-fn calls(server: &Server, command: &str) -> u64 {
+/// How often each was called, read at one moment.
+fn calls<const N: usize>(server: &Server, commands: [&str; N]) -> [u64; N] {
     let stats = server.command(&["INFO", "commandstats"]).unwrap().text().unwrap_or_default();
-    let line =
-        stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")).map(str::to_owned));
-    line.and_then(|line| line.split(',').next().and_then(|calls| calls.parse().ok())).unwrap_or(0)
+    commands.map(|command| {
+        let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+        line.and_then(|line| line.split(',').next().and_then(|calls| calls.parse().ok())).unwrap_or(0)
+    })
 }
 
 /// Each gets in, whichever is first.
@@ -272,7 +274,7 @@ fn a_release_is_one_script_on_each_instance_and_one_message_to_whoever_is_next()
         let guard = held(&clients[0], "a").await;
         let next = waiting(&clients[1], &clients[0]).await;
         let last = waiting(&clients[2], &clients[0]).await;
-        let counts = || fleet.iter().map(|server| ["evalsha", "publish"].map(|name| calls(server, name))).collect();
+        let counts = || fleet.iter().map(|server| calls(server, ["evalsha", "publish"])).collect();
         let before: Vec<[u64; 2]> = counts();
         guard.release().await.unwrap();
         let guard = woken(next).await;
@@ -292,12 +294,8 @@ fn many_clients_in_turn_cost_few_commands() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let clients = impatient(&fleet, 8).await;
-        let commands = || {
-            fleet
-                .iter()
-                .map(|server| ["evalsha", "publish"].map(|name| calls(server, name)).iter().sum::<u64>())
-                .sum::<u64>()
-        };
+        let commands =
+            || fleet.iter().map(|server| calls(server, ["evalsha", "publish"]).iter().sum::<u64>()).sum::<u64>();
         let before = commands();
         let counts: Vec<_> = clients
             .into_iter()
@@ -381,7 +379,7 @@ fn who_knows_of_others_that_want_the_lock_does_not_ask_by_plain_commands() {
         let in_order = || builder_of(&fleet).admission(Admission::On).max_ttl(MAX_TTL).ttl(MAX_TTL);
         let (one, other) = (ready(in_order()).await, ready(in_order()).await);
         // Both set the key; only the script looks up its token.
-        let asked = || ["set", "zscore"].map(|name| calls(&fleet[0], name));
+        let asked = || calls(&fleet[0], ["set", "zscore"]);
         let [set, looked_up] = asked();
         pair(&one, "a").await;
         assert_eq!(asked(), [set + 1, looked_up], "nobody else wants it");

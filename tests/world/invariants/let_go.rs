@@ -61,7 +61,11 @@ impl World {
         if self.history().unpolled.contains(&(client, life)) {
             return None;
         }
-        let is_there = self.client(client).is_some_and(|(_, present)| present == life);
+        // A client that was left without an answer probes the instance, and releases once it has answered.
+        let address = format!("instance-{server}");
+        let is_there = self.client(client).is_some_and(|(redlock, present)| {
+            present == life && redlock.instances().iter().any(|status| status.address == address && status.connected)
+        });
         let way = self.links[client][server].slowest() * 2;
         let patience = self.scenario.instance_timeout * 2 + RETRY_PAUSE + way + AT_ONCE;
         let undisturbed = now().checked_sub(patience)?;
