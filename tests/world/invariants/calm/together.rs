@@ -22,7 +22,7 @@ impl World {
         sleep(LATEST + self.scenario.max_ttl * 2 + self.set_back()).await;
         let [(_, one), (_, other), ..] = clients else { return };
         let scenes = async {
-            self.notice_that_clocks_stood_still(&[one, other]).await;
+            self.notice_steps_of_clocks(&[one, other]).await;
             self.check_readers(one, other).await;
             self.check_marks_end(one, other).await;
             self.check_permits(one, other).await;
@@ -33,15 +33,17 @@ impl World {
         }
     }
 
-    /// A client whose clock stood still learns of it from answers that tell the time, and counts no votes until all have.
-    async fn notice_that_clocks_stood_still(&self, clients: &[&Redlock]) {
-        if !self.history().marks.iter().any(|mark| mark.what == FaultKind::StandStill) {
+    /// A client learns that its clock stood still, or an instance's stepped, from answers that tell the time; then it counts no
+    /// votes until that is over.
+    async fn notice_steps_of_clocks(&self, clients: &[&Redlock]) {
+        let is_step = |what| matches!(what, FaultKind::StandStill | FaultKind::StepForward | FaultKind::StepBack);
+        if !self.history().marks.iter().any(|mark| is_step(mark.what)) {
             return;
         }
         for client in clients {
             drop(self.must_have("a first reader", client.rw_lock("first").wait_at_most(LONG).read().await));
         }
-        sleep(LATEST).await;
+        sleep(LATEST + self.scenario.max_ttl * 2).await;
     }
 
     fn must_have<T, E: std::fmt::Display>(&self, what: &'static str, got: Result<T, E>) -> Option<T> {
