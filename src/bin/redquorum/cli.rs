@@ -29,13 +29,13 @@ Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUOR
 
 const EXIT_STATUS: &str = "\
 Exit status:
-    1  `check` has found a failure; `inspect` that nobody has the lock on a quorum
+    1  `check` or `admission` has found a failure; `inspect`: no client holds the lock on a quorum
    64  wrong usage; nothing was locked
    69  no quorum of instances, or another failure that the error names
    71  the operating system refused something
    75  another client holds the lock (run -E sets another status)
    78  invalid settings, in the file, in variables or together
-   79  the lock was lost while the command ran, or before it was released
+   79  the lock was lost while the command ran, or `--keep` was not confirmed
    80  the lock was lost, and part of the command may still run
   126  the command cannot be run
   127  the command does not exist
