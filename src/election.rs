@@ -57,9 +57,9 @@ pub struct Election {
 ///
 /// It is renewed in the background. Dropping it resigns in the background.
 #[must_use = "the leader resigns when it is dropped"]
-pub struct Leadership {
-    guard: Guard,
-    info: Arc<str>,
+pub struct Leadership<G = Guard> {
+    pub(crate) guard: G,
+    pub(crate) info: Arc<str>,
 }
 
 /// Who leads, as a quorum of instances says.
@@ -240,18 +240,15 @@ impl Leader {
     }
 }
 
-impl Leadership {
-    #[cfg(feature = "blocking")]
-    pub(crate) fn into_parts(self) -> (Guard, Arc<str>) {
-        (self.guard, self.info)
-    }
-
+impl<G> Leadership<G> {
     /// What others read of this leader.
     #[must_use]
     pub fn info(&self) -> &str {
         &self.info
     }
+}
 
+impl Leadership {
     /// Gives the lead up, and waits until a quorum of instances has answered: see [`Guard::release`].
     ///
     /// # Cancel safety
@@ -265,10 +262,10 @@ impl Leadership {
 }
 
 /// What it shows of its lease, and how to extend it.
-impl Deref for Leadership {
-    type Target = Guard;
+impl<G> Deref for Leadership<G> {
+    type Target = G;
 
-    fn deref(&self) -> &Guard {
+    fn deref(&self) -> &G {
         &self.guard
     }
 }
@@ -279,7 +276,7 @@ impl fmt::Debug for Election {
     }
 }
 
-impl fmt::Debug for Leadership {
+impl<G: fmt::Debug> fmt::Debug for Leadership<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leadership").field("info", &self.info).field("guard", &self.guard).finish()
     }

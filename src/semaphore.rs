@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tracing::Instrument;
+use tracing::Span;
 
 use crate::config::{Renewal, Settings};
 use crate::error::{AcquireError, BadRequest, ReleaseError};
@@ -64,9 +64,9 @@ pub struct Semaphore {
 ///
 /// It is renewed in the background. Dropping it gives the permit back in the background.
 #[must_use = "the permit is given back when it is dropped"]
-pub struct Permit {
-    guard: Guard,
-    index: u32,
+pub struct Permit<G = Guard> {
+    pub(crate) guard: G,
+    pub(crate) index: u32,
 }
 
 impl Semaphore {
@@ -100,11 +100,9 @@ impl Semaphore {
     pub fn acquire(&self) -> impl Future<Output = Result<Permit, AcquireError>> + Send + use<> {
         let semaphore = self.clone(); // so that the future borrows nothing
         async move {
-            let (several, shared) = (semaphore.several()?, &semaphore.each.shared);
+            let (several, each) = (semaphore.several()?, &semaphore.each);
             let span = span::operation!("acquire", several.line().display());
-            let begun = shared.clock.now();
-            let won = several.acquire(shared, semaphore.each.limit).instrument(span.clone()).await;
-            semaphore.permit(won, |guard| semaphore.each.tell(several.line(), guard, begun, &span))
+            semaphore.permit(several.line(), span, several.acquire(&each.shared, each.limit)).await
         }
     }
 
@@ -135,11 +133,9 @@ impl Semaphore {
     pub fn try_acquire(&self) -> impl Future<Output = Result<Permit, AcquireError>> + Send + use<> {
         let semaphore = self.clone();
         async move {
-            let (several, shared) = (semaphore.several()?, &semaphore.each.shared);
+            let several = semaphore.several()?;
             let span = span::operation!("try_acquire", several.line().display());
-            let begun = shared.clock.now();
-            let won = several.try_acquire(shared).instrument(span.clone()).await;
-            semaphore.permit(won, |guard| semaphore.each.tell(several.line(), guard, begun, &span))
+            semaphore.permit(several.line(), span, several.try_acquire(&semaphore.each.shared)).await
         }
     }
 
@@ -193,28 +189,38 @@ impl Semaphore {
         Ok(Arc::new(Several::new(&line, each, self.each.shared.tokens.client())))
     }
 
-    /// A permit, told of as a lock.
-    fn permit(
+    /// Carries an acquire out, which is reported as that of a lock.
+    async fn permit(
         &self,
-        won: Result<(usize, Tenure), AcquireFailure>,
-        tell: impl FnOnce(Result<Guard, AcquireFailure>) -> Result<Guard, AcquireError>,
+        line: &Resource,
+        span: Span,
+        won: impl Future<Output = Result<(usize, Tenure), AcquireFailure>>,
     ) -> Result<Permit, AcquireError> {
         let mut index = 0;
-        let guard = tell(won.map(|(at, tenure)| {
-            index = at;
-            self.each.guard(tenure)
-        }))?;
-        Ok(Permit { guard, index: u32::try_from(index).unwrap_or_default() })
+        let tenure = async {
+            let (at, tenure) = won.await?;
+            index = u32::try_from(at).unwrap_or_default();
+            Ok(tenure)
+        };
+        let guard = self.each.observed(line, span, tenure).await?;
+        Ok(Permit { guard, index })
     }
 }
 
-impl Permit {
+impl<G> Permit<G> {
     /// Which of the permits it is, from 0: no other valid permit has this number.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
     }
 
+    /// The guard of the lock behind it, to [detach](Guard::detach) it, or to [keep](Guard::keep_for) the permit from everybody for a time.
+    pub fn into_guard(self) -> G {
+        self.guard
+    }
+}
+
+impl Permit {
     /// Gives the permit back, and waits until a quorum of instances has answered: see [`Guard::release`].
     ///
     /// # Cancel safety
@@ -225,19 +231,14 @@ impl Permit {
     pub async fn release(self) -> Result<Released, ReleaseError> {
         self.guard.release().await
     }
-
-    /// The guard of the lock behind it, to [detach](Guard::detach) it, or to [keep](Guard::keep_for) the permit from everybody for a time.
-    pub fn into_guard(self) -> Guard {
-        self.guard
-    }
 }
 
 /// What it shows of its lease, and how to extend it. Its fencing token is larger for every later holder of the same
 /// [`index`](Self::index); those of different indexes say nothing of each other.
-impl Deref for Permit {
-    type Target = Guard;
+impl<G> Deref for Permit<G> {
+    type Target = G;
 
-    fn deref(&self) -> &Guard {
+    fn deref(&self) -> &G {
         &self.guard
     }
 }
@@ -250,7 +251,7 @@ impl fmt::Debug for Semaphore {
     }
 }
 
-impl fmt::Debug for Permit {
+impl<G: fmt::Debug> fmt::Debug for Permit<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit").field("index", &self.index).field("guard", &self.guard).finish()
     }
