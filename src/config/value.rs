@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_core::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -85,6 +85,25 @@ impl Value {
             _ => None,
         };
         flag.ok_or_else(|| "it must be true or false".to_owned())
+    }
+}
+
+/// How values are written.
+pub(super) mod shown {
+    use super::{Duration, Path, duration};
+
+    pub(in super::super) use self::{text as flag, text as number};
+
+    pub(in super::super) fn text(value: &impl ToString) -> String {
+        value.to_string()
+    }
+
+    pub(in super::super) fn path(path: &impl AsRef<Path>) -> String {
+        path.as_ref().display().to_string()
+    }
+
+    pub(in super::super) fn time(time: &Duration) -> String {
+        duration::shown(*time)
     }
 }
 
