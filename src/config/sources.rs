@@ -43,7 +43,6 @@ macro_rules! settings {
             /// Takes what a source says of one setting. The error is what to write.
             fn take(&mut self, key: &str, value: Value) -> Result<(), String> {
                 match key {
-                    _ if matches!(value, Value::Nothing) => {}
                     "instances" => self.instances = value.list()?,
                     $(_ if key == stringify!($name) => self.$name = Some(value.$form()?),)*
                     _ => return Err("there is no such setting".to_owned()),
@@ -205,8 +204,9 @@ impl Config {
         let mut config = Self::default();
         for (name, value) in all.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             match KEYS.into_iter().find(|key| variable(key) == name) {
+                Some(_) if value.is_empty() => {} // it says nothing
                 Some(key) => {
-                    let taken = config.take(key, Value::of_variable(value));
+                    let taken = config.take(key, value.into());
                     taken.map_err(|problem| ConfigError(format!("{name}: {problem}")))?;
                 }
                 None if is_of_others(&name) => {}
@@ -338,7 +338,9 @@ impl<'de> Visitor<'de> for Settings {
                 let known = KEYS.join(", ");
                 return Err(A::Error::custom(format!("there is no setting {key:?}; there are {known}")));
             }
-            let taken = config.take(&key, entries.next_value()?);
+            // Whatever is there: an error of serde's own might repeat it.
+            let value: Option<toml::Value> = entries.next_value()?;
+            let taken = value.map_or(Ok(()), |value| config.take(&key, Value::Typed(value)));
             taken.map_err(|problem| A::Error::custom(format!("{key}: {problem}")))?;
         }
         Ok(config)
@@ -351,6 +353,7 @@ impl Builder {
     /// User, password and certificates are for each instance whose address and settings have none, also where the address is
     /// given by [`instances`](Self::instances). They are not for masters behind Sentinels.
     pub fn config(mut self, config: Config) -> Self {
+        self.access = config.clone().or(self.access);
         if !config.instances.is_empty() {
             self = self.instances(config.instances);
         }
@@ -375,14 +378,6 @@ impl Builder {
         if let Some(is_on) = config.renew {
             self.settings.renewal = if is_on { Renewal::Auto } else { Renewal::Off };
         }
-        if config.password.is_some() || config.password_file.is_some() {
-            self.access.password = config.password;
-            self.access.password_file = config.password_file;
-        }
-        self.access.username = config.username.or(self.access.username);
-        self.access.tls_ca = config.tls_ca.or(self.access.tls_ca);
-        self.access.tls_cert = config.tls_cert.or(self.access.tls_cert);
-        self.access.tls_key = config.tls_key.or(self.access.tls_key);
         self
     }
 }
