@@ -1,17 +1,13 @@
 //! A lock that many read and one writes.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{Renewal, Settings};
+use crate::config::Renewal;
 use crate::error::AcquireError;
 use crate::guard::{Guard, ReadGuard};
 use crate::holder::Holder;
 use crate::lease::Mode;
 use crate::lock::{Lock, lock_settings};
-use crate::names::ResourceName;
-use crate::runtime::Shared;
 
 /// A lock that any number of readers have together, or one writer alone. Made by [`Redlock::rw_lock`](crate::Redlock::rw_lock).
 ///
@@ -37,23 +33,13 @@ use crate::runtime::Shared;
 /// println!("written under token {}", guard.fencing_token());
 /// # drop(guard); Ok(()) }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct RwLock {
-    lock: Lock,
-}
-
-impl fmt::Debug for RwLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RwLock").field(&self.lock).finish()
-    }
+    pub(crate) lock: Lock,
 }
 
 impl RwLock {
-    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, name: ResourceName) -> Self {
-        Self { lock: Lock::new(shared, settings, name) }
-    }
-
     lock_settings!(lock);
 
     /// Waits until it reads: until no writer has the lock, and none waits that came before.

@@ -8,14 +8,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tracing::Span;
 
-use crate::config::{Renewal, Settings};
+use crate::config::Renewal;
 use crate::error::{AcquireError, BadRequest, ReleaseError};
 use crate::guard::{Guard, Released};
 use crate::inspection::{Inspection, inspect};
 use crate::lock::{Lock, lease_settings};
 use crate::names::ResourceName;
 use crate::resource::Resource;
-use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, Purpose, Several};
 use crate::runtime::held_lease::Tenure;
 use crate::span;
@@ -54,15 +53,16 @@ const MAX_PERMITS: u32 = 256;
 #[derive(Clone)]
 #[must_use = "a semaphore does nothing until a permit is acquired"]
 pub struct Semaphore {
-    name: ResourceName,
-    permits: u32,
+    pub(crate) name: ResourceName,
+    pub(crate) permits: u32,
     /// One of the locks, without its name.
-    each: Lock,
+    pub(crate) each: Lock,
 }
 
 /// One of the permits of a [`Semaphore`], for as long as [`remaining`](crate::LeaseView::remaining) says. It has all that a [`Guard`] has.
 ///
 /// It is renewed in the background. Dropping it gives the permit back in the background.
+#[derive(Debug)]
 #[must_use = "the permit is given back when it is dropped"]
 pub struct Permit<G = Guard> {
     pub(crate) guard: G,
@@ -70,10 +70,6 @@ pub struct Permit<G = Guard> {
 }
 
 impl Semaphore {
-    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, (name, permits): (ResourceName, u32)) -> Self {
-        Self { name, permits, each: Lock::new(shared, settings, "".into()).meant_for(Purpose::Permit) }
-    }
-
     lease_settings!(each);
 
     /// How many permits there are.
@@ -248,11 +244,5 @@ impl fmt::Debug for Semaphore {
         let mut shown = f.debug_struct("Semaphore");
         shown.field("resource", &self.name).field("permits", &self.permits).field("ttl", &self.each.asked_ttl());
         shown.finish_non_exhaustive()
-    }
-}
-
-impl<G: fmt::Debug> fmt::Debug for Permit<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("index", &self.index).field("guard", &self.guard).finish()
     }
 }
