@@ -5,7 +5,7 @@ use std::path::Path;
 use super::address::is_with_tls;
 use super::{Config, Instance};
 use crate::error::BuildError;
-use crate::instance::redis::Tls;
+use crate::instance::redis::{Fallback, Tls};
 
 impl Config {
     /// The instances with what they do not say themselves. Nothing is read before a client is built.
@@ -20,15 +20,8 @@ impl Config {
             let problem = "certificates are of no use (tls_ca, tls_cert, tls_key): no address begins with rediss://";
             return Err(BuildError::Conflict(problem.to_owned()));
         }
-        let with_access = |(index, instance): (usize, &Instance)| {
-            let instance = match &tls {
-                Some(tls) if has_tls(instance) => instance.clone().or_tls(tls),
-                _ => instance.clone(),
-            };
-            let instance = instance.or_login(self.username.as_deref(), password.as_deref());
-            instance.map_err(|reason| BuildError::BadAddress { index, reason })
-        };
-        instances.iter().enumerate().map(with_access).collect()
+        let fallback = Fallback { user: self.username.clone(), password, tls };
+        Ok(instances.iter().map(|instance| instance.clone().or(&fallback)).collect())
     }
 
     /// The files are read at each connect, so they may be renewed while a client lives.
