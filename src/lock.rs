@@ -215,7 +215,7 @@ impl Lock {
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
     /// [`AcquireError::BadRequest`] and [`AcquireError::ClientUnusable`] at once. No key stays behind.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        self.clone().acquire_as() // so that the future borrows nothing
+        self.clone().acquire_as(true) // so that the future borrows nothing
     }
 
     /// Tries once, without waiting for the holder of the lock.
@@ -243,7 +243,7 @@ impl Lock {
     /// # Errors
     /// Any [`AcquireError`] but `DeadlinePassed`. No key stays behind.
     pub fn try_acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        self.clone().try_acquire_as()
+        self.clone().acquire_as(false)
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
@@ -351,27 +351,19 @@ impl Lock {
         }
     }
 
-    /// As [`acquire`](Self::acquire), or a read.
-    pub(crate) async fn acquire_as<M: Mode>(self) -> Result<Guard<M>, AcquireError> {
+    /// Acquires it for a reader or a writer: waits for it, or tries once.
+    pub(crate) async fn acquire_as<M: Mode>(self, waits: bool) -> Result<Guard<M>, AcquireError> {
         let params = self.params_as(M::ACCESS)?;
-        let span = span::operation!("acquire", params.resource.display());
-        let acquired = async {
-            match M::ACCESS {
-                Access::Write => acquire_until(&self.shared, &params, self.limit).await,
-                Access::Read => read_until(&self.shared, &params, self.limit).await,
-            }
+        let span = match waits {
+            true => span::operation!("acquire", params.resource.display()),
+            false => span::operation!("try_acquire", params.resource.display()),
         };
-        self.observed(&params.resource, span, acquired).await
-    }
-
-    /// As [`try_acquire`](Self::try_acquire), or a read.
-    pub(crate) async fn try_acquire_as<M: Mode>(self) -> Result<Guard<M>, AcquireError> {
-        let params = self.params_as(M::ACCESS)?;
-        let span = span::operation!("try_acquire", params.resource.display());
         let acquired = async {
-            match M::ACCESS {
-                Access::Write => try_acquire(&self.shared, &params).await,
-                Access::Read => try_read(&self.shared, &params).await,
+            match (M::ACCESS, waits) {
+                (Access::Write, true) => acquire_until(&self.shared, &params, self.limit).await,
+                (Access::Write, false) => try_acquire(&self.shared, &params).await,
+                (Access::Read, true) => read_until(&self.shared, &params, self.limit).await,
+                (Access::Read, false) => try_read(&self.shared, &params).await,
             }
         };
         self.observed(&params.resource, span, acquired).await

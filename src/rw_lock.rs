@@ -97,5 +97,5 @@ impl RwLock {
 /// Acquires the lock as a reader or a writer, waiting or not. It owns the lock, so that futures borrow nothing.
 async fn acquire<M: Mode>(lock: Lock, waits: bool) -> Result<Guard<M>, AcquireError> {
     lock.refuse_to_wait_for_itself(M::ACCESS)?;
-    if waits { lock.acquire_as().await } else { lock.try_acquire_as().await }
+    lock.acquire_as(waits).await
 }
