@@ -1,6 +1,5 @@
 //! A number of permits, of which each is a lock.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +49,7 @@ const MAX_PERMITS: u32 = 256;
 /// - *to have more*, give the larger number to one user after the other;
 /// - *to have fewer*, give all users the smaller number, and wait for the last permit above it: until then more may be valid.
 ///   [`inspect`](Self::inspect) of the former number shows them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a semaphore does nothing until a permit is acquired"]
 pub struct Semaphore {
     pub(crate) name: ResourceName,
@@ -236,13 +235,5 @@ impl<G> Deref for Permit<G> {
 
     fn deref(&self) -> &G {
         &self.guard
-    }
-}
-
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Semaphore");
-        shown.field("resource", &self.name).field("permits", &self.permits).field("ttl", &self.each.asked_ttl());
-        shown.finish_non_exhaustive()
     }
 }
