@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use super::credentials::CredentialsSource;
+use super::credentials::{Credentials, CredentialsSource};
 use super::lookup::Lookup;
 use super::tls::{self, Tls};
 use crate::protocol::Cause;
@@ -47,18 +47,19 @@ pub(crate) struct Fallback {
 }
 
 impl Fallback {
-    /// A URL with a password says all of it.
-    fn complete(&self, mut login: RedisConnectionInfo) -> RedisConnectionInfo {
-        if login.password().is_some() {
-            return login;
-        }
-        if let Some(user) = self.user.as_ref().filter(|_| login.username().is_none()) {
-            login = login.set_username(user);
-        }
-        match &self.password {
-            Some(password) => login.set_password(password),
-            None => login,
-        }
+    /// As whom to log in where a URL says so much: one with a password says all of it.
+    fn credentials(&self, user: Option<&str>, password: Option<&str>) -> Result<Option<CredentialsSource>, String> {
+        let (user, password) = match password {
+            Some(_) => (user, password),
+            None => (user.or(self.user.as_deref()), self.password.as_deref()),
+        };
+        let credentials = match (user, password) {
+            (Some(_), None) => return Err(USER_ALONE.to_owned()),
+            (None, None) => return Ok(None),
+            (Some(user), Some(password)) => Credentials::new(user, password),
+            (None, Some(password)) => Credentials::password(password),
+        };
+        Ok(Some(CredentialsSource::Fixed(credentials)))
     }
 }
 
@@ -127,15 +128,16 @@ impl Address {
     ///
     /// # Errors
     /// What to write instead, without any part that may be a secret.
-    pub(crate) fn new(url: &str, settings: InstanceSettings) -> Result<Self, String> {
+    pub(crate) fn new(url: &str, mut settings: InstanceSettings) -> Result<Self, String> {
         let (info, is_with_tls) = read(url)?;
         let fallback = &settings.fallback;
         let tls = settings.tls.clone().or_else(|| is_with_tls.then(|| fallback.tls.clone().unwrap_or_default()));
         let (endpoint, shown) = endpoint(&info, tls)?;
-        let login = fallback.complete(info.redis_settings().clone());
-        if settings.credentials.is_none() && login.username().is_some() && login.password().is_none() {
-            return Err(USER_ALONE.to_owned());
+        let login = info.redis_settings();
+        if settings.credentials.is_none() {
+            settings.credentials = fallback.credentials(login.username(), login.password())?;
         }
+        let login = RedisConnectionInfo::default().set_db(login.db());
         Self::of(endpoint, login, settings, shown)
     }
 
@@ -340,8 +342,8 @@ mod tests {
         let completed = |url: &str, user: Option<&str>| {
             let fallback = Fallback { user: user.map(str::to_owned), password: Some("a/@:%b".to_owned()), tls: None };
             let address = Address::new(url, InstanceSettings { fallback, ..InstanceSettings::default() }).unwrap();
-            let (user, password) = (address.login.username(), address.login.password());
-            (user.map(str::to_owned), password.map(str::to_owned), address.shown().to_owned(), address.login.db())
+            let Some(CredentialsSource::Fixed(credentials)) = &address.settings.credentials else { panic!("{url}") };
+            (credentials.clone(), address.shown().to_owned(), address.login.db())
         };
         for (url, user, (of_user, password, shown, db)) in [
             ("redis://h:1/2", None, (None, "a/@:%b", "h:1", 2)),
@@ -354,8 +356,11 @@ mod tests {
             ("unix:///x?db=1", Some("me"), (Some("me"), "a/@:%b", "/x", 1)),
             ("unix:///x?user=u", Some("me"), (Some("u"), "a/@:%b", "/x", 0)),
         ] {
-            let expected = (of_user.map(str::to_owned), Some(password.to_owned()), shown.to_owned(), db);
-            assert_eq!(completed(url, user), expected, "{url}");
+            let credentials = match of_user {
+                Some(user) => Credentials::new(user, password),
+                None => Credentials::password(password),
+            };
+            assert_eq!(completed(url, user), (credentials, shown.to_owned(), db), "{url}");
         }
     }
 
