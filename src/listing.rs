@@ -5,7 +5,7 @@ use std::future::ready;
 use futures_util::stream::{self, StreamExt};
 
 use crate::client::Redlock;
-use crate::error::Unanswered;
+use crate::error::{Unanswered, answered};
 use crate::inspection::{Inspection, inspect};
 use crate::instance::Examination;
 use crate::resource::{RESERVED, Resource};
@@ -47,17 +47,10 @@ impl Redlock {
     pub async fn list(&self, pattern: &str, most_keys: usize) -> Listing {
         let mut full = literal(&self.settings.namespace);
         full.extend(pattern.as_bytes());
-        let (mut keys, mut unknown, mut is_complete) = (Vec::new(), Vec::new(), true);
         let scanned = ask_all(&self.shared, |instance| instance.scan(full.clone(), most_keys)).await;
-        for (instance, found) in self.shared.instances.iter().zip(scanned) {
-            match found {
-                Ok(found) => {
-                    is_complete &= found.are_all;
-                    keys.extend(found.keys);
-                }
-                Err(cause) => unknown.push(Unanswered { address: instance.address().to_owned(), cause: cause.into() }),
-            }
-        }
+        let (found, unknown) = answered(&self.shared, scanned);
+        let is_complete = found.iter().all(|(_, found)| found.are_all);
+        let mut keys: Vec<_> = found.into_iter().flat_map(|(_, found)| found.keys).collect();
         keys.sort_unstable();
         keys.dedup();
         let locks = keys.into_iter().filter(|key| !key.starts_with(RESERVED));
