@@ -241,6 +241,12 @@ pub(crate) struct ListArgs {
     /// Look at about so many keys of each instance
     #[arg(long, value_name = "KEYS", default_value_t = 100_000)]
     pub(crate) most: usize,
+    /// Show at most so many locks
+    #[arg(long, value_name = "LOCKS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
+    /// Begin behind the lock of this name, the last one of the page before
+    #[arg(long, value_name = "RESOURCE", default_value = "", hide_default_value = true)]
+    pub(crate) after: String,
     #[command(flatten)]
     pub(crate) form: Form,
 }
