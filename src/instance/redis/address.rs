@@ -5,9 +5,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-use super::credentials::CredentialsSource;
+use super::credentials::{Credentials, CredentialsSource};
 use super::lookup::Lookup;
 use super::tls::{self, Tls};
 use crate::protocol::Cause;
@@ -64,7 +64,7 @@ impl TcpSettings {
 #[derive(Clone)]
 pub(crate) struct Address {
     endpoint: Endpoint,
-    login: RedisConnectionInfo,
+    pub(super) database: i64,
     settings: InstanceSettings,
     shown: String,
 }
@@ -101,15 +101,20 @@ impl Address {
     ///
     /// # Errors
     /// What to write instead, without any part that may be a secret.
-    pub(crate) fn new(url: &str, settings: InstanceSettings) -> Result<Self, String> {
+    pub(crate) fn new(url: &str, mut settings: InstanceSettings) -> Result<Self, String> {
         let (info, is_with_tls) = read(url)?;
         let tls = settings.tls.clone().or_else(|| is_with_tls.then(Tls::new));
         let (endpoint, shown) = endpoint(&info, tls)?;
         let login = info.redis_settings();
-        if settings.credentials.is_none() && login.username().is_some() && login.password().is_none() {
-            return Err(USER_ALONE.to_owned());
+        if settings.credentials.is_none() {
+            settings.credentials = match (login.username(), login.password()) {
+                (Some(_), None) => return Err(USER_ALONE.to_owned()),
+                (None, None) => None,
+                (Some(user), Some(password)) => Some(CredentialsSource::Fixed(Credentials::new(user, password))),
+                (None, Some(password)) => Some(CredentialsSource::Fixed(Credentials::password(password))),
+            };
         }
-        Self::of(endpoint, info.redis_settings().clone(), settings, shown)
+        Self::of(endpoint, login.db(), settings, shown)
     }
 
     /// The master that these Sentinels know by this name.
@@ -130,23 +135,14 @@ impl Address {
         let all: Vec<&str> = sentinels.iter().map(Self::shown).collect();
         let shown = format!("{name}@{}", all.join(","));
         let group = SentinelGroup { name: name.to_owned(), tls: settings.tls.clone(), sentinels };
-        Self::of(Endpoint::Group(group), RedisConnectionInfo::default(), settings, shown)
+        Self::of(Endpoint::Group(group), 0, settings, shown)
     }
 
-    fn of(
-        endpoint: Endpoint,
-        login: RedisConnectionInfo,
-        settings: InstanceSettings,
-        shown: String,
-    ) -> Result<Self, String> {
+    fn of(endpoint: Endpoint, database: i64, settings: InstanceSettings, shown: String) -> Result<Self, String> {
         settings.client_name.as_deref().map_or(Ok(()), check_client_name)?;
         settings.tcp.check()?;
-        // RESP3, so that pushed messages reach us.
-        let mut login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        if let Some(database) = settings.database {
-            login = login.set_db(database.into());
-        }
-        Ok(Self { endpoint, login, settings, shown })
+        let database = settings.database.map_or(database, Into::into);
+        Ok(Self { endpoint, database, settings, shown })
     }
 
     /// The URL alone.
@@ -158,9 +154,8 @@ impl Address {
     /// An instance that a test connects to, by the name that it is shown by.
     #[cfg(feature = "testing")]
     pub(crate) fn dialed(name: &str, dialer: super::dialed::Dialer) -> Self {
-        let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         let settings = InstanceSettings::default();
-        Self { endpoint: Endpoint::Dialed(dialer), login, settings, shown: name.to_owned() }
+        Self { endpoint: Endpoint::Dialed(dialer), database: 0, settings, shown: name.to_owned() }
     }
 
     /// The address without credentials. Two addresses that show the same lead to the same server
@@ -182,20 +177,15 @@ impl Address {
         self.settings.client_name.as_deref()
     }
 
-    /// As whom, and to which database, to log in now.
+    /// As whom to log in now.
     ///
     /// # Errors
     /// If a provider of credentials fails.
-    pub(super) async fn login(&self) -> Result<RedisConnectionInfo, Cause> {
-        let Some(source) = &self.settings.credentials else { return Ok(self.login.clone()) };
-        let credentials = source.get().await?;
-        let mut login = RedisConnectionInfo::default().set_db(self.login.db());
-        login = login.set_protocol(self.login.protocol()).set_skip_set_lib_name();
-        let (user, password) = credentials.parts();
-        if let Some(user) = user {
-            login = login.set_username(user);
+    pub(super) async fn credentials(&self) -> Result<Option<Credentials>, Cause> {
+        match &self.settings.credentials {
+            Some(source) => source.get().await.map(Some),
+            None => Ok(None),
         }
-        Ok(login.set_password(password))
     }
 }
 

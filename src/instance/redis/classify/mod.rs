@@ -11,7 +11,7 @@ mod scripts;
 pub(crate) use cause::{clip, failed};
 pub(crate) use key_check::classify_key_check;
 pub(crate) use plain::classify_plain;
-pub(crate) use read::{Said, beginning, error_of, is_a_fault_of_a_request};
+pub(crate) use read::{Said, beginning, bytes, error_of, is_a_fault_of_a_request};
 pub(crate) use scripts::{classify_acquires, classify_extends, classify_readers, classify_releases};
 
 #[cfg(test)]

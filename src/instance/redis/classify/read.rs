@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug, Write};
 
-use redis::{RedisError, RedisResult, ServerError, Value};
+use redis::{RedisError, RedisResult, Value};
 
 use super::cause::{clip, server_cause};
 use crate::protocol::{Cause, RawReply, Reply};
@@ -43,7 +43,7 @@ pub(super) fn kept(value: &[u8]) -> Vec<u8> {
     value.get(..MAX_VALUE).unwrap_or(value).to_vec()
 }
 
-pub(super) fn bytes(value: &Value) -> Option<&[u8]> {
+pub(crate) fn bytes(value: &Value) -> Option<&[u8]> {
     match value {
         Value::BulkString(bytes) => Some(bytes),
         Value::SimpleString(text) => Some(text.as_bytes()),
@@ -92,9 +92,17 @@ impl<'a> Said<'a> {
     }
 }
 
-/// Whether a script failed as a whole, perhaps by the fault of one of its requests.
+/// Whether a script failed as a whole, perhaps by the fault of one of its requests: not if the error is about the instance,
+/// whatever the request was.
 pub(crate) fn is_a_fault_of_a_request(answer: &Part<'_>) -> bool {
-    matches!(answer, Ok([Value::ServerError(error)]) if !is_of_the_instance(error))
+    let Ok([answer]) = answer else { return false };
+    match error(answer) {
+        Some(Reply::Unknown(cause)) => !matches!(
+            cause,
+            Cause::Loading | Cause::Busy | Cause::OutOfMemory | Cause::ReadOnly | Cause::CannotWrite(_)
+        ),
+        _ => false,
+    }
 }
 
 pub(super) fn error(answer: &Value) -> Option<Reply> {
@@ -114,17 +122,6 @@ pub(super) fn with_clock(reply: Reply, us: i64) -> RawReply {
 
 pub(super) const fn without_clock(reply: Reply) -> RawReply {
     RawReply { reply, instance_us: None }
-}
-
-/// Whether an error is about the instance, whatever the request was. Any other may be the fault of one of
-/// several requests.
-fn is_of_the_instance(error: &ServerError) -> bool {
-    let cause = || server_cause(error.code(), error.details().unwrap_or_default());
-    error.code() == "NOSCRIPT"
-        || matches!(
-            cause(),
-            Cause::Loading | Cause::Busy | Cause::OutOfMemory | Cause::ReadOnly | Cause::CannotWrite(_)
-        )
 }
 
 #[cfg(test)]

@@ -10,12 +10,11 @@ use crate::protocol::{Cause, FencingToken, RawReply, Refusal, Reply};
 
 /// Classifies the answer of `acquire.lua`.
 pub(crate) fn classify_acquires(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
-    let (us, answers) = match done(answer) {
-        Ok([Value::Int(us), answers @ ..]) if answers.len() == claims.len() => (*us, answers),
-        Ok(_) => return vec![without_clock(odd(answer)); claims.len()],
-        Err(reply) => return vec![without_clock(reply); claims.len()],
-    };
-    let reply = |(claim, answer): (&Claim, &Value)| match answer {
+    let said = done(answer).and_then(|said| match said {
+        [Value::Int(us), answers @ ..] => Ok((*us, answers)),
+        _ => Err(odd(answer)),
+    });
+    each(claims, answer, said, |us, claim, answer| match answer {
         Value::Int(1) => with_clock(Reply::Granted, us),
         Value::Array(words) => match words.as_slice() {
             [word, stored] if bytes(word) == Some(b"stale") => without_clock(
@@ -26,57 +25,59 @@ pub(crate) fn classify_acquires(claims: &[impl AsRef<Claim>], answer: &Part<'_>)
             _ => without_clock(not_done(claim, answer, us)),
         },
         other => without_clock(not_done(claim, other, us)),
-    };
-    claims.iter().map(AsRef::as_ref).zip(answers).map(reply).collect()
+    })
 }
 
 /// Classifies the answer of `extend.lua`, and of `read.lua` where it lets readers in or keeps them.
 pub(crate) fn classify_extends(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
-    let (us, left_ms, answers) = match done(answer) {
-        Ok([Value::Int(us), Value::Int(left_ms @ 0..), answers @ ..]) if answers.len() == claims.len() => {
-            (*us, left_ms.unsigned_abs(), answers)
-        }
-        Ok(_) => return vec![without_clock(odd(answer)); claims.len()],
-        Err(reply) => return vec![without_clock(reply); claims.len()],
-    };
-    let reply = |(claim, answer): (&Claim, &Value)| match answer {
+    let said = done(answer).and_then(|said| match said {
+        [Value::Int(us), Value::Int(left_ms @ 0..), answers @ ..] => Ok(((*us, left_ms.unsigned_abs()), answers)),
+        _ => Err(odd(answer)),
+    });
+    each(claims, answer, said, |(us, left_ms), claim, answer| match answer {
         Value::Int(1) if left_ms == 0 => with_clock(Reply::Granted, us),
         Value::Int(1) => with_clock(Reply::Kept { remaining: Duration::from_millis(left_ms) }, us),
         Value::Int(2) if left_ms == 0 => with_clock(Reply::Repaired, us),
         other => without_clock(not_done(claim, other, us)),
-    };
-    claims.iter().map(AsRef::as_ref).zip(answers).map(reply).collect()
+    })
 }
 
 /// Classifies the answer of `read.lua` to readers that leave.
 pub(crate) fn classify_readers(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
-    let reply = |answer: &Value| match answer {
+    let said = done(answer).and_then(|said| match said {
+        [Value::Int(_), Value::Int(_), answers @ ..] => Ok(((), answers)),
+        _ => Err(odd(answer)),
+    });
+    each(claims, answer, said, |(), _, answer| released(answer))
+}
+
+/// Classifies the answer of `release.lua`.
+pub(crate) fn classify_releases(claims: &[impl AsRef<Claim>], answer: &Part<'_>) -> Vec<RawReply> {
+    each(claims, answer, list(answer).map(|answers| ((), answers)), |(), _, answer| released(answer))
+}
+
+fn released(answer: &Value) -> RawReply {
+    without_clock(match answer {
         Value::Int(1) => Reply::Granted,
         Value::Int(0) => Reply::Refused(Refusal::default()),
         other => error(other).unwrap_or_else(|| odd(other)),
-    };
-    match done(answer) {
-        Ok([Value::Int(_), Value::Int(_), answers @ ..]) if answers.len() == claims.len() => {
-            answers.iter().map(|answer| without_clock(reply(answer))).collect()
+    })
+}
+
+/// The reply to each request, from what is `said` for all of them and for each: or why nothing is, if there is not one for each.
+fn each<T: Copy>(
+    claims: &[impl AsRef<Claim>],
+    answer: &Part<'_>,
+    said: Result<(T, &[Value]), Reply>,
+    reply: impl Fn(T, &Claim, &Value) -> RawReply,
+) -> Vec<RawReply> {
+    match said {
+        Ok((for_all, answers)) if answers.len() == claims.len() => {
+            claims.iter().zip(answers).map(|(claim, answer)| reply(for_all, claim.as_ref(), answer)).collect()
         }
         Ok(_) => vec![without_clock(odd(answer)); claims.len()],
         Err(reply) => vec![without_clock(reply); claims.len()],
     }
-}
-
-/// Classifies the answer of `release.lua` for so many locks.
-pub(crate) fn classify_releases(count: usize, answer: &Part<'_>) -> Vec<RawReply> {
-    let answers = match list(answer) {
-        Ok(answers) if answers.len() == count => answers,
-        Ok(_) => return vec![without_clock(odd(answer)); count],
-        Err(reply) => return vec![without_clock(reply); count],
-    };
-    let reply = |answer: &Value| match answer {
-        Value::Int(1) => Reply::Granted,
-        Value::Int(0) => Reply::Refused(Refusal::default()),
-        other => error(other).unwrap_or_else(|| odd(other)),
-    };
-    answers.iter().map(|answer| without_clock(reply(answer))).collect()
 }
 
 /// What a script returned, or what it is for each of its requests that it returned nothing.

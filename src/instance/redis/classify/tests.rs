@@ -35,7 +35,7 @@ fn read(called: Called, count: usize, result: &RedisResult<Value>) -> Vec<RawRep
     match called {
         Called::Acquire => classify_acquires(&claims, &answer),
         Called::Extend => classify_extends(&claims, &answer),
-        Called::Release => classify_releases(count, &answer),
+        Called::Release => classify_releases(&claims, &answer),
     }
 }
 
@@ -301,7 +301,7 @@ fn a_broken_connection_is_unknown() {
         let replies = match called {
             Called::Acquire => classify_acquires(&[&claim()], &answer),
             Called::Extend => classify_extends(&[&claim()], &answer),
-            Called::Release => classify_releases(1, &answer),
+            Called::Release => classify_releases(&[&claim()], &answer),
         };
         assert!(matches!(replies[0].reply, Reply::Unknown(Cause::Disconnected(_))));
     }
