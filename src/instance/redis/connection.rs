@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::{Cmd, RedisResult, Value};
@@ -18,7 +18,7 @@ use super::classify::failed;
 use super::encode::Encoder;
 use super::options::ConnectOptions;
 use super::scripts;
-use super::send_queue::{Asked, KnownAtSending, Late, SendQueue, State, Write, closed};
+use super::send_queue::{Asked, KnownAtSending, Late, SendQueue, Write, closed};
 use super::wire::{TakesAnswers, Wire, WireTask};
 use super::write::{self, Answers, Parts, may_be_plain};
 use crate::instance::{PublishFuture, ReplyTo, Request, Wake};
@@ -49,7 +49,7 @@ pub(crate) struct InstanceConnection {
     /// `None` if admission is turned off.
     pub(super) admission: Option<SharedAdmission>,
     runtime: Handle,
-    send_queue: SendQueue,
+    send_queue: Mutex<SendQueue>,
     /// Whether it has not answered for so long that it is only probed.
     is_silent: AtomicBool,
     loading_scripts: AtomicBool,
@@ -79,7 +79,7 @@ impl InstanceConnection {
                 hears,
                 admission,
                 runtime: Handle::current(),
-                send_queue: SendQueue::default(),
+                send_queue: Mutex::default(),
                 is_silent: AtomicBool::new(false),
                 loading_scripts: AtomicBool::new(false),
                 begun,
@@ -105,7 +105,7 @@ impl InstanceConnection {
 
     /// Nothing is sent any more. Requests that wait to be sent are `NotSent`; what came of those on their way is not known.
     pub(super) fn close(&self) {
-        let (waiting, in_flight) = self.send_queue.lock().close();
+        let (waiting, in_flight) = self.queue().close();
         waiting.into_iter().for_each(|asked| self.answer(asked, Reply::NotSent(closed())));
         for asked in in_flight.into_iter().flat_map(|write| write.requests) {
             self.answer(asked, Reply::Unknown(given_up()));
@@ -121,7 +121,7 @@ impl InstanceConnection {
     /// How many requests wait to be sent, or for their replies.
     #[cfg(feature = "testing")]
     pub(super) fn outstanding(&self) -> usize {
-        self.send_queue.lock().outstanding()
+        self.queue().outstanding()
     }
 
     pub(super) fn deadline(&self) -> Duration {
@@ -137,7 +137,7 @@ impl InstanceConnection {
         let refused = if self.is_silent() {
             requests.map(|(_, reply_to)| (reply_to, Cause::Silent)).collect()
         } else {
-            self.queue(requests)
+            self.put(requests)
         };
         for (reply_to, cause) in refused {
             reply_to.answer(self.counted(Reply::NotSent(cause)));
@@ -145,9 +145,9 @@ impl InstanceConnection {
     }
 
     /// Gives those that are refused.
-    fn queue(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) -> Vec<(ReplyTo, Cause)> {
+    fn put(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) -> Vec<(ReplyTo, Cause)> {
         let mut refused = Vec::new();
-        let mut state = self.send_queue.lock();
+        let mut state = self.queue();
         let since = self.now();
         for (request, reply_to) in requests {
             let asked = Asked { request, reply_to: Some(reply_to), since };
@@ -166,7 +166,7 @@ impl InstanceConnection {
     }
 
     /// Sends what waits, as far as it may. Gives what the connection did not take.
-    fn send_what_may_be_sent(&self, state: &mut State, now: Instant) -> Vec<Asked> {
+    fn send_what_may_be_sent(&self, state: &mut SendQueue, now: Instant) -> Vec<Asked> {
         let mut unsent = Vec::new();
         while state.may_send(now) {
             let now = self.what_is_known();
@@ -194,14 +194,14 @@ impl InstanceConnection {
     /// `None` if nothing is under way.
     fn end_late(&self) -> Option<Duration> {
         let (now, deadline) = (self.now(), self.deadline());
-        let mut state = self.send_queue.lock();
+        let mut state = self.queue();
         let Late { requests, first_write, next } = state.take_late(now, deadline);
         let unsent = self.send_what_may_be_sent(&mut state, now);
         drop(state);
         first_write.into_iter().for_each(|sent| self.note_silence(sent));
         requests.into_iter().for_each(|asked| self.answer(asked, Reply::Unknown(Cause::TimedOut))); // P5
         self.end_unsent(unsent);
-        next.map(|next| next.saturating_since(self.now()).clamp(LEAST_WAIT, deadline.max(LEAST_WAIT)))
+        next.map(|next| next.saturating_since(now).max(LEAST_WAIT))
     }
 
     /// The reply to a request, unless it has had one.
@@ -251,14 +251,14 @@ impl InstanceConnection {
         match timeout(self.deadline(), ask).await {
             Ok(Ok((seconds, micros))) => {
                 let received = self.now();
-                self.send_queue.lock().note_answer();
+                self.queue().note_answer();
                 self.is_silent.store(false, Ordering::Relaxed);
                 if let Some(admission) = &self.admission {
                     let us = seconds.saturating_mul(1_000_000).saturating_add(micros);
                     admission.observe(sent, received, us); // P17
                 }
                 let round_trip = received.saturating_since(sent);
-                self.send_queue.lock().note_round_trip(round_trip);
+                self.queue().note_round_trip(round_trip);
                 Some(round_trip)
             }
             Ok(Err(_)) => None, // its task notices when the connection was closed
@@ -276,10 +276,15 @@ impl InstanceConnection {
 
     /// What was sent then was not answered in time.
     fn note_silence(&self, sent: Instant) {
-        if self.send_queue.lock().note_unanswered(sent, self.now(), self.deadline()) {
+        if self.queue().note_unanswered(sent, self.now(), self.deadline()) {
             self.is_silent.store(true, Ordering::Relaxed);
             self.wire.broken().notify_one();
         }
+    }
+
+    /// While nothing else is sent.
+    fn queue(&self) -> MutexGuard<'_, SendQueue> {
+        self.send_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Instant {
@@ -293,8 +298,8 @@ impl InstanceConnection {
         let Answers { mut replies, has_failed } = write::classify(parts, &asked, attached.as_ref(), answer);
         match answer {
             _ if asked.len() < 2 => {}
-            Ok(_) if has_failed => self.send_queue.lock().batch_failed(),
-            Ok(_) => self.send_queue.lock().batch_answered(),
+            Ok(_) if has_failed => self.queue().batch_failed(),
+            Ok(_) => self.queue().batch_answered(),
             Err(_) => {}
         }
         for (asked, raw) in asked.iter().zip(&replies) {
@@ -341,16 +346,16 @@ impl InstanceConnection {
 
 impl TakesAnswers for InstanceConnection {
     fn answered(self: Arc<Self>, number: u64, answer: RedisResult<Value>) {
-        let Some(write) = self.send_queue.lock().take_answered(number, self.now()) else { return };
+        let Some(write) = self.queue().take_answered(number, self.now()) else { return };
         self.take_in(write, &answer);
     }
 
     fn gathers(&self) -> bool {
-        self.send_queue.lock().gathers()
+        self.queue().gathers()
     }
 
     fn send_gathered(&self) {
-        let mut state = self.send_queue.lock();
+        let mut state = self.queue();
         state.end_gathering();
         let unsent = self.send_what_may_be_sent(&mut state, self.now());
         drop(state);
