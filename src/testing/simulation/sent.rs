@@ -24,7 +24,8 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
             requests.push((Asked::Lock, value.to_vec()));
         } else if let [b"EVALSHA", hash, count, rest @ ..] = &*words {
             let count = number(count).unwrap_or(0);
-            let script = ScriptKind::ALL.into_iter().find(|known| known.hash().as_bytes() == *hash);
+            let script =
+                ScriptKind::ALL.into_iter().map(|(kind, _)| kind).find(|known| known.hash().as_bytes() == *hash);
             if let (Some(kind), Some(args)) = (script, rest.get(count..)) {
                 let _ = read_call(kind, args, &mut requests);
             }

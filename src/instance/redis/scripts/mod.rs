@@ -11,6 +11,8 @@ use crate::instance::Claim;
 use crate::protocol::{AttachedRecord, ProcessIdentity, RecordOrigin, WriterMark};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
+const OPEN: &str = include_str!("open.lua");
+
 /// Which script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ScriptKind {
@@ -25,25 +27,21 @@ pub(crate) enum ScriptKind {
 }
 
 impl ScriptKind {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Acquire, Self::Extend, Self::Release, Self::Read, Self::WriteRecord, Self::ForgetTokens, Self::Open];
-
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Self::Acquire => include_str!("acquire.lua"),
-            Self::Extend => include_str!("extend.lua"),
-            Self::Release => include_str!("release.lua"),
-            Self::Read => include_str!("read.lua"),
-            Self::WriteRecord => include_str!("write_record.lua"),
-            Self::ForgetTokens => include_str!("forget_tokens.lua"),
-            Self::Open => include_str!("open.lua"),
-        }
-    }
+    /// All of them in their order, each with its text.
+    pub(crate) const ALL: [(Self, &'static str); 7] = [
+        (Self::Acquire, include_str!("acquire.lua")),
+        (Self::Extend, include_str!("extend.lua")),
+        (Self::Release, include_str!("release.lua")),
+        (Self::Read, include_str!("read.lua")),
+        (Self::WriteRecord, include_str!("write_record.lua")),
+        (Self::ForgetTokens, include_str!("forget_tokens.lua")),
+        (Self::Open, OPEN),
+    ];
 
     /// By which it is called.
     pub(crate) fn hash(self) -> &'static str {
-        static HASHES: LazyLock<[Script; 7]> = LazyLock::new(|| ScriptKind::ALL.map(|kind| Script::new(kind.text())));
-        HASHES.get(self as usize).map(Script::get_hash).unwrap_or_default()
+        static SCRIPTS: LazyLock<[Script; 7]> = LazyLock::new(|| ScriptKind::ALL.map(|(_, text)| Script::new(text)));
+        SCRIPTS.get(self as usize).map(Script::get_hash).unwrap_or_default()
     }
 }
 
@@ -51,8 +49,8 @@ impl ScriptKind {
 pub(crate) fn load() -> &'static Pipeline {
     static LOADING: LazyLock<Pipeline> = LazyLock::new(|| {
         let mut loading = Pipeline::new();
-        for kind in ScriptKind::ALL.into_iter().filter(|kind| *kind != ScriptKind::Open) {
-            loading.cmd("SCRIPT").arg("LOAD").arg(kind.text()).ignore();
+        for (_, text) in ScriptKind::ALL.into_iter().filter(|(kind, _)| *kind != ScriptKind::Open) {
+            loading.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
         }
         loading
     });
@@ -163,7 +161,7 @@ pub(crate) fn write_record(found: &[u8], identity: &ProcessIdentity, write: Reco
 /// is loaded with them, as it is hardly ever called.
 pub(crate) fn open(identity: &ProcessIdentity, longest_ttl_ms: u64, channel: &str, writes: bool) -> Pipeline {
     let mut commands = redis::pipe();
-    commands.cmd("SCRIPT").arg("LOAD").arg(ScriptKind::Open.text());
+    commands.cmd("SCRIPT").arg("LOAD").arg(OPEN);
     commands.cmd("EVALSHA").arg(ScriptKind::Open.hash()).arg(2).arg(ADMISSION_KEY).arg(TOKENS_KEY);
     commands.arg(identity.as_str()).arg(longest_ttl_ms).arg(channel).arg(if writes { "write" } else { "look" });
     commands

@@ -133,7 +133,7 @@ impl State {
     }
 
     fn load_script(&mut self, text: &[u8]) -> Option<Answer> {
-        let script = ScriptKind::ALL.into_iter().find(|known| known.text().as_bytes() == text)?;
+        let (script, _) = ScriptKind::ALL.into_iter().find(|(_, known)| known.as_bytes() == text)?;
         self.scripts.insert(script.hash(), script);
         Some(Answer::bytes(script.hash()))
     }
