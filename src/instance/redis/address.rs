@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+use super::blocking::OneAtATime;
 use super::credentials::{Credentials, CredentialsSource};
-use super::lookup::Lookup;
 use super::tls::{self, Tls};
 use crate::protocol::Cause;
 
@@ -43,7 +43,7 @@ pub(crate) struct TcpSettings {
     pub(crate) keep_alive: Option<Duration>,
     /// How long what was sent may stay unacknowledged.
     pub(crate) user_timeout: Option<Duration>,
-    pub(super) lookup: Lookup,
+    pub(super) lookup: OneAtATime,
 }
 
 impl TcpSettings {

@@ -2,6 +2,7 @@
 
 mod address;
 mod admission;
+mod blocking;
 pub(crate) mod classify;
 mod connect;
 mod connection;
@@ -14,7 +15,6 @@ mod excess;
 mod forget_tokens;
 mod health;
 mod login;
-mod lookup;
 mod options;
 mod pushes;
 mod questions;
@@ -134,8 +134,7 @@ impl RedisInstance {
         match obstacle {
             None => return Some((request, reply_to)),
             Some(VoteObstacle::NotYet) => self.answer_when_recorded(connection, reply_to),
-            Some(VoteObstacle::Refused(reason)) => self.not_sent(reply_to, Cause::NotUsable(reason)),
-            Some(VoteObstacle::Unrecorded) => self.not_sent(reply_to, Cause::Unrecorded),
+            Some(VoteObstacle::Known(cause)) => self.not_sent(reply_to, cause),
         }
         None
     }
@@ -343,20 +342,21 @@ impl RedisInstance {
                 status.admission = AdmissionStatus::Off;
                 if let Some(admission) = &connection.admission {
                     let state = admission.state();
-                    let left = state.quarantine_left(now);
-                    status.admission = match state.meaning() {
-                        RecordMeaning::Refused(_) => AdmissionStatus::Refused,
-                        RecordMeaning::Unrecorded => AdmissionStatus::Unrecorded,
-                        RecordMeaning::Recorded if left.is_zero() => AdmissionStatus::Admitted,
-                        RecordMeaning::Recorded => AdmissionStatus::Quarantine(left),
-                    };
                     match state.meaning() {
                         RecordMeaning::Recorded => {
+                            let left = state.quarantine_left(now);
+                            status.admission = match left.is_zero() {
+                                true => AdmissionStatus::Admitted,
+                                false => AdmissionStatus::Quarantine(left),
+                            };
                             status.max_ttl = Some(Duration::from_millis(state.record().longest_ttl_ms));
                             status.flushed_ago = state.flushed_ago(now);
                         }
-                        RecordMeaning::Refused(reason) => status.refusal = Some(reason.to_string()),
-                        RecordMeaning::Unrecorded => {}
+                        RecordMeaning::Refused(reason) => {
+                            status.admission = AdmissionStatus::Refused;
+                            status.refusal = Some(reason.to_string());
+                        }
+                        RecordMeaning::Unrecorded => status.admission = AdmissionStatus::Unrecorded,
                     }
                     status.clock_steps = state.watch().steps();
                 }

@@ -19,11 +19,9 @@ use crate::protocol::{
 
 /// Why a request is not sent that asks for a vote.
 pub(crate) enum VoteObstacle {
-    /// The client gets none, for its settings.
-    Refused(NotUsable),
-    /// There is no record to go by, and this client writes none.
-    Unrecorded,
-    /// There will be in a moment.
+    /// The client gets none, for its settings, or as there is no record to go by, and this client writes none.
+    Known(Cause),
+    /// There will be a record in a moment.
     NotYet,
 }
 
@@ -53,18 +51,18 @@ impl SharedAdmission {
         if self.options.records.are_as_recorded()
             && let Some(refusal) = self.too_long(request.claim().ttl)
         {
-            return Some(VoteObstacle::Refused(refusal));
+            return Some(VoteObstacle::Known(Cause::NotUsable(refusal)));
         }
         if self.asks_at_once.load(Ordering::Acquire) {
             return None;
         }
         let state = self.state();
         match state.meaning() {
-            RecordMeaning::Refused(reason) => Some(VoteObstacle::Refused(reason.clone())),
+            RecordMeaning::Refused(reason) => Some(VoteObstacle::Known(Cause::NotUsable(reason.clone()))),
             RecordMeaning::Unrecorded if is_acquire && self.options.records.are_to_be_written() => {
                 Some(VoteObstacle::NotYet)
             }
-            RecordMeaning::Unrecorded => Some(VoteObstacle::Unrecorded),
+            RecordMeaning::Unrecorded => Some(VoteObstacle::Known(Cause::Unrecorded)),
             RecordMeaning::Recorded => {
                 self.asks_at_once.store(true, Ordering::Release); // under the lock of the state
                 None
