@@ -10,7 +10,7 @@ use super::classify::{
 };
 use super::encode::Encoder;
 use super::reply_limit::{RECORD, VALUE};
-use super::scripts::{self, ReadersDo};
+use super::scripts;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
 use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue, may_propose_plainly};
 use crate::resource::{ADMISSION_KEY, AsItIs, TOKENS_KEY};
@@ -204,9 +204,9 @@ pub(crate) fn encode(
             Part::Acquire => scripts::acquire(commands, claims, attached),
             Part::Extend => scripts::extend(commands, claims, attached, true),
             Part::Keep => scripts::extend(commands, claims, attached, false),
-            Part::Read => scripts::read(commands, claims, attached, ReadersDo::Read),
-            Part::Renew => scripts::read(commands, claims, attached, ReadersDo::Renew),
-            Part::Leave => scripts::read(commands, claims, attached, ReadersDo::Leave),
+            Part::Read => scripts::read(commands, claims, attached, "read"),
+            Part::Renew => scripts::read(commands, claims, attached, "renew"),
+            Part::Leave => scripts::read(commands, claims, None, "leave"),
         }
     }
 }

@@ -75,14 +75,6 @@ pub(crate) struct RecordWrite {
     pub(crate) order: u64,
 }
 
-/// What readers ask for (`read.lua`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadersDo {
-    Read,
-    Renew,
-    Leave,
-}
-
 /// The command that acquires these locks on an instance with this record.
 pub(crate) fn acquire<'a>(
     commands: &mut Encoder<'_>,
@@ -97,20 +89,16 @@ pub(crate) fn acquire<'a>(
     });
 }
 
-/// The command by which readers come, stay or leave (P33).
+/// The command by which readers come (`read`), stay (`renew`) or leave (`leave`) (P33).
 pub(crate) fn read<'a>(
     commands: &mut Encoder<'_>,
     claims: impl ExactSizeIterator<Item = &'a Claim> + Clone,
     attached: Option<&AttachedRecord>,
-    what: ReadersDo,
+    what: &str,
 ) {
     call(commands, ScriptKind::Read, claims.clone(), 3 + 2 * claims.len(), |words| {
-        add_record(words, attached.filter(|_| what != ReadersDo::Leave));
-        words.word(match what {
-            ReadersDo::Read => "read",
-            ReadersDo::Renew => "renew",
-            ReadersDo::Leave => "leave",
-        });
+        add_record(words, attached);
+        words.word(what);
         for claim in claims {
             words.word(claim.value.as_bytes()).number(millis(claim.ttl));
         }
