@@ -98,18 +98,15 @@ impl RedisInstance {
     }
 
     fn start(options: ConnectOptions, peers: Arc<PeerConnections>) -> Self {
-        let (sender, state) = watch::channel(ConnectionState::Down(Cause::Connecting));
+        let (sender, state) = watch::channel(Err(Cause::Connecting));
         let options = Arc::new(options);
         let task = tokio::spawn(supervisor::supervise(Arc::clone(&options), peers, sender));
         Self { options, state, states: Arc::default(), runtime: Handle::current(), task }
     }
 
     /// The connection, if there is one.
-    fn connection(&self) -> Result<Arc<InstanceConnection>, Cause> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => Ok(Arc::clone(connection)),
-            ConnectionState::Down(cause) => Err(cause.clone()),
-        }
+    fn connection(&self) -> ConnectionState {
+        self.state.borrow().clone()
     }
 
     /// The connection, if questions over it are answered.
@@ -146,8 +143,8 @@ impl RedisInstance {
         connection.admission.iter().for_each(SharedAdmission::request_record);
         let (states, options) = (self.states.to_vec(), Arc::clone(&self.options));
         let is_settled = |state: &watch::Receiver<ConnectionState>| match &*state.borrow() {
-            ConnectionState::Up(connection) => connection.admission.as_ref().is_none_or(|it| !it.is_being_settled()),
-            ConnectionState::Down(_) => true,
+            Ok(connection) => connection.admission.as_ref().is_none_or(|it| !it.is_being_settled()),
+            Err(_) => true,
         };
         self.runtime.spawn(async move {
             let _ = timeout(options.client.instance_timeout, options.records.settled(|| states.iter().all(is_settled)))
@@ -251,32 +248,26 @@ impl RedisInstance {
 
     /// Whether messages to this client come over it (P25).
     pub(crate) fn hears(&self) -> bool {
-        matches!(&*self.state.borrow(), ConnectionState::Up(connection) if connection.hears)
+        self.state.borrow().as_ref().is_ok_and(|connection| connection.hears)
     }
 
     /// Queues a message for another client.
     pub(crate) fn publish(&self, wake: Wake) -> PublishFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => connection.publish(&wake),
-            ConnectionState::Down(_) => Box::pin(ready(false)),
+        match self.connection() {
+            Ok(connection) => connection.publish(&wake),
+            Err(_) => Box::pin(ready(false)),
         }
     }
 
     /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
     /// `None` if that is not known.
     pub(crate) fn wall_us(&self, now: Instant) -> Option<u64> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => Some(connection.admission.as_ref()?.state().wall_us(now)),
-            ConnectionState::Down(_) => None,
-        }
+        Some(self.state.borrow().as_ref().ok()?.admission.as_ref()?.state().wall_us(now))
     }
 
     /// Why requests would not be sent now; `None` when connected.
     pub(crate) fn obstacle(&self) -> Option<Cause> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(_) => None,
-            ConnectionState::Down(cause) => Some(cause.clone()),
-        }
+        self.state.borrow().as_ref().err().cloned()
     }
 
     /// How long a question to it took lately, as far as that is known.
@@ -286,10 +277,7 @@ impl RedisInstance {
 
     /// Why it is connected and gives this client no vote, if that is for the client's settings.
     pub(crate) fn refusal(&self) -> Option<Cause> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => connection.refusal(),
-            ConnectionState::Down(_) => None,
-        }
+        self.state.borrow().as_ref().ok()?.refusal()
     }
 
     /// The client wants locks: from now on it writes the records of its instances where that is to be done.
@@ -310,7 +298,7 @@ impl RedisInstance {
     fn wait_for(&self, fits: fn(&InstanceConnection) -> bool) -> impl Future<Output = ()> + use<> {
         let mut state = self.state.clone();
         async move {
-            let fits = |state: &ConnectionState| matches!(state, ConnectionState::Up(connection) if fits(connection));
+            let fits = |state: &ConnectionState| state.as_ref().is_ok_and(|connection| fits(connection));
             if state.wait_for(fits).await.is_err() {
                 pending().await // its task has ended, with the client or its runtime
             }
@@ -337,7 +325,7 @@ impl RedisInstance {
         }
         drop(known);
         match &*self.state.borrow() {
-            ConnectionState::Up(connection) => {
+            Ok(connection) => {
                 status.connected = true;
                 status.admission = AdmissionStatus::Off;
                 if let Some(admission) = &connection.admission {
@@ -361,8 +349,8 @@ impl RedisInstance {
                     status.clock_steps = state.watch().steps();
                 }
             }
-            ConnectionState::Down(Cause::Connecting) => {} // nothing has gone wrong yet
-            ConnectionState::Down(cause) => status.last_error = Some(cause.to_string()),
+            Err(Cause::Connecting) => {} // nothing has gone wrong yet
+            Err(cause) => status.last_error = Some(cause.to_string()),
         }
         status
     }
@@ -370,10 +358,7 @@ impl RedisInstance {
     /// How many requests over its present connection wait to be sent or for their replies.
     #[cfg(feature = "testing")]
     pub(crate) fn outstanding(&self) -> usize {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => connection.outstanding(),
-            ConnectionState::Down(_) => 0,
-        }
+        self.state.borrow().as_ref().map_or(0, |connection| connection.outstanding())
     }
 }
 

@@ -1,10 +1,10 @@
 //! The task that keeps one connection up. The life of a connection:
 //!
 //! - It is opened, logged in and admitted ([`connect()`]), each step within a deadline.
-//! - It is [`ConnectionState::Up`]: requests are sent over it. Meanwhile this task forwards pushes, probes the
+//! - It is announced ([`ConnectionState`]): requests are sent over it. Meanwhile this task forwards pushes, probes the
 //!   instance, and does what replies or flushes require about its admission ([`follow_up`]).
 //! - It ends when it breaks, when the instance has left several requests unanswered, or when its admission cannot
-//!   be settled. Then it is [`ConnectionState::Down`] with the cause, and requests that wait are `NotSent`.
+//!   be settled. Then the cause is announced, and requests that wait are `NotSent`.
 //! - After a pause, longer with each failure, the next one is opened.
 
 use std::any::Any;
@@ -50,14 +50,8 @@ const STEADY: Duration = Duration::from_secs(1);
 /// flood leads to so many looks and not more.
 const PUSH_PAUSE: Duration = Duration::from_millis(1);
 
-/// Whether requests can be sent.
-#[derive(Clone, Debug)]
-pub(crate) enum ConnectionState {
-    /// Not now, and why.
-    Down(Cause),
-    /// Over this connection.
-    Up(Arc<InstanceConnection>),
-}
+/// The connection over which requests can be sent now, or why there is none.
+pub(crate) type ConnectionState = Result<Arc<InstanceConnection>, Cause>;
 
 /// What the log says of one connection: connected, disconnected, and now and then that it still is not connected.
 #[derive(Debug, Default)]
@@ -116,12 +110,12 @@ impl AnnouncedState {
 impl Drop for AnnouncedState {
     fn drop(&mut self) {
         let cause = "the task of its connection has ended, with the client or its runtime".to_owned();
-        let mut last = ConnectionState::Down(Cause::NotConnected(cause));
+        let mut last = Err(Cause::NotConnected(cause));
         self.announce(|state| {
             std::mem::swap(state, &mut last);
             true
         });
-        if let ConnectionState::Up(connection) = last {
+        if let Ok(connection) = last {
             connection.close();
         }
     }
@@ -178,9 +172,9 @@ impl Supervisor {
         let now = self.options.now();
         self.announced.announce(|state| {
             // A silent instance that does not answer a probe either is still best called silent.
-            let is_still_silent = was_late && matches!(state, ConnectionState::Down(Cause::Silent));
+            let is_still_silent = was_late && matches!(state, Err(Cause::Silent));
             if !is_still_silent {
-                *state = ConnectionState::Down(cause.clone());
+                *state = Err(cause.clone());
             }
             !is_still_silent
         });
@@ -202,7 +196,7 @@ impl Supervisor {
         options.health.counts.connected();
         self.up_since = Some(options.now());
         self.peers.add(&connection); // before it may be used: it learns what the others know
-        let up = ConnectionState::Up(Arc::clone(&connection));
+        let up = Ok(Arc::clone(&connection));
         self.announced.announce(move |state| {
             *state = up;
             true
@@ -393,23 +387,23 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_ends_a_connection_like_any_other_cause_and_the_next_is_opened() {
-        let (state, mut seen) = watch::channel(ConnectionState::Down(closed()));
+        let (state, mut seen) = watch::channel(Err(closed()));
         let clock = Breakable::default();
         let (options, peers) = client(&clock).await;
         let task = tokio::spawn(supervise(options, peers, state));
         let mut next = async |fits: fn(&ConnectionState) -> bool| {
             timeout(Duration::from_secs(5), seen.wait_for(fits)).await.unwrap().unwrap().clone()
         };
-        let is_up = |state: &ConnectionState| matches!(state, ConnectionState::Up(_));
-        let ConnectionState::Up(former) = next(is_up).await else { unreachable!() };
+        let is_up = ConnectionState::is_ok;
+        let Ok(former) = next(is_up).await else { unreachable!() };
         clock.0.store(true, Ordering::Relaxed);
-        next(|state| format!("{state:?}").contains("broken clock")).await;
+        drop(next(|state| format!("{state:?}").contains("broken clock")).await);
         let replies = Arc::<Replies>::default();
         let request = Request::Acquire(Arc::new(Claim::sample(1, "a")));
         former.call(std::iter::once((request, ReplyTo::new(Arc::clone(&replies) as Arc<_>, InstanceId::new(0)))));
         assert_eq!(*replies.0.lock().unwrap(), [Reply::NotSent(closed())], "it was closed");
-        next(is_up).await;
+        drop(next(is_up).await);
         task.abort();
-        next(|state| matches!(state, ConnectionState::Down(_))).await;
+        drop(next(ConnectionState::is_err).await);
     }
 }
