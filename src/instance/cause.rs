@@ -34,92 +34,69 @@ impl fmt::Debug for Cause {
     }
 }
 
-/// How a request to an instance ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum ReplyKind {
+/// Says for each kind once what it is for and how metrics name it.
+macro_rules! reply_kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// How a request to an instance ended.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum ReplyKind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl ReplyKind {
+            /// All of them.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// As metrics name it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+    };
+}
+
+reply_kinds! {
     /// The instance did what it was asked.
-    Granted,
+    Granted = "granted",
     /// Another lock has the key, or there was nothing to release.
-    Refused,
+    Refused = "refused",
     /// It had stored a larger fencing token.
-    StaleToken,
+    StaleToken = "stale_token",
     /// It may have forgotten locks, or its record does not fit the client.
-    NotAdmitted,
+    NotAdmitted = "not_admitted",
     /// It did not answer within the instance timeout.
-    TimedOut,
+    TimedOut = "timed_out",
     /// There was no connection.
-    NotConnected,
+    NotConnected = "not_connected",
     /// The connection broke before the answer.
-    Disconnected,
+    Disconnected = "disconnected",
     /// Nothing was sent, as it had not answered for a while.
-    Silent,
+    Silent = "silent",
     /// Nothing was sent, as too many requests waited.
-    Overloaded,
+    Overloaded = "overloaded",
     /// It was loading its data.
-    Loading,
+    Loading = "loading",
     /// It was busy with a script.
-    Busy,
+    Busy = "busy",
     /// It was at its `maxmemory`.
-    OutOfMemory,
+    OutOfMemory = "out_of_memory",
     /// It is a replica.
-    ReadOnly,
+    ReadOnly = "read_only",
     /// It cannot write: a disk that is full, say.
-    CannotWrite,
+    CannotWrite = "cannot_write",
     /// The user lacks a right.
-    Denied,
+    Denied = "denied",
     /// Its clock is behind the token.
-    ClockBehind,
+    ClockBehind = "clock_behind",
     /// Anything else.
-    Other,
+    Other = "other",
 }
 
 impl ReplyKind {
-    /// All of them.
-    pub const ALL: [Self; 17] = [
-        Self::Granted,
-        Self::Refused,
-        Self::StaleToken,
-        Self::NotAdmitted,
-        Self::TimedOut,
-        Self::NotConnected,
-        Self::Disconnected,
-        Self::Silent,
-        Self::Overloaded,
-        Self::Loading,
-        Self::Busy,
-        Self::OutOfMemory,
-        Self::ReadOnly,
-        Self::CannotWrite,
-        Self::Denied,
-        Self::ClockBehind,
-        Self::Other,
-    ];
-
-    /// As metrics name it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Granted => "granted",
-            Self::Refused => "refused",
-            Self::StaleToken => "stale_token",
-            Self::NotAdmitted => "not_admitted",
-            Self::TimedOut => "timed_out",
-            Self::NotConnected => "not_connected",
-            Self::Disconnected => "disconnected",
-            Self::Silent => "silent",
-            Self::Overloaded => "overloaded",
-            Self::Loading => "loading",
-            Self::Busy => "busy",
-            Self::OutOfMemory => "out_of_memory",
-            Self::ReadOnly => "read_only",
-            Self::CannotWrite => "cannot_write",
-            Self::Denied => "denied",
-            Self::ClockBehind => "clock_behind",
-            Self::Other => "other",
-        }
-    }
-
     /// How a request ended that was answered so.
     pub(crate) const fn of(reply: &Reply) -> Self {
         match reply {

@@ -13,16 +13,6 @@ impl Claim {
     }
 }
 
-/// How many of these, from the first on, go into one command: `most` at most, and one however large.
-fn fit_in_command(sizes: impl Iterator<Item = usize>, most: usize) -> usize {
-    let mut sum: usize = 0;
-    let fits = |size: &usize| {
-        sum = sum.saturating_add(*size);
-        sum <= MAX_COMMAND_BYTES
-    };
-    sizes.take(most).take_while(fits).count().max(1)
-}
-
 /// Cuts `items` into what goes into one command each: `most` at most, and one however large.
 pub(crate) fn split_into_commands<T>(
     mut items: &[T],
@@ -30,7 +20,12 @@ pub(crate) fn split_into_commands<T>(
     size: impl Fn(&T) -> usize,
 ) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
-        let count = fit_in_command(items.iter().map(&size), most);
+        let mut sum: usize = 0;
+        let fits = |size: &usize| {
+            sum = sum.saturating_add(*size);
+            sum <= MAX_COMMAND_BYTES
+        };
+        let count = items.iter().map(&size).take(most).take_while(fits).count().max(1);
         let (now, later) = items.split_at_checked(count)?;
         items = later;
         Some(now)

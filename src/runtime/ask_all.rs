@@ -51,7 +51,7 @@ fn nobody<T>(shared: &Shared) -> Vec<Answer<T>> {
 
 /// Reads what every instance has stored for a lock of one resource.
 pub(crate) async fn read_all(shared: &Arc<Shared>, resource: &Resource) -> Vec<Read> {
-    ask_all(shared, |instance| instance.read(resource.clone())).await
+    ask_all(shared, |instance| instance.read(resource)).await
 }
 
 /// Which of several locks are free on a quorum of instances.

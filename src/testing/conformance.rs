@@ -9,8 +9,7 @@ use redis::{Cmd, Parser, Pipeline, Value as Wire};
 use uuid::Uuid;
 
 use crate::instance::redis::encode::Encoder;
-use crate::instance::redis::scripts::Scripts;
-use crate::instance::redis::scripts::command::RecordWrite;
+use crate::instance::redis::scripts::{self, RecordWrite};
 use crate::instance::redis::write::{self, Parts, take_for_one_write};
 use crate::instance::{Claim, Request};
 use crate::protocol::{
@@ -114,7 +113,7 @@ pub struct Admission {
 /// Loads the scripts.
 #[must_use]
 pub fn load() -> Pipeline {
-    Scripts::shipped().load().clone()
+    scripts::load().clone()
 }
 
 /// What is sent in one write.
@@ -152,7 +151,7 @@ impl Write {
     pub fn commands(&self, record: Option<&AdmissionRecord>) -> Pipeline {
         let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
         let mut bytes = Vec::new();
-        write::encode(&mut Encoder::new(&mut bytes), Scripts::shipped(), self.parts, &self.requests, attached.as_ref());
+        write::encode(&mut Encoder::new(&mut bytes), self.parts, &self.requests, attached.as_ref());
         read_commands(&bytes)
     }
 
@@ -184,14 +183,14 @@ fn read_commands(mut bytes: &[u8]) -> Pipeline {
 pub fn admit(admission: &Admission) -> Cmd {
     let Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order } = admission.clone();
     let write = RecordWrite { longest_ttl_ms, origin, vote_from_ms, wait_ms, order };
-    Scripts::shipped().write_record(&found, &identity, write)
+    scripts::write_record(&found, &identity, write)
 }
 
 /// The command that removes old tokens, after this score.
 #[must_use]
 pub fn forget_tokens(retention: Duration, after: Option<f64>) -> Cmd {
     let from = after.map_or_else(|| "-inf".to_owned(), |score| format!("({score}"));
-    Scripts::shipped().forget_tokens(retention, &from)
+    scripts::forget_tokens(retention, &from)
 }
 
 /// Where servers keep the tokens of all locks.

@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
+use super::blocking::OneAtATime;
 use super::credentials::{Credentials, CredentialsSource};
-use super::lookup::Lookup;
 use super::tls::{self, Tls};
 use crate::protocol::Cause;
 
@@ -70,7 +70,7 @@ pub(crate) struct TcpSettings {
     pub(crate) keep_alive: Option<Duration>,
     /// How long what was sent may stay unacknowledged.
     pub(crate) user_timeout: Option<Duration>,
-    pub(super) lookup: Lookup,
+    pub(super) lookup: OneAtATime,
 }
 
 impl TcpSettings {
@@ -91,7 +91,7 @@ impl TcpSettings {
 #[derive(Clone)]
 pub(crate) struct Address {
     endpoint: Endpoint,
-    login: RedisConnectionInfo,
+    pub(super) database: i64,
     settings: InstanceSettings,
     shown: String,
 }
@@ -137,8 +137,7 @@ impl Address {
         if settings.credentials.is_none() {
             settings.credentials = fallback.credentials(login.username(), login.password())?;
         }
-        let login = RedisConnectionInfo::default().set_db(login.db());
-        Self::of(endpoint, login, settings, shown)
+        Self::of(endpoint, login.db(), settings, shown)
     }
 
     /// The master that these Sentinels know by this name.
@@ -159,23 +158,14 @@ impl Address {
         let all: Vec<&str> = sentinels.iter().map(Self::shown).collect();
         let shown = format!("{name}@{}", all.join(","));
         let group = SentinelGroup { name: name.to_owned(), tls: settings.tls.clone(), sentinels };
-        Self::of(Endpoint::Group(group), RedisConnectionInfo::default(), settings, shown)
+        Self::of(Endpoint::Group(group), 0, settings, shown)
     }
 
-    fn of(
-        endpoint: Endpoint,
-        login: RedisConnectionInfo,
-        settings: InstanceSettings,
-        shown: String,
-    ) -> Result<Self, String> {
+    fn of(endpoint: Endpoint, database: i64, settings: InstanceSettings, shown: String) -> Result<Self, String> {
         settings.client_name.as_deref().map_or(Ok(()), check_client_name)?;
         settings.tcp.check()?;
-        // RESP3, so that pushed messages reach us.
-        let mut login = login.set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        if let Some(database) = settings.database {
-            login = login.set_db(database.into());
-        }
-        Ok(Self { endpoint, login, settings, shown })
+        let database = settings.database.map_or(database, Into::into);
+        Ok(Self { endpoint, database, settings, shown })
     }
 
     /// The URL alone.
@@ -187,9 +177,8 @@ impl Address {
     /// An instance that a test connects to, by the name that it is shown by.
     #[cfg(feature = "testing")]
     pub(crate) fn dialed(name: &str, dialer: super::dialed::Dialer) -> Self {
-        let login = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
         let settings = InstanceSettings::default();
-        Self { endpoint: Endpoint::Dialed(dialer), login, settings, shown: name.to_owned() }
+        Self { endpoint: Endpoint::Dialed(dialer), database: 0, settings, shown: name.to_owned() }
     }
 
     /// The address without credentials. Two addresses that show the same lead to the same server
@@ -211,20 +200,15 @@ impl Address {
         self.settings.client_name.as_deref()
     }
 
-    /// As whom, and to which database, to log in now.
+    /// As whom to log in now.
     ///
     /// # Errors
     /// If a provider of credentials fails.
-    pub(super) async fn login(&self) -> Result<RedisConnectionInfo, Cause> {
-        let Some(source) = &self.settings.credentials else { return Ok(self.login.clone()) };
-        let credentials = source.get().await?;
-        let mut login = RedisConnectionInfo::default().set_db(self.login.db());
-        login = login.set_protocol(self.login.protocol()).set_skip_set_lib_name();
-        let (user, password) = credentials.parts();
-        if let Some(user) = user {
-            login = login.set_username(user);
+    pub(super) async fn credentials(&self) -> Result<Option<Credentials>, Cause> {
+        match &self.settings.credentials {
+            Some(source) => source.get().await.map(Some),
+            None => Ok(None),
         }
-        Ok(login.set_password(password))
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -15,16 +16,13 @@ use super::admission::handshake::AdmissionHandshake;
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
 use super::encode::Encoder;
-use super::health::InstanceHealth;
-use super::plain;
-use super::publish;
-use super::scripts::Scripts;
-use super::send_queue::{Asked, KnownAtSending, Late, SendQueue, State, closed};
+use super::options::ConnectOptions;
+use super::scripts;
+use super::send_queue::{Asked, KnownAtSending, Late, SendQueue, Write, closed};
 use super::wire::{TakesAnswers, Wire, WireTask};
-use super::write::{self, Parts};
-use crate::clock::Clock;
+use super::write::{self, Answers, Parts, may_be_plain};
 use crate::instance::{PublishFuture, ReplyTo, Request, Wake};
-use crate::protocol::{AdmissionFollowUp, Cause, Instant, Reply};
+use crate::protocol::{Cause, Instant, Reply};
 
 /// The shortest wait for a deadline: timers count milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
@@ -38,33 +36,20 @@ pub(super) fn probe_interval(max_ttl: Duration) -> Duration {
     (max_ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(1))
 }
 
-/// What a connection is made from.
-pub(super) struct ConnectionParts {
+/// A connection and what is known of how it does.
+pub(crate) struct InstanceConnection {
+    pub(super) options: Arc<ConnectOptions>,
     pub(super) wire: Wire,
-    /// Its task, which ends with the connection.
     #[expect(dead_code, reason = "it is kept for its end")]
-    pub(super) wire_task: WireTask,
-    /// Notified when that task ended before.
-    pub(super) broken: Arc<Notify>,
-    pub(super) scripts: &'static Scripts,
-    pub(super) deadline: Duration,
-    pub(super) clock: Arc<dyn Clock>,
-    /// The address without credentials, and what is known of the instance.
-    pub(super) shown: String,
-    pub(super) health: Arc<InstanceHealth>,
+    wire_task: WireTask,
     /// Whether changes of keys are pushed to the connection.
     pub(super) tracking: bool,
     /// Whether messages of other clients come over it.
     pub(super) hears: bool,
     /// `None` if admission is turned off.
     pub(super) admission: Option<SharedAdmission>,
-}
-
-/// A connection and what is known of how it does.
-pub(crate) struct InstanceConnection {
-    parts: ConnectionParts,
     runtime: Handle,
-    pub(super) send_queue: SendQueue,
+    send_queue: Mutex<SendQueue>,
     /// Whether it has not answered for so long that it is only probed.
     is_silent: AtomicBool,
     loading_scripts: AtomicBool,
@@ -75,15 +60,26 @@ pub(crate) struct InstanceConnection {
 
 impl InstanceConnection {
     /// Must be called within a runtime.
-    pub(super) fn new(parts: ConnectionParts) -> Arc<Self> {
+    pub(super) fn new(
+        options: Arc<ConnectOptions>,
+        (wire, wire_task): (Wire, WireTask),
+        tracking: bool,
+        hears: bool,
+        admission: Option<SharedAdmission>,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|connection: &Weak<Self>| {
-            parts.wire.leave_writes_to(Weak::clone(connection) as Weak<dyn TakesAnswers>);
+            wire.leave_writes_to(Weak::clone(connection) as Weak<dyn TakesAnswers>);
             let begun = Arc::<Notify>::default();
             let watch = tokio::spawn(watch(Weak::clone(connection), Arc::clone(&begun))).abort_handle();
             Self {
-                parts,
+                options,
+                wire,
+                wire_task,
+                tracking,
+                hears,
+                admission,
                 runtime: Handle::current(),
-                send_queue: SendQueue::default(),
+                send_queue: Mutex::default(),
                 is_silent: AtomicBool::new(false),
                 loading_scripts: AtomicBool::new(false),
                 begun,
@@ -92,25 +88,15 @@ impl InstanceConnection {
         })
     }
 
-    /// Admission, unless it is turned off.
-    pub(super) const fn admission(&self) -> Option<&SharedAdmission> {
-        self.parts.admission.as_ref()
-    }
-
     /// Why this client gets no vote over it, if that is for its settings.
     pub(super) fn refusal(&self) -> Option<Cause> {
-        self.admission()?.refusal()
-    }
-
-    /// Has the record read again.
-    pub(super) fn reread_record(&self) {
-        self.admission().into_iter().for_each(|it| it.request_follow_up(AdmissionFollowUp::RereadRecord));
+        self.admission.as_ref()?.refusal()
     }
 
     /// Resolves when the connection should be given up, to the reason.
     pub(super) async fn given_up(&self) -> Cause {
-        self.parts.broken.notified().await;
-        match self.parts.wire.too_much().get() {
+        self.wire.broken().notified().await;
+        match self.wire.too_much().get() {
             Some(too_much) => Cause::NotConnected(too_much.to_string()),
             None if self.is_silent() => Cause::Silent,
             None => closed(),
@@ -119,7 +105,7 @@ impl InstanceConnection {
 
     /// Nothing is sent any more. Requests that wait to be sent are `NotSent`; what came of those on their way is not known.
     pub(super) fn close(&self) {
-        let (waiting, in_flight) = self.send_queue.lock().close();
+        let (waiting, in_flight) = self.queue().close();
         waiting.into_iter().for_each(|asked| self.answer(asked, Reply::NotSent(closed())));
         for asked in in_flight.into_iter().flat_map(|write| write.requests) {
             self.answer(asked, Reply::Unknown(given_up()));
@@ -129,45 +115,17 @@ impl InstanceConnection {
     /// Nothing is sent any more, and the next connection goes on.
     pub(super) fn give_up(&self) {
         self.close();
-        self.parts.broken.notify_one();
+        self.wire.broken().notify_one();
     }
 
     /// How many requests wait to be sent, or for their replies.
     #[cfg(feature = "testing")]
     pub(super) fn outstanding(&self) -> usize {
-        self.send_queue.lock().outstanding()
+        self.queue().outstanding()
     }
 
-    /// Whether changes of keys are pushed to the connection.
-    pub(super) const fn is_tracking(&self) -> bool {
-        self.parts.tracking
-    }
-
-    /// Whether something under a key was too long to be read.
-    pub(super) fn has_long_values(&self) -> bool {
-        self.parts.health.has_long_values.load(Ordering::Relaxed)
-    }
-
-    /// Whether messages of other clients come over it.
-    pub(super) const fn hears(&self) -> bool {
-        self.parts.hears
-    }
-
-    /// Notes what is odd about it, though it serves.
-    pub(super) fn note_error(&self, error: &str) {
-        self.parts.health.lock().last_error = Some(error.to_owned());
-    }
-
-    pub(super) const fn scripts(&self) -> &'static Scripts {
-        self.parts.scripts
-    }
-
-    pub(super) const fn deadline(&self) -> Duration {
-        self.parts.deadline
-    }
-
-    pub(super) const fn wire(&self) -> &Wire {
-        &self.parts.wire
+    pub(super) fn deadline(&self) -> Duration {
+        self.options.client.instance_timeout
     }
 
     pub(super) fn is_silent(&self) -> bool {
@@ -179,7 +137,7 @@ impl InstanceConnection {
         let refused = if self.is_silent() {
             requests.map(|(_, reply_to)| (reply_to, Cause::Silent)).collect()
         } else {
-            self.queue(requests)
+            self.put(requests)
         };
         for (reply_to, cause) in refused {
             reply_to.answer(self.counted(Reply::NotSent(cause)));
@@ -187,9 +145,9 @@ impl InstanceConnection {
     }
 
     /// Gives those that are refused.
-    fn queue(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) -> Vec<(ReplyTo, Cause)> {
+    fn put(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) -> Vec<(ReplyTo, Cause)> {
         let mut refused = Vec::new();
-        let mut state = self.send_queue.lock();
+        let mut state = self.queue();
         let since = self.now();
         for (request, reply_to) in requests {
             let asked = Asked { request, reply_to: Some(reply_to), since };
@@ -208,14 +166,14 @@ impl InstanceConnection {
     }
 
     /// Sends what waits, as far as it may. Gives what the connection did not take.
-    fn send_what_may_be_sent(&self, state: &mut State, now: Instant) -> Vec<Asked> {
+    fn send_what_may_be_sent(&self, state: &mut SendQueue, now: Instant) -> Vec<Asked> {
         let mut unsent = Vec::new();
         while state.may_send(now) {
             let now = self.what_is_known();
-            let is_plain = |request: &Request| plain::may_be_plain(request, now.attached.as_ref(), now.wall_us);
+            let is_plain = |request: &Request| may_be_plain(request, now.attached.as_ref(), now.wall_us);
             let (number, requests, parts) = state.next_write(is_plain);
             if self.send(number, parts, &requests, &now) {
-                self.parts.health.counts.sent(requests.len());
+                self.options.health.counts.sent(requests.len());
                 state.sent(now, parts, requests);
             } else {
                 unsent.extend(requests);
@@ -227,82 +185,80 @@ impl InstanceConnection {
     /// The connection has ended, or has taken more than it could send.
     fn end_unsent(&self, unsent: Vec<Asked>) {
         if !unsent.is_empty() {
-            self.parts.broken.notify_one();
+            self.wire.broken().notify_one();
         }
         unsent.into_iter().for_each(|asked| self.answer(asked, Reply::Unknown(given_up())));
-    }
-
-    /// Sends what waits, behind those who were just answered.
-    pub(super) fn send_waiting(&self) {
-        let mut state = self.send_queue.lock();
-        state.end_gathering();
-        let unsent = self.send_what_may_be_sent(&mut state, self.now());
-        drop(state);
-        self.end_unsent(unsent);
     }
 
     /// Ends the requests that have no answer in time, and sends what they kept waiting. Returns how long there is nothing to do;
     /// `None` if nothing is under way.
     fn end_late(&self) -> Option<Duration> {
         let (now, deadline) = (self.now(), self.deadline());
-        let mut state = self.send_queue.lock();
+        let mut state = self.queue();
         let Late { requests, first_write, next } = state.take_late(now, deadline);
         let unsent = self.send_what_may_be_sent(&mut state, now);
         drop(state);
         first_write.into_iter().for_each(|sent| self.note_silence(sent));
         requests.into_iter().for_each(|asked| self.answer(asked, Reply::Unknown(Cause::TimedOut))); // P5
         self.end_unsent(unsent);
-        next.map(|next| next.saturating_since(self.now()).clamp(LEAST_WAIT, deadline.max(LEAST_WAIT)))
+        next.map(|next| next.saturating_since(now).max(LEAST_WAIT))
     }
 
     /// The reply to a request, unless it has had one.
-    pub(super) fn answer(&self, asked: Asked, reply: Reply) {
+    fn answer(&self, asked: Asked, reply: Reply) {
         if let Some(reply_to) = asked.reply_to {
             reply_to.answer(self.counted(reply));
         }
     }
 
-    /// Sends a message to another client. It does not wait in the send queue: nothing depends on its order.
+    /// Sends a message to another client, and tells within the deadline whether anybody heard it. It does not wait in the send queue:
+    /// nothing depends on its order.
     pub(super) fn publish(&self, wake: &Wake) -> PublishFuture {
         if self.is_silent() {
             return Box::pin(ready(false));
         }
-        publish::publish(&self.parts.wire, wake, self.parts.deadline)
+        let (answer, deadline) = (self.wire.ask(&publish(wake)), self.deadline());
+        // A right that is missing only costs time.
+        Box::pin(async move { matches!(timeout(deadline, answer).await, Ok(Ok(Value::Int(1..)))) })
     }
 
     /// Counts how a request has ended.
     fn counted(&self, reply: Reply) -> Reply {
-        self.parts.health.counts.replied(&reply, 1);
+        self.options.health.counts.replied(&reply);
         reply
     }
 
     /// What is known of the instance as something is sent.
-    pub(super) fn what_is_known(&self) -> KnownAtSending {
-        let at = self.parts.clock.now();
-        let (attached, wall_us) = self.admission().map(|admission| admission.known_at(at)).unzip();
+    fn what_is_known(&self) -> KnownAtSending {
+        let at = self.now();
+        let (attached, wall_us) = self.admission.as_ref().map(|admission| admission.state().known_at(at)).unzip();
         KnownAtSending { at, attached, wall_us: wall_us.unwrap_or(0) }
     }
 
     /// Sends one write; whether the connection takes it.
     fn send(&self, number: u64, parts: Parts, requests: &[Asked], now: &KnownAtSending) -> bool {
-        let (wire, scripts) = (&self.parts.wire, self.parts.scripts);
-        let encode =
-            |commands: &mut Encoder<'_>| write::encode(commands, scripts, parts, requests, now.attached.as_ref());
-        wire.write(number, encode, &publish::behind(requests))
+        let encode = |commands: &mut Encoder<'_>| write::encode(commands, parts, requests, now.attached.as_ref());
+        // P26: whoever is next is woken behind the release, in the same write.
+        let behind: Vec<Cmd> = requests.iter().flat_map(|asked| asked.request.wakes()).map(publish).collect();
+        self.wire.write(number, encode, &behind)
     }
 
     /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
     /// notices that an instance fell silent.
     pub(super) async fn probe(&self) -> Option<Duration> {
-        let sent = self.parts.clock.now();
-        let ask = self.parts.wire.ask(&redis::cmd("TIME")).read::<(u64, u64)>();
-        match timeout(self.parts.deadline, ask).await {
+        let sent = self.now();
+        let ask = self.wire.ask(&redis::cmd("TIME")).read::<(u64, u64)>();
+        match timeout(self.deadline(), ask).await {
             Ok(Ok((seconds, micros))) => {
-                let received = self.parts.clock.now();
-                self.note_sign_of_life();
-                self.observe_clock(sent, Some(seconds.saturating_mul(1_000_000).saturating_add(micros)));
+                let received = self.now();
+                self.queue().note_answer();
+                self.is_silent.store(false, Ordering::Relaxed);
+                if let Some(admission) = &self.admission {
+                    let us = seconds.saturating_mul(1_000_000).saturating_add(micros);
+                    admission.observe(sent, received, us); // P17
+                }
                 let round_trip = received.saturating_since(sent);
-                self.send_queue.lock().note_round_trip(round_trip);
+                self.queue().note_round_trip(round_trip);
                 Some(round_trip)
             }
             Ok(Err(_)) => None, // its task notices when the connection was closed
@@ -313,43 +269,56 @@ impl InstanceConnection {
         }
     }
 
-    /// Takes in what the instance's clock showed in the answer to what was sent then (P17).
-    pub(super) fn observe_clock(&self, sent: Instant, instance_us: Option<u64>) {
-        if let (Some(admission), Some(us)) = (self.admission(), instance_us) {
-            admission.observe(sent, self.parts.clock.now(), us);
-        }
-    }
-
     /// Admission over this connection, once it has been admitted.
-    pub(super) fn handshake<'a>(&self, admission: &'a SharedAdmission) -> AdmissionHandshake<'a> {
-        let (wire, scripts, tracking) = (self.parts.wire.clone(), self.parts.scripts, self.parts.tracking);
-        AdmissionHandshake { wire, scripts, config: &admission.config, tracking }
+    pub(super) fn handshake(&self) -> AdmissionHandshake<'_> {
+        AdmissionHandshake { wire: &self.wire, options: &self.options, tracking: self.tracking }
     }
 
     /// What was sent then was not answered in time.
     fn note_silence(&self, sent: Instant) {
-        if self.send_queue.lock().note_unanswered(sent, self.now(), self.deadline()) {
+        if self.queue().note_unanswered(sent, self.now(), self.deadline()) {
             self.is_silent.store(true, Ordering::Relaxed);
-            self.parts.broken.notify_one();
+            self.wire.broken().notify_one();
         }
     }
 
-    fn note_sign_of_life(&self) {
-        self.send_queue.lock().note_answer();
-        self.is_silent.store(false, Ordering::Relaxed);
+    /// While nothing else is sent.
+    fn queue(&self) -> MutexGuard<'_, SendQueue> {
+        self.send_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The own clock.
-    pub(super) fn now(&self) -> Instant {
-        self.parts.clock.now()
+    fn now(&self) -> Instant {
+        self.options.now()
+    }
+
+    /// Gives each request of a write its reply.
+    fn take_in(self: &Arc<Self>, write: Write, answer: &RedisResult<Value>) {
+        let Write { at: sent, attached, parts, requests: asked, .. } = write;
+        let received = self.now();
+        let Answers { mut replies, has_failed } = write::classify(parts, &asked, attached.as_ref(), answer);
+        match answer {
+            _ if asked.len() < 2 => {}
+            Ok(_) if has_failed => self.queue().batch_failed(),
+            Ok(_) => self.queue().batch_answered(),
+            Err(_) => {}
+        }
+        for (asked, raw) in asked.iter().zip(&replies) {
+            self.note(&raw.reply, asked.request.asks_for_a_vote(), sent);
+        }
+        if let (Some(admission), Some(attached)) = (&self.admission, &attached) {
+            admission.judge(&asked, &mut replies, &attached.record, (sent, received));
+        }
+        for (asked, raw) in asked.into_iter().zip(replies) {
+            self.answer(asked, raw.reply);
+        }
     }
 
     /// Takes in what a reply shows about the connection and the instance.
-    pub(super) fn note(self: &Arc<Self>, reply: &Reply, may_vote: bool, sent: Instant) {
-        self.parts.health.trouble.note(&self.parts.shown, reply, may_vote, sent);
+    fn note(self: &Arc<Self>, reply: &Reply, may_vote: bool, sent: Instant) {
+        self.options.health.trouble.note(self.options.address.shown(), reply, may_vote, sent);
         match reply {
             // A master that became a replica must be admitted anew.
-            Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.parts.broken.notify_one(),
+            Reply::Unknown(Cause::Disconnected(_) | Cause::ReadOnly) => self.wire.broken().notify_one(),
             Reply::NotSent(Cause::ScriptMissing) => self.load_scripts(),
             _ => {}
         }
@@ -361,17 +330,36 @@ impl InstanceConnection {
         if self.loading_scripts.swap(true, Ordering::AcqRel) {
             return;
         }
-        let load = self.parts.wire.ask_all(self.parts.scripts.load()).without_error();
+        let load = self.wire.ask_all(scripts::load()).without_error();
         let connection = Arc::clone(self);
         let sent = self.now();
         self.runtime.spawn(async move {
-            let loaded = timeout(connection.parts.deadline, load).await;
+            let loaded = timeout(connection.deadline(), load).await;
             connection.loading_scripts.store(false, Ordering::Release); // the next request that misses one tries again
             if let Ok(Err(error)) = loaded {
                 let why = Reply::Unknown(failed(&error)); // a right that is missing, say
-                connection.parts.health.trouble.note(&connection.parts.shown, &why, false, sent);
+                connection.options.health.trouble.note(connection.options.address.shown(), &why, false, sent);
             }
         });
+    }
+}
+
+impl TakesAnswers for InstanceConnection {
+    fn answered(self: Arc<Self>, number: u64, answer: RedisResult<Value>) {
+        let Some(write) = self.queue().take_answered(number, self.now()) else { return };
+        self.take_in(write, &answer);
+    }
+
+    fn gathers(&self) -> bool {
+        self.queue().gathers()
+    }
+
+    fn send_gathered(&self) {
+        let mut state = self.queue();
+        state.end_gathering();
+        let unsent = self.send_what_may_be_sent(&mut state, self.now());
+        drop(state);
+        self.end_unsent(unsent);
     }
 }
 
@@ -395,6 +383,12 @@ async fn watch(connection: Weak<InstanceConnection>, begun: Arc<Notify>) {
             None => begun.notified().await,
         }
     }
+}
+
+/// The command for a message.
+fn publish(wake: &Wake) -> Cmd {
+    let Wake { to, message } = wake;
+    redis::cmd("PUBLISH").arg(to.channel()).arg(message).to_owned()
 }
 
 /// The cause where a connection ended before it was heard what became of a request.

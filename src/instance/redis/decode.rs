@@ -70,7 +70,7 @@ fn whole(digits: &[u8]) -> Option<i64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::reply_bound::ReplyBound;
+    use super::super::reply_limit::ReplyBound;
     use super::*;
 
     fn said() -> impl Strategy<Value = Vec<u8>> {

@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::byte_stream::ByteStream;
+use super::wire::ByteStream;
 
 /// A stream on its way.
 type Opening = Pin<Box<dyn Future<Output = io::Result<Box<dyn ByteStream>>> + Send>>;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline};
 
-use super::reply_bound::ReplyBound;
+use super::reply_limit::ReplyBound;
 use crate::instance::{Claim, ClaimWords};
 
 /// What the replies to commands may be that are sent together.
@@ -52,7 +52,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// A command of so many words, its name included, that asks for so many bytes.
-    pub(super) fn add(&mut self, name: &str, words: usize, asks_for: u64, others: impl FnOnce(&mut Words<'_>)) {
+    pub(super) fn add(&mut self, name: &'static str, words: usize, asks_for: u64, others: impl FnOnce(&mut Words<'_>)) {
         let before = self.bytes.len();
         let mut all = Words(self.bytes);
         all.begin(name, words);
@@ -63,7 +63,7 @@ impl<'a> Encoder<'a> {
     /// Such a command for each of `items`.
     pub(super) fn add_each<T>(
         &mut self,
-        name: &str,
+        name: &'static str,
         words: usize,
         asks_for: u64,
         items: impl Iterator<Item = T>,
@@ -215,7 +215,7 @@ pub(super) fn encode_all(commands: &Pipeline, bytes: &mut Vec<u8>) -> Bounds {
 
 #[cfg(test)]
 mod tests {
-    use super::super::reply_bound::VALUE;
+    use super::super::reply_limit::VALUE;
     use super::*;
 
     /// The crate's tests vouch for its own.

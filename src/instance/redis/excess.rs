@@ -1,6 +1,6 @@
 //! How seldom an instance is connected to that says too much.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::reply_limit::TooMuch;
@@ -16,10 +16,7 @@ const BEHAVED: Duration = Duration::from_secs(60);
 
 /// How often it happened.
 #[derive(Debug, Default)]
-pub(super) struct Excess(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
+pub(super) struct Excess {
     /// Of the present connection.
     watched: Option<Arc<OnceLock<TooMuch>>>,
     times: u32,
@@ -29,41 +26,34 @@ struct State {
 
 impl Excess {
     /// There is another connection, which says so here.
-    pub(super) fn watch(&self, too_much: &Arc<OnceLock<TooMuch>>) {
-        self.state().watched = Some(Arc::clone(too_much));
+    pub(super) fn watch(&mut self, too_much: &Arc<OnceLock<TooMuch>>) {
+        self.watched = Some(Arc::clone(too_much));
     }
 
     /// Counts it if the present connection has broken for that reason.
-    pub(super) fn take(&self) -> Option<TooMuch> {
-        let mut state = self.state();
-        let too_much = state.watched.take().and_then(|watched| watched.get().copied());
-        state.is_recent = too_much.is_some();
-        state.times = state.times.saturating_add(u32::from(state.is_recent));
+    pub(super) fn take(&mut self) -> Option<TooMuch> {
+        let too_much = self.watched.take().and_then(|watched| watched.get().copied());
+        self.is_recent = too_much.is_some();
+        self.times = self.times.saturating_add(u32::from(self.is_recent));
         too_much
     }
 
     /// What was counted last was not its fault.
-    pub(super) fn forgive_last(&self) {
-        let mut state = self.state();
-        state.times = state.times.saturating_sub(1);
-        state.is_recent = false;
+    pub(super) fn forgive_last(&mut self) {
+        self.times = self.times.saturating_sub(1);
+        self.is_recent = false;
     }
 
     /// The pause before the next connection, behind one that lasted so long: it doubles each time until the instance has
     /// behaved for a while, however its connections end meanwhile.
-    pub(super) fn pause(&self, lasted: Duration) -> Duration {
-        let mut state = self.state();
+    pub(super) fn pause(&mut self, lasted: Duration) -> Duration {
         if lasted >= BEHAVED {
-            state.times = u32::from(state.is_recent);
+            self.times = u32::from(self.is_recent);
         }
-        match state.times.checked_sub(1) {
+        match self.times.checked_sub(1) {
             Some(before) => reconnect_delay(before, LEAST, MOST, random::spread()),
             None => Duration::ZERO,
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -72,7 +62,7 @@ mod tests {
     use super::*;
 
     /// One more connection that breaks so, or otherwise, after so long.
-    fn next(excess: &Excess, is_excess: bool, lasted: Duration) -> Duration {
+    fn next(excess: &mut Excess, is_excess: bool, lasted: Duration) -> Duration {
         let too_much = Arc::<OnceLock<TooMuch>>::default();
         excess.watch(&too_much);
         if is_excess {
@@ -84,16 +74,16 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_until_the_instance_has_behaved_for_a_while() {
-        let excess = Excess::default();
-        assert_eq!(next(&excess, false, Duration::ZERO), Duration::ZERO);
+        let mut excess = Excess::default();
+        assert_eq!(next(&mut excess, false, Duration::ZERO), Duration::ZERO);
         let within = |pause: Duration, full: Duration| full / 2 <= pause && pause <= full;
         for times in 0..20 {
             let full = (LEAST * (1 << times)).min(MOST);
-            assert!(within(next(&excess, true, Duration::from_secs(5)), full), "{times}");
-            assert!(within(next(&excess, false, Duration::from_secs(5)), full), "it is not forgotten");
+            assert!(within(next(&mut excess, true, Duration::from_secs(5)), full), "{times}");
+            assert!(within(next(&mut excess, false, Duration::from_secs(5)), full), "it is not forgotten");
         }
-        assert!(within(next(&excess, true, BEHAVED), LEAST), "it had behaved, and does it again");
-        assert!(within(next(&excess, true, Duration::ZERO), LEAST * 2));
-        assert_eq!(next(&excess, false, BEHAVED), Duration::ZERO);
+        assert!(within(next(&mut excess, true, BEHAVED), LEAST), "it had behaved, and does it again");
+        assert!(within(next(&mut excess, true, Duration::ZERO), LEAST * 2));
+        assert_eq!(next(&mut excess, false, BEHAVED), Duration::ZERO);
     }
 }

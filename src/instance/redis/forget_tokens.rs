@@ -6,6 +6,7 @@ use redis::{Pipeline, Value};
 use tokio::time::{sleep, timeout};
 
 use super::connection::InstanceConnection;
+use super::scripts;
 use crate::resource::{NO_LOCK, TOKENS_KEY};
 
 /// Before all tokens.
@@ -34,9 +35,9 @@ pub(super) async fn keep_forgetting_tokens(connection: &InstanceConnection, rete
 /// Gives from where to go on; none if there is nothing more to look at, or the instance did not say so.
 async fn forget_some(connection: &InstanceConnection, retention: Duration, from: &str) -> Option<String> {
     let mut commands = Pipeline::with_capacity(2);
-    commands.add_command(connection.scripts().forget_tokens(retention, from));
+    commands.add_command(scripts::forget_tokens(retention, from));
     commands.cmd("ZADD").arg(TOKENS_KEY).arg(0).arg(NO_LOCK); // behind it, for it is the oldest
-    match timeout(connection.deadline(), connection.wire().ask_all(&commands).replies()).await {
+    match timeout(connection.deadline(), connection.wire.ask_all(&commands).replies()).await {
         Ok(Ok(answers)) => match answers.into_iter().next() {
             Some(Value::BulkString(next)) => String::from_utf8(next).ok(),
             _ => None,

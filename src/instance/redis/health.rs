@@ -1,16 +1,16 @@
 //! What outlives a connection: what the client last learnt about the instance.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::address::Endpoint;
 use super::admission::server_info::ServerInfo;
 use super::excess::Excess;
-use super::reply_counts::ReplyCounts;
 use super::reply_limit::TooMuch;
 use super::trouble::CurrentTrouble;
-use crate::protocol::{AdmissionState, NotUsable, SeenRecords};
+use crate::instance::{InstanceCounts, ReplyKind};
+use crate::protocol::{AdmissionState, NotUsable, Reply, SeenRecords};
 
 /// Shared by the connections of an instance, one after the other, and by those who ask for its status.
 #[derive(Debug, Default)]
@@ -20,11 +20,11 @@ pub(super) struct InstanceHealth {
     pub(super) counts: ReplyCounts,
     /// A reply with the values of leases was longer than those: something else is stored under the keys of locks.
     pub(super) has_long_values: AtomicBool,
-    pub(super) excess: Excess,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct LastKnown {
+    pub(super) excess: Excess,
     pub(super) info: Option<ServerInfo>,
     /// What was connected to last.
     pub(super) endpoint: Option<Endpoint>,
@@ -32,17 +32,24 @@ pub(super) struct LastKnown {
     pub(super) last_error: Option<String>,
     /// The connections that the process may still have.
     pub(super) sessions: Sessions,
-    /// Whether changes of keys were pushed over the previous connection.
-    pub(super) tracking: Option<bool>,
-    /// Whether messages of other clients came over it.
-    pub(super) hears: Option<bool>,
-    /// Whether it took the name that it was to have.
-    pub(super) named: Option<bool>,
+    /// Over the previous connection.
+    pub(super) rights: Rights,
     /// The records of the process that was connected last.
     pub(super) seen: SeenRecords,
     pub(super) previous_admission: Option<PreviousAdmission>,
     /// Why it gave this client no votes when that was last known.
     pub(super) refusal: Option<NotUsable>,
+}
+
+/// What an instance does for a connection that it may as well refuse; `None` for what it was not asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rights {
+    /// Whether changes of keys are pushed.
+    pub(super) tracking: Option<bool>,
+    /// Whether messages of other clients are.
+    pub(super) hears: Option<bool>,
+    /// Whether the connection has the name that it was to have.
+    pub(super) named: Option<bool>,
 }
 
 /// How a process calls those of the client's connections to it that are not known to be ended (P28).
@@ -82,6 +89,42 @@ pub(super) struct PreviousAdmission {
     pub(super) own_clock_ahead: Duration,
 }
 
+/// What became of the requests to one instance, over all of its connections; each counter only rises.
+#[derive(Debug, Default)]
+pub(super) struct ReplyCounts {
+    connections: AtomicU64,
+    commands: AtomicU64,
+    requests: AtomicU64,
+    replies: [AtomicU64; ReplyKind::ALL.len()],
+}
+
+impl ReplyCounts {
+    /// A connection is up.
+    pub(super) fn connected(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One command goes out with so many requests.
+    pub(super) fn sent(&self, requests: usize) {
+        self.commands.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(u64::try_from(requests).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// A request has ended like this.
+    pub(super) fn replied(&self, reply: &Reply) {
+        if let Some(counter) = self.replies.get(ReplyKind::of(reply) as usize) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> InstanceCounts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let replies = self.replies.each_ref().map(load);
+        let (connections, commands, requests) = (load(&self.connections), load(&self.commands), load(&self.requests));
+        InstanceCounts { connections, commands, requests, replies }
+    }
+}
+
 impl InstanceHealth {
     pub(super) fn lock(&self) -> MutexGuard<'_, LastKnown> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
@@ -89,10 +132,11 @@ impl InstanceHealth {
 
     /// Takes in how the present connection has ended: what was too much, if that was why.
     pub(super) fn note_excess(&self) -> Option<TooMuch> {
-        let too_much = self.excess.take()?;
+        let mut last = self.lock();
+        let too_much = last.excess.take()?;
         // Values of others are no fault of the instance. From now on they are cut, so it happens once.
         if too_much.may_be_a_value() && !self.has_long_values.swap(true, Ordering::Relaxed) {
-            self.excess.forgive_last();
+            last.excess.forgive_last();
         }
         Some(too_much)
     }
@@ -101,6 +145,7 @@ impl InstanceHealth {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::{Cause, FencingToken, Refusal};
 
     #[test]
     fn connections_are_remembered_until_their_process_was_told_to_end_them() {
@@ -114,5 +159,34 @@ mod tests {
         assert_eq!(sessions.begin("another".to_owned(), Some(1)), [0; 0]);
         (2..100).for_each(|session| drop(sessions.begin("another".to_owned(), Some(session))));
         assert_eq!(sessions.begin("another".to_owned(), None).len(), MOST_SESSIONS);
+    }
+
+    #[test]
+    fn every_kind_of_reply_is_counted_by_itself() {
+        let counts = ReplyCounts::default();
+        let unknown = [
+            Cause::TimedOut,
+            Cause::Connecting,
+            Cause::Disconnected(String::new()),
+            Cause::Silent,
+            Cause::Overloaded,
+            Cause::Loading,
+            Cause::Busy,
+            Cause::OutOfMemory,
+            Cause::ReadOnly,
+            Cause::CannotWrite(String::new()),
+            Cause::NoPermission(String::new()),
+            Cause::ClockBehind { clock_s: 1, token_s: 2 },
+            Cause::ScriptMissing,
+        ];
+        let others = [Reply::Granted, Reply::Refused(Refusal::default()), Reply::NotAdmitted { remaining: None }];
+        let stale = Reply::Stale { stored: FencingToken::propose(1, None) };
+        for reply in unknown.into_iter().map(Reply::Unknown).chain(others).chain([stale]) {
+            counts.replied(&reply);
+        }
+        let counts = counts.snapshot();
+        for (at, kind) in ReplyKind::ALL.into_iter().enumerate() {
+            assert_eq!((kind as usize, counts.of(kind)), (at, 1), "{kind:?}");
+        }
     }
 }

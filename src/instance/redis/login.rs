@@ -2,28 +2,26 @@
 
 use std::collections::HashMap;
 
-use redis::{FromRedisValue, RedisConnectionInfo, RedisResult, Value};
+use redis::{FromRedisValue, RedisResult, Value};
 
 use super::classify::{clip, failed};
+use super::credentials::Credentials;
 use super::wire::Wire;
 use crate::protocol::{Cause, NotUsable};
 
 /// The oldest major version of Redis that can be used; Valkey began with a later one.
 const LEAST_VERSION: u32 = 7;
 
-/// What is needed of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hello {
-    /// How the server's process calls the connection.
-    pub(super) session: Option<u64>,
-}
-
-/// Logs in to a database.
+/// Logs in to a database; gives how the server's process calls the connection.
 ///
 /// # Errors
 /// What keeps the server from being used, also if that is what it is for.
-pub(super) async fn log_in(wire: &Wire, login: &RedisConnectionInfo) -> Result<Hello, Cause> {
-    let said = hello(wire, login).await.map_err(|error| match failed(&error) {
+pub(super) async fn log_in(
+    wire: &Wire,
+    credentials: Option<&Credentials>,
+    database: i64,
+) -> Result<Option<u64>, Cause> {
+    let said = hello(wire, credentials, database).await.map_err(|error| match failed(&error) {
         // Every server that can be used knows it.
         Cause::Server(told) if told.contains("unknown command") => Cause::OtherProtocol(told),
         cause => cause,
@@ -32,20 +30,24 @@ pub(super) async fn log_in(wire: &Wire, login: &RedisConnectionInfo) -> Result<H
 }
 
 /// Speaks RESP3 from here on, in which a server may push.
-pub(super) async fn hello(wire: &Wire, login: &RedisConnectionInfo) -> RedisResult<HashMap<String, Value>> {
+pub(super) async fn hello(
+    wire: &Wire,
+    credentials: Option<&Credentials>,
+    database: i64,
+) -> RedisResult<HashMap<String, Value>> {
     let mut commands = redis::pipe();
     commands.cmd("HELLO").arg(3);
-    if let Some(password) = login.password() {
-        commands.arg("AUTH").arg(login.username().unwrap_or("default")).arg(password);
+    if let Some((user, password)) = credentials.map(Credentials::parts) {
+        commands.arg("AUTH").arg(user.unwrap_or("default")).arg(password);
     }
-    if login.db() != 0 {
-        commands.cmd("SELECT").arg(login.db());
+    if database != 0 {
+        commands.cmd("SELECT").arg(database);
     }
     let replies = wire.ask_all(&commands).replies_without_error().await?;
     Ok(HashMap::from_redis_value(replies.into_iter().next().unwrap_or(Value::Nil))?)
 }
 
-fn of_hello(hello: &HashMap<String, Value>) -> Result<Hello, Cause> {
+fn of_hello(hello: &HashMap<String, Value>) -> Result<Option<u64>, Cause> {
     match &*text(hello, "mode") {
         "sentinel" => return Err(Cause::NotUsable(NotUsable::Sentinel)),
         // A lock has keys of several slots; no node of a cluster takes them in one script.
@@ -56,11 +58,10 @@ fn of_hello(hello: &HashMap<String, Value>) -> Result<Hello, Cause> {
     if version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major < LEAST_VERSION) {
         return Err(Cause::NotUsable(NotUsable::TooOld(clip(&version))));
     }
-    let session = match hello.get("id") {
+    Ok(match hello.get("id") {
         Some(Value::Int(id)) => u64::try_from(*id).ok(),
         _ => None,
-    };
-    Ok(Hello { session })
+    })
 }
 
 fn text(hello: &HashMap<String, Value>, name: &str) -> String {
@@ -75,7 +76,7 @@ fn text(hello: &HashMap<String, Value>, name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn said(mode: &str, version: &str) -> Result<Hello, Cause> {
+    fn said(mode: &str, version: &str) -> Result<Option<u64>, Cause> {
         let value = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let id = ("id".to_owned(), Value::Int(7));
         of_hello(&HashMap::from([("mode".to_owned(), value(mode)), ("version".to_owned(), value(version)), id]))
@@ -84,9 +85,9 @@ mod tests {
     #[test]
     fn what_is_no_master_or_too_old_is_named() {
         for version in ["7.0.0", "10.1", "x", ""] {
-            assert_eq!(said("standalone", version), Ok(Hello { session: Some(7) }), "{version}");
+            assert_eq!(said("standalone", version), Ok(Some(7)), "{version}");
         }
-        assert_eq!(of_hello(&HashMap::new()), Ok(Hello { session: None }));
+        assert_eq!(of_hello(&HashMap::new()), Ok(None));
         let too_old = Cause::NotUsable(NotUsable::TooOld("6.2.14".to_owned()));
         assert_eq!(said("standalone", "6.2.14"), Err(too_old));
         assert_eq!(said("sentinel", "7.0.15"), Err(Cause::NotUsable(NotUsable::Sentinel)));

@@ -2,32 +2,22 @@
 
 mod address;
 mod admission;
-mod byte_stream;
+mod blocking;
 pub(crate) mod classify;
 mod connect;
 mod connection;
-mod connection_log;
 mod credentials;
-mod deadline;
 mod decode;
 #[cfg(feature = "testing")]
 mod dialed;
 pub(crate) mod encode;
-mod examine;
 mod excess;
-mod flushes;
 mod forget_tokens;
 mod health;
-mod key_check;
 mod login;
-mod lookup;
 mod options;
-mod plain;
-mod publish;
 mod pushes;
-mod read;
-mod reply_bound;
-mod reply_counts;
+mod questions;
 mod reply_limit;
 pub(crate) mod scripts;
 mod send_queue;
@@ -36,7 +26,6 @@ mod stream;
 mod supervisor;
 mod tls;
 mod trouble;
-mod votes;
 mod wire;
 pub(crate) mod write;
 
@@ -53,11 +42,11 @@ pub(crate) use options::ClientOptions;
 pub use tls::Tls;
 
 use std::fmt;
-use std::future::{Future, ready};
-use std::pin::Pin;
+use std::future::{Future, pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -65,15 +54,14 @@ use tokio::time::timeout;
 
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
-    AreFreeFuture, Claim, ExamineFuture, FoundRecord, KeyCheckFuture, KeyState, LookFuture, PublishFuture, ReadFuture,
-    RecordFuture, ReplyTo, Request, ScanFuture, Trace, Wake,
+    Claim, FoundKeys, FoundRecord, KeyState, PublishFuture, Read, ReplyTo, Request, ServerDetails, Trace, Wake,
 };
 use crate::protocol::{Cause, Instant, RecordMeaning, Reply};
 use crate::resource::Resource;
 use admission::operator;
+use admission::peers::PeerConnections;
 use admission::shared::{SharedAdmission, VoteObstacle};
 use connection::InstanceConnection;
-use health::InstanceHealth;
 use options::ConnectOptions;
 use supervisor::ConnectionState;
 
@@ -91,11 +79,10 @@ use supervisor::ConnectionState;
 /// - *From any thread*: `call` needs no runtime and does not block, so that it can be called from a
 ///   destructor.
 pub(crate) struct RedisInstance {
-    options: ConnectOptions,
+    options: Arc<ConnectOptions>,
     state: watch::Receiver<ConnectionState>,
     /// Those of all instances of the client, this one's too.
     states: Arc<[watch::Receiver<ConnectionState>]>,
-    health: Arc<InstanceHealth>,
     runtime: Handle,
     task: JoinHandle<()>,
 }
@@ -103,30 +90,36 @@ pub(crate) struct RedisInstance {
 impl RedisInstance {
     /// Begins to connect to all instances of a client. Must be called within a tokio runtime.
     pub(crate) fn start_all(addresses: Vec<Address>, options: ClientOptions) -> Vec<Self> {
-        let mut instances: Vec<_> = options.for_each(addresses).map(Self::start).collect();
+        let client = Arc::new(options);
+        let peers = Arc::new(PeerConnections::new(&client));
+        let start = |options| Self::start(options, Arc::clone(&peers));
+        let mut instances: Vec<_> = client.for_each(addresses).map(start).collect();
         let states: Arc<[_]> = instances.iter().map(|instance| instance.state.clone()).collect();
         instances.iter_mut().for_each(|instance| instance.states = Arc::clone(&states));
         instances
     }
 
-    fn start(options: ConnectOptions) -> Self {
-        let (sender, state) = watch::channel(ConnectionState::Down(Cause::Connecting));
-        let health = Arc::<InstanceHealth>::default();
-        let task = tokio::spawn(supervisor::supervise(options.clone(), sender, Arc::clone(&health)));
-        Self { options, state, states: Arc::default(), health, runtime: Handle::current(), task }
+    fn start(options: ConnectOptions, peers: Arc<PeerConnections>) -> Self {
+        let (sender, state) = watch::channel(Err(Cause::Connecting));
+        let options = Arc::new(options);
+        let task = tokio::spawn(supervisor::supervise(Arc::clone(&options), peers, sender));
+        Self { options, state, states: Arc::default(), runtime: Handle::current(), task }
     }
 
     /// The connection, if there is one.
-    fn connection(&self) -> Result<Arc<InstanceConnection>, Cause> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => Ok(Arc::clone(connection)),
-            ConnectionState::Down(cause) => Err(cause.clone()),
-        }
+    fn connection(&self) -> ConnectionState {
+        self.state.borrow().clone()
+    }
+
+    /// The connection, if questions over it are answered.
+    fn answering(&self) -> Result<Arc<InstanceConnection>, Cause> {
+        self.connection()
+            .and_then(|connection| if connection.is_silent() { Err(Cause::Silent) } else { Ok(connection) })
     }
 
     fn not_sent(&self, reply_to: ReplyTo, cause: Cause) {
         let reply = Reply::NotSent(cause);
-        self.health.counts.replied(&reply, 1);
+        self.options.health.counts.replied(&reply);
         reply_to.answer(reply);
     }
 
@@ -136,12 +129,11 @@ impl RedisInstance {
         connection: &InstanceConnection,
         (request, reply_to): (Request, ReplyTo),
     ) -> Option<(Request, ReplyTo)> {
-        let obstacle = connection.admission().and_then(|admission| admission.vote_obstacle(&request));
+        let obstacle = connection.admission.as_ref().and_then(|admission| admission.vote_obstacle(&request));
         match obstacle {
             None => return Some((request, reply_to)),
             Some(VoteObstacle::NotYet) => self.answer_when_recorded(connection, reply_to),
-            Some(VoteObstacle::Refused(reason)) => self.not_sent(reply_to, Cause::NotUsable(reason)),
-            Some(VoteObstacle::Unrecorded) => self.not_sent(reply_to, Cause::Unrecorded),
+            Some(VoteObstacle::Known(cause)) => self.not_sent(reply_to, cause),
         }
         None
     }
@@ -150,17 +142,17 @@ impl RedisInstance {
     /// other instances are as far, or a bare quorum would have the first lock. It is not sent from here, as its own release
     /// may have been called meanwhile, and must come behind it (P6).
     fn answer_when_recorded(&self, connection: &InstanceConnection, reply_to: ReplyTo) {
-        connection.admission().into_iter().for_each(SharedAdmission::request_record);
-        let (states, health, limit) = (self.states.to_vec(), Arc::clone(&self.health), self.options.instance_timeout);
-        let records = Arc::clone(&self.options.records);
+        connection.admission.iter().for_each(SharedAdmission::request_record);
+        let (states, options) = (self.states.to_vec(), Arc::clone(&self.options));
         let is_settled = |state: &watch::Receiver<ConnectionState>| match &*state.borrow() {
-            ConnectionState::Up(connection) => connection.admission().is_none_or(|it| !it.is_being_settled()),
-            ConnectionState::Down(_) => true,
+            Ok(connection) => connection.admission.as_ref().is_none_or(|it| !it.is_being_settled()),
+            Err(_) => true,
         };
         self.runtime.spawn(async move {
-            let _ = timeout(limit, records.settled(|| states.iter().all(is_settled))).await;
+            let _ = timeout(options.client.instance_timeout, options.records.settled(|| states.iter().all(is_settled)))
+                .await;
             let reply = Reply::NotSent(Cause::Unrecorded);
-            health.counts.replied(&reply, 1);
+            options.health.counts.replied(&reply);
             reply_to.answer(reply);
         });
     }
@@ -200,119 +192,94 @@ impl RedisInstance {
     }
 
     /// Checks the keys of leases, and asks for one push at the next change of them.
-    pub(crate) fn check_keys(&self, claims: Vec<Arc<Claim>>) -> KeyCheckFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => key_check::check_keys(connection, claims),
-            ConnectionState::Down(_) => Box::pin(ready(vec![KeyState::Unknown; claims.len()])),
-        }
+    pub(crate) fn check_keys(&self, claims: Vec<Arc<Claim>>) -> impl Future<Output = Vec<KeyState>> + use<> {
+        let count = claims.len();
+        let checked = self.answering().ok().map(|connection| questions::check_keys(&connection, claims));
+        async move { OptionFuture::from(checked).await.flatten().unwrap_or_else(|| vec![KeyState::Unknown; count]) }
     }
 
     /// Reads what is stored for a lock of one resource; changes nothing.
-    pub(crate) fn read(&self, resource: Resource) -> ReadFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => read::read(connection, &resource),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn read(&self, resource: &Resource) -> impl Future<Output = Read> + use<> {
+        let read = self.answering().map(|connection| questions::read(&connection, resource));
+        async { read?.await }
     }
 
     /// Asks which of several locks are free; changes nothing.
-    pub(crate) fn are_free(&self, resources: &[Resource]) -> AreFreeFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => read::are_free(connection, resources),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn are_free(&self, resources: &[Resource]) -> impl Future<Output = Result<Vec<bool>, Cause>> + use<> {
+        let free = self.answering().map(|connection| questions::are_free(&connection, resources));
+        async { free?.await }
     }
 
     /// Reads the value of a lock that others hold, and asks for one push at its next change.
-    pub(crate) fn look(&self, resource: &Resource) -> LookFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => key_check::look(connection, resource),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn look(&self, resource: &Resource) -> impl Future<Output = Result<Option<Vec<u8>>, Cause>> + use<> {
+        let looked = self.answering().map(|connection| questions::look(&connection, resource));
+        async { looked?.await }
     }
 
     /// Asks the server about itself; changes nothing.
-    pub(crate) fn examine(&self) -> ExamineFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => examine::examine(connection, Arc::clone(&self.options.clock)),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn examine(&self) -> impl Future<Output = Result<ServerDetails, Cause>> + use<> {
+        let connection = self.answering();
+        async { questions::examine(&*connection?).await }
     }
 
     /// Looks for keys of texts that match, at about so many keys; changes nothing.
-    pub(crate) fn scan(&self, pattern: Vec<u8>, most: usize) -> ScanFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => examine::scan(connection, pattern, most),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn scan(&self, pattern: Vec<u8>, most: usize) -> impl Future<Output = Result<FoundKeys, Cause>> + use<> {
+        let connection = self.answering();
+        async move { questions::scan(&*connection?, &pattern, most).await }
     }
 
     /// Reads its admission record; changes nothing.
-    pub(crate) fn read_record(&self) -> RecordFuture<FoundRecord> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => operator::read(connection),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn read_record(&self) -> impl Future<Output = Result<FoundRecord, Cause>> + use<> {
+        let connection = self.answering();
+        async { operator::read(&*connection?).await }
     }
 
     /// Writes its first record, so that it votes at once, if it shows no trace of use; or only looks (P15).
-    pub(crate) fn open_record(&self, writes: bool) -> RecordFuture<Trace> {
-        let channel = self.options.listener.as_ref().map(|listener| listener.client.channel()).unwrap_or_default();
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => operator::open(connection, channel, writes),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn open_record(&self, writes: bool) -> impl Future<Output = Result<Trace, Cause>> + use<> {
+        let listener = self.options.client.listener.as_ref();
+        let channel = listener.map(|listener| listener.client.channel()).unwrap_or_default();
+        let connection = self.answering();
+        async move { operator::open(&*connection?, &channel, writes).await }
     }
 
     /// Gives a record that was found, and is for its process, this client's time (P29); gives whether it was still there.
-    pub(crate) fn set_record(&self, found: FoundRecord) -> RecordFuture<bool> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => operator::set(connection, found),
-            ConnectionState::Down(cause) => Box::pin(ready(Err(cause.clone()))),
-        }
+    pub(crate) fn set_record(&self, found: FoundRecord) -> impl Future<Output = Result<bool, Cause>> + use<> {
+        let connection = self.answering();
+        async move { operator::set(&*connection?, &found).await }
     }
 
     /// Whether messages to this client come over it (P25).
     pub(crate) fn hears(&self) -> bool {
-        matches!(&*self.state.borrow(), ConnectionState::Up(connection) if connection.hears())
+        self.state.borrow().as_ref().is_ok_and(|connection| connection.hears)
     }
 
     /// Queues a message for another client.
     pub(crate) fn publish(&self, wake: Wake) -> PublishFuture {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => connection.publish(&wake),
-            ConnectionState::Down(_) => Box::pin(ready(false)),
+        match self.connection() {
+            Ok(connection) => connection.publish(&wake),
+            Err(_) => Box::pin(ready(false)),
         }
     }
 
     /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
     /// `None` if that is not known.
     pub(crate) fn wall_us(&self, now: Instant) -> Option<u64> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => Some(connection.admission()?.wall_us(now)),
-            ConnectionState::Down(_) => None,
-        }
+        Some(self.state.borrow().as_ref().ok()?.admission.as_ref()?.state().wall_us(now))
     }
 
     /// Why requests would not be sent now; `None` when connected.
     pub(crate) fn obstacle(&self) -> Option<Cause> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(_) => None,
-            ConnectionState::Down(cause) => Some(cause.clone()),
-        }
+        self.state.borrow().as_ref().err().cloned()
     }
 
     /// How long a question to it took lately, as far as that is known.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.health.lock().round_trip
+        self.options.health.lock().round_trip
     }
 
     /// Why it is connected and gives this client no vote, if that is for the client's settings.
     pub(crate) fn refusal(&self) -> Option<Cause> {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => connection.refusal(),
-            ConnectionState::Down(_) => None,
-        }
+        self.state.borrow().as_ref().ok()?.refusal()
     }
 
     /// The client wants locks: from now on it writes the records of its instances where that is to be done.
@@ -321,69 +288,71 @@ impl RedisInstance {
     }
 
     /// Ends when the instance is connected and does not refuse this client for its settings, at once if it is.
-    pub(crate) fn wait_accepted(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let mut state = self.state.clone();
-        let is_accepted = |state: &ConnectionState| matches!(state, ConnectionState::Up(connection) if connection.refusal().is_none());
-        Box::pin(async move {
-            if state.wait_for(is_accepted).await.is_err() {
-                std::future::pending().await // its task has ended, with the client or its runtime
-            }
-        })
+    pub(crate) fn wait_accepted(&self) -> impl Future<Output = ()> + use<> {
+        self.wait_for(|connection| connection.refusal().is_none())
     }
 
     /// Ends when the instance is connected, at once if it is.
-    pub(crate) fn wait_connected(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    pub(crate) fn wait_connected(&self) -> impl Future<Output = ()> + use<> {
+        self.wait_for(|_| true)
+    }
+
+    fn wait_for(&self, fits: fn(&InstanceConnection) -> bool) -> impl Future<Output = ()> + use<> {
         let mut state = self.state.clone();
-        Box::pin(async move {
-            if state.wait_for(|state| matches!(state, ConnectionState::Up(_))).await.is_err() {
-                std::future::pending().await // its task has ended, with the client or its runtime
+        async move {
+            let fits = |state: &ConnectionState| state.as_ref().is_ok_and(|connection| fits(connection));
+            if state.wait_for(fits).await.is_err() {
+                pending().await // its task has ended, with the client or its runtime
             }
-        })
+        }
     }
 
     /// How it does, without asking it.
     pub(crate) fn status(&self) -> InstanceStatus {
-        let known = self.health.lock().clone();
+        let (health, now) = (&self.options.health, self.options.now());
         let mut status = InstanceStatus {
             address: self.address().to_owned(),
-            round_trip: known.round_trip,
-            trouble: self.health.trouble.present(self.options.clock.now()),
-            last_error: known.last_error,
-            counts: self.health.counts.snapshot(),
+            trouble: health.trouble.present(now),
+            counts: health.counts.snapshot(),
             ..InstanceStatus::default()
         };
-        if let Some(info) = known.info {
+        let known = health.lock();
+        status.round_trip = known.round_trip;
+        status.last_error.clone_from(&known.last_error);
+        if let Some(info) = known.info.clone() {
             status.is_master = Some(info.is_master);
             status.version = Some(info.version);
             status.run_id = Some(info.run_id);
             status.evicts = info.evicts;
         }
+        drop(known);
         match &*self.state.borrow() {
-            ConnectionState::Up(connection) => {
+            Ok(connection) => {
                 status.connected = true;
                 status.admission = AdmissionStatus::Off;
-                if let Some(admission) = connection.admission() {
-                    let state = admission.snapshot();
-                    let left = state.quarantine_left(self.options.clock.now());
-                    status.admission = match state.meaning() {
-                        RecordMeaning::Refused(_) => AdmissionStatus::Refused,
-                        RecordMeaning::Unrecorded => AdmissionStatus::Unrecorded,
-                        RecordMeaning::Recorded if left.is_zero() => AdmissionStatus::Admitted,
-                        RecordMeaning::Recorded => AdmissionStatus::Quarantine(left),
-                    };
+                if let Some(admission) = &connection.admission {
+                    let state = admission.state();
                     match state.meaning() {
                         RecordMeaning::Recorded => {
+                            let left = state.quarantine_left(now);
+                            status.admission = match left.is_zero() {
+                                true => AdmissionStatus::Admitted,
+                                false => AdmissionStatus::Quarantine(left),
+                            };
                             status.max_ttl = Some(Duration::from_millis(state.record().longest_ttl_ms));
-                            status.flushed_ago = state.flushed_ago(self.options.clock.now());
+                            status.flushed_ago = state.flushed_ago(now);
                         }
-                        RecordMeaning::Refused(reason) => status.refusal = Some(reason.to_string()),
-                        RecordMeaning::Unrecorded => {}
+                        RecordMeaning::Refused(reason) => {
+                            status.admission = AdmissionStatus::Refused;
+                            status.refusal = Some(reason.to_string());
+                        }
+                        RecordMeaning::Unrecorded => status.admission = AdmissionStatus::Unrecorded,
                     }
                     status.clock_steps = state.watch().steps();
                 }
             }
-            ConnectionState::Down(Cause::Connecting) => {} // nothing has gone wrong yet
-            ConnectionState::Down(cause) => status.last_error = Some(cause.to_string()),
+            Err(Cause::Connecting) => {} // nothing has gone wrong yet
+            Err(cause) => status.last_error = Some(cause.to_string()),
         }
         status
     }
@@ -391,10 +360,7 @@ impl RedisInstance {
     /// How many requests over its present connection wait to be sent or for their replies.
     #[cfg(feature = "testing")]
     pub(crate) fn outstanding(&self) -> usize {
-        match &*self.state.borrow() {
-            ConnectionState::Up(connection) => connection.outstanding(),
-            ConnectionState::Down(_) => 0,
-        }
+        self.state.borrow().as_ref().map_or(0, |connection| connection.outstanding())
     }
 }
 

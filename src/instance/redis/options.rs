@@ -1,17 +1,21 @@
-//! What a connection is made with.
+//! What a connection is made with, and what stays of it for the next.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::address::Address;
-use super::admission::peers::PeerConnections;
-use super::admission::processes::ProcessRegistry;
 use super::admission::records::Records;
+use super::health::InstanceHealth;
 use crate::clock::{Clock, CorrectedClock};
 use crate::instance::{Invalidation, Listener};
-use crate::protocol::AdmissionTerms;
+use crate::protocol::{AdmissionTerms, Cause, InstanceId, Instant};
+
+/// The shortest deadline of a step, however short the instance timeout.
+const MIN_STEP: Duration = Duration::from_millis(500);
 
 /// What holds for all instances of a client.
 pub(crate) struct ClientOptions {
@@ -41,13 +45,8 @@ pub(crate) struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// For each instance of a client, with what its connections share. Must be called within a tokio runtime.
-    pub(super) fn for_each(self, addresses: Vec<Address>) -> impl Iterator<Item = ConnectOptions> {
-        let processes = Arc::<ProcessRegistry>::default();
-        // What others ask for, and so how often they look at clocks, is at most the own quarantine (P29).
-        let peers =
-            PeerConnections::new(Arc::clone(&self.own_clock), self.quorum, self.instance_timeout, self.quarantine);
-        let peers = Arc::new(peers);
+    /// For each instance of a client, with what its connections share.
+    pub(super) fn for_each(self: Arc<Self>, addresses: Vec<Address>) -> impl Iterator<Item = ConnectOptions> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let terms = AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) };
         // No client may ask for more than half of what tokens are kept for.
@@ -55,53 +54,72 @@ impl ClientOptions {
         if self.wants_locks {
             records.want_locks();
         }
-        addresses.into_iter().enumerate().map(move |(index, address)| ConnectOptions {
-            index,
+        InstanceId::all(addresses.len()).zip(addresses).map(move |(id, address)| ConnectOptions {
+            id,
             address,
-            instance_timeout: self.instance_timeout,
-            max_ttl: self.max_ttl,
+            client: Arc::clone(&self),
             records: Arc::clone(&records),
-            drift_ppm: self.drift_ppm,
-            fence_retention: self.fence_retention,
-            clock: Arc::clone(&self.machine_clock),
-            processes: Arc::clone(&processes),
-            peers: Arc::clone(&peers),
-            admission: self.admission,
-            invalidations: self.invalidations.clone(),
-            listener: self.listener.clone(),
+            health: InstanceHealth::default(),
         })
     }
 }
 
-/// What to connect to, and how.
-#[derive(Clone, Debug)]
+/// What to connect to, and how, and what earlier connections have shown of it.
 pub(super) struct ConnectOptions {
-    pub(super) index: usize,
+    pub(super) id: InstanceId,
     pub(super) address: Address,
-    pub(super) instance_timeout: Duration,
-    pub(super) max_ttl: Duration,
+    pub(super) client: Arc<ClientOptions>,
     pub(super) records: Arc<Records>,
-    pub(super) drift_ppm: u32,
-    /// For how long instances keep fencing tokens (P13).
-    pub(super) fence_retention: Duration,
-    /// The machine's clock as it is, which the instances' clocks are compared with.
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) processes: Arc<ProcessRegistry>,
-    pub(super) peers: Arc<PeerConnections>,
-    /// Whether instances that may have forgotten locks are kept from voting.
-    pub(super) admission: bool,
-    /// Who wants to know of keys that changed.
-    pub(super) invalidations: mpsc::Sender<Invalidation>,
-    /// Who wants to hear from other clients, if anybody.
-    pub(super) listener: Option<Listener>,
+    pub(super) health: InstanceHealth,
 }
 
 impl ConnectOptions {
+    /// By the machine's clock.
+    pub(super) fn now(&self) -> Instant {
+        self.client.machine_clock.now()
+    }
+
     /// How long an instance waits of which the client learns late that it is a process of its own: what may have been forgotten
     /// behind its address has ended by then, whatever clocks do within the drift.
     pub(super) fn wait_of_namesake(&self) -> Duration {
         let quarantine = Duration::from_millis(self.records.to_write().wait_ms);
-        let drift = quarantine.saturating_mul(self.drift_ppm.saturating_mul(2)) / 1_000_000;
+        let drift = quarantine.saturating_mul(self.client.drift_ppm.saturating_mul(2)) / 1_000_000;
         quarantine.saturating_add(drift)
+    }
+
+    /// Does `work`, which takes so many round trips, within a deadline for that.
+    pub(super) async fn within_trips<T>(
+        &self,
+        step: &'static str,
+        trips: u32,
+        work: impl Future<Output = Result<T, Cause>>,
+    ) -> Result<T, ConnectFailure> {
+        let limit = self.client.instance_timeout.saturating_mul(trips).max(MIN_STEP);
+        match timeout(limit, work).await {
+            Ok(done) => done.map_err(ConnectFailure::Failed),
+            Err(_) => Err(ConnectFailure::Late(step)),
+        }
+    }
+}
+
+/// Why there is no connection.
+pub(super) enum ConnectFailure {
+    /// It did not answer in time, in this step.
+    Late(&'static str),
+    /// What answers at its address did not go on with TLS in time: a server without TLS waits for more.
+    LateTls,
+    /// It could not be reached, or answered something else.
+    Failed(Cause),
+}
+
+impl ConnectFailure {
+    pub(super) fn cause(self) -> Cause {
+        match self {
+            Self::Late(step) => Cause::NotConnected(format!("no answer in time while {step}")),
+            Self::LateTls => {
+                Cause::Tls("no answer to the TLS handshake in time: it may not speak TLS there".to_owned())
+            }
+            Self::Failed(cause) => cause,
+        }
     }
 }

@@ -1,46 +1,46 @@
 //! What an instance pushes: gathered as it comes in, bounded, and passed on together.
+//!
+//! Every flush is pushed, that of another database too, and no push says which it was. So any of them puts the instance into
+//! quarantine (P15).
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::sleep;
 
-use super::connection::InstanceConnection;
-use super::flushes::FlushCount;
-use crate::instance::{ChangedKeys, Invalidation, ReceivedMessage};
-use crate::protocol::{AdmissionFollowUp, InstanceId, MAX_MESSAGE};
-use crate::resource::ADMISSION_KEY;
+use crate::instance::ReceivedMessage;
+use crate::protocol::{InstanceId, MAX_MESSAGE};
 
 /// The most keys, and bytes of keys, that are kept apart. What is beyond may have been any key.
 const MAX_KEYS: usize = 1024;
 const MAX_BYTES: usize = 64 * 1024;
-
-/// The pause after pushes were passed on; those that come meanwhile are passed on together. So a
-/// flood leads to so many looks and not more.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// Pushes that were not passed on yet.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
     pending: Mutex<PendingInvalidations>,
     came: Notify,
-    flushes: FlushCount,
+    /// How many flushes were pushed over the connection, and for how many of them the record is in doubt already.
+    ///
+    /// They are counted the moment a push arrives: pushes arrive in order with replies, so that no reply of after
+    /// the event is judged before it is counted.
+    flushes: AtomicU32,
+    settled: AtomicU32,
     /// Who takes in messages of other clients, and from which instance.
     messages: Option<(InstanceId, mpsc::Sender<ReceivedMessage>)>,
 }
 
 /// What was pushed so far.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct PendingInvalidations {
+pub(super) struct PendingInvalidations {
     /// Keys that changed.
-    keys: Vec<Vec<u8>>,
+    pub(super) keys: Vec<Vec<u8>>,
     bytes: usize,
     /// Any key may have changed.
-    any: bool,
+    pub(super) any: bool,
     /// All data of a database was thrown away or replaced, perhaps of ours.
-    flushed: bool,
+    pub(super) flushed: bool,
 }
 
 impl Pushes {
@@ -48,9 +48,15 @@ impl Pushes {
         Self { messages, ..Self::default() }
     }
 
-    /// How often data was thrown away or replaced.
-    pub(super) const fn flushes(&self) -> &FlushCount {
-        &self.flushes
+    /// The last flush, if no quarantine was begun for it yet. Until then no vote counts.
+    pub(super) fn unsettled_flush(&self) -> Option<u32> {
+        let pushed = self.flushes.load(Ordering::Acquire);
+        (pushed != self.settled.load(Ordering::Acquire)).then_some(pushed)
+    }
+
+    /// A quarantine has begun for all flushes up to this one.
+    pub(super) fn settle_flushes(&self, flush: u32) {
+        self.settled.store(flush, Ordering::Release);
     }
 
     /// Takes one in. Called between two replies, so it does not wait.
@@ -78,7 +84,7 @@ impl Pushes {
         match push.data.into_iter().next() {
             Some(Value::Array(keys)) => pending.add(keys),
             _ => {
-                self.flushes.note();
+                self.flushes.fetch_add(1, Ordering::AcqRel);
                 pending.flushed = true;
                 pending.forget_which();
             }
@@ -87,39 +93,14 @@ impl Pushes {
         self.came.notify_one();
     }
 
-    async fn next(&self) -> PendingInvalidations {
+    /// What has come since, once something has.
+    pub(super) async fn next(&self) -> PendingInvalidations {
         loop {
             self.came.notified().await;
             let pending = std::mem::take(&mut *self.pending());
             if pending != PendingInvalidations::default() {
                 return pending;
             }
-        }
-    }
-
-    /// Passes on what comes: to admission what is about the record, and to those who watch keys.
-    ///
-    /// What changed while there was no connection was not pushed: watched keys are checked first.
-    pub(super) async fn forward(
-        &self,
-        connection: &InstanceConnection,
-        instance: InstanceId,
-        invalidations: &mpsc::Sender<Invalidation>,
-    ) {
-        // An error means that the client is gone.
-        let _ = invalidations.send(Invalidation { instance, keys: ChangedKeys::Any }).await;
-        loop {
-            let pending = self.next().await;
-            if let Some(admission) = connection.admission() {
-                if pending.flushed {
-                    admission.note_flush();
-                } else if pending.may_be(ADMISSION_KEY.as_bytes()) {
-                    admission.request_follow_up(AdmissionFollowUp::RereadRecord);
-                }
-            }
-            let keys = if pending.any { ChangedKeys::Any } else { ChangedKeys::Among(pending.keys) };
-            let _ = invalidations.send(Invalidation { instance, keys }).await;
-            sleep(PAUSE).await;
         }
     }
 
@@ -147,7 +128,7 @@ impl PendingInvalidations {
         (self.keys, self.bytes, self.any) = (Vec::new(), 0, true);
     }
 
-    fn may_be(&self, key: &[u8]) -> bool {
+    pub(super) fn may_be(&self, key: &[u8]) -> bool {
         self.any || self.keys.iter().any(|changed| changed == key)
     }
 }
@@ -155,6 +136,7 @@ impl PendingInvalidations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::ADMISSION_KEY;
 
     fn push(keys: &[&[u8]]) -> PushInfo {
         let keys = keys.iter().map(|key| Value::BulkString(key.to_vec())).collect();
@@ -176,7 +158,7 @@ mod tests {
         assert!(pending.may_be(ADMISSION_KEY.as_bytes()), "the record may have been among them");
         pushes.receive(push(&[&vec![0; MAX_BYTES + 1]]));
         assert!(pushes.pending().any);
-        assert_eq!(pushes.flushes.count(), 0);
+        assert_eq!(pushes.unsettled_flush(), None);
     }
 
     #[test]
@@ -196,13 +178,28 @@ mod tests {
         assert!(!pushes.pending().any);
     }
 
+    fn flush(pushes: &Pushes) {
+        pushes.receive(PushInfo { kind: PushKind::Invalidate, data: vec![Value::Nil] });
+    }
+
     #[test]
     fn a_flush_is_known_before_the_next_reply() {
         let pushes = Pushes::default();
-        pushes.receive(PushInfo { kind: PushKind::Invalidate, data: vec![Value::Nil] });
-        assert_eq!(pushes.flushes.count(), 1);
+        flush(&pushes);
+        assert_eq!(pushes.unsettled_flush(), Some(1));
         let pending = std::mem::take(&mut *pushes.pending());
         assert!(pending.flushed && pending.any);
+    }
+
+    #[test]
+    fn a_flush_that_comes_while_another_is_settled_is_not_settled_with_it() {
+        let pushes = Pushes::default();
+        flush(&pushes);
+        flush(&pushes);
+        pushes.settle_flushes(1);
+        assert_eq!(pushes.unsettled_flush(), Some(2));
+        pushes.settle_flushes(2);
+        assert_eq!(pushes.unsettled_flush(), None);
     }
 
     #[test]

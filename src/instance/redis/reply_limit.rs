@@ -1,12 +1,67 @@
-//! Follows where the replies of an instance begin and end, without reading them, so that none is longer than the answer to
-//! what was asked; a reply is kept until it is whole.
+//! How long the reply to a command may be.
+//!
+//! What an instance sends is followed to where its replies begin and end, without reading them, so that none is longer than the answer
+//! to what was asked; a reply is kept until it is whole.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::reply_bound::MOST_OF_A_VALUE;
-use super::reply_bound::{CommandName, ReplyBound};
+use redis::{Arg, Cmd};
+
 use crate::protocol::Instant;
+
+/// The longest value that a lock may have: what is longer is another program's, and may be megabytes.
+pub(super) const MOST_OF_A_VALUE: u64 = 2048;
+
+/// The longest reply to a command that asks for nothing long, besides what it may repeat of the command: an error of
+/// a server has a few hundred bytes.
+const LEAST: u64 = 2 * 1024;
+
+/// What a value of a lock takes in a reply, with what is said beside it.
+pub(super) const VALUE: u64 = MOST_OF_A_VALUE + 64;
+
+/// The most values that one script tells of: one for each request of a batch.
+const VALUES: u64 = 64;
+
+/// The most that is read of the values of leases at once. What is longer is read one by one, and cut.
+const WATCHED: u64 = 256 * 1024;
+
+/// The admission record, or what somebody else wrote over it.
+pub(super) const RECORD: u64 = 16 * 1024;
+
+/// What a server says of itself: `commandstats` of one with modules takes 60 KiB.
+const INFO: u64 = 128 * 1024;
+
+/// Two names of keys of the longest length.
+const NAMES: u64 = 130 * 1024;
+
+/// Some hundred names of keys, of whatever length: an operator lists them.
+const LISTING: u64 = 4 * 1024 * 1024;
+
+/// What is asked over a connection.
+const COMMANDS: [&str; 21] = [
+    "CLIENT",
+    "CONFIG",
+    "EVALSHA",
+    "GET",
+    "GETRANGE",
+    "HELLO",
+    "INFO",
+    "MGET",
+    "PING",
+    "PTTL",
+    "PUBLISH",
+    "SCAN",
+    "SCRIPT",
+    "SELECT",
+    "SENTINEL",
+    "SET",
+    "SUBSCRIBE",
+    "TIME",
+    "ZADD",
+    "ZRANGE",
+    "ZSCORE",
+];
 
 /// The longest push: it names a key, or is a message of another client.
 const MAX_PUSH: u64 = 256 * 1024;
@@ -21,13 +76,83 @@ const MAX_DEPTH: usize = 16;
 /// The most replies over one connection that nobody asked for. A server that is full says so unasked.
 const MAX_UNASKED: u32 = 16;
 
+/// What the reply to a command may be at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplyBound {
+    /// The name of the command.
+    pub(super) command: &'static str,
+    pub(super) bytes: u64,
+    /// Decoded, each element takes ten times what the shortest takes on the way.
+    pub(super) elements: u64,
+}
+
+impl ReplyBound {
+    const fn new(command: &'static str, bytes: u64) -> Self {
+        Self { command, bytes, elements: 64 + bytes / 64 }
+    }
+
+    /// Of the reply to a command that takes so many bytes.
+    pub(super) fn of(command: &Cmd, packed: usize) -> Self {
+        let mut words = command.args_iter().map(|word| match word {
+            Arg::Simple(word) => word,
+            _ => &[][..],
+        });
+        let count = words.len() as u64;
+        let name = words.next().unwrap_or_default();
+        let known = COMMANDS.into_iter().find(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+        let command = known.unwrap_or("another command");
+        let asked_for = match command {
+            "EVALSHA" => of_script(words.nth(1).map_or(0, number)),
+            "SET" => VALUE,
+            "GETRANGE" => {
+                let [from, to] = [words.nth(1), words.next()].map(|word| word.map_or(0, number));
+                to.saturating_sub(from).saturating_add(1).min(LISTING)
+            }
+            "MGET" => count.saturating_mul(VALUE).min(WATCHED),
+            "GET" | "HELLO" | "SENTINEL" => RECORD,
+            "INFO" => INFO,
+            "ZRANGE" => NAMES,
+            "SCAN" => LISTING,
+            _ => 0,
+        };
+        Self::named(command, packed, asked_for)
+    }
+
+    /// Of the reply to a command with this name that takes so many bytes, and asks for so many. What it says may repeat the command, or
+    /// one of its keys.
+    pub(super) const fn named(command: &'static str, packed: usize, asked_for: u64) -> Self {
+        Self::new(command, LEAST.saturating_add(packed as u64).saturating_add(asked_for))
+    }
+
+    /// Whether its reply is what is under the key of a lock.
+    pub(super) fn may_be_a_value(self) -> bool {
+        self.command == "SET"
+    }
+
+    /// Whether its reply is a push.
+    pub(super) fn is_of_subscribe(self) -> bool {
+        self.command == "SUBSCRIBE"
+    }
+}
+
+/// What a script tells of so many keys.
+pub(super) fn of_script(keys: u64) -> u64 {
+    keys.min(VALUES).saturating_mul(VALUE)
+}
+
+/// The number that these digits are; what is no digit counts for nothing.
+fn number(text: &[u8]) -> u64 {
+    let digits = text.iter().filter(|byte| byte.is_ascii_digit());
+    digits.fold(0, |number: u64, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+}
+
 /// An instance said more than the answer to what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TooMuch {
     /// A reply to a command was longer than so many bytes.
-    Bytes(CommandName, u64),
+    Bytes(&'static str, u64),
     /// It had more elements.
-    Elements(CommandName, u64),
+    Elements(&'static str, u64),
     /// It had lists in lists.
     Depth,
     /// More replies than commands.
@@ -39,15 +164,15 @@ pub(super) enum TooMuch {
 impl TooMuch {
     /// It may be no fault of the instance: another program keeps something long under a key that was read whole.
     pub(super) fn may_be_a_value(self) -> bool {
-        matches!(self, Self::Bytes(command, _) if command.as_bytes() == b"MGET")
+        matches!(self, Self::Bytes("MGET", _))
     }
 }
 
 impl fmt::Display for TooMuch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Bytes(command, most) => write!(f, "it sent a reply longer than {most} bytes{}", To(*command)),
-            Self::Elements(command, most) => write!(f, "it sent a reply longer than {most} elements{}", To(*command)),
+            Self::Bytes(command, most) => write!(f, "it sent a reply longer than {most} bytes to {command}"),
+            Self::Elements(command, most) => write!(f, "it sent a reply longer than {most} elements to {command}"),
             Self::Depth => f.write_str("it sent a reply of lists in lists that no command has"),
             Self::Unasked => f.write_str("it sent more replies than there were commands"),
             Self::Pushed => write!(f, "it pushed more than {} MiB in a second", MAX_PUSHED / 1024 / 1024),
@@ -56,15 +181,6 @@ impl fmt::Display for TooMuch {
 }
 
 impl std::error::Error for TooMuch {}
-
-/// What a reply is to.
-struct To(CommandName);
-
-impl fmt::Display for To {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.as_bytes().is_empty() { f.write_str(" to nothing") } else { write!(f, " to {}", self.0) }
-    }
-}
 
 /// How far bytes were followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,9 +272,9 @@ impl ReplyLimit {
         self.is_push = first == b'>';
         self.is_unasked = !self.is_push && asked.is_none();
         let bound = match asked {
-            _ if self.is_push => ReplyBound::new(CommandName::default(), MAX_PUSH),
+            _ if self.is_push => ReplyBound::new("nothing", MAX_PUSH),
             Some(bound) => bound,
-            None => ReplyBound::unasked(),
+            None => ReplyBound::new("nothing", LEAST),
         };
         self.bound = Some(bound);
         bound
@@ -297,10 +413,41 @@ mod tests {
         Instant::ZERO
     }
 
-    fn bound(words: &[&str]) -> ReplyBound {
+    fn command(words: &[&str]) -> Cmd {
         let mut command = redis::cmd(words[0]);
         words[1..].iter().for_each(|word| _ = command.arg(*word));
+        command
+    }
+
+    fn bound(words: &[&str]) -> ReplyBound {
+        let command = command(words);
         ReplyBound::of(&command, command.get_packed_command().len())
+    }
+
+    #[test]
+    fn every_command_is_bounded_by_what_it_asks_for() {
+        let commands: [(&[&str], &str, u64); 7] = [
+            (&["TIME"], "TIME", 0),
+            (&["SET", "a", "", "NX", "GET", "PX", "100"], "SET", VALUE),
+            (&["GETRANGE", "12", "0", "2047"], "GETRANGE", 2048),
+            (&["EVALSHA", "7a9", "3", "a", "b", "c"], "EVALSHA", 3 * VALUE),
+            (&["MGET", "a", "b"], "MGET", 3 * VALUE),
+            (&["get", "redquorum:admission"], "GET", RECORD),
+            (&["EVALSHA", "7a9", "99999999999999999999999"], "EVALSHA", VALUES * VALUE),
+        ];
+        for (words, name, asked_for) in commands {
+            let bound = bound(words);
+            assert_eq!(bound.command, name);
+            assert_eq!(bound.bytes - LEAST - command(words).get_packed_command().len() as u64, asked_for, "{words:?}");
+        }
+    }
+
+    /// Two of five instances that answered everything with as much as was accepted took all of the processor.
+    #[test]
+    fn all_replies_to_a_write_of_many_locks_come_to_a_few_hundred_kilobytes() {
+        let set: &[&str] =
+            &["SET", "a-lock-of-usual-length", "0123456789abcdef0123456789abcdef", "NX", "GET", "PX", "10000"];
+        assert!(131 * bound(set).bytes < 600 * 1024);
     }
 
     /// A connection over which commands were sent.
@@ -350,9 +497,9 @@ mod tests {
         };
         assert_eq!(both().follow(&[text(2000), text(8192)].concat(), no_clock), Ok(()));
         let too_much = both().follow(&[text(8192), text(8192)].concat(), no_clock);
-        assert!(matches!(too_much, Err(TooMuch::Bytes(command, _)) if command == CommandName::of(b"TIME")));
+        assert!(matches!(too_much, Err(TooMuch::Bytes(command, _)) if command == "TIME"));
         let too_much = both().follow(&[text(2000), text(16_384)].concat(), no_clock);
-        assert!(matches!(too_much, Err(TooMuch::Bytes(command, _)) if command == CommandName::of(b"GETRANGE")));
+        assert!(matches!(too_much, Err(TooMuch::Bytes(command, _)) if command == "GETRANGE"));
         assert!(too_much.unwrap_err().to_string().ends_with("bytes to GETRANGE"));
     }
 

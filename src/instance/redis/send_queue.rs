@@ -6,7 +6,6 @@
 //! one that takes longer than usual nothing waits for long either: a release is to come right behind its acquire.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::write::{Parts, take_for_one_write};
@@ -75,12 +74,9 @@ pub(super) struct Late {
     pub(super) next: Option<Instant>,
 }
 
-/// The mutex also orders sends: requests are sent while it is held, so that none can overtake another (P6).
+/// What waits and what is on its way. Requests are sent while its mutex is held, so that none can overtake another (P6).
 #[derive(Default)]
-pub(super) struct SendQueue(Mutex<State>);
-
-#[derive(Default)]
-pub(super) struct State {
+pub(super) struct SendQueue {
     waiting: VecDeque<Asked>,
     in_flight: VecDeque<Write>,
     /// How many writes were sent so far.
@@ -102,13 +98,6 @@ pub(super) struct State {
 }
 
 impl SendQueue {
-    /// While nothing else is sent.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
     /// Queues a request, or gives it back with the reason: `most` wait already, or the connection was given up. Leases that are held
     /// do not count: there are as many extends as leases at most.
     pub(super) fn put(&mut self, asked: Asked, most: usize) -> Result<(), (Asked, Cause)> {
@@ -194,7 +183,7 @@ impl State {
     /// Takes the requests that were made `deadline` ago or before, and forgets the writes that were sent then. What waits is not sent
     /// any more then; a write goes on for those of its requests that are younger.
     pub(super) fn take_late(&mut self, now: Instant, deadline: Duration) -> Late {
-        let is_late = |since: Instant| has_passed(since, now, deadline);
+        let is_late = |since: Instant| age(since, now) >= deadline;
         let mut late = Late { requests: Vec::new(), first_write: None, next: None };
         while let Some(write) = pop_if(&mut self.in_flight, |write| is_late(write.at)) {
             late.first_write.get_or_insert(write.at);
@@ -213,8 +202,8 @@ impl State {
             let unanswered = write.requests.iter().filter(|asked| asked.reply_to.is_some());
             unanswered.map(|asked| asked.since).chain([write.at])
         });
-        let first = of_writes.chain(self.waiting.front().map(|asked| asked.since)).min();
-        late.next = first.map(|since| since.saturating_add(deadline));
+        let oldest = of_writes.chain(self.waiting.front().map(|asked| asked.since)).map(|since| age(since, now)).max();
+        late.next = oldest.map(|age| now.saturating_add(deadline.saturating_sub(age)));
         let sooner = if self.waiting.is_empty() {
             // Something may wait again at once: that is not to wake whoever looks each time.
             std::mem::take(&mut self.has_waited).then(|| now.saturating_add(PATIENCE))
@@ -229,7 +218,7 @@ impl State {
     /// What was sent then was not answered within `deadline`; whether the instance is silent now.
     pub(super) fn note_unanswered(&mut self, sent: Instant, now: Instant, deadline: Duration) -> bool {
         let since = *self.unheard_since.get_or_insert(sent);
-        has_passed(since, now, deadline.saturating_mul(SILENT_AFTER))
+        age(since, now) >= deadline.saturating_mul(SILENT_AFTER)
     }
 
     /// The instance has answered.
@@ -272,9 +261,10 @@ fn pop_if<T>(items: &mut VecDeque<T>, fits: impl FnOnce(&T) -> bool) -> Option<T
     if items.front().is_some_and(fits) { items.pop_front() } else { None }
 }
 
-/// Whether so much time has passed since then. By a clock that was set back by as much nobody can tell: nothing waits for that.
-fn has_passed(since: Instant, now: Instant, time: Duration) -> bool {
-    now.saturating_since(since).max(since.saturating_since(now)) >= time
+/// How much time has passed since then. By a clock that was set back nobody can tell: as much counts as it was set back by, so that
+/// nothing waits until it shows that time again.
+fn age(since: Instant, now: Instant) -> Duration {
+    now.saturating_since(since).max(since.saturating_since(now))
 }
 
 /// The cause where a connection is gone.
@@ -304,7 +294,7 @@ mod tests {
     }
 
     /// Each of a lock of its own, so many of them, made at `since`.
-    fn put(state: &mut State, count: usize, since: u64) {
+    fn put(state: &mut SendQueue, count: usize, since: u64) {
         for _ in 0..count {
             let name = state.waiting.len().to_string();
             let request = Request::Acquire(Arc::new(Claim::sample(1, &name)));
@@ -314,7 +304,7 @@ mod tests {
     }
 
     /// Sends what may be sent; how many each write has.
-    fn send(state: &mut State, now: u64) -> Vec<usize> {
+    fn send(state: &mut SendQueue, now: u64) -> Vec<usize> {
         let mut sizes = Vec::new();
         while state.may_send(at(now)) {
             let (_, requests, parts) = state.next_write(|_| true);
@@ -325,7 +315,7 @@ mod tests {
     }
 
     /// How many requests the next write has that is sent when the first is answered.
-    fn next(state: &mut State, number: u64) -> Vec<usize> {
+    fn next(state: &mut SendQueue, number: u64) -> Vec<usize> {
         assert!(state.take_answered(number, at(0)).is_some());
         state.end_gathering();
         send(state, 0)
@@ -333,7 +323,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_while_a_write_is_on_its_way_shares_the_next() {
-        let mut state = State::default();
+        let mut state = SendQueue::default();
         put(&mut state, 1, 0);
         assert_eq!(send(&mut state, 0), [1], "at once");
         put(&mut state, 9, 0);
@@ -356,7 +346,7 @@ mod tests {
     #[test]
     fn to_an_instance_that_is_far_away_several_writes_are_on_their_way() {
         for (round_trip_us, expected) in [(0, 1), (499, 1), (500, 5), (2_000, 20)] {
-            let mut state = State::default();
+            let mut state = SendQueue::default();
             state.note_round_trip(Duration::from_micros(round_trip_us));
             state.note_round_trip(Duration::from_secs(1));
             let sent = (0..30).map(|_| {
@@ -369,9 +359,9 @@ mod tests {
 
     #[test]
     fn after_a_batch_that_failed_requests_are_sent_singly_for_a_while() {
-        let mut state = State::default();
+        let mut state = SendQueue::default();
         let mut number = 0;
-        let mut sizes = |state: &mut State, count: usize| {
+        let mut sizes = |state: &mut SendQueue, count: usize| {
             put(state, count, 0);
             let mut sizes = send(state, 0);
             while !state.in_flight.is_empty() {
@@ -393,8 +383,8 @@ mod tests {
 
     #[test]
     fn each_request_has_its_deadline_however_long_it_waited() {
-        let mut state = State::default();
-        let late = |state: &mut State, now: u64| {
+        let mut state = SendQueue::default();
+        let late = |state: &mut SendQueue, now: u64| {
             let Late { requests, first_write, next } = state.take_late(at(now), DEADLINE);
             (requests.len(), first_write, next)
         };
@@ -424,7 +414,7 @@ mod tests {
 
     #[test]
     fn an_instance_is_silent_that_has_not_answered_for_two_deadlines() {
-        let mut state = State::default();
+        let mut state = SendQueue::default();
         put(&mut state, 1, 0);
         send(&mut state, 0);
         assert!(!state.note_unanswered(at(0), at(200), DEADLINE));
@@ -438,7 +428,7 @@ mod tests {
     /// An instance that hung then was waited for until the clock showed that time again.
     #[test]
     fn a_clock_that_was_set_back_ends_the_wait_for_what_was_sent_before() {
-        let mut state = State::default();
+        let mut state = SendQueue::default();
         put(&mut state, 2, 3_600_000);
         send(&mut state, 3_600_000);
         assert_eq!(state.take_late(at(3_599_900), DEADLINE).requests.len(), 0, "that little it may be");
@@ -448,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_given_up_or_has_much_to_do_takes_nothing() {
-        let mut state = State::default();
+        let mut state = SendQueue::default();
         put(&mut state, 3, 0);
         let sample = |request: fn(Arc<Claim>) -> Request| {
             let request = request(Arc::new(Claim::sample(1, "a")));

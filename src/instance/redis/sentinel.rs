@@ -9,7 +9,6 @@ use tokio::time::sleep;
 
 use super::address::{Address, Endpoint, SentinelGroup};
 use super::classify::failed;
-use super::deadline::within_trips;
 use super::login::hello;
 use super::options::ConnectOptions;
 use super::stream::open_stream;
@@ -29,7 +28,7 @@ struct NamedMaster {
 /// majority says, or all that answer at all, the newest counts.
 pub(super) async fn find_master(options: &ConnectOptions, group: &SentinelGroup) -> Result<Endpoint, Cause> {
     let asks = group.sentinels.iter().map(|sentinel| async move {
-        let asked = within_trips(options, "asking it for the master", 6, ask(options, sentinel, &group.name)).await;
+        let asked = options.within_trips("asking it for the master", 6, ask(options, sentinel, &group.name)).await;
         asked.map_err(|failure| format!("{}: {}", sentinel.shown(), failure.cause()))
     });
     let mut asks: FuturesUnordered<_> = asks.collect();
@@ -60,7 +59,7 @@ pub(super) async fn moved(options: &ConnectOptions, connected: Option<Endpoint>)
         return std::future::pending().await;
     };
     loop {
-        sleep(options.max_ttl / 4).await;
+        sleep(options.client.max_ttl / 4).await;
         // If none of them answers they have nothing to say against it.
         if let Ok(Endpoint::Tcp { host: now, port: on, .. }) = find_master(options, group).await
             && (now.as_str(), on) != (host.as_str(), port)
@@ -78,9 +77,9 @@ fn newest(named: &[NamedMaster]) -> Option<&NamedMaster> {
 
 async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result<NamedMaster, Cause> {
     let stream = open_stream(sentinel.endpoint(), sentinel.tcp(), &AtomicBool::new(false)).await?;
-    let login = sentinel.login().await?;
-    let (wire, _task) = Wire::begin(stream, Box::new(drop), Arc::clone(&options.clock), Arc::default());
-    hello(&wire, &login).await.map_err(|error| failed(&error))?;
+    let credentials = sentinel.credentials().await?;
+    let (wire, _task) = Wire::begin(stream, Box::new(drop), Arc::clone(&options.client.machine_clock));
+    hello(&wire, credentials.as_ref(), sentinel.database).await.map_err(|error| failed(&error))?;
     let ask = redis::cmd("SENTINEL").arg("MASTER").arg(name).to_owned();
     let told: HashMap<String, String> = wire.ask(&ask).read().await.map_err(|error| failed(&error))?;
     read(&told).ok_or_else(|| Cause::OtherProtocol("it tells no address of the master".to_owned()))

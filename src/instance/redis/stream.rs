@@ -10,11 +10,11 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 
 use super::address::{Endpoint, TcpSettings};
-use super::byte_stream::ByteStream;
 #[cfg(feature = "tls-rustls")]
 use super::classify::clip;
 use super::classify::failed;
 use super::tls::Tls;
+use super::wire::ByteStream;
 use crate::protocol::Cause;
 
 /// Connects: three round trips at most, with TLS. Sets `began_tls` once something answers that is to speak TLS.

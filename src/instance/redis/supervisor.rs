@@ -1,10 +1,10 @@
 //! The task that keeps one connection up. The life of a connection:
 //!
 //! - It is opened, logged in and admitted ([`connect()`]), each step within a deadline.
-//! - It is [`ConnectionState::Up`]: requests are sent over it. Meanwhile this task forwards pushes, probes the
+//! - It is announced ([`ConnectionState`]): requests are sent over it. Meanwhile this task forwards pushes, probes the
 //!   instance, and does what replies or flushes require about its admission ([`follow_up`]).
 //! - It ends when it breaks, when the instance has left several requests unanswered, or when its admission cannot
-//!   be settled. Then it is [`ConnectionState::Down`] with the cause, and requests that wait are `NotSent`.
+//!   be settled. Then the cause is announced, and requests that wait are `NotSent`.
 //! - After a pause, longer with each failure, the next one is opened.
 
 use std::any::Any;
@@ -18,22 +18,22 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::admission::follow_up;
+use super::admission::peers::PeerConnections;
 use super::admission::records::Records;
 use super::admission::shared::SharedAdmission;
 use super::classify::clip;
 use super::connect::{ADMISSION_TRIPS, connect, note_refusal};
 use super::connection::{InstanceConnection, probe_interval};
-use super::connection_log::ConnectionLog;
-use super::deadline::{ConnectFailure, within_trips};
 use super::forget_tokens::keep_forgetting_tokens;
-use super::health::InstanceHealth;
-use super::options::ConnectOptions;
+use super::options::{ConnectFailure, ConnectOptions};
 use super::pushes::Pushes;
 use super::send_queue::closed;
 use super::sentinel::moved;
+use crate::instance::{ChangedKeys, Invalidation};
 use crate::log_limit::LogLimit;
-use crate::protocol::{Cause, InstanceId, Instant, RecordMeaning, reconnect_delay};
+use crate::protocol::{AdmissionFollowUp, Cause, Instant, RecordMeaning, reconnect_delay};
 use crate::random;
+use crate::resource::ADMISSION_KEY;
 
 /// The first pause before connecting again, and the longest.
 const RECONNECT_LEAST: Duration = Duration::from_millis(20);
@@ -46,20 +46,45 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 /// long.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// Whether requests can be sent.
-#[derive(Clone, Debug)]
-pub(crate) enum ConnectionState {
-    /// Not now, and why.
-    Down(Cause),
-    /// Over this connection.
-    Up(Arc<InstanceConnection>),
+/// The pause after pushes were passed on; those that come meanwhile are passed on together. So a
+/// flood leads to so many looks and not more.
+const PUSH_PAUSE: Duration = Duration::from_millis(1);
+
+/// The connection over which requests can be sent now, or why there is none.
+pub(crate) type ConnectionState = Result<Arc<InstanceConnection>, Cause>;
+
+/// What the log says of one connection: connected, disconnected, and now and then that it still is not connected.
+#[derive(Debug, Default)]
+struct ConnectionLog {
+    logged_up: bool,
+    failures: LogLimit,
+}
+
+impl ConnectionLog {
+    /// It is up, and seems to last.
+    fn up(&mut self, instance: &str) {
+        if !self.logged_up {
+            tracing::info!(instance, "connected");
+        }
+        *self = Self { logged_up: true, failures: LogLimit::default() };
+    }
+
+    /// It is down.
+    fn down(&mut self, instance: &str, cause: &Cause, now: Instant) {
+        let was_up = std::mem::take(&mut self.logged_up);
+        match self.failures.note(now) {
+            Some(_) if was_up => tracing::warn!(instance, %cause, "disconnected"),
+            Some(times) => tracing::warn!(instance, %cause, times, "not connected"),
+            None => tracing::debug!(instance, %cause, "not connected"),
+        }
+    }
 }
 
 /// The supervisor of the connection to one instance.
 struct Supervisor {
-    options: ConnectOptions,
+    options: Arc<ConnectOptions>,
+    peers: Arc<PeerConnections>,
     announced: AnnouncedState,
-    health: Arc<InstanceHealth>,
     log: ConnectionLog,
     follow_ups: LogLimit,
     /// The present connection.
@@ -85,12 +110,12 @@ impl AnnouncedState {
 impl Drop for AnnouncedState {
     fn drop(&mut self) {
         let cause = "the task of its connection has ended, with the client or its runtime".to_owned();
-        let mut last = ConnectionState::Down(Cause::NotConnected(cause));
+        let mut last = Err(Cause::NotConnected(cause));
         self.announce(|state| {
             std::mem::swap(state, &mut last);
             true
         });
-        if let ConnectionState::Up(connection) = last {
+        if let Ok(connection) = last {
             connection.close();
         }
     }
@@ -98,14 +123,14 @@ impl Drop for AnnouncedState {
 
 /// Keeps a connection up until nobody reads its state any more.
 pub(super) async fn supervise(
-    options: ConnectOptions,
+    options: Arc<ConnectOptions>,
+    peers: Arc<PeerConnections>,
     state: watch::Sender<ConnectionState>,
-    health: Arc<InstanceHealth>,
 ) {
     let (log, follow_ups) = (ConnectionLog::default(), LogLimit::default());
     let announced = AnnouncedState(state, Arc::clone(&options.records));
     let mut supervisor =
-        Supervisor { options, announced, health, log, follow_ups, serving: None, up_since: None, flaps: false };
+        Supervisor { options, peers, announced, log, follow_ups, serving: None, up_since: None, flaps: false };
     let mut attempt = 0;
     let mut pause = Duration::ZERO;
     while !supervisor.announced.0.is_closed() {
@@ -117,7 +142,7 @@ pub(super) async fn supervise(
             attempt = 0;
         }
         pause = reconnect_delay(attempt, RECONNECT_LEAST, RECONNECT_MOST, random::spread());
-        pause = pause.max(supervisor.health.excess.pause(lasted));
+        pause = pause.max(supervisor.options.health.lock().excess.pause(lasted));
         sleep(pause).await;
         attempt = attempt.saturating_add(1);
     }
@@ -131,7 +156,7 @@ fn panicked(panic: &(dyn Any + Send)) -> Cause {
 impl Supervisor {
     /// Returns why it ended.
     async fn connect_and_serve(&mut self) -> ConnectFailure {
-        match connect(&self.options, &self.health).await {
+        match connect(&self.options, &self.peers).await {
             Ok((connection, pushes)) => ConnectFailure::Failed(self.serve(connection, &pushes).await),
             Err(reason) => reason,
         }
@@ -140,16 +165,16 @@ impl Supervisor {
     /// Records that there is no connection, or not any more; returns how long it lasted.
     fn end(&mut self, reason: ConnectFailure) -> Duration {
         let was_late = matches!(reason, ConnectFailure::Late(_) | ConnectFailure::LateTls);
-        let cause = match self.health.note_excess() {
+        let cause = match self.options.health.note_excess() {
             Some(too_much) => Cause::NotConnected(too_much.to_string()),
             None => reason.cause(),
         };
-        let now = self.options.clock.now();
+        let now = self.options.now();
         self.announced.announce(|state| {
             // A silent instance that does not answer a probe either is still best called silent.
-            let is_still_silent = was_late && matches!(state, ConnectionState::Down(Cause::Silent));
+            let is_still_silent = was_late && matches!(state, Err(Cause::Silent));
             if !is_still_silent {
-                *state = ConnectionState::Down(cause.clone());
+                *state = Err(cause.clone());
             }
             !is_still_silent
         });
@@ -157,8 +182,8 @@ impl Supervisor {
             self.retire(&connection);
         }
         self.log.down(self.options.address.shown(), &cause, now);
-        self.options.processes.disconnected(self.options.index, now);
-        self.health.lock().last_error = Some(cause.to_string());
+        self.peers.processes.disconnected(self.options.id.index(), now);
+        self.options.health.lock().last_error = Some(cause.to_string());
         let lasted = self.up_since.take().map(|since| now.saturating_since(since));
         self.flaps = lasted.is_some_and(|lasted| lasted < STEADY);
         lasted.unwrap_or_default()
@@ -167,25 +192,24 @@ impl Supervisor {
     /// Offers the connection until it is to be given up; returns the reason.
     async fn serve(&mut self, connection: Arc<InstanceConnection>, pushes: &Pushes) -> Cause {
         self.serving = Some(Arc::clone(&connection));
-        self.health.counts.connected();
         let options = &self.options;
-        self.up_since = Some(options.clock.now());
-        options.peers.add(options.index, &connection); // before it may be used: it learns what the others know
-        let up = ConnectionState::Up(Arc::clone(&connection));
+        options.health.counts.connected();
+        self.up_since = Some(options.now());
+        self.peers.add(&connection); // before it may be used: it learns what the others know
+        let up = Ok(Arc::clone(&connection));
         self.announced.announce(move |state| {
             *state = up;
             true
         });
-        let instance = InstanceId::new(options.index);
-        let mut forwarding = pin!(pushes.forward(&connection, instance, &options.invalidations));
-        let mut probes = pin!(keep_probing(&connection, probe_interval(options.max_ttl), &self.health));
+        let mut forwarding = pin!(forward(pushes, &connection));
+        let mut probes = pin!(keep_probing(&connection, probe_interval(options.client.max_ttl)));
         // A client that only looks changes nothing.
         let mut forgetting = pin!(async {
             options.records.wanted().await;
-            keep_forgetting_tokens(&connection, options.fence_retention).await;
+            keep_forgetting_tokens(&connection, options.client.fence_retention).await;
         });
-        let mut wanted = pin!(request_record(&connection, options));
-        let mut moved = pin!(moved(options, self.health.lock().endpoint.clone()));
+        let mut wanted = pin!(request_record(&connection));
+        let mut moved = pin!(moved(options, options.health.lock().endpoint.clone()));
         let mut steady = pin!(sleep(if self.flaps { STEADY } else { Duration::ZERO }));
         let mut is_steady = false;
         loop {
@@ -198,27 +222,28 @@ impl Supervisor {
                 () = &mut probes => {}
                 () = &mut forgetting => {}
                 () = &mut wanted => {}
-                () = sleep(REFUSED_PAUSE), if connection.refusal().is_some() => connection.reread_record(),
+                () = sleep(REFUSED_PAUSE), if connection.refusal().is_some() => {
+                    connection.admission.iter().for_each(|it| it.request_follow_up(AdmissionFollowUp::RereadRecord));
+                }
                 () = &mut steady, if !is_steady => {
                     is_steady = true;
                     self.log.up(options.address.shown());
                 }
                 admission = follow_up_requested(&connection) => {
-                    let was_recorded = admission.meaning() == RecordMeaning::Recorded;
-                    let follow_up = follow_up::take_due(&connection, admission, &options.peers).await;
+                    let was_recorded = *admission.state().meaning() == RecordMeaning::Recorded;
+                    let follow_up = follow_up::take_due(&connection, admission, &self.peers).await;
                     let carry_out = follow_up::carry_out(&connection, admission, follow_up);
-                    match within_trips(options, "renewing admission", ADMISSION_TRIPS, carry_out).await {
+                    match options.within_trips("renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
                         Ok(Some((follow_up, info))) => {
-                            self.health.lock().info = Some(info);
-                            note_refusal(options, &self.health, &admission.meaning());
-                            if was_recorded && let Some(times) = self.follow_ups.note(options.clock.now()) {
+                            options.health.lock().info = Some(info);
+                            let meaning = admission.state().meaning().clone();
+                            note_refusal(options, &meaning);
+                            if was_recorded && let Some(times) = self.follow_ups.note(options.now()) {
                                 tracing::warn!(instance = options.address.shown(), ?follow_up, times, "admission was renewed");
                             }
                         }
-                        Err(reason) => {
-                            return reason.cause();
-                        }
+                        Err(reason) => return reason.cause(),
                     }
                     self.announced.announce(|_| true); // whoever waits for the record looks again
                 }
@@ -230,22 +255,43 @@ impl Supervisor {
     /// and what is in doubt about the instance stays so for the next connection.
     fn retire(&self, connection: &InstanceConnection) {
         connection.close();
-        let peers = &self.options.peers;
-        peers.remove(self.options.index);
-        let ahead = peers.own_clock_ahead();
-        connection.admission().into_iter().for_each(|admission| admission.remember_for_next_connection(ahead));
+        self.peers.remove(self.options.id.index());
+        let ahead = self.peers.own_clock_ahead();
+        connection.admission.iter().for_each(|admission| admission.remember_for_next_connection(ahead));
+    }
+}
+
+/// Passes on what comes: to admission what is about the record, and to those who watch keys.
+///
+/// What changed while there was no connection was not pushed: watched keys are checked first.
+async fn forward(pushes: &Pushes, connection: &InstanceConnection) {
+    let (instance, invalidations) = (connection.options.id, &connection.options.client.invalidations);
+    // An error means that the client is gone.
+    let _ = invalidations.send(Invalidation { instance, keys: ChangedKeys::Any }).await;
+    loop {
+        let pending = pushes.next().await;
+        if let Some(admission) = &connection.admission {
+            if pending.flushed {
+                admission.note_flush();
+            } else if pending.may_be(ADMISSION_KEY.as_bytes()) {
+                admission.request_follow_up(AdmissionFollowUp::RereadRecord);
+            }
+        }
+        let keys = if pending.any { ChangedKeys::Any } else { ChangedKeys::Among(pending.keys) };
+        let _ = invalidations.send(Invalidation { instance, keys }).await;
+        sleep(PUSH_PAUSE).await;
     }
 }
 
 /// Has the record written once the client wants locks.
-async fn request_record(connection: &InstanceConnection, options: &ConnectOptions) {
-    options.records.wanted().await;
-    connection.admission().into_iter().for_each(SharedAdmission::request_record);
+async fn request_record(connection: &InstanceConnection) {
+    connection.options.records.wanted().await;
+    connection.admission.iter().for_each(SharedAdmission::request_record);
     std::future::pending().await
 }
 
 async fn follow_up_requested(connection: &InstanceConnection) -> &SharedAdmission {
-    match connection.admission() {
+    match &connection.admission {
         Some(admission) => {
             admission.follow_up_requested().await;
             admission
@@ -254,11 +300,11 @@ async fn follow_up_requested(connection: &InstanceConnection) -> &SharedAdmissio
     }
 }
 
-async fn keep_probing(connection: &InstanceConnection, pause: Duration, health: &InstanceHealth) {
+async fn keep_probing(connection: &InstanceConnection, pause: Duration) {
     loop {
         let round_trip = connection.probe().await;
         if round_trip.is_some() {
-            health.lock().round_trip = round_trip;
+            connection.options.health.lock().round_trip = round_trip;
         }
         sleep(pause).await;
     }
@@ -277,9 +323,9 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, CorrectedClock, SystemClock};
     use crate::instance::redis::address::Address;
-    use crate::instance::redis::admission::peers::PeerConnections;
+    use crate::instance::redis::options::ClientOptions;
     use crate::instance::{Claim, ReplyTo, Request, TakesReplies};
-    use crate::protocol::{AdmissionTerms, Reply};
+    use crate::protocol::{InstanceId, Reply};
 
     /// Panics once when it has been broken.
     #[derive(Clone, Debug, Default)]
@@ -315,47 +361,49 @@ mod tests {
         }
     }
 
-    async fn options(clock: &Breakable) -> ConnectOptions {
+    async fn client(clock: &Breakable) -> (Arc<ConnectOptions>, Arc<PeerConnections>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::parse(&format!("redis://{}", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(answering(listener));
-        let instance_timeout = Duration::from_secs(5);
-        let corrected = Arc::new(CorrectedClock::new(Arc::new(SystemClock)));
-        ConnectOptions {
-            index: 0,
-            address,
-            instance_timeout,
-            max_ttl: instance_timeout,
-            records: Arc::new(Records::new(AdmissionTerms::of_max_ttl(5_000), 5_000, false)),
+        let limit = Duration::from_secs(5);
+        let client = Arc::new(ClientOptions {
+            instance_timeout: limit,
+            quorum: 1,
+            max_ttl: limit,
+            quarantine: limit,
             drift_ppm: 0,
-            fence_retention: instance_timeout,
-            clock: Arc::new(clock.clone()),
-            processes: Arc::default(),
-            peers: Arc::new(PeerConnections::new(corrected, 1, instance_timeout, instance_timeout)),
+            fence_retention: limit,
             admission: false,
+            as_recorded: false,
+            wants_locks: false,
+            machine_clock: Arc::new(clock.clone()),
+            own_clock: Arc::new(CorrectedClock::new(Arc::new(SystemClock))),
             invalidations: mpsc::channel(1).0,
             listener: None,
-        }
+        });
+        let peers = Arc::new(PeerConnections::new(&client));
+        (Arc::new(client.for_each(vec![address]).next().unwrap()), peers)
     }
 
     #[tokio::test]
     async fn a_panic_ends_a_connection_like_any_other_cause_and_the_next_is_opened() {
-        let (state, mut seen) = watch::channel(ConnectionState::Down(closed()));
+        let (state, mut seen) = watch::channel(Err(closed()));
         let clock = Breakable::default();
-        let task = tokio::spawn(supervise(options(&clock).await, state, Arc::default()));
+        let (options, peers) = client(&clock).await;
+        let task = tokio::spawn(supervise(options, peers, state));
         let mut next = async |fits: fn(&ConnectionState) -> bool| {
             timeout(Duration::from_secs(5), seen.wait_for(fits)).await.unwrap().unwrap().clone()
         };
-        let is_up = |state: &ConnectionState| matches!(state, ConnectionState::Up(_));
-        let ConnectionState::Up(former) = next(is_up).await else { unreachable!() };
+        let is_up = ConnectionState::is_ok;
+        let Ok(former) = next(is_up).await else { unreachable!() };
         clock.0.store(true, Ordering::Relaxed);
-        next(|state| format!("{state:?}").contains("broken clock")).await;
+        drop(next(|state| format!("{state:?}").contains("broken clock")).await);
         let replies = Arc::<Replies>::default();
         let request = Request::Acquire(Arc::new(Claim::sample(1, "a")));
         former.call(std::iter::once((request, ReplyTo::new(Arc::clone(&replies) as Arc<_>, InstanceId::new(0)))));
         assert_eq!(*replies.0.lock().unwrap(), [Reply::NotSent(closed())], "it was closed");
-        next(is_up).await;
+        drop(next(is_up).await);
         task.abort();
-        next(|state| matches!(state, ConnectionState::Down(_))).await;
+        drop(next(ConnectionState::is_err).await);
     }
 }

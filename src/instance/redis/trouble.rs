@@ -72,39 +72,24 @@ impl CurrentTrouble {
 
 /// Whether it is the instance that refuses, and not the way to it.
 const fn is_its_own(cause: &Cause) -> bool {
-    match cause {
+    !matches!(
+        cause,
         Cause::Connecting
-        | Cause::NotConnected(_)
-        | Cause::Tls(_)
-        | Cause::Certificate(_)
-        | Cause::ClientCertificate(_)
-        | Cause::TlsSettings(_)
-        | Cause::NoMaster(_)
-        | Cause::NoCredentials(_)
-        | Cause::OtherProtocol(_)
-        | Cause::Silent
-        | Cause::Overloaded
-        | Cause::ScriptMissing
-        | Cause::Unrecorded
-        | Cause::TimedOut
-        | Cause::Disconnected(_) => false,
-        Cause::Loading
-        | Cause::Busy
-        | Cause::OutOfMemory
-        | Cause::ReadOnly
-        | Cause::CannotWrite(_)
-        | Cause::PasswordNeeded
-        | Cause::PasswordRefused
-        | Cause::NoDatabase(_)
-        | Cause::NoPermission(_)
-        | Cause::KeyForbidden(_)
-        | Cause::NoInfo(_)
-        | Cause::ClusterMode(_)
-        | Cause::Server(_)
-        | Cause::NotUsable(_)
-        | Cause::OddReply(_)
-        | Cause::ClockBehind { .. } => true,
-    }
+            | Cause::NotConnected(_)
+            | Cause::Tls(_)
+            | Cause::Certificate(_)
+            | Cause::ClientCertificate(_)
+            | Cause::TlsSettings(_)
+            | Cause::NoMaster(_)
+            | Cause::NoCredentials(_)
+            | Cause::OtherProtocol(_)
+            | Cause::Silent
+            | Cause::Overloaded
+            | Cause::ScriptMissing
+            | Cause::Unrecorded
+            | Cause::TimedOut
+            | Cause::Disconnected(_)
+    )
 }
 
 #[cfg(test)]

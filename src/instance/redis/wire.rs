@@ -27,11 +27,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{AbortHandle, yield_now};
 
-use super::byte_stream::ByteStream;
 use super::decode::{decode, decode_short};
 use super::encode::{Bounds, Encoder, encode, encode_all};
-use super::reply_bound::ReplyBound;
-use super::reply_limit::{Followed, ReplyLimit, TooMuch};
+use super::reply_limit::{Followed, ReplyBound, ReplyLimit, TooMuch};
 use crate::clock::Clock;
 
 /// So much is read at once.
@@ -43,6 +41,11 @@ const MOST_ASKED: usize = 16 * 1024;
 
 /// What replies and pushes begin with.
 const FIRST_OF_A_REPLY: &[u8] = b"+-:$*_,#!=(%~>|";
+
+/// A stream of bytes in both directions.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
 /// Takes in what the server says unasked. It is called between two replies, and does not wait.
 pub(super) type OnPush = Box<dyn Fn(PushInfo) + Send>;
@@ -68,6 +71,8 @@ struct Shared {
     state: Mutex<State>,
     /// Set if the server has said more than it was asked.
     too_much: Arc<OnceLock<TooMuch>>,
+    /// Notified when the connection has ended, or is to be given up.
+    broken: Notify,
     /// What takes in the answers to writes.
     writes: OnceLock<Weak<dyn TakesAnswers>>,
 }
@@ -165,18 +170,13 @@ fn list(answer: Value) -> Vec<Value> {
 }
 
 impl Wire {
-    /// Begins to read from a stream; `broken` is notified when that ends by itself. Must be called within a runtime.
-    pub(super) fn begin(
-        stream: Box<dyn ByteStream>,
-        on_push: OnPush,
-        clock: Arc<dyn Clock>,
-        broken: Arc<Notify>,
-    ) -> (Self, WireTask) {
+    /// Begins to read from a stream. Must be called within a runtime.
+    pub(super) fn begin(stream: Box<dyn ByteStream>, on_push: OnPush, clock: Arc<dyn Clock>) -> (Self, WireTask) {
         let state = Mutex::new(State { stream: Some(stream), ..State::default() });
-        let shared = Arc::new(Shared { state, too_much: Arc::default(), writes: OnceLock::new() });
+        let shared =
+            Arc::new(Shared { state, too_much: Arc::default(), broken: Notify::new(), writes: OnceLock::new() });
         let reader = Reader {
             shared: Arc::clone(&shared),
-            broken,
             limit: ReplyLimit::default(),
             begun: Vec::new(),
             awaited: VecDeque::new(),
@@ -224,6 +224,11 @@ impl Wire {
             Expected::Several(commands.end())
         };
         self.0.send(asks, behind, AnswerTo::Write(number))
+    }
+
+    /// Notified when the connection has ended, or is to be given up.
+    pub(super) fn broken(&self) -> &Notify {
+        &self.0.broken
     }
 
     /// Set to what the server has said too much, if the connection has ended for that.
@@ -347,7 +352,6 @@ impl Drop for WireTask {
 /// What the task has.
 struct Reader {
     shared: Arc<Shared>,
-    broken: Arc<Notify>,
     limit: ReplyLimit,
     /// The beginning of a reply of which the end has not come.
     begun: Vec<u8>,
@@ -478,7 +482,7 @@ impl Drop for Reader {
         for asked in self.awaited.drain(..).chain(asked) {
             self.shared.answer(asked.answer, Err(closed()));
         }
-        self.broken.notify_one();
+        self.shared.broken.notify_one();
     }
 }
 
@@ -512,12 +516,10 @@ mod tests {
     use crate::clock::SystemClock;
 
     /// A connection whose stream takes so many bytes at once, and the server's end of it.
-    fn wire(room: usize) -> (Wire, WireTask, Arc<Notify>, DuplexStream) {
+    fn wire(room: usize) -> (Wire, WireTask, DuplexStream) {
         let (ours, theirs) = duplex(room);
-        let broken = Arc::<Notify>::default();
-        let clock = Arc::new(SystemClock);
-        let (wire, task) = Wire::begin(Box::new(ours), Box::new(drop), clock, Arc::clone(&broken));
-        (wire, task, broken, theirs)
+        let (wire, task) = Wire::begin(Box::new(ours), Box::new(drop), Arc::new(SystemClock));
+        (wire, task, theirs)
     }
 
     async fn heard(server: &mut DuplexStream, count: usize) -> Vec<u8> {
@@ -529,7 +531,7 @@ mod tests {
     /// P26: the wake-up comes with the release, and behind it; what the server says to it answers nobody.
     #[tokio::test]
     async fn what_is_sent_behind_a_command_goes_in_its_write_and_its_reply_is_passed_over() {
-        let (wire, _task, _, mut server) = wire(4096);
+        let (wire, _task, mut server) = wire(4096);
         let (release, behind) = (cmd("GET").arg("a").to_owned(), cmd("PUBLISH").arg("b").arg("c").to_owned());
         let answer = wire.ask_before(&release, &[behind.clone(), behind.clone()]);
         let after = wire.ask(&release);
@@ -545,7 +547,7 @@ mod tests {
     #[tokio::test]
     async fn a_command_is_sent_when_it_is_asked_and_not_when_its_answer_is_awaited() {
         for room in [1, 7, 4096] {
-            let (wire, _task, _, mut server) = wire(room);
+            let (wire, _task, mut server) = wire(room);
             tokio::task::yield_now().await; // the task waits already
             let (first, second, third) = (cmd("GET").arg("a").to_owned(), cmd("GET").arg("b").to_owned(), {
                 let mut commands = pipe();
@@ -569,7 +571,7 @@ mod tests {
         let replies =
             b">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\na\r\n$2\r\nab\r\n>3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n:7\r\n";
         for cut in 1..replies.len() {
-            let (wire, _task, _, mut server) = wire(4096);
+            let (wire, _task, mut server) = wire(4096);
             let asked = [cmd("GET").arg("k").to_owned(), cmd("SUBSCRIBE").arg("c").to_owned(), cmd("PING")]
                 .map(|command| wire.ask(&command));
             server.write_all(&replies[..cut]).await.unwrap();
@@ -588,7 +590,7 @@ mod tests {
         for size in [2048, 2049, 100_000, 3_000_000] {
             let said = [format!("${size}\r\n").into_bytes(), vec![b'+'; size], b"\r\n+after\r\n".to_vec()].concat();
             for cut in [1, 5, 9, 2000, size / 2, size + 5, said.len() - 9, said.len() - 1] {
-                let (wire, _task, _, mut server) = wire(4096);
+                let (wire, _task, mut server) = wire(4096);
                 let asked = [cmd("SET").arg("k").to_owned(), cmd("PING")].map(|command| wire.ask(&command));
                 let (first, second) = said.split_at(cut.min(said.len()));
                 server.write_all(first).await.unwrap();
@@ -605,7 +607,7 @@ mod tests {
     #[tokio::test]
     async fn whatever_ends_a_connection_ends_all_that_wait_for_answers_and_is_told_to_the_first() {
         for (said, why) in [(&b""[..], "broken pipe"), (b"\x15\x03\x03", "arse"), (b"$9999999\r\n", "longer than")] {
-            let (wire, _task, broken, mut server) = wire(4096);
+            let (wire, _task, mut server) = wire(4096);
             let asked = [wire.ask(&cmd("TIME")), wire.ask(&cmd("TIME"))];
             server.write_all(said).await.unwrap();
             drop(server);
@@ -613,7 +615,7 @@ mod tests {
             let first = first.await.unwrap_err().to_string();
             assert!(first.contains(why), "{first}");
             assert!(second.await.unwrap_err().is_io_error());
-            timeout(Duration::from_secs(5), broken.notified()).await.unwrap();
+            timeout(Duration::from_secs(5), wire.broken().notified()).await.unwrap();
             assert!(wire.ask(&cmd("TIME")).await.unwrap_err().is_io_error(), "nothing is sent any more");
             assert_eq!(wire.too_much().get().is_some(), why == "longer than");
         }
@@ -621,7 +623,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_its_task_closes_the_stream() {
-        let (wire, task, _, mut server) = wire(4096);
+        let (wire, task, mut server) = wire(4096);
         let answer = wire.ask(&cmd("TIME"));
         drop(task);
         assert!(timeout(Duration::from_secs(5), answer).await.unwrap().is_err());
@@ -633,7 +635,7 @@ mod tests {
     /// As a guard that is dropped by a thread of its own.
     #[tokio::test]
     async fn commands_are_sent_from_any_thread_and_by_whoever_has_used_up_their_time() {
-        let (wire, _task, _, mut server) = wire(8);
+        let (wire, _task, mut server) = wire(8);
         tokio::task::yield_now().await;
         let from_elsewhere = wire.clone();
         let first = std::thread::spawn(move || from_elsewhere.ask(cmd("GET").arg("first"))).join().unwrap();
@@ -651,7 +653,7 @@ mod tests {
     #[tokio::test]
     async fn what_a_server_says_to_whoever_connects_is_the_answer_to_the_first_command() {
         for (said, why) in [(&b"-ERR max number of clients reached\r\n"[..], "max number"), (b"SSH-2.0\r\n", "arse")] {
-            let (wire, _task, _, mut server) = wire(4096);
+            let (wire, _task, mut server) = wire(4096);
             server.write_all(said).await.unwrap();
             drop(server);
             for _ in 0..9 {
@@ -664,7 +666,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_subscription_may_be_refused_and_one_that_nobody_asked_for_answers_nothing() {
-        let (wire, _task, _, mut server) = wire(4096);
+        let (wire, _task, mut server) = wire(4096);
         let asked = [cmd("PING"), cmd("SUBSCRIBE").arg("c").to_owned(), cmd("TIME")].map(|command| wire.ask(&command));
         server.write_all(b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n+PONG\r\n-NOPERM no\r\n:7\r\n").await.unwrap();
         let [pong, subscribed, seven] = asked;
@@ -676,7 +678,7 @@ mod tests {
 
     #[tokio::test]
     async fn to_a_server_that_reads_nothing_only_so_much_is_sent() {
-        let (wire, _task, _, _server) = wire(64);
+        let (wire, _task, _server) = wire(64);
         let asked: Vec<_> = (0..MOST_ASKED).map(|_| wire.ask(&cmd("TIME"))).collect();
         assert!(wire.ask(&cmd("TIME")).await.is_err());
         drop(asked);
@@ -723,7 +725,7 @@ mod tests {
     async fn odd(fails: bool) -> (Wire, WireTask, Arc<Mutex<Vec<u8>>>) {
         let taken = Arc::<Mutex<Vec<u8>>>::default();
         let stream = Odd { taken: Arc::clone(&taken), fails, flush: None };
-        let (wire, task) = Wire::begin(Box::new(stream), Box::new(drop), Arc::new(SystemClock), Arc::default());
+        let (wire, task) = Wire::begin(Box::new(stream), Box::new(drop), Arc::new(SystemClock));
         tokio::task::yield_now().await;
         (wire, task, taken)
     }

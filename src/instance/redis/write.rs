@@ -9,18 +9,20 @@ use super::classify::{
     is_a_fault_of_a_request,
 };
 use super::encode::Encoder;
-use super::plain;
-use super::scripts::Scripts;
-use super::scripts::command::ReadersDo;
+use super::reply_limit::{RECORD, VALUE};
+use super::scripts;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
-use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue};
-use crate::resource::AsItIs;
+use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue, may_propose_plainly};
+use crate::resource::{ADMISSION_KEY, AsItIs, TOKENS_KEY};
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
 const MOST_IN_A_SCRIPT: usize = 32;
 
 /// The most plain acquires in one write.
 const MOST_PLAIN: usize = 128;
+
+/// How many commands a write of plain acquires takes besides one for each.
+const BESIDE_PLAIN: usize = 3;
 
 /// How many kinds of calls there are.
 const PARTS: usize = 8;
@@ -67,6 +69,13 @@ impl Part {
             _ => MOST_IN_A_SCRIPT,
         }
     }
+}
+
+/// Whether it may be sent as plain commands, which cost an instance less than a script, to one with this record, whose clock shows at
+/// least `wall_us`: the first request of an acquire (P28).
+pub(super) fn may_be_plain(request: &Request, attached: Option<&AttachedRecord>, wall_us: u64) -> bool {
+    let Request::Acquire(claim) = request else { return false };
+    claim.is_first && may_propose_plainly(claim.token, attached, wall_us)
 }
 
 /// How many requests of a write are sent as what.
@@ -182,7 +191,6 @@ impl Order {
 /// The commands of a write.
 pub(crate) fn encode(
     commands: &mut Encoder<'_>,
-    scripts: &Scripts,
     parts: Parts,
     requests: &[impl AsRef<Claim>],
     attached: Option<&AttachedRecord>,
@@ -191,16 +199,31 @@ pub(crate) fn encode(
         let claims = of_part.iter().map(AsRef::as_ref);
         match part {
             _ if of_part.is_empty() => {}
-            Part::Release => scripts.release(commands, claims),
-            Part::Plain => plain::add(commands, claims),
-            Part::Acquire => scripts.acquire(commands, claims, attached),
-            Part::Extend => scripts.extend(commands, claims, attached, true),
-            Part::Keep => scripts.extend(commands, claims, attached, false),
-            Part::Read => scripts.read(commands, claims, attached, ReadersDo::Read),
-            Part::Renew => scripts.read(commands, claims, attached, ReadersDo::Renew),
-            Part::Leave => scripts.read(commands, claims, attached, ReadersDo::Leave),
+            Part::Release => scripts::release(commands, claims),
+            Part::Plain => add_plain(commands, claims),
+            Part::Acquire => scripts::acquire(commands, claims, attached),
+            Part::Extend => scripts::extend(commands, claims, attached, true),
+            Part::Keep => scripts::extend(commands, claims, attached, false),
+            Part::Read => scripts::read(commands, claims, attached, "read"),
+            Part::Renew => scripts::read(commands, claims, attached, "renew"),
+            Part::Leave => scripts::read(commands, claims, None, "leave"),
         }
     }
+}
+
+/// Adds the commands of plain acquires. They are not one script, so their order matters: the time is asked behind the keys, so that a
+/// step of the clock before shows (P17), and the record is read behind everything else, and then still says that nothing was
+/// forgotten since the keys were set.
+fn add_plain<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {
+    commands.add_each("SET", 7, VALUE, claims.clone(), |words, claim| {
+        words.key_to_set(claim);
+    });
+    commands.add("ZADD", 4 + 2 * claims.len(), 0, |words| {
+        words.word(TOKENS_KEY).word("GT").word("CH");
+        claims.for_each(|claim| _ = words.token_and_key(claim));
+    });
+    commands.add("TIME", 1, 0, |_| {});
+    commands.add("GET", 2, RECORD, |words| _ = words.word(ADMISSION_KEY));
 }
 
 /// What was answered to a write.
@@ -226,12 +249,12 @@ pub(crate) fn classify(
             continue;
         }
         let mut replies = match part {
-            Part::Plain => classify_plain(claims, attached, &said.next(claims.len() + plain::COMMANDS_BESIDE)),
+            Part::Plain => classify_plain(claims, attached, &said.next(claims.len() + BESIDE_PLAIN)),
             script => {
                 let answer = said.next(1);
                 answers.has_failed |= is_a_fault_of_a_request(&answer);
                 match script {
-                    Part::Release => classify_releases(claims.len(), &answer),
+                    Part::Release => classify_releases(claims, &answer),
                     Part::Acquire => classify_acquires(claims, &answer),
                     Part::Leave => classify_readers(claims, &answer),
                     _ => classify_extends(claims, &answer),
@@ -252,6 +275,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::protocol::{AdmissionRecord, FencingToken, ProcessIdentity, RecordOrigin};
 
     const ACQUIRE: fn(Arc<Claim>) -> Request = Request::Acquire;
     const EXTEND: fn(Arc<Claim>) -> Request = Request::Extend;
@@ -327,5 +351,41 @@ mod tests {
         assert_eq!(sizes(many(ACQUIRE, 3, MAX_COMMAND_BYTES / 2)), [1, 1, 1]);
         let plain = (0..300).map(|number| named(ACQUIRE, &format!("N{number}"))).collect();
         assert_eq!(sizes(plain), [128, 128, 44]);
+    }
+
+    const NOW_US: u64 = 1_800_000_000_000_000;
+
+    fn attached(quarantine_over: bool) -> AttachedRecord {
+        let (identity, origin) = (ProcessIdentity::new("run", "replication"), RecordOrigin::Waits);
+        let record = AdmissionRecord { identity, vote_from_ms: 1, longest_ttl_ms: 1_000, origin, order: 1 };
+        AttachedRecord::new(record, quarantine_over)
+    }
+
+    /// P28: read before the key is set, the record would vouch for what was forgotten in between.
+    #[test]
+    fn the_record_is_read_behind_everything_else() {
+        let (mut commands, claims) = (Vec::new(), [1, 2].map(|round| Claim::sample(round, "a")));
+        add_plain(&mut Encoder::new(&mut commands), claims.iter());
+        assert!(commands.ends_with(&redis::cmd("GET").arg(ADMISSION_KEY).get_packed_command()));
+    }
+
+    #[test]
+    fn only_the_first_request_of_an_acquire_on_an_instance_that_is_known_is_plain() {
+        let usual = Claim { is_first: true, ..Claim::sample(1, "a") };
+        let is_plain = |claim: &Claim, attached: Option<&AttachedRecord>| {
+            may_be_plain(&Request::Acquire(Arc::new(claim.clone())), attached, NOW_US)
+        };
+        let known = attached(true);
+        assert!(is_plain(&usual, Some(&known)));
+        assert!(!is_plain(&usual, None), "admission is off, and the clock unknown");
+        assert!(!is_plain(&usual, Some(&attached(false))));
+        let ahead = Claim { token: FencingToken::propose(2 * NOW_US, None), ..usual.clone() };
+        for other in [Claim { is_first: false, ..usual.clone() }, ahead] {
+            assert!(!is_plain(&other, Some(&known)));
+        }
+        let usual = Arc::new(usual);
+        for request in [Request::Extend(Arc::clone(&usual)), Request::Release(usual, None)] {
+            assert!(!may_be_plain(&request, Some(&known), NOW_US));
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! What a client asks for, read from what it sends.
 
 use super::server::{Input, read};
-use crate::instance::redis::scripts::Scripts;
-use crate::instance::redis::scripts::kinds::ScriptKind;
+use crate::instance::redis::scripts::ScriptKind;
 
 /// What is asked for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,10 +24,10 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
             requests.push((Asked::Lock, value.to_vec()));
         } else if let [b"EVALSHA", hash, count, rest @ ..] = &*words {
             let count = number(count).unwrap_or(0);
-            let known = Scripts::shipped().all();
-            let script = known.iter().find(|(_, _, known)| known.as_bytes() == *hash);
-            if let (Some((kind, ..)), Some(args)) = (script, rest.get(count..)) {
-                let _ = read_call(*kind, args, &mut requests);
+            let script =
+                ScriptKind::ALL.into_iter().map(|(kind, _)| kind).find(|known| known.hash().as_bytes() == *hash);
+            if let (Some(kind), Some(args)) = (script, rest.get(count..)) {
+                let _ = read_call(kind, args, &mut requests);
             }
         }
     }
@@ -65,19 +64,19 @@ mod tests {
     use super::*;
     use crate::instance::Claim;
     use crate::instance::redis::encode::Encoder;
+    use crate::instance::redis::scripts;
 
     #[test]
     fn requests_are_read_from_calls_for_one_lock_and_for_several() {
         let claims = [1, 2].map(|round| Claim::sample(round, "a"));
         let [first, second] = [0, 1].map(|at: usize| claims[at].value.as_bytes().to_vec());
-        let scripts = Scripts::shipped();
         for asked in [Asked::Lock, Asked::Extend, Asked::Release] {
             let mut bytes = Vec::new();
             let mut command = Encoder::new(&mut bytes);
             match asked {
-                Asked::Lock => scripts.acquire(&mut command, claims.iter(), None),
-                Asked::Extend => scripts.extend(&mut command, claims.iter(), None, true),
-                Asked::Release => scripts.release(&mut command, claims.iter()),
+                Asked::Lock => scripts::acquire(&mut command, claims.iter(), None),
+                Asked::Extend => scripts::extend(&mut command, claims.iter(), None, true),
+                Asked::Release => scripts::release(&mut command, claims.iter()),
             }
             let expected = [(asked, first.clone()), (asked, second.clone())];
             assert_eq!(sent_requests(&bytes), expected);

@@ -29,14 +29,14 @@ pub(crate) async fn carry_out(
     admission: &SharedAdmission,
     requested: Option<AdmissionFollowUp>,
 ) -> Result<Option<(AdmissionFollowUp, ServerInfo)>, Cause> {
-    let mut handshake = connection.handshake(admission);
-    let flush = admission.flushes.unsettled();
+    let handshake = connection.handshake();
+    let flush = admission.unsettled_flush();
     // P15: the data with the locks may be gone, or have come back as an old copy with the very record.
     let required = flush.map(|_| AdmissionFollowUp::Quarantine);
     let Some(follow_up) = required.or(requested) else { return Ok(None) };
     admission.begin_follow_up(follow_up, flush);
-    let report = server_info::read(&handshake.wire).await?;
-    let outcome = handshake.run(report, flush.is_some()).await?;
-    admission.replace_record(&outcome);
-    Ok(Some((follow_up, outcome.info)))
+    let report = server_info::read(handshake.wire).await?;
+    let (state, info) = handshake.run(report, flush.is_some()).await?;
+    admission.replace_record(&state);
+    Ok(Some((follow_up, info)))
 }

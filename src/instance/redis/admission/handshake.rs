@@ -1,43 +1,22 @@
 //! Admission over one connection: read the instance's record, apply the rule, write the record if
 //! the rule asks for it (P15).
 
-use std::sync::Arc;
-
 use redis::{FromRedisValue, RedisResult, Value};
 
-use super::records::{NewTimes, Records};
+use super::records::NewTimes;
 use super::server_info::{ServerInfo, ServerReport};
-use crate::clock::Clock;
 use crate::instance::redis::classify::{beginning, failed};
-use crate::instance::redis::health::InstanceHealth;
-use crate::instance::redis::scripts::Scripts;
-use crate::instance::redis::scripts::command::RecordWrite;
+use crate::instance::redis::options::ConnectOptions;
+use crate::instance::redis::scripts::{self, RecordWrite};
 use crate::instance::redis::wire::Wire;
 use crate::protocol::{
-    AdmissionRecord, AdmissionState, Cause, ClockWatch, InstanceId, Instant, NotUsable, ProcessFacts, ProcessIdentity,
+    AdmissionRecord, AdmissionState, Cause, ClockWatch, Instant, NotUsable, ProcessFacts, ProcessIdentity,
     RecordAction, RecordMeaning, RecordOrigin, decide_as_recorded, decide_record,
 };
 use crate::resource::ADMISSION_KEY;
 
 /// Losing the race for the record this often in a row means that something else is wrong.
 const MAX_RACES: usize = 10;
-
-/// What admission goes by.
-#[derive(Clone, Debug)]
-pub(crate) struct AdmissionConfig {
-    pub(crate) id: InstanceId,
-    pub(crate) records: Arc<Records>,
-    pub(crate) drift_ppm: u32,
-    pub(crate) clock: Arc<dyn Clock>,
-    /// What previous connections left behind.
-    pub(crate) health: Arc<InstanceHealth>,
-}
-
-/// The result of admission over a connection.
-pub(crate) struct HandshakeOutcome {
-    pub(crate) state: AdmissionState,
-    pub(crate) info: ServerInfo,
-}
 
 /// The record with a sample of the instance's clock.
 pub(crate) struct RecordReading {
@@ -49,9 +28,8 @@ pub(crate) struct RecordReading {
 
 /// One connection, as far as admission is concerned.
 pub(crate) struct AdmissionHandshake<'a> {
-    pub(crate) wire: Wire,
-    pub(crate) scripts: &'static Scripts,
-    pub(crate) config: &'a AdmissionConfig,
+    pub(crate) wire: &'a Wire,
+    pub(crate) options: &'a ConnectOptions,
     /// Whether changes of the record are pushed over this connection.
     pub(crate) tracking: bool,
 }
@@ -59,14 +37,18 @@ pub(crate) struct AdmissionHandshake<'a> {
 impl AdmissionHandshake<'_> {
     /// Finds the record for the process behind the connection, or writes it if this client wants locks: for a flush that
     /// was pushed, if `was_flushed`.
-    pub(crate) async fn run(&mut self, report: ServerReport, was_flushed: bool) -> Result<HandshakeOutcome, Cause> {
+    pub(crate) async fn run(
+        &self,
+        report: ServerReport,
+        was_flushed: bool,
+    ) -> Result<(AdmissionState, ServerInfo), Cause> {
         let ServerReport { facts, info } = report;
         for _ in 0..MAX_RACES {
             let reading = self.read().await.map_err(|error| failed(&error))?;
             let action = self.decide(&facts, &reading);
-            if action != Ok(RecordAction::Write) || !self.config.records.are_to_be_written() {
+            if action != Ok(RecordAction::Write) || !self.options.records.are_to_be_written() {
                 let state = self.state(action, &facts.identity, &reading)?;
-                return Ok(HandshakeOutcome { state, info });
+                return Ok((state, info));
             }
             let write = self.quarantine(&facts.identity, was_flushed);
             self.write(&facts.identity, reading.record.as_deref(), write).await.map_err(|error| failed(&error))?;
@@ -76,10 +58,10 @@ impl AdmissionHandshake<'_> {
 
     /// Applies the rule to the record that was found, and remembers it.
     fn decide(&self, facts: &ProcessFacts, reading: &RecordReading) -> Result<RecordAction, NotUsable> {
-        let (found, records) = ((reading.record.as_deref(), reading.instance_us / 1_000), &self.config.records);
+        let (found, records) = ((reading.record.as_deref(), reading.instance_us / 1_000), &self.options.records);
         let record = found.0.and_then(AdmissionRecord::from_wire);
-        record.iter().for_each(|record| records.note_read(self.config.id.index(), record.longest_ttl_ms));
-        let mut last = self.config.health.lock();
+        record.iter().for_each(|record| records.note_read(self.options.id.index(), record.longest_ttl_ms));
+        let mut last = self.options.health.lock();
         let action = match records.are_as_recorded() {
             true => decide_as_recorded(facts, found, records.terms(), &last.seen),
             false => decide_record(facts, found, records.terms(), &last.seen),
@@ -97,7 +79,8 @@ impl AdmissionHandshake<'_> {
         identity: &ProcessIdentity,
         reading: &RecordReading,
     ) -> Result<AdmissionState, Cause> {
-        let watch = ClockWatch::begin(self.config.drift_ppm, reading.sent, reading.received, reading.instance_us);
+        let watch =
+            ClockWatch::begin(self.options.client.drift_ppm, reading.sent, reading.received, reading.instance_us);
         let without_record = |meaning| AdmissionState::without_record(identity.clone(), meaning, watch);
         Ok(match action {
             Ok(RecordAction::Keep(record)) => AdmissionState::new(record, watch).read_at(reading.instance_us / 1_000),
@@ -108,15 +91,15 @@ impl AdmissionHandshake<'_> {
     }
 
     /// Reads the record, and asks for a push when it changes.
-    pub(crate) async fn read(&mut self) -> RedisResult<RecordReading> {
+    pub(crate) async fn read(&self) -> RedisResult<RecordReading> {
         let mut ask = redis::pipe();
         if self.tracking {
             ask.cmd("CLIENT").arg("CACHING").arg("YES");
         }
         ask.cmd("GET").arg(ADMISSION_KEY).cmd("TIME");
-        let sent = self.config.clock.now();
+        let sent = self.options.now();
         let answers = self.wire.ask_all(&ask).replies_without_error().await?;
-        let received = self.config.clock.now();
+        let received = self.options.now();
         let mut answers = answers.into_iter().rev();
         let (seconds, micros): (u64, u64) = redis::from_redis_value(answers.next().unwrap_or(Value::Nil))?;
         let record = match answers.next().unwrap_or(Value::Nil) {
@@ -130,20 +113,20 @@ impl AdmissionHandshake<'_> {
 
     /// A quarantine from now.
     fn quarantine(&self, identity: &ProcessIdentity, was_flushed: bool) -> RecordWrite {
-        let order = self.config.health.lock().seen.next_order(identity);
-        let NewTimes { longest_ttl_ms, wait_ms } = self.config.records.to_write();
+        let order = self.options.health.lock().seen.next_order(identity);
+        let NewTimes { longest_ttl_ms, wait_ms } = self.options.records.to_write();
         let origin = if was_flushed { RecordOrigin::Flushed } else { RecordOrigin::Waits };
         RecordWrite { longest_ttl_ms, origin, vote_from_ms: 0, wait_ms: Some(wait_ms), order }
     }
 
     /// Writes a record if `found` is still there. Gives what is there afterwards.
     pub(super) async fn write(
-        &mut self,
+        &self,
         identity: &ProcessIdentity,
         found: Option<&[u8]>,
         write: RecordWrite,
     ) -> RedisResult<Option<Vec<u8>>> {
-        let command = self.scripts.write_record(found.unwrap_or_default(), identity, write);
+        let command = scripts::write_record(found.unwrap_or_default(), identity, write);
         let there = self.wire.ask(&command).without_error().await?;
         Ok(<(Option<Vec<u8>>, u64)>::from_redis_value(there)?.0)
     }

@@ -7,7 +7,8 @@
 use redis::{Cmd, Script, Value};
 use tokio::time::timeout;
 
-use super::processes::{Claim, Namesake};
+use super::peers::PeerConnections;
+use super::processes::{Claim, Namesake, ProcessRegistry};
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::wire::Wire;
@@ -28,11 +29,16 @@ enum Verdict {
 ///
 /// # Errors
 /// If it is the process behind another address, as far as can be told.
-pub(crate) async fn claim_name(options: &ConnectOptions, wire: &Wire, run_id: &str) -> Result<Instant, Cause> {
-    let (registry, quarantine) = (&options.processes, options.wait_of_namesake());
+pub(crate) async fn claim_name(
+    options: &ConnectOptions,
+    peers: &PeerConnections,
+    wire: &Wire,
+    run_id: &str,
+) -> Result<Instant, Cause> {
+    let (registry, quarantine) = (&peers.processes, options.wait_of_namesake());
     let mut others = Vec::new();
     loop {
-        let (index, address, now) = (options.index, options.address.shown(), options.clock.now());
+        let (index, address, now) = (options.id.index(), options.address.shown(), options.now());
         let namesake = match registry.claim(Claim { index, address, run_id, now, quarantine }, &others) {
             Ok(counts_from) => {
                 if counts_from > now
@@ -51,26 +57,31 @@ pub(crate) async fn claim_name(options: &ConnectOptions, wire: &Wire, run_id: &s
             Err(namesake) => namesake,
         };
         let refused = Cause::NotUsable(NotUsable::SameProcess(namesake.address.clone()));
-        let Some(other) = options.peers.connection(namesake.index).filter(|_| namesake.is_connected) else {
+        let Some(other) = peers.connection(namesake.index).filter(|_| namesake.is_connected) else {
             return Err(refused);
         };
-        match ask(options, wire, &other).await {
+        match ask(registry, options, wire, &other).await {
             Verdict::TwoProcesses => {
                 registry.has_answered(namesake.index);
-                other.note_error(&two_processes(address, &namesake));
+                note_error(&other, two_processes(address, &namesake));
                 others.push(namesake.index);
             }
             Verdict::OneProcess if namesake.is_first => {
                 registry.has_answered(namesake.index);
-                other.note_error(&format!("{address} says that it is the same server process"));
+                note_error(&other, format!("{address} says that it is the same server process"));
                 return Err(refused);
             }
-            Verdict::OneProcess => give_way(options, &namesake, &other),
+            Verdict::OneProcess => give_way(registry, &namesake, &other),
             // Now, or it would be back before this one.
-            Verdict::Silent if registry.was_silent(namesake.index) => give_way(options, &namesake, &other),
+            Verdict::Silent if registry.was_silent(namesake.index) => give_way(registry, &namesake, &other),
             Verdict::Silent | Verdict::Unknown => return Err(refused),
         }
     }
+}
+
+/// Notes what is odd about it, though it serves.
+fn note_error(connection: &InstanceConnection, error: String) {
+    connection.options.health.lock().last_error = Some(error);
 }
 
 fn two_processes(address: &str, namesake: &Namesake) -> String {
@@ -82,23 +93,23 @@ fn two_processes(address: &str, namesake: &Namesake) -> String {
 }
 
 /// The other one loses its connection and its name; it comes back as the later one.
-fn give_way(options: &ConnectOptions, namesake: &Namesake, other: &InstanceConnection) {
-    options.processes.forget(namesake.index);
+fn give_way(registry: &ProcessRegistry, namesake: &Namesake, other: &InstanceConnection) {
+    registry.forget(namesake.index);
     other.give_up();
 }
 
-async fn ask(options: &ConnectOptions, own: &Wire, other: &InstanceConnection) -> Verdict {
-    let Some(secret) = options.processes.secret(options.index) else { return Verdict::Unknown };
+async fn ask(registry: &ProcessRegistry, options: &ConnectOptions, own: &Wire, other: &InstanceConnection) -> Verdict {
+    let Some(secret) = registry.secret(options.id.index()) else { return Verdict::Unknown };
     let text = format!("return '{secret}'");
     let hash = Script::new(&text).get_hash().to_owned();
-    let within = async |wire: &Wire, command: &Cmd| timeout(options.instance_timeout, wire.ask(command)).await;
+    let within = async |wire: &Wire, command: &Cmd| timeout(options.client.instance_timeout, wire.ask(command)).await;
     let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).to_owned();
     let call = redis::cmd("EVALSHA").arg(hash).arg(0).to_owned();
     let knows = |answer: &Value| matches!(answer, Value::BulkString(told) if told == secret.as_bytes());
     if !matches!(within(own, &load).await, Ok(Ok(Value::BulkString(_)))) {
         return Verdict::Unknown;
     }
-    match within(other.wire(), &call).await {
+    match within(&other.wire, &call).await {
         Ok(Ok(answer)) if knows(&answer) => Verdict::OneProcess,
         Ok(Ok(Value::ServerError(error))) if error.code() != "NOSCRIPT" => Verdict::Silent, // it may be busy
         // Nobody has flushed the scripts meanwhile.

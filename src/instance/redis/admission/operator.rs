@@ -1,7 +1,5 @@
 //! What an operator does with the record of one instance: looks at it, writes the first one, or changes its time (P15, P29).
 
-use std::sync::Arc;
-
 use redis::Value;
 use tokio::time::timeout;
 
@@ -10,67 +8,53 @@ use super::server_info;
 use super::shared::SharedAdmission;
 use crate::instance::redis::classify::{clip, failed};
 use crate::instance::redis::connection::InstanceConnection;
-use crate::instance::redis::scripts::command::RecordWrite;
-use crate::instance::{FoundRecord, RecordFuture, Trace};
+use crate::instance::redis::scripts::{self, RecordWrite};
+use crate::instance::{FoundRecord, Trace};
 use crate::protocol::{AdmissionFollowUp, AdmissionRecord, Cause};
 
 /// The most round trips that one of these takes.
 const TRIPS: u32 = 4;
 
 /// Reads the record, and which process runs.
-pub(crate) fn read(connection: &Arc<InstanceConnection>) -> RecordFuture<FoundRecord> {
-    let connection = Arc::clone(connection);
-    Box::pin(async move {
-        let mut handshake = connection.handshake(admission(&connection)?);
-        within(&connection, found(&mut handshake)).await
-    })
+pub(crate) async fn read(connection: &InstanceConnection) -> Result<FoundRecord, Cause> {
+    admission(connection)?;
+    within(connection, found(&connection.handshake())).await
 }
 
 /// Writes the first record, or only looks whether that may be done.
-pub(crate) fn open(connection: &Arc<InstanceConnection>, channel: String, writes: bool) -> RecordFuture<Trace> {
-    let connection = Arc::clone(connection);
-    Box::pin(async move {
-        let admission = admission(&connection)?;
-        let mut handshake = connection.handshake(admission);
-        let trace = within(&connection, look_for_trace(&mut handshake, &channel, writes)).await;
-        admission.request_follow_up(AdmissionFollowUp::RereadRecord);
-        trace
-    })
+pub(crate) async fn open(connection: &InstanceConnection, channel: &str, writes: bool) -> Result<Trace, Cause> {
+    let admission = admission(connection)?;
+    let trace = within(connection, look_for_trace(&connection.handshake(), channel, writes)).await;
+    admission.request_follow_up(AdmissionFollowUp::RereadRecord);
+    trace
 }
 
 /// Gives the record this client's time; gives whether it was still there.
-pub(crate) fn set(connection: &Arc<InstanceConnection>, found: FoundRecord) -> RecordFuture<bool> {
-    let connection = Arc::clone(connection);
-    Box::pin(async move {
-        let admission = admission(&connection)?;
-        let mut handshake = connection.handshake(admission);
-        let is_set = within(&connection, change(&mut handshake, &found)).await;
-        admission.request_follow_up(AdmissionFollowUp::RereadRecord);
-        is_set
-    })
+pub(crate) async fn set(connection: &InstanceConnection, found: &FoundRecord) -> Result<bool, Cause> {
+    let admission = admission(connection)?;
+    let is_set = within(connection, change(&connection.handshake(), found)).await;
+    admission.request_follow_up(AdmissionFollowUp::RereadRecord);
+    is_set
 }
 
 fn admission(connection: &InstanceConnection) -> Result<&SharedAdmission, Cause> {
-    if connection.is_silent() {
-        return Err(Cause::Silent);
-    }
-    connection.admission().ok_or_else(|| Cause::Server("this client was built without admission".to_owned()))
+    connection.admission.as_ref().ok_or_else(|| Cause::Server("this client was built without admission".to_owned()))
 }
 
 async fn within<T>(connection: &InstanceConnection, deed: impl Future<Output = Result<T, Cause>>) -> Result<T, Cause> {
     timeout(connection.deadline().saturating_mul(TRIPS), deed).await.unwrap_or(Err(Cause::TimedOut))
 }
 
-async fn found(handshake: &mut AdmissionHandshake<'_>) -> Result<FoundRecord, Cause> {
-    let identity = server_info::read(&handshake.wire).await?.facts.identity;
+async fn found(handshake: &AdmissionHandshake<'_>) -> Result<FoundRecord, Cause> {
+    let identity = server_info::read(handshake.wire).await?.facts.identity;
     let reading = handshake.read().await.map_err(|error| failed(&error))?;
     Ok(FoundRecord { stored: reading.record, identity, now_ms: reading.instance_us / 1_000 })
 }
 
-async fn look_for_trace(handshake: &mut AdmissionHandshake<'_>, channel: &str, writes: bool) -> Result<Trace, Cause> {
-    let identity = server_info::read(&handshake.wire).await?.facts.identity;
-    let longest_ttl_ms = handshake.config.records.terms().quarantine_ms;
-    let commands = handshake.scripts.open(&identity, longest_ttl_ms, channel, writes);
+async fn look_for_trace(handshake: &AdmissionHandshake<'_>, channel: &str, writes: bool) -> Result<Trace, Cause> {
+    let identity = server_info::read(handshake.wire).await?.facts.identity;
+    let longest_ttl_ms = handshake.options.records.terms().quarantine_ms;
+    let commands = scripts::open(&identity, longest_ttl_ms, channel, writes);
     let answers = handshake.wire.ask_all(&commands).replies_without_error().await;
     trace(answers.map_err(|error| failed(&error))?)
 }
@@ -90,9 +74,9 @@ fn trace(mut answers: Vec<Value>) -> Result<Trace, Cause> {
     })
 }
 
-async fn change(handshake: &mut AdmissionHandshake<'_>, found: &FoundRecord) -> Result<bool, Cause> {
+async fn change(handshake: &AdmissionHandshake<'_>, found: &FoundRecord) -> Result<bool, Cause> {
     let Some(record) = found.record() else { return Ok(false) };
-    let longest_ttl_ms = handshake.config.records.terms().quarantine_ms;
+    let longest_ttl_ms = handshake.options.records.terms().quarantine_ms;
     let write = changed(&record, longest_ttl_ms);
     let there = handshake.write(&record.identity, found.stored.as_deref(), write).await;
     let there = there.map_err(|error| failed(&error))?.as_deref().and_then(AdmissionRecord::from_wire);

@@ -8,8 +8,10 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{sleep, timeout};
 
+use super::processes::ProcessRegistry;
 use crate::clock::CorrectedClock;
 use crate::instance::redis::connection::{InstanceConnection, probe_interval};
+use crate::instance::redis::options::ClientOptions;
 use crate::protocol::{ClockWatch, Instant, JumpedClock, which_clock_jumped};
 
 /// How long connections that broke with the own standstill have to come back, at least.
@@ -37,26 +39,25 @@ pub(crate) struct PeerConnections {
     /// How long everybody who is connected takes to notice a step.
     notice: Duration,
     connected: Mutex<Connected>,
+    pub(crate) processes: ProcessRegistry,
 }
 
 impl PeerConnections {
-    pub(crate) fn new(
-        clock: Arc<CorrectedClock>,
-        quorum: usize,
-        instance_timeout: Duration,
-        longest_ttl: Duration,
-    ) -> Self {
-        let notice = probe_interval(longest_ttl).saturating_add(instance_timeout);
-        let comparison_limit = instance_timeout.max(MIN_COMPARISON);
-        Self { clock, quorum, comparison_limit, notice, connected: Mutex::default() }
+    pub(crate) fn new(client: &ClientOptions) -> Self {
+        // What others ask for, and so how often they look at clocks, is at most the own quarantine (P29).
+        let notice = probe_interval(client.quarantine).saturating_add(client.instance_timeout);
+        let comparison_limit = client.instance_timeout.max(MIN_COMPARISON);
+        let (clock, quorum) = (Arc::clone(&client.own_clock), client.quorum);
+        let (connected, processes) = (Mutex::default(), ProcessRegistry::default());
+        Self { clock, quorum, comparison_limit, notice, connected, processes }
     }
 
-    pub(crate) fn add(&self, index: usize, connection: &Arc<InstanceConnection>) {
+    pub(crate) fn add(&self, connection: &Arc<InstanceConnection>) {
         let mut connected = self.connected();
-        if let Some(admission) = connection.admission() {
-            admission.withhold_until(connected.withheld_until);
+        if let Some(admission) = &connection.admission {
+            admission.state().withhold_until(connected.withheld_until);
         }
-        connected.by_index.insert(index, Arc::downgrade(connection));
+        connected.by_index.insert(connection.options.id.index(), Arc::downgrade(connection));
     }
 
     /// The connection to the instance at `index`, while it serves.
@@ -109,17 +110,17 @@ impl PeerConnections {
     /// Decides, and ages the own leases once, whichever connection finds out first.
     fn settle(&self, connection: &InstanceConnection, answered: &[&Arc<InstanceConnection>]) -> JumpedClock {
         let mut connected = self.connected(); // one decides at a time
-        let Some(admission) = connection.admission().filter(|admission| admission.has_jumped()) else {
+        let Some(admission) = connection.admission.as_ref().filter(|admission| admission.has_jumped()) else {
             return JumpedClock::Own(Duration::ZERO);
         };
         let watches = watches(answered);
         let verdict = which_clock_jumped(watches.iter(), self.quorum);
         if let JumpedClock::Own(by) = verdict {
             self.clock.put_forward(by);
-            let until = admission.config.clock.now().saturating_add(self.notice);
+            let until = connection.options.now().saturating_add(self.notice);
             connected.withheld_until = until;
             for peer in connected.by_index.values().filter_map(Weak::upgrade) {
-                peer.admission().into_iter().for_each(|admission| admission.own_clock_stood_still(by, until));
+                peer.admission.iter().for_each(|admission| admission.state().own_clock_stood_still(by, until));
             }
             let has_jumped_itself = admission.has_jumped(); // by more than that
             drop(connected);
@@ -141,5 +142,5 @@ impl PeerConnections {
 }
 
 fn watches(connections: &[&Arc<InstanceConnection>]) -> Vec<ClockWatch> {
-    connections.iter().filter_map(|connection| Some(*connection.admission()?.snapshot().watch())).collect()
+    connections.iter().filter_map(|connection| Some(*connection.admission.as_ref()?.state().watch())).collect()
 }

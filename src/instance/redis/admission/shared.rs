@@ -1,45 +1,45 @@
 //! An instance's right to vote over one connection, shared between requests and the connection's supervisor.
 
+use std::mem::replace;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::handshake::{AdmissionConfig, HandshakeOutcome};
-use crate::instance::Request;
-use crate::instance::redis::flushes::Flushes;
 use crate::instance::redis::health::PreviousAdmission;
+use crate::instance::redis::options::ConnectOptions;
+use crate::instance::redis::pushes::Pushes;
+use crate::instance::redis::send_queue::Asked;
+use crate::instance::{Claim, Request};
 use crate::protocol::{
-    AdmissionFollowUp, AdmissionRecord, AdmissionState, AttachedRecord, Cause, Instant, LeaseTerms, NotUsable,
-    RawReply, RecordMeaning, VoteRequest,
+    AdmissionFollowUp, AdmissionRecord, AdmissionState, Cause, Instant, LeaseTerms, NotUsable, RawReply, RecordMeaning,
+    Reply, VoteRequest,
 };
 
 /// Why a request is not sent that asks for a vote.
 pub(crate) enum VoteObstacle {
-    /// The client gets none, for its settings.
-    Refused(NotUsable),
-    /// There is no record to go by, and this client writes none.
-    Unrecorded,
-    /// There will be in a moment.
+    /// The client gets none, for its settings, or as there is no record to go by, and this client writes none.
+    Known(Cause),
+    /// There will be a record in a moment.
     NotYet,
 }
 
 /// Admission of one connection.
 pub(crate) struct SharedAdmission {
-    pub(crate) config: AdmissionConfig,
+    options: Arc<ConnectOptions>,
     state: Mutex<AdmissionState>,
     /// Whether votes are asked for without another look: there is a record to go by.
     asks_at_once: AtomicBool,
-    pub(crate) flushes: Flushes,
+    pushes: Arc<Pushes>,
     follow_up: Mutex<Option<AdmissionFollowUp>>,
     requested: Notify,
 }
 
 impl SharedAdmission {
-    pub(crate) fn new(config: AdmissionConfig, outcome: HandshakeOutcome, flushes: Flushes) -> Self {
-        let (state, follow_up, requested) = (Mutex::new(outcome.state), Mutex::new(None), Notify::new());
-        Self { config, state, asks_at_once: AtomicBool::new(false), flushes, follow_up, requested }
+    pub(crate) fn new(options: Arc<ConnectOptions>, state: AdmissionState, pushes: Arc<Pushes>) -> Self {
+        let (state, follow_up, requested) = (Mutex::new(state), Mutex::new(None), Notify::new());
+        Self { options, state, asks_at_once: AtomicBool::new(false), pushes, follow_up, requested }
     }
 
     /// Why a request is not sent that asks for a vote.
@@ -48,21 +48,21 @@ impl SharedAdmission {
             return None;
         }
         let is_acquire = matches!(request, Request::Acquire(_));
-        if self.config.records.are_as_recorded()
+        if self.options.records.are_as_recorded()
             && let Some(refusal) = self.too_long(request.claim().ttl)
         {
-            return Some(VoteObstacle::Refused(refusal));
+            return Some(VoteObstacle::Known(Cause::NotUsable(refusal)));
         }
         if self.asks_at_once.load(Ordering::Acquire) {
             return None;
         }
         let state = self.state();
         match state.meaning() {
-            RecordMeaning::Refused(reason) => Some(VoteObstacle::Refused(reason.clone())),
-            RecordMeaning::Unrecorded if is_acquire && self.config.records.are_to_be_written() => {
+            RecordMeaning::Refused(reason) => Some(VoteObstacle::Known(Cause::NotUsable(reason.clone()))),
+            RecordMeaning::Unrecorded if is_acquire && self.options.records.are_to_be_written() => {
                 Some(VoteObstacle::NotYet)
             }
-            RecordMeaning::Unrecorded => Some(VoteObstacle::Unrecorded),
+            RecordMeaning::Unrecorded => Some(VoteObstacle::Known(Cause::Unrecorded)),
             RecordMeaning::Recorded => {
                 self.asks_at_once.store(true, Ordering::Release); // under the lock of the state
                 None
@@ -86,14 +86,9 @@ impl SharedAdmission {
 
     /// Has the record written, if there is none and this client wants locks.
     pub(crate) fn request_record(&self) {
-        if self.is_being_settled() && self.config.records.are_to_be_written() {
+        if self.is_being_settled() && self.options.records.are_to_be_written() {
             self.request_follow_up(AdmissionFollowUp::RereadRecord);
         }
-    }
-
-    /// What the record means for this client.
-    pub(crate) fn meaning(&self) -> RecordMeaning {
-        self.state().meaning().clone()
     }
 
     /// Why this client gets no vote, if that is for its settings.
@@ -104,24 +99,29 @@ impl SharedAdmission {
         }
     }
 
-    /// The record for a request that is sent at this instant of the own clock, and what the instance's clock shows at
-    /// least, in microseconds.
-    pub(crate) fn known_at(&self, now: Instant) -> (AttachedRecord, u64) {
-        self.state().known_at(now)
-    }
-
-    /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
-    pub(crate) fn wall_us(&self, now: Instant) -> u64 {
-        self.state().wall_us(now)
-    }
-
-    /// A copy of the state.
-    pub(crate) fn snapshot(&self) -> AdmissionState {
-        self.state().clone()
+    /// What the replies to a write with `record` count for, which was sent and answered at these times.
+    pub(crate) fn judge(
+        &self,
+        asked: &[Asked],
+        replies: &mut [RawReply],
+        record: &Arc<AdmissionRecord>,
+        (sent, received): (Instant, Instant),
+    ) {
+        // P17: before any vote counts, for the clock may have stepped behind what the first of them carry.
+        let stepped = self.observe_replies(replies, sent, received);
+        for (claim, _) in votes(asked, replies).filter(|(_, raw)| was_missing(&raw.reply)) {
+            claim.votes.lock().forget(self.options.id, sent); // nothing of an earlier vote is kept
+        }
+        self.admit(replies, stepped, record, received); // P14, P15, P17
+        for (claim, raw) in votes(asked, replies) {
+            let request = self.vote_request(claim.ttl, record, (sent, received), raw.instance_us);
+            let reply = replace(&mut raw.reply, Reply::Granted);
+            raw.reply = claim.votes.lock().count(reply, &request); // P10
+        }
     }
 
     /// Takes in what the replies to a write show of the instance's clock; whether that has stepped forward.
-    pub(crate) fn observe_replies(&self, replies: &[RawReply], sent: Instant, received: Instant) -> bool {
+    fn observe_replies(&self, replies: &[RawReply], sent: Instant, received: Instant) -> bool {
         let (mut state, mut last, mut stepped) = (self.state(), None, false);
         for us in replies.iter().filter_map(|raw| raw.instance_us) {
             // All replies to one command carry the same sample.
@@ -135,15 +135,9 @@ impl SharedAdmission {
     }
 
     /// What admission lets the replies to a write with `record` count for: the clock had `stepped` by then or not.
-    pub(crate) fn admit(
-        &self,
-        replies: &mut [RawReply],
-        stepped: bool,
-        record: &Arc<AdmissionRecord>,
-        received: Instant,
-    ) {
+    fn admit(&self, replies: &mut [RawReply], stepped: bool, record: &Arc<AdmissionRecord>, received: Instant) {
         let state = self.state(); // under which flushes are settled
-        let in_doubt = stepped || self.flushes.unsettled().is_some();
+        let in_doubt = stepped || self.pushes.unsettled_flush().is_some();
         let mut wanted = None;
         for raw in replies {
             let follow_up = state.judge(raw, in_doubt, record, received);
@@ -157,7 +151,7 @@ impl SharedAdmission {
 
     /// A vote for a key that is to be there for `ttl`, asked for with `record` at the first of these times, and answered at
     /// the second. A mark may be there for longer than any quarantine (P22): that counts for no more than `max_ttl`.
-    pub(crate) fn vote_request<'a>(
+    fn vote_request<'a>(
         &self,
         ttl: Duration,
         record: &'a Arc<AdmissionRecord>,
@@ -165,8 +159,8 @@ impl SharedAdmission {
         instance_us: Option<u64>,
     ) -> VoteRequest<'a> {
         let ttl = ttl.min(Duration::from_millis(record.longest_ttl_ms));
-        let terms = LeaseTerms::new(ttl, self.config.drift_ppm).ok();
-        VoteRequest { id: self.config.id, record, terms, sent, received, instance_us }
+        let terms = LeaseTerms::new(ttl, self.options.client.drift_ppm).ok();
+        VoteRequest { id: self.options.id, record, terms, sent, received, instance_us }
     }
 
     /// Records a sample of the instance's clock.
@@ -191,17 +185,12 @@ impl SharedAdmission {
         self.state().watch().jumped().is_some()
     }
 
-    /// It had not jumped by so much; nothing counts until this instant, by when everybody else would have noticed.
-    pub(crate) fn own_clock_stood_still(&self, most: Duration, until: Instant) {
-        self.state().own_clock_stood_still(most, until);
+    /// The last flush, if no quarantine was begun for it yet.
+    pub(crate) fn unsettled_flush(&self) -> Option<u32> {
+        self.pushes.unsettled_flush()
     }
 
-    /// Counts nothing until this instant of the own clock.
-    pub(crate) fn withhold_until(&self, until: Instant) {
-        self.state().withhold_until(until);
-    }
-
-    /// Has the supervisor put the instance into quarantine.
+    /// Has the supervisor put the instance into quarantine for a flush.
     pub(crate) fn note_flush(&self) {
         self.requested.notify_one();
     }
@@ -221,41 +210,53 @@ impl SharedAdmission {
     pub(crate) fn begin_follow_up(&self, follow_up: AdmissionFollowUp, flush: Option<u32>) {
         let mut state = self.state();
         if let Some(flush) = flush {
-            self.flushes.settle(flush);
+            self.pushes.settle_flushes(flush);
             state.suspend_votes();
         }
-        let doubtful_by_ms = state.doubtful_by_ms(self.config.clock.now());
+        let doubtful_by_ms = state.doubtful_by_ms(self.options.now());
         state.begin_follow_up(follow_up);
         if follow_up == AdmissionFollowUp::Quarantine {
-            self.config.health.lock().seen.suspect(state.record(), doubtful_by_ms);
+            self.options.health.lock().seen.suspect(state.record(), doubtful_by_ms);
         }
     }
 
     /// Notes how the connection leaves the instance, for the next one.
     pub(crate) fn remember_for_next_connection(&self, own_clock_ahead: Duration) {
         let mut state = self.state();
-        let mut last = self.config.health.lock();
-        if self.flushes.unsettled().is_some() {
+        let mut last = self.options.health.lock();
+        if self.pushes.unsettled_flush().is_some() {
             state.suspend_votes();
         }
         if state.votes_suspended() {
-            last.seen.suspect(state.record(), state.doubtful_by_ms(self.config.clock.now()));
+            last.seen.suspect(state.record(), state.doubtful_by_ms(self.options.now()));
         }
         last.previous_admission = Some(PreviousAdmission { state: state.clone(), own_clock_ahead });
     }
 
     /// Goes by this record from now on.
-    pub(crate) fn replace_record(&self, outcome: &HandshakeOutcome) {
+    pub(crate) fn replace_record(&self, found: &AdmissionState) {
         let mut state = self.state();
         self.asks_at_once.store(false, Ordering::Release);
-        state.replace_meaning(&outcome.state);
+        state.replace_meaning(found);
     }
 
-    fn state(&self) -> MutexGuard<'_, AdmissionState> {
+    /// While nothing else is noted.
+    pub(crate) fn state(&self) -> MutexGuard<'_, AdmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn follow_up(&self) -> MutexGuard<'_, Option<AdmissionFollowUp>> {
         self.follow_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The replies to what asks for a vote.
+fn votes<'a>(asked: &'a [Asked], replies: &'a mut [RawReply]) -> impl Iterator<Item = (&'a Claim, &'a mut RawReply)> {
+    let asks = |(asked, _): &(&Asked, _)| asked.request.asks_for_a_vote();
+    asked.iter().zip(replies).filter(asks).map(|(asked, raw)| (asked.as_ref(), raw))
+}
+
+/// Whether the key was missing until then, or is still.
+const fn was_missing(reply: &Reply) -> bool {
+    matches!(reply, Reply::Repaired | Reply::Refused(_))
 }

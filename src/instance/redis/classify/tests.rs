@@ -1,17 +1,14 @@
 //! Whatever a server says: only the exact words of the request's own script are a vote.
 
-use std::sync::Arc;
-
-use std::time::Duration;
+use std::cell::Cell;
 
 use proptest::prelude::*;
-use redis::{Parser, RedisError, RedisResult, Value};
+use redis::Parser;
 
 use super::*;
-use crate::instance::Claim;
-use crate::protocol::{Cause, FencingToken, RawReply, Refusal, Reply};
+use crate::protocol::{AdmissionRecord, ProcessIdentity, RecordOrigin};
 
-pub(super) fn claim() -> Arc<Claim> {
+fn claim() -> Arc<Claim> {
     Arc::new(Claim::sample(7, "a"))
 }
 
@@ -35,7 +32,7 @@ fn read(called: Called, count: usize, result: &RedisResult<Value>) -> Vec<RawRep
     match called {
         Called::Acquire => classify_acquires(&claims, &answer),
         Called::Extend => classify_extends(&claims, &answer),
-        Called::Release => classify_releases(count, &answer),
+        Called::Release => classify_releases(&claims, &answer),
     }
 }
 
@@ -44,12 +41,12 @@ fn from_wire(called: Called, wire: &str) -> Reply {
     read(called, 1, &Parser::new().parse_value(wire.as_bytes())).remove(0).reply
 }
 
-pub(super) fn word() -> impl Strategy<Value = Vec<u8>> {
+fn word() -> impl Strategy<Value = Vec<u8>> {
     let ours = vec!["granted", "refused", "stale", "released", "GRANTED", "granted ", "OK", "", "1"];
     prop_oneof![prop::sample::select(ours).prop_map(|word| word.as_bytes().to_vec()), any::<Vec<u8>>()]
 }
 
-pub(super) fn value() -> impl Strategy<Value = Value> {
+fn value() -> impl Strategy<Value = Value> {
     let error = |(code, details): (String, String)| {
         Parser::new().parse_value(format!("-{code} {details}\r\n").as_bytes()).unwrap_or(Value::Nil)
     };
@@ -83,7 +80,7 @@ fn script() -> impl Strategy<Value = Value> {
     prop_oneof![3 => built, 1 => bare, 1 => value()]
 }
 
-pub(super) fn is_text(value: &Value, expected: &[u8]) -> bool {
+fn is_text(value: &Value, expected: &[u8]) -> bool {
     match value {
         Value::BulkString(bytes) => bytes == expected,
         Value::SimpleString(text) => text.as_bytes() == expected,
@@ -301,8 +298,143 @@ fn a_broken_connection_is_unknown() {
         let replies = match called {
             Called::Acquire => classify_acquires(&[&claim()], &answer),
             Called::Extend => classify_extends(&[&claim()], &answer),
-            Called::Release => classify_releases(1, &answer),
+            Called::Release => classify_releases(&[&claim()], &answer),
         };
         assert!(matches!(replies[0].reply, Reply::Unknown(Cause::Disconnected(_))));
     }
+}
+
+/// Says how much of it was asked for.
+struct Counted(Cell<usize>);
+
+impl Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (0..1_000_000).try_for_each(|_| {
+            self.0.set(self.0.get() + 1);
+            f.write_str("0123456789")
+        })
+    }
+}
+
+/// It took 58 ms for a reply of 4 MiB, of which 200 letters were kept.
+#[test]
+fn no_more_of_an_odd_answer_is_put_into_words_than_its_beginning() {
+    let counted = Counted(Cell::new(0));
+    assert_eq!(beginning(&counted).len(), MOST_WORDS);
+    assert!(counted.0.get() <= MOST_WORDS / 10 + 1);
+    let long = Value::Array(vec![Value::BulkString(vec![b'x'; 4096]); 4]);
+    assert!(beginning(&long).starts_with("array([bulk-string('\"xxx"), "{}", beginning(&long));
+    assert_eq!(beginning(&Value::Okay), "ok");
+}
+
+const NOW_US: u64 = 1_800_000_000_000_000;
+
+fn text(text: impl AsRef<[u8]>) -> Value {
+    Value::BulkString(text.as_ref().to_vec())
+}
+
+fn attached() -> AttachedRecord {
+    let (identity, origin) = (ProcessIdentity::new("run", "replication"), RecordOrigin::Waits);
+    AttachedRecord::new(AdmissionRecord { identity, vote_from_ms: 1, longest_ttl_ms: 1_000, origin, order: 1 }, true)
+}
+
+/// What is said of the tokens, the clock and the record is said of both.
+#[test]
+fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one() {
+    let attached = attached();
+    let claims = [1, 2].map(|round| Claim::sample(round, &round.to_string()));
+    let claims: Vec<&Claim> = claims.iter().collect();
+    let time = |us: u64| Value::Array(vec![text((us / MICROS).to_string()), text((us % MICROS).to_string())]);
+    let grants = vec![Value::Nil, Value::Nil, Value::Int(2), time(NOW_US), text(attached.wire())];
+    let replies = |answers: &[Value]| {
+        let replies = classify_plain(&claims, Some(&attached), &Ok(answers));
+        assert_eq!(replies.len(), 2);
+        replies
+    };
+    let granted = RawReply { reply: Reply::Granted, instance_us: Some(NOW_US) };
+    assert_eq!(replies(&grants), [granted.clone(), granted.clone()]);
+    let unattached = classify_plain(&claims, None, &Ok(&grants));
+    assert!(unattached.iter().all(|raw| raw.reply == Reply::NotAdmitted { remaining: None }));
+    let denied = redis::parse_redis_value(b"-NOPERM no\r\n").unwrap();
+    let missing = redis::parse_redis_value(b"-NOSCRIPT no\r\n").unwrap();
+    let odd = [Value::Okay, Value::Int(0), Value::Int(3), text("other"), Value::Array(Vec::new()), denied, missing];
+    for (place, odd) in (0..grants.len()).flat_map(|place| odd.iter().map(move |odd| (place, odd))) {
+        let mut answers = grants.clone();
+        answers[place] = odd.clone();
+        let [first, second] = replies(&answers).try_into().unwrap();
+        assert_eq!(first == granted, place == 1, "{place} {odd:?}: {first:?}");
+        assert_eq!(second == granted, place == 0, "{place} {odd:?}: {second:?}");
+        assert!([first, second].iter().all(|raw| !matches!(raw.reply, Reply::NotSent(_))), "a key may be set");
+    }
+    for count in 0..grants.len() {
+        assert!(replies(&grants[..count]).iter().all(|raw| matches!(raw.reply, Reply::Unknown(_))), "{count}");
+    }
+    let with = |place: usize, answer: Value| {
+        let mut answers = grants.clone();
+        answers[place] = answer;
+        replies(&answers).into_iter().map(|raw| raw.reply).collect::<Vec<_>>()
+    };
+    let [stale, both] = [0, 1].map(|at| Reply::Stale { stored: claims[at].token });
+    assert_eq!(with(2, Value::Int(1)), [stale, both], "which one is in doubt is not told");
+    assert_eq!(with(4, Value::Nil), [const { Reply::NotAdmitted { remaining: None } }; 2]);
+    let by = |value: Option<&[u8]>| Reply::Refused(Refusal { value: value.map(<[u8]>::to_vec), ..Refusal::default() });
+    assert_eq!(with(0, text("x")), [by(Some(b"x")), Reply::Granted]);
+    assert_eq!(with(0, text("")), [by(None), Reply::Granted], "what was too long to be read");
+    let list = redis::parse_redis_value(b"-WRONGTYPE no\r\n").unwrap();
+    assert_eq!(with(0, list), [by(None), Reply::Granted]);
+}
+
+fn look() -> impl Strategy<Value = Value> {
+    let own = claim().value.as_bytes().to_vec();
+    let one = prop_oneof![
+        6 => Just(Value::BulkString(own)),
+        2 => Just(Value::Nil),
+        2 => word().prop_map(Value::BulkString),
+        1 => value(),
+    ];
+    prop_oneof![5 => prop::collection::vec(one, 0..7).prop_map(Value::Array), 1 => value()]
+}
+
+proptest! {
+    #[test]
+    fn only_an_exact_answer_to_a_look_says_that_something_is_gone(value in look(), keys in 0usize..5) {
+        let claims = vec![claim(); keys];
+        let text = |value: &Value| matches!(value, Value::Nil | Value::BulkString(_) | Value::SimpleString(_));
+        // Of one key it may also be the beginning, where nothing and an empty value are the same.
+        let beginning = vec![if bytes(&value) == Some(b"") { Value::Nil } else { value.clone() }];
+        let answer = match &value {
+            Value::Array(values) if values.len() == keys && values.iter().all(text) => Some(values),
+            Value::BulkString(_) | Value::SimpleString(_) if keys == 1 => Some(&beginning),
+            _ => None,
+        };
+        let states = classify_key_check(&claims, &[Value::Okay, value.clone()]);
+        prop_assert_eq!(states.is_some(), answer.is_some(), "{:?}", value);
+        for ((claim, state), value) in claims.iter().zip(states.into_iter().flatten()).zip(answer.into_iter().flatten()) {
+            let is_own = is_text(value, claim.value.as_bytes());
+            let other = || KeyState::NotOwn(bytes(value).map(<[u8]>::to_vec));
+            prop_assert_eq!(state, if is_own { KeyState::Own } else { other() });
+        }
+    }
+}
+
+#[test]
+fn of_the_beginnings_of_keys_each_is_looked_at_with_its_own_request_to_be_told() {
+    let claim = Arc::new(Claim::sample(7, "a"));
+    let own = Value::BulkString(claim.value.as_bytes().to_vec());
+    let other = Value::BulkString(b"other".to_vec());
+    let error = |code: &str| Parser::new().parse_value(format!("-{code} no\r\n").as_bytes()).unwrap();
+    let [no_string, denied] = ["WRONGTYPE", "NOPERM"].map(error);
+    let none = || Value::BulkString(Vec::new());
+    let of_three = |looks: [[Value; 2]; 3]| classify_key_check(&[0; 3].map(|_| Arc::clone(&claim)), &looks.concat());
+    let look = |value: Value| [Value::Okay, value];
+    assert_eq!(
+        of_three([look(own.clone()), look(none()), look(other)]),
+        Some(vec![KeyState::Own, KeyState::NotOwn(None), KeyState::NotOwn(Some(b"other".to_vec()))])
+    );
+    assert_eq!(
+        of_three([look(own.clone()), look(no_string), look(own.clone())]),
+        Some(vec![KeyState::Own, KeyState::NotOwn(None), KeyState::Own])
+    );
+    assert_eq!(of_three([look(own.clone()), look(denied.clone()), look(own.clone())]), None);
+    assert_eq!(of_three([look(own.clone()), [denied, own.clone()], look(own)]), None, "no push would come");
 }

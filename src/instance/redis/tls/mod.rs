@@ -18,14 +18,8 @@ pub(super) async fn connector(tls: &Tls, host: &str) -> Result<Connector, String
         return Connector::new(tls, host);
     }
     let (tls, host) = (tls.clone(), host.to_owned());
-    // A read that hangs, as on a network drive, hangs once: who comes later waits for its end, and no other thread.
-    let turn = tls.turn().await;
-    let read = tokio::task::spawn_blocking(move || {
-        let connector = Connector::new(&tls, &host);
-        drop(turn);
-        connector
-    });
-    read.await.unwrap_or_else(|error| {
+    let reading = tls.reading.0.clone();
+    reading.run(move || Connector::new(&tls, &host)).await.unwrap_or_else(|error| {
         let why = if error.is_panic() { "reading its certificates panicked" } else { "the runtime has ended" };
         Err(why.to_owned())
     })

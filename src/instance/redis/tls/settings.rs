@@ -6,11 +6,9 @@ use std::fs::File;
 #[cfg(feature = "tls-rustls")]
 use std::io::Read;
 use std::path::PathBuf;
-#[cfg(feature = "tls-rustls")]
-use std::sync::Arc;
 
 #[cfg(feature = "tls-rustls")]
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use crate::instance::redis::blocking::OneAtATime;
 
 /// TLS of your own, for [`Instance::tls`](crate::Instance::tls).
 ///
@@ -35,12 +33,12 @@ pub struct Tls {
     /// The certificate and its key.
     identity: Option<(Source, Source)>,
     server_name: Option<String>,
-    reading: Reading,
+    pub(super) reading: Reading,
 }
 
 /// Held by whoever reads the files. It makes no difference between settings.
 #[derive(Clone, Default)]
-struct Reading(#[cfg(feature = "tls-rustls")] Arc<Mutex<()>>);
+pub(super) struct Reading(#[cfg(feature = "tls-rustls")] pub(super) OneAtATime);
 
 impl PartialEq for Reading {
     fn eq(&self, _: &Self) -> bool {
@@ -132,11 +130,6 @@ impl Tls {
     pub(super) fn reads_files(&self) -> bool {
         let identity = self.identity.iter().flat_map(|(certificate, key)| [certificate, key]);
         self.ca.is_empty() || self.ca.iter().chain(identity).any(|source| matches!(source, Source::File(_)))
-    }
-
-    /// The turn to read them, once nobody else does who was given these settings.
-    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.reading.0).lock_owned().await
     }
 
     /// Reads all files. It blocks.

@@ -10,7 +10,7 @@ use super::session::{Session, Tracking};
 use super::steps::{Ask, Said, StepKind};
 use super::{MachineClock, State};
 use crate::clock::Clock;
-use crate::instance::redis::scripts::Scripts;
+use crate::instance::redis::scripts::ScriptKind;
 use crate::protocol::Instant;
 use crate::resource::RESERVED;
 use crate::testing::mirror::store::WrongType;
@@ -133,10 +133,9 @@ impl State {
     }
 
     fn load_script(&mut self, text: &[u8]) -> Option<Answer> {
-        let known = Scripts::shipped().all();
-        let (script, _, hash) = known.into_iter().find(|(_, known, _)| known.as_bytes() == text)?;
-        self.scripts.insert(hash, script);
-        Some(Answer::bytes(hash))
+        let (script, _) = ScriptKind::ALL.into_iter().find(|(_, known)| known.as_bytes() == text)?;
+        self.scripts.insert(script.hash(), script);
+        Some(Answer::bytes(script.hash()))
     }
 
     fn evalsha(&mut self, hash: &[u8], count: &[u8], rest: &[&[u8]], wall_us: u64) -> Option<Answer> {

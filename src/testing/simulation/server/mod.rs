@@ -29,7 +29,7 @@ use self::resp::Answer;
 use self::session::Session;
 use super::clock::MachineClock;
 use crate::clock::Clock;
-use crate::instance::redis::scripts::kinds::ScriptKind;
+use crate::instance::redis::scripts::ScriptKind;
 use crate::protocol::{AdmissionRecord, FencingToken, Instant, ProcessIdentity, READERS, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, RESERVED, TOKENS_KEY};
 use crate::testing::mirror::store::Store;

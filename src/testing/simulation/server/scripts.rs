@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::State;
 use super::resp::Answer;
 use super::steps::{Ask, KeyState, Said, StepKind};
-use crate::instance::redis::scripts::kinds::ScriptKind;
+use crate::instance::redis::scripts::ScriptKind;
 use crate::instance::{Claim, Request, Trace};
 use crate::protocol::{
     Access, AdmissionRecord, AttachedRecord, Cause, FencingToken, Instant, ProcessIdentity, RecordOrigin, Reply, Value,

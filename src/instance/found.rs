@@ -1,12 +1,70 @@
-//! What an instance says of itself when it is asked, beyond what a client needs.
+//! What instances answer to questions: about keys, about their records, and about themselves.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use super::cause::Cause;
 use super::status::ClockOffset;
-use crate::protocol;
+use crate::protocol::{self, AdmissionRecord, FencingToken, ProcessIdentity};
+
+/// What an instance has in the place of a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum KeyState {
+    /// The lease's own value under every key.
+    Own,
+    /// A key is missing, or has this value.
+    NotOwn(Option<Vec<u8>>),
+    /// It could not be asked.
+    Unknown,
+}
+
+/// What is stored for a lock; read in three steps, between which it may have changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StoredKey {
+    /// The value under the lock's key; `None` if it is free.
+    pub(crate) value: Option<Vec<u8>>,
+    /// Of a lock that is read: its readers, and the marks of writers that wait, the first of them.
+    pub(crate) readers: Vec<Vec<u8>>,
+    /// How long the key will live; `None` for ever, or if it is free.
+    pub(crate) expires_in: Option<Duration>,
+    /// The last fencing token.
+    pub(crate) token: Option<FencingToken>,
+}
+
+/// That, or why it could not be read.
+pub(crate) type Read = Result<StoredKey, protocol::Cause>;
+
+/// The admission record of an instance as it was read.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundRecord {
+    /// What is stored; `None` if nothing is.
+    pub(crate) stored: Option<Vec<u8>>,
+    /// The process that runs.
+    pub(crate) identity: ProcessIdentity,
+    /// The instance's clock then, in milliseconds since the Unix epoch.
+    pub(crate) now_ms: u64,
+}
+
+impl FoundRecord {
+    /// The record, if it is one.
+    pub(crate) fn record(&self) -> Option<AdmissionRecord> {
+        AdmissionRecord::from_wire(self.stored.as_deref()?)
+    }
+}
+
+/// What shows that an instance was used before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trace {
+    /// Nothing does.
+    Unused,
+    /// It has this record.
+    Record(String),
+    /// It has a fencing token, of this lock.
+    Token(String),
+    /// A client listens to this channel to be woken.
+    Listener(String),
+    /// It was flushed since it started.
+    Flushed,
+}
 
 /// What an instance answered to [`Redlock::examine`](crate::Redlock::examine).
 #[derive(Clone, Debug, PartialEq)]
@@ -52,9 +110,6 @@ pub struct ServerDetails {
     pub wakes_waiters: bool,
 }
 
-/// The answer of an instance, by its own deadline.
-pub(crate) type ExamineFuture = Pin<Box<dyn Future<Output = Result<ServerDetails, protocol::Cause>> + Send>>;
-
 /// What a scan of an instance found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FoundKeys {
@@ -62,6 +117,3 @@ pub(crate) struct FoundKeys {
     /// Whether all keys were looked at, and not only as many as were to be.
     pub(crate) are_all: bool,
 }
-
-/// The keys of an instance that match.
-pub(crate) type ScanFuture = Pin<Box<dyn Future<Output = Result<FoundKeys, protocol::Cause>> + Send>>;

@@ -1,28 +1,37 @@
-//! The addresses behind the name of a host.
+//! What blocks a thread, and may hang: name servers, and files on network drives.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
-/// Looks the host of one instance up, once at a time. A name server that hangs holds one thread: who comes later waits
-/// for its end, and takes no other thread.
+/// Does one thing at a time. What hangs holds one thread: who comes later waits for its end, and takes no other thread.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Lookup(Arc<Mutex<()>>);
+pub(super) struct OneAtATime(Arc<Mutex<()>>);
 
-impl Lookup {
+impl OneAtATime {
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let turn = Arc::clone(&self.0).lock_owned().await;
+        let done = spawn_blocking(move || {
+            let done = work();
+            drop(turn);
+            done
+        });
+        done.await
+    }
+
+    /// The addresses of a host.
     pub(super) async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let (host, turn) = (host.to_owned(), Arc::clone(&self.0).lock_owned().await);
-        let lookup = spawn_blocking(move || {
-            let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-            drop(turn);
-            found
-        });
+        let host = host.to_owned();
+        let lookup = self.run(move || (host.as_str(), port).to_socket_addrs().map(Iterator::collect));
         lookup.await.map_err(io::Error::other)?
     }
 }
@@ -37,7 +46,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_name_is_looked_up_by_one_at_a_time_and_an_address_by_nobody() {
-        let lookup = Lookup::default();
+        let lookup = OneAtATime::default();
         let hung = lookup.0.lock().await;
         let by_name = timeout(Duration::from_millis(50), lookup.addresses("localhost", 1)).await;
         assert!(by_name.is_err(), "somebody looks it up");

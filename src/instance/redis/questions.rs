@@ -1,0 +1,286 @@
+//! What is asked beside requests: for what is stored under keys, for the server itself, and for the names of keys. These questions
+//! do not wait in the send queue: nothing depends on their order.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::Either;
+use redis::{Pipeline, RedisResult, Value};
+use tokio::time::timeout;
+
+use super::admission::server_info::{field, version, word};
+use super::classify::{bytes, classify_key_check, error_of, failed};
+use super::connection::InstanceConnection;
+use super::reply_limit::MOST_OF_A_VALUE;
+use crate::instance::{Claim, ClockOffset, FoundKeys, KeyState, Read, ServerDetails, StoredKey};
+use crate::protocol::{Cause, FencingToken, READERS};
+use crate::resource::{Resource, TOKENS_KEY};
+
+/// How much of a value is read: what other programs put under the key of a lock may be longer than any answer that is
+/// accepted.
+const MOST_OF_ANY_VALUE: u64 = 64 * 1024;
+
+/// How many readers of a lock are told of: as many as fit into an answer.
+const MOST_READERS: usize = 64;
+
+/// What `PTTL` says where there is no key.
+const MISSING: Value = Value::Int(-2);
+
+/// How many round trips are measured.
+const TRIPS: usize = 3;
+
+/// What is under the keys of locks: a value, or readers.
+const LOCK_TYPES: [&str; 2] = ["string", "zset"];
+
+/// How many keys a server looks at in one command: some tenths of a millisecond of its time.
+const STEP: usize = 500;
+
+/// The answer, within the deadline of a connection.
+async fn within<T>(deadline: Duration, answer: impl Future<Output = RedisResult<T>>) -> Result<T, Cause> {
+    match timeout(deadline, answer).await {
+        Ok(answer) => answer.map_err(|error| failed(&error)),
+        Err(_) => Err(Cause::TimedOut),
+    }
+}
+
+/// Reads what is stored for a lock.
+pub(super) fn read(connection: &InstanceConnection, resource: &Resource) -> impl Future<Output = Read> + use<> {
+    let mut commands = redis::pipe();
+    let key = resource.key();
+    read_beginning(&mut commands, key, MOST_OF_ANY_VALUE);
+    commands.cmd("PTTL").arg(key).cmd("ZSCORE").arg(TOKENS_KEY).arg(key).cmd("ZSCORE").arg(key).arg(READERS);
+    let (wire, deadline) = (connection.wire.clone(), connection.deadline());
+    let (answer, resource) = (wire.ask_all(&commands), resource.clone());
+    async move {
+        let values = within(deadline, answer.replies()).await?;
+        if !is_of_readers(&values) {
+            return stored(&values);
+        }
+        // Only now: of another program's set even a few members may be more than is accepted as an answer.
+        let members = redis::cmd("ZRANGE").arg(resource.key()).arg(0).arg(MOST_READERS - 1).to_owned();
+        let readers = texts(&within(deadline, wire.ask(&members)).await?);
+        Ok(StoredKey { value: None, readers, ..stored_beside(&values) })
+    }
+}
+
+/// Asks which of several locks are free: for each whether nothing is stored.
+pub(super) fn are_free(
+    connection: &InstanceConnection,
+    resources: &[Resource],
+) -> impl Future<Output = Result<Vec<bool>, Cause>> + use<> {
+    let mut commands = redis::pipe();
+    for resource in resources {
+        commands.cmd("PTTL").arg(resource.key());
+    }
+    let (answer, deadline) = (connection.wire.ask_all(&commands), connection.deadline());
+    async move {
+        let left = within(deadline, answer.replies_without_error()).await?;
+        Ok(left.iter().map(|left| *left == MISSING).collect())
+    }
+}
+
+/// The key is a string, a set of readers, or another program's: some of the answers may be errors.
+fn is_of_readers(values: &[Value]) -> bool {
+    match values.get(3) {
+        Some(Value::Double(score)) => *score == f64::INFINITY,
+        Some(Value::BulkString(score)) => score == b"inf",
+        _ => false,
+    }
+}
+
+fn stored(values: &[Value]) -> Read {
+    if let Some(failed) = values.iter().take(3).find_map(error_of) {
+        return Err(failed);
+    }
+    Ok(stored_beside(values))
+}
+
+/// What is not told of readers.
+fn stored_beside(values: &[Value]) -> StoredKey {
+    let [value, left, token, ..] = values else { return StoredKey::default() };
+    let is_there = *left != MISSING; // GETRANGE knows no difference between nothing and an empty value
+    let expires_in = match left {
+        Value::Int(left) => u64::try_from(*left).ok().map(Duration::from_millis), // negative: none, or for ever
+        _ => None,
+    };
+    let token = match token {
+        Value::Double(score) => FencingToken::from_score(*score),
+        other => bytes(other).and_then(FencingToken::from_wire),
+    };
+    StoredKey { value: text(value).filter(|_| is_there), readers: Vec::new(), expires_in, token }
+}
+
+fn texts(members: &Value) -> Vec<Vec<u8>> {
+    let Value::Array(members) = members else { return Vec::new() };
+    members.iter().filter_map(text).filter(|member| member != READERS).collect()
+}
+
+fn text(value: &Value) -> Option<Vec<u8>> {
+    bytes(value).map(<[u8]>::to_vec)
+}
+
+/// Reads so many bytes of a value at most.
+fn read_beginning(commands: &mut Pipeline, key: &[u8], most: u64) {
+    commands.cmd("GETRANGE").arg(key).arg(0).arg(most - 1);
+}
+
+/// Reads all keys at once, and asks for a push when any of them changes. Where other programs keep something long under the keys of
+/// locks it is of each as much as a value of this library may take: more may not be accepted as an answer.
+fn read_watched<'a>(connection: &InstanceConnection, keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
+    let mut commands = redis::pipe();
+    if connection.options.health.has_long_values.load(Ordering::Relaxed) {
+        for key in keys {
+            commands.cmd("CLIENT").arg("CACHING").arg("YES");
+            read_beginning(&mut commands, key, MOST_OF_A_VALUE);
+        }
+        return commands;
+    }
+    commands.cmd("CLIENT").arg("CACHING").arg("YES").cmd("MGET");
+    keys.for_each(|key| _ = commands.arg(key));
+    commands
+}
+
+/// Reads the value of a lock that others hold, and asks for a push when it changes, where the instance pushes.
+pub(super) fn look(
+    connection: &InstanceConnection,
+    resource: &Resource,
+) -> impl Future<Output = Result<Option<Vec<u8>>, Cause>> + use<> {
+    let watched = connection.tracking.then(|| read_watched(connection, std::iter::once(resource.key())));
+    let answer = match watched {
+        Some(commands) => Either::Left(connection.wire.ask_all(&commands).replies_without_error()),
+        None => Either::Right(read(connection, resource)),
+    };
+    let deadline = connection.deadline();
+    async move {
+        match answer {
+            Either::Left(answer) => Ok(within(deadline, answer).await?.last().and_then(value_of)),
+            Either::Right(answer) => Ok(answer.await?.value),
+        }
+    }
+}
+
+/// The value in the answer to a look at one key. GETRANGE knows no difference between nothing and an empty value.
+fn value_of(answer: &Value) -> Option<Vec<u8>> {
+    match answer {
+        Value::Array(values) => value_of(values.first()?),
+        Value::BulkString(value) => Some(value.clone()).filter(|value| !value.is_empty()),
+        _ => None,
+    }
+}
+
+/// Checks all keys of `claims`, and asks for a push when any of them changes.
+pub(super) fn check_keys(
+    connection: &InstanceConnection,
+    claims: Vec<Arc<Claim>>,
+) -> impl Future<Output = Option<Vec<KeyState>>> + use<> {
+    let keys = claims.iter().map(|claim| claim.resource.key());
+    let answer = connection.tracking.then(|| connection.wire.ask_all(&read_watched(connection, keys)));
+    let deadline = connection.deadline();
+    // Requests find out what is wrong with the connection; this only checks.
+    async move { classify_key_check(&claims, &within(deadline, answer?.replies()).await.ok()?) }
+}
+
+/// Asks a server what it is and how it does.
+pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDetails, Cause> {
+    let (wire, deadline) = (&connection.wire, connection.deadline());
+    let clock = &connection.options.client.machine_clock;
+    let (mut round_trip, mut clock_offset) = (Duration::MAX, ClockOffset::default());
+    for _ in 0..TRIPS {
+        let (sent, wall_us) = (clock.now(), clock.wall_us());
+        let (seconds, micros): (u64, u64) = within(deadline, wire.ask(&redis::cmd("TIME")).read()).await?;
+        let took = clock.now().saturating_since(sent);
+        if took < round_trip {
+            round_trip = took;
+            let its = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
+            clock_offset = ClockOffset::of(its, Duration::from_micros(wall_us).saturating_add(took / 2));
+        }
+    }
+    let mut sections = redis::pipe();
+    for section in ["server", "replication", "memory", "persistence", "cluster"] {
+        sections.cmd("INFO").arg(section);
+    }
+    let info: Vec<String> = within(deadline, wire.ask_all(&sections).read()).await?;
+    let snapshots = redis::cmd("CONFIG").arg("GET").arg("save").to_owned();
+    let snapshots = within(deadline, wire.ask(&snapshots).read()).await;
+    let details = from_info(&info.concat(), snapshots.ok().as_ref());
+    let (pushes_changes, wakes_waiters) = (connection.tracking, connection.hears);
+    Ok(ServerDetails { round_trip, clock_offset, pushes_changes, wakes_waiters, ..details })
+}
+
+fn from_info(info: &str, snapshots: Option<&Value>) -> ServerDetails {
+    let number = |name| field(info, name).parse::<u64>().ok();
+    ServerDetails {
+        version: version(info),
+        process: word(field(info, "run_id")),
+        is_master: field(info, "role") == "master",
+        replicas: number("connected_slaves").unwrap_or(0),
+        is_in_cluster_mode: field(info, "cluster_enabled") == "1",
+        appends_to_file: field(info, "aof_enabled") == "1",
+        saves_snapshots: snapshots.and_then(saves_snapshots),
+        memory_limit: number("maxmemory").filter(|limit| *limit > 0),
+        memory_used: number("used_memory").unwrap_or(0),
+        eviction_policy: word(field(info, "maxmemory_policy")),
+        ..ServerDetails::default()
+    }
+}
+
+/// From the pair of the name and its value, which is empty where it is turned off.
+fn saves_snapshots(config: &Value) -> Option<bool> {
+    let value = match config {
+        Value::Map(pairs) => pairs.first().map(|(_, value)| value),
+        Value::Array(items) => items.get(1),
+        _ => None,
+    };
+    match value? {
+        Value::BulkString(text) => Some(!text.is_empty()),
+        Value::SimpleString(text) => Some(!text.is_empty()),
+        _ => None,
+    }
+}
+
+/// Looks at about `most` keys, each step within the deadline.
+pub(super) async fn scan(connection: &InstanceConnection, pattern: &[u8], most: usize) -> Result<FoundKeys, Cause> {
+    let mut found = FoundKeys { keys: Vec::new(), are_all: true };
+    for kind in LOCK_TYPES {
+        let (mut cursor, mut looked_at) = (0_u64, 0_usize);
+        loop {
+            let mut step = redis::cmd("SCAN");
+            step.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
+            let answer = connection.wire.ask(&step).read();
+            let (next, keys): (u64, Vec<Vec<u8>>) = within(connection.deadline(), answer).await?;
+            found.keys.extend(keys);
+            (cursor, looked_at) = (next, looked_at.saturating_add(STEP));
+            if cursor == 0 || looked_at >= most {
+                found.are_all &= cursor == 0;
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_read() {
+        let info = "run_id:ab12\r\nvalkey_version:9.1.2\r\nrole:master\r\nconnected_slaves:2\r\nmaxmemory:0\r\nused_memory:7\r\n\
+            maxmemory_policy:noeviction\r\naof_enabled:1\r\ncluster_enabled:0\r\n";
+        let details = from_info(info, None);
+        assert_eq!((details.version.as_str(), details.is_master, details.replicas), ("valkey 9.1.2", true, 2));
+        assert_eq!(details.process, "ab12");
+        assert_eq!((details.memory_limit, details.memory_used, details.saves_snapshots), (None, 7, None));
+        assert!(details.appends_to_file && !details.is_in_cluster_mode && details.eviction_policy == "noeviction");
+    }
+
+    #[test]
+    fn whether_snapshots_are_saved_is_in_the_pair() {
+        let text = |text: &str| Value::BulkString(text.into());
+        assert_eq!(saves_snapshots(&Value::Map(vec![(text("save"), text(""))])), Some(false));
+        assert_eq!(saves_snapshots(&Value::Array(vec![text("save"), text("3600 1")])), Some(true));
+        assert_eq!(saves_snapshots(&Value::Map(Vec::new())), None);
+    }
+}
