@@ -16,9 +16,7 @@ use crate::protocol::{Access, Instant, LeaseTerms};
 use crate::resource::Resource;
 use crate::run::run_while_held;
 use crate::runtime::Shared;
-use crate::runtime::acquire::{
-    AcquireFailure, AcquireParams, Purpose, acquire_until, read_until, try_acquire, try_read,
-};
+use crate::runtime::acquire::{AcquireFailure, AcquireParams, Purpose, acquire_until, try_acquire};
 use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
@@ -357,10 +355,7 @@ impl Lock {
         let span = span::operation!("acquire", params.resource.display());
         let begun = self.shared.clock.now();
         let acquired = async {
-            let tenure = match access {
-                Access::Write => acquire_until(&self.shared, &params, self.limit).await?,
-                Access::Read => read_until(&self.shared, &params, self.limit).await?,
-            };
+            let tenure = acquire_until(&self.shared, &params, self.limit).await?;
             Ok(self.guard(tenure))
         };
         let result = acquired.instrument(span.clone()).await;
@@ -373,10 +368,7 @@ impl Lock {
         let span = span::operation!("try_acquire", params.resource.display());
         let begun = self.shared.clock.now();
         let acquired = async {
-            let tenure = match access {
-                Access::Write => try_acquire(&self.shared, &params).await?,
-                Access::Read => try_read(&self.shared, &params).await?,
-            };
+            let tenure = try_acquire(&self.shared, &params).await?;
             Ok(self.guard(tenure))
         };
         let result = acquired.instrument(span.clone()).await;

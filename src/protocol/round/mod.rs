@@ -244,7 +244,7 @@ impl Round {
     }
 
     /// What refused it.
-    fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+    pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
         self.replies.iter().flatten().filter_map(|answer| match &answer.reply {
             Reply::Refused(refusal) => Some(refusal),
             _ => None,
@@ -423,6 +423,12 @@ impl Round {
     #[must_use]
     pub fn replies(&self) -> &[Option<TimedReply>] {
         &self.replies
+    }
+
+    /// The answers so far, with the instances that gave them.
+    pub fn answers(&self) -> impl Iterator<Item = (InstanceId, &TimedReply)> {
+        let answers = InstanceId::all(self.replies.len()).zip(&self.replies);
+        answers.filter_map(|(id, answer)| Some((id, answer.as_ref()?)))
     }
 
     /// The instances that were asked and did not tell, so far.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::instance::Claim;
 use crate::protocol::{ClientId, ClocksApart, Round, RoundFailure};
+use crate::runtime::client_task::RuntimeEnded;
 
 /// Why there is no lease.
 #[derive(Clone, Debug)]
@@ -42,6 +43,12 @@ pub(crate) enum AcquireFailure {
         /// Why the last whole try failed.
         last: Box<AcquireFailure>,
     },
+}
+
+impl From<RuntimeEnded> for AcquireFailure {
+    fn from(RuntimeEnded: RuntimeEnded) -> Self {
+        Self::RuntimeEnded
+    }
 }
 
 impl AcquireFailure {

@@ -81,6 +81,15 @@ impl WonLease {
         lease
     }
 
+    /// The lease for its caller; `None` if that has missed its turn, and waits again.
+    pub(super) fn collect(&self, shared: &Shared, params: &AcquireParams) -> Option<Result<Tenure, AcquireFailure>> {
+        match self.take().map(|lease| lease.collect(params)) {
+            None if shared.attempts.is_closed() => Some(Err(AcquireFailure::ShutDown)),
+            None | Some(Err(AcquireFailure::NotPolled)) => None,
+            collected => collected,
+        }
+    }
+
     /// Waits until somebody has taken it.
     pub(super) async fn taken(&self) {
         self.taken.notified().await;
@@ -109,11 +118,8 @@ pub(super) async fn share(
 
 /// As [`share`], for a caller that goes on with it now; `None` also if it has ended in this moment.
 pub(super) async fn share_now(shared: &Arc<Shared>, params: &AcquireParams) -> Result<Option<Tenure>, AcquireFailure> {
-    match share(shared, params).await? {
-        Some(lease) => match lease.collect(params) {
-            Err(AcquireFailure::NotPolled) => Ok(None),
-            collected => collected.map(Some),
-        },
-        None => Ok(None),
+    match share(shared, params).await?.map(|lease| lease.collect(params)) {
+        None | Some(Err(AcquireFailure::NotPolled)) => Ok(None),
+        Some(collected) => collected.map(Some),
     }
 }
