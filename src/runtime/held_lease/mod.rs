@@ -15,7 +15,9 @@ use tokio::time::sleep;
 
 use crate::clock::Clock;
 use crate::instance::{Claim, Request};
-use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Reply, Round, Verdict};
+use crate::protocol::{
+    FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, RenewalSchedule, Reply, Round, Verdict,
+};
 use crate::runtime::counters::Counters;
 pub(crate) use end::LeaseEnd;
 pub(super) use end::who_did_not_grant;
@@ -312,10 +314,8 @@ impl HeldLease {
     /// Records what instances have answered so far to a round for it (P20), past its verdict too.
     pub(crate) fn note_replies(&self, round: &Round) {
         let mut state = self.state();
-        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
-            if let Some(answer) = answer {
-                state.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
-            }
+        for (id, answer) in round.answers() {
+            state.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
         }
         self.end_if_gone(state, round.started_at()).tell();
     }
@@ -512,6 +512,12 @@ impl HeldLeaseState {
     /// The terms of its renewals: with the longest ttl that a guard has asked for (P23).
     pub(crate) fn renewal_terms(&self) -> LeaseTerms {
         self.lease.terms().longer(self.longest)
+    }
+
+    /// When it is renewed again after a renewal that was begun at `started_at` (P19), but not before `now`.
+    pub(crate) fn retry_at(&self, started_at: Instant, now: Instant) -> Instant {
+        let due = RenewalSchedule::new(self.lease.terms().ttl()).after_failure(started_at);
+        due.max(now).min(self.lease.valid_until())
     }
 
     /// How long it may still be relied on; zero once it has ended.

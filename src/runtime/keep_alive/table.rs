@@ -108,6 +108,13 @@ impl LeaseTable {
         self.by_due.insert(key, Arc::clone(held));
     }
 
+    /// The same, unless it is due before that.
+    pub(super) fn schedule_sooner(&mut self, held: &Arc<HeldLease>, state: &mut HeldLeaseState, due: Instant) {
+        if state.schedule_key.is_none_or(|planned| due < planned.due) {
+            self.schedule(held, state, due);
+        }
+    }
+
     fn unschedule(&mut self, state: &mut HeldLeaseState) {
         if let Some(key) = state.schedule_key.take() {
             self.by_due.remove(&key);
