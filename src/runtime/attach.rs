@@ -67,10 +67,12 @@ async fn carry_out(
 ) {
     let asked = Arc::new(claim(&params, &detached));
     let started_at = shared.clock.now(); // P2: before anything is sent
-    let round = Round::acquire(shared.quorum, params.terms, started_at);
+    // Less than the least validity is as good as none.
+    let in_time = params.terms.valid_until(started_at).saturating_sub(params.terms.min_remaining());
+    let round = Round::extend(shared.quorum, params.terms, in_time, started_at);
     let request = Request::Keep(Arc::clone(&asked));
     let mut in_flight = RoundInFlight::send(&shared, round, request);
-    in_flight.full_verdict().await;
+    in_flight.verdict().await;
     tracing::debug!(granted = ?in_flight.round.granted(), "attach round");
     let held = won(&shared, &params, &detached, (&mut in_flight.round, &asked));
     let outcome = match &held {

@@ -67,10 +67,6 @@ impl OfInstance {
         }
         Some(release)
     }
-
-    fn take_all(&mut self, numbers: impl IntoIterator<Item = ReleaseNumber>) -> Vec<PendingRelease> {
-        numbers.into_iter().filter_map(|number| self.take(number)).collect()
-    }
 }
 
 impl PendingReleases {
@@ -99,20 +95,12 @@ impl PendingReleases {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let mut waiting = self.lock();
-        let Some(of_instance) = waiting.get_mut(id.index()) else { return Vec::new() };
-        let numbers = of_instance.by_key.get(resource).cloned().unwrap_or_default();
-        let taken = of_instance.take_all(numbers);
-        drop(waiting);
-        self.uncount(taken.len());
-        taken
+        self.take_where(id, |of_instance| of_instance.by_key.get(resource).cloned().unwrap_or_default())
     }
 
     /// The oldest, so many at most.
     pub(super) fn take_oldest(&self, id: InstanceId, most: usize) -> Vec<PendingRelease> {
-        let taken = self.take_where(id, |of_instance| of_instance.releases.keys().take(most).copied().collect());
-        self.uncount(taken.len());
-        taken
+        self.take_where(id, |of_instance| of_instance.releases.keys().take(most).copied().collect())
     }
 
     /// Drops those whose keys have expired, and the oldest beyond `most`; how many.
@@ -123,7 +111,6 @@ impl PendingReleases {
             let gone = all.filter(|(at, (_, release))| *at < surplus || release.expires_at <= now);
             gone.map(|(_, (number, _))| *number).collect()
         });
-        self.uncount(dropped.len());
         dropped.len()
     }
 
@@ -136,7 +123,10 @@ impl PendingReleases {
         let mut waiting = self.lock();
         let Some(of_instance) = waiting.get_mut(id.index()) else { return Vec::new() };
         let numbers = which(of_instance);
-        of_instance.take_all(numbers)
+        let taken: Vec<_> = numbers.into_iter().filter_map(|number| of_instance.take(number)).collect();
+        drop(waiting);
+        self.uncount(taken.len());
+        taken
     }
 
     fn uncount(&self, number: usize) {

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tokens: TokenSource,
-    pub(crate) releaser: BackgroundReleaser,
+    pub(crate) releaser: Arc<BackgroundReleaser>,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) counters: Arc<Counters>,
     pub(crate) instance_timeout: Duration,
