@@ -189,8 +189,7 @@ impl RoundInFlight {
 
     /// Whether somebody else is in the way: then those who have not answered yet will most likely refuse as well.
     fn is_refused(&self) -> bool {
-        let mut replies = self.round.replies().iter().flatten();
-        !self.round.is_too_slow() && replies.any(|answer| matches!(answer.reply, Reply::Refused(_)))
+        !self.round.is_too_slow() && self.round.refusals().next().is_some()
     }
 }
 

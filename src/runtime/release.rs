@@ -27,7 +27,7 @@ pub(crate) fn release(
     held: &Arc<HeldLease>,
     targets: InstanceSet,
 ) -> impl Future<Output = ReleaseOutcome> + use<> {
-    let request = shared.wake_next(held.release());
+    let request = shared.release_and_wake(held.claim());
     let mut round = Round::release(shared.quorum, shared.clock.now());
     for id in shared.all_instances().without(targets).iter() {
         round.record(id, Reply::Refused(Refusal::default()), round.started_at());
@@ -38,7 +38,7 @@ pub(crate) fn release(
     let shared = Arc::clone(shared);
     async move {
         if shared.has_ended() {
-            return ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())));
+            return ReleaseOutcome::Unconfirmed(shared.not_sent());
         }
         let verdict = poll_fn(|cx| {
             // Once it is decided, the replies that are still to come wake nobody.

@@ -66,11 +66,9 @@ impl Shared {
     }
 
     /// The release of a lease, behind which the client is woken that has waited longest, as far as that is known (P26).
-    pub(super) fn wake_next(&self, release: Request) -> Request {
-        match &self.order {
-            Some(order) => order.wake_next(release),
-            None => release,
-        }
+    pub(super) fn release_and_wake(&self, claim: Arc<Claim>) -> Request {
+        let wakes = self.order.as_ref().and_then(|order| order.next_to_wake(&claim.resource));
+        Request::Release(claim, wakes)
     }
 
     /// A single try was refused this lock.
@@ -133,18 +131,14 @@ impl Shared {
         if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
     }
 
-    /// `round` as it is when it cannot be sent because the runtime of the client has ended.
-    pub(super) fn not_sent(&self, mut round: Round) -> Box<Round> {
+    /// What a round says that cannot be sent because the runtime of the client has ended.
+    pub(super) fn not_sent(&self) -> Box<Round> {
         let now = self.clock.now();
+        let mut round = Round::release(self.quorum, now);
         for id in InstanceId::all(self.instances.len()) {
             round.on_reply(id, Reply::NotSent(runtime_ended()), now);
         }
         Box::new(round)
-    }
-
-    /// Why nothing is sent once the runtime of the client has ended.
-    pub(super) fn runtime_has_ended(&self) -> Cause {
-        runtime_ended()
     }
 
     /// Whether this is another process than the one in which the client was built. The connections, and
@@ -176,7 +170,7 @@ impl Shared {
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
         if let Some(targets) = self.begin_to_let_go(held, guard) {
-            self.release_in_background(&self.wake_next(held.release()), targets);
+            self.release_in_background(&self.release_and_wake(held.claim()), targets);
             self.slots.let_go(held);
         }
     }
@@ -236,7 +230,7 @@ impl Shared {
 
     fn release_for_guards(&self, held: &Arc<HeldLease>) {
         if let Some(targets) = held.release_for_guards() {
-            self.release_in_background(&self.wake_next(held.release()), targets);
+            self.release_in_background(&self.release_and_wake(held.claim()), targets);
         }
         self.slots.let_go(held);
     }
@@ -262,7 +256,8 @@ impl Shared {
 impl AfterLoss for Shared {
     fn release_after_loss(&self, held: &HeldLease) {
         if !self.is_forked() {
-            self.keep_alive.release_after_loss(held, |targets| self.release_in_background(&held.release(), targets));
+            let release = Request::Release(held.claim(), None);
+            self.keep_alive.release_after_loss(held, |targets| self.release_in_background(&release, targets));
         }
     }
 }
@@ -277,13 +272,14 @@ impl TakesMarks for Shared {
             return;
         }
         let (value, token) = (Value::from_wire(mark.as_bytes()), FencingToken::propose(0, None));
-        let claim = Claim { access: Access::Read, ..Claim::new(resource.clone(), value, token, LONGEST_MARK) };
-        let leave = Request::Release(Arc::new(claim), None);
-        let leave = if has_won { leave } else { self.wake_next(leave) };
+        let claim = Claim::new(resource.clone(), value, token, LONGEST_MARK);
+        let claim = Arc::new(Claim { access: Access::Read, ..claim });
+        let leave = if has_won { Request::Release(claim, None) } else { self.release_and_wake(claim) };
         self.release_in_background(&leave, self.all_instances());
     }
 }
 
-fn runtime_ended() -> Cause {
+/// Why nothing is sent once the runtime of the client has ended.
+pub(super) fn runtime_ended() -> Cause {
     Cause::NotConnected("the runtime in which the client was built has ended".to_owned())
 }

@@ -21,7 +21,7 @@ use super::tracker::TrackedAttempt;
 use super::try_acquire::try_acquire;
 use super::uncollected::WonLease;
 use super::waiter::wait;
-use crate::protocol::ClientId;
+use crate::protocol::{ClientId, RetryDelay};
 use crate::random;
 use crate::resource::Resource;
 use crate::runtime::ask_all::which_are_free;
@@ -172,8 +172,7 @@ impl Candidate {
                 let won = wait(&self.shared, self.several.params(at), self.deadline)?;
                 waits.push(async move { won.await.map(|won| (at, won)) });
             }
-            let pause =
-                LOOK_INTERVAL / 2 + LOOK_INTERVAL.mul_f64(f64::from(random::spread()) / f64::from(u32::MAX)) / 2;
+            let pause = RetryDelay::new(LOOK_INTERVAL / 2, LOOK_INTERVAL).next(random::spread());
             tokio::select! {
                 biased;
                 () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
-use crate::instance::{Claim, Request};
+use crate::instance::Claim;
 use crate::protocol::{
     FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, RenewalSchedule, Reply, Round, Verdict,
 };
@@ -128,8 +128,10 @@ impl EndNotice<'_> {
     /// Tells them, if the lease has just ended.
     pub(crate) fn tell(self) {
         let Some((held, log)) = self.0 else { return };
-        let client = if held.is_lost() { held.client.upgrade() } else { None };
-        client.iter().for_each(|client| client.release_after_loss(held)); // before anybody asks again
+        let is_lost = held.state().is_lost();
+        if let Some(client) = held.client.upgrade().filter(|_| is_lost) {
+            client.release_after_loss(held); // before anybody asks again
+        }
         held.changed.notify_waiters();
         if let Some(log) = log {
             held.counters.lost(log.kind);
@@ -169,11 +171,6 @@ impl HeldLease {
     /// What is claimed.
     pub(crate) fn claim(&self) -> Arc<Claim> {
         Arc::clone(&self.state().claim)
-    }
-
-    /// The request that releases it.
-    pub(crate) fn release(&self) -> Request {
-        Request::Release(self.claim(), None)
     }
 
     /// How long it may still be relied on; zero once it has ended. Does not end it if its validity has just passed.
@@ -377,16 +374,12 @@ impl HeldLease {
         EndNotice(self.state().untold.take().map(|log| (self, Some(*log))))
     }
 
-    fn is_lost(&self) -> bool {
-        matches!(self.state().end, Some(LeaseEnd::Gone(_) | LeaseEnd::Expired(_)))
-    }
-
     /// Where what is left of it once it is lost is to be released: its keys on some instances, perhaps put there by an extend
     /// that was in flight when the others were deleted. Nobody got in for a whole ttl beside them. `None` if that was asked
     /// for before.
     pub(crate) fn release_after_loss(&self) -> Option<InstanceSet> {
-        let is_lost = self.is_lost();
         let mut state = self.state();
+        let is_lost = state.is_lost();
         if !is_lost || state.keeps_keys || std::mem::replace(&mut state.is_swept, true) {
             return None;
         }
@@ -474,6 +467,10 @@ impl HeldLeaseState {
 
     pub(crate) const fn has_ended(&self) -> bool {
         self.end.is_some()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.loss().is_some())
     }
 
     /// Whether a caller has a guard of it. Else it is not renewed (P22).
