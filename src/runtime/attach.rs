@@ -49,7 +49,9 @@ pub(crate) async fn attach(
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, asked, detached, result)).await;
     let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(nothing_sent()))?;
     // Too late, or after a shutdown: the keys stay until they expire.
-    lease.collect(params).map_err(|_| nothing_sent())
+    let tenure = lease.collect(params).map_err(|_| nothing_sent())?;
+    tenure.held().release_keys();
+    Ok(tenure)
 }
 
 async fn carry_out(
@@ -73,11 +75,13 @@ async fn carry_out(
     let lease = Lease::from_won(&mut in_flight.round, params.terms, shared.clock.now());
     let held = lease.map(|lease| {
         let lease = lease.add_release_targets(shared.all_instances());
-        shared.hold(lease, (asked, detached.token), &params.holder)
+        let held = shared.hold(lease, (asked, detached.token), &params.holder);
+        held.keep_keys(); // unless it is collected others may have it (P32)
+        shared.slots.put_held(&held);
+        held
     });
-    held.iter().for_each(|held| shared.slots.put_held(held));
     let outcome = match &held {
-        Some(held) => Ok(UncollectedLease::of_detached(Arc::clone(&shared), Arc::clone(held))),
+        Some(held) => Ok(UncollectedLease::new(Arc::clone(&shared), Arc::clone(held))),
         None => Err(failure(&in_flight.round)),
     };
     let _ = result.send(outcome);

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::ballot::Ballot;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{ReplyTo, Request, TakesReplies};
+use crate::instance::{Claim, ReplyTo, Request, TakesReplies, Wake};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Reply};
 use crate::resource::Resource;
 use crate::runtime::lasting_task::ran_to_its_end;
@@ -79,13 +79,18 @@ impl BackgroundReleaser {
         releases
     }
 
-    /// Queues a release on `targets` at once, and sends it again until it is confirmed. The replies go to `ballot` too, if somebody
-    /// waits for them.
-    pub(super) fn release(self: &Arc<Self>, request: &Request, targets: InstanceSet, ballot: Option<Arc<Ballot>>) {
+    /// Queues a release on `targets` at once, behind which `wakes` are published, and sends it again until it is confirmed. The
+    /// replies go to `ballot` too, if somebody waits for them.
+    pub(super) fn release(
+        self: &Arc<Self>,
+        (claim, wakes): (Arc<Claim>, Option<Arc<[Wake]>>),
+        targets: InstanceSet,
+        ballot: Option<Arc<Ballot>>,
+    ) {
         self.count_up(targets);
-        let release = PendingRelease::new(request.clone(), self.clock.now());
+        let release = PendingRelease::new(claim, self.clock.now());
         let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot });
-        targets.iter().for_each(|id| sent.call(request, id, 0));
+        targets.iter().for_each(|id| sent.call(id, 0, wakes.clone()));
     }
 
     /// P6: what earlier tries for this lock may have left on `targets` is released now, ahead of what is asked
@@ -102,9 +107,9 @@ impl BackgroundReleaser {
     }
 
     /// The release of a try that is lost, on those of `instances` where no reply to the try shows that it set no key.
-    pub(super) fn release_after_replies(self: &Arc<Self>, ballot: &Ballot, instances: InstanceSet, request: &Request) {
+    pub(super) fn release_after_replies(self: &Arc<Self>, ballot: &Ballot, instances: InstanceSet, claim: Arc<Claim>) {
         self.count_up(instances);
-        let release = PendingRelease::new(request.clone(), self.clock.now());
+        let release = PendingRelease::new(claim, self.clock.now());
         let wait = |id: InstanceId| (id, self.for_try.put(id, release.clone()));
         let lost = Arc::new(LostTry { releases: Arc::clone(self), waiting: instances.iter().map(wait).collect() });
         // An error means that the runtime is gone, and the connections with it.
@@ -140,8 +145,7 @@ impl BackgroundReleaser {
 
     /// Sends a release that is counted as pending.
     fn send(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
-        let request = release.request.clone();
-        Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None }).call(&request, id, 0);
+        Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None }).call(id, 0, None);
     }
 
     fn send_again_later(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
@@ -220,7 +224,7 @@ impl TakesReplies for SentRelease {
     fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
         if number == 0 && self.ballot.is_some() && matches!(reply, Reply::NotSent(Cause::ScriptMissing)) {
             // The scripts are on their way there again. Who asks next for the lock has another value.
-            return self.call(&self.release.request, id, 1);
+            return self.call(id, 1, None);
         }
         self.settle(id, &reply);
         if let Some(ballot) = &self.ballot {
@@ -230,9 +234,11 @@ impl TakesReplies for SentRelease {
 }
 
 impl SentRelease {
-    fn call(self: &Arc<Self>, request: &Request, id: InstanceId, number: usize) {
+    /// Sends it. Whoever was next may not wait any more when it is sent again.
+    fn call(self: &Arc<Self>, id: InstanceId, number: usize, wakes: Option<Arc<[Wake]>>) {
         if let Some(instance) = self.releases.instances.get(id.index()) {
-            instance.call(request.clone(), ReplyTo::numbered(Arc::clone(self) as Arc<_>, id, number));
+            let request = Request::Release(Arc::clone(&self.release.claim), wakes);
+            instance.call(request, ReplyTo::numbered(Arc::clone(self) as Arc<_>, id, number));
         }
     }
 

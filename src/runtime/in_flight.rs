@@ -172,18 +172,18 @@ impl RoundInFlight {
             OnDrop::LeaveKeys => return,
         }
         self.take_in(None);
-        let release = Request::Release(Arc::clone(self.request.claim()), None);
+        let claim = Arc::clone(self.request.claim());
         let mut targets = self.round.must_release_one_copy().union(self.sent_before);
         if awaits_replies && self.is_refused() {
             // The replies that are outstanding decide whether there is anything to release.
             let left = self.ballot.outstanding().without(self.sent_before);
             if !left.is_empty() {
-                self.shared.releaser.release_after_replies(&self.ballot, left, &release);
+                self.shared.releaser.release_after_replies(&self.ballot, left, Arc::clone(&claim));
             }
             targets = targets.without(left);
         }
         if !targets.is_empty() {
-            self.shared.release_in_background(&release, targets);
+            self.shared.releaser.release((claim, None), targets, None);
         }
     }
 

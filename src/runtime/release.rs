@@ -27,13 +27,13 @@ pub(crate) fn release(
     held: &Arc<HeldLease>,
     targets: InstanceSet,
 ) -> impl Future<Output = ReleaseOutcome> + use<> {
-    let request = shared.release_and_wake(held.claim());
+    let lease = shared.with_wakes(held.claim());
     let mut round = Round::release(shared.quorum, shared.clock.now());
     for id in shared.all_instances().without(targets).iter() {
         round.record(id, Reply::Refused(Refusal::default()), round.started_at());
     }
     let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), targets);
-    shared.releaser.release(&request, targets, Some(Arc::clone(&ballot)));
+    shared.releaser.release(lease, targets, Some(Arc::clone(&ballot)));
     shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {

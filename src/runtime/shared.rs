@@ -17,7 +17,7 @@ use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{Claim, Request};
+use crate::instance::{Claim, Wake};
 use crate::protocol::{
     Access, Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
     RetryDelay, Round, Value, WriterMark, proposing_clock,
@@ -65,10 +65,10 @@ impl Shared {
         InstanceSet::first(self.instances.len())
     }
 
-    /// The release of a lease, behind which the client is woken that has waited longest, as far as that is known (P26).
-    pub(super) fn release_and_wake(&self, claim: Arc<Claim>) -> Request {
+    /// What is released, and what wakes the client behind that which has waited longest, as far as that is known (P26).
+    pub(super) fn with_wakes(&self, claim: Arc<Claim>) -> (Arc<Claim>, Option<Arc<[Wake]>>) {
         let wakes = self.order.as_ref().and_then(|order| order.next_to_wake(&claim.resource));
-        Request::Release(claim, wakes)
+        (claim, wakes)
     }
 
     /// A single try was refused this lock.
@@ -121,11 +121,6 @@ impl Shared {
         KnownWaiters { here, elsewhere, next }
     }
 
-    /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.
-    pub(super) fn release_in_background(&self, release: &Request, targets: InstanceSet) {
-        self.releaser.release(release, targets, None);
-    }
-
     /// What stands between the client and an instance.
     pub(crate) fn obstacle(&self, instance: &RedisInstance) -> Option<Cause> {
         if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
@@ -170,7 +165,7 @@ impl Shared {
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
         if let Some(targets) = self.begin_to_let_go(held, guard) {
-            self.release_in_background(&self.release_and_wake(held.claim()), targets);
+            self.releaser.release(self.with_wakes(held.claim()), targets, None);
             self.slots.let_go(held);
         }
     }
@@ -230,7 +225,7 @@ impl Shared {
 
     fn release_for_guards(&self, held: &Arc<HeldLease>) {
         if let Some(targets) = held.release_for_guards() {
-            self.release_in_background(&self.release_and_wake(held.claim()), targets);
+            self.releaser.release(self.with_wakes(held.claim()), targets, None);
         }
         self.slots.let_go(held);
     }
@@ -256,8 +251,8 @@ impl Shared {
 impl AfterLoss for Shared {
     fn release_after_loss(&self, held: &HeldLease) {
         if !self.is_forked() {
-            let release = Request::Release(held.claim(), None);
-            self.keep_alive.release_after_loss(held, |targets| self.release_in_background(&release, targets));
+            let release = |targets| self.releaser.release((held.claim(), None), targets, None);
+            self.keep_alive.release_after_loss(held, release);
         }
     }
 }
@@ -274,8 +269,8 @@ impl TakesMarks for Shared {
         let (value, token) = (Value::from_wire(mark.as_bytes()), FencingToken::propose(0, None));
         let claim = Claim::new(resource.clone(), value, token, LONGEST_MARK);
         let claim = Arc::new(Claim { access: Access::Read, ..claim });
-        let leave = if has_won { Request::Release(claim, None) } else { self.release_and_wake(claim) };
-        self.release_in_background(&leave, self.all_instances());
+        let leaves = if has_won { (claim, None) } else { self.with_wakes(claim) };
+        self.releaser.release(leaves, self.all_instances(), None);
     }
 }
 

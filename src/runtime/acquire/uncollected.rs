@@ -16,19 +16,12 @@ pub(in crate::runtime) struct UncollectedLease {
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
     is_collected: bool,
-    /// Whether its keys are left to expire if it is not collected: others may have the lease (P32).
-    leaves_keys: bool,
 }
 
 impl UncollectedLease {
     /// For a lease that has counted its guard already.
     pub(in crate::runtime) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
-        Self { shared, held, is_collected: false, leaves_keys: false }
-    }
-
-    /// For a lease that was detached, and stays that if nobody collects it.
-    pub(in crate::runtime) const fn of_detached(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
-        Self { shared, held, is_collected: false, leaves_keys: true }
+        Self { shared, held, is_collected: false }
     }
 
     pub(super) const fn held(&self) -> &Arc<HeldLease> {
@@ -54,9 +47,6 @@ impl UncollectedLease {
 impl Drop for UncollectedLease {
     fn drop(&mut self) {
         if !self.is_collected {
-            if self.leaves_keys {
-                self.held.keep_keys();
-            }
             self.shared.let_go(&self.held, None);
         }
     }
