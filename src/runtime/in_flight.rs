@@ -144,15 +144,11 @@ impl RoundInFlight {
     /// Whether only instances that were not ready kept the round from its quorum, and nothing was done there: they had lost
     /// their scripts, which are being loaded by now, or their record, which is written by now. So it is worth repeating once.
     pub(super) fn lacks_only_scripts(&self) -> bool {
-        let could_grant = self.round.replies().iter().filter(|answer| {
-            matches!(
-                answer.as_ref().map(|answer| &answer.reply),
-                None | Some(
-                    Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing | Cause::Unrecorded)
-                )
-            )
+        let could_grant = self.round.which(|reply| match reply {
+            None | Some(Reply::Granted | Reply::Repaired) => true,
+            Some(reply) => matches!(reply, Reply::NotSent(Cause::ScriptMissing | Cause::Unrecorded)),
         });
-        could_grant.count() >= self.round.quorum().votes() && !self.round.is_too_slow()
+        could_grant.len() >= self.round.quorum().votes() && !self.round.is_too_slow()
     }
 
     /// Queues the release of the keys of a round that was not won, behind its own requests (P6). Replies

@@ -59,11 +59,9 @@ pub(crate) fn release(
 
 /// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers.
 fn of_lost_round(round: Round) -> ReleaseOutcome {
-    let may_have_held = round.replies().iter().filter(|answer| {
-        let reply = answer.as_ref().map(|answer| &answer.reply);
-        matches!(reply, None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_)))
-    });
-    if may_have_held.count() < round.quorum().votes() {
+    let may_have_held =
+        round.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_))));
+    if may_have_held.len() < round.quorum().votes() {
         ReleaseOutcome::WasNotHeld
     } else {
         ReleaseOutcome::Unconfirmed(Box::new(round))

@@ -21,15 +21,6 @@ use crate::protocol::value::Value;
 /// Timers count whole milliseconds.
 const LEAST_SILENCE: Duration = Duration::from_millis(1);
 
-/// What a round asks of the instances, with the instant after which its victory is worthless.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestKind {
-    Acquire(LeaseTerms),
-    /// The lease's validity before this round: continuity needs the verdict before it (P9).
-    Extend(LeaseTerms, Instant),
-    Release,
-}
-
 /// A reply and how long after the start of the round it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedReply {
@@ -57,9 +48,13 @@ struct Proposal {
 /// they say what must be released.
 #[derive(Clone, Debug)]
 pub struct Round {
-    kind: RequestKind,
+    is_acquire: bool,
     quorum: Quorum,
     started_at: Instant,
+    /// Until when a lease won by it is valid.
+    valid_until: Instant,
+    /// From when on a victory would come too late; `None` if it never does.
+    win_deadline: Option<Instant>,
     replies: Vec<Option<TimedReply>>,
     verdict: Verdict,
     too_slow: bool,
@@ -91,28 +86,34 @@ impl Round {
     /// Begins an acquire round. `started_at` is read before anything is sent (P2).
     #[must_use]
     pub fn acquire(quorum: Quorum, terms: LeaseTerms, started_at: Instant) -> Self {
-        Self::new(RequestKind::Acquire(terms), quorum, started_at)
+        let valid_until = terms.valid_until(started_at);
+        // P2: with less than the least validity left the lease is given back as too slow.
+        let in_time = valid_until.saturating_sub(terms.min_remaining());
+        Self { is_acquire: true, ..Self::new(quorum, started_at, valid_until, Some(in_time)) }
     }
 
-    /// Begins an extend round for a lease that is valid until `valid_until` (P9).
+    /// Begins an extend round for a lease that is valid until `former` (P9).
     #[must_use]
-    pub fn extend(quorum: Quorum, terms: LeaseTerms, valid_until: Instant, started_at: Instant) -> Self {
-        Self::new(RequestKind::Extend(terms, valid_until), quorum, started_at)
+    pub fn extend(quorum: Quorum, terms: LeaseTerms, former: Instant, started_at: Instant) -> Self {
+        let valid_until = terms.valid_until(started_at);
+        // P9: continuity, the former validity must not have passed.
+        Self::new(quorum, started_at, valid_until, Some(former.min(valid_until)))
     }
 
     /// Begins a release round: `Granted` means deleted, `Refused` gone or foreign (P7).
     #[must_use]
     pub fn release(quorum: Quorum, started_at: Instant) -> Self {
-        Self::new(RequestKind::Release, quorum, started_at)
+        Self::new(quorum, started_at, Instant::ZERO, None)
     }
 
-    fn new(kind: RequestKind, quorum: Quorum, started_at: Instant) -> Self {
-        let replies = vec![None; quorum.instances()];
+    fn new(quorum: Quorum, started_at: Instant, valid_until: Instant, win_deadline: Option<Instant>) -> Self {
         Self {
-            kind,
+            is_acquire: false,
             quorum,
             started_at,
-            replies,
+            valid_until,
+            win_deadline,
+            replies: vec![None; quorum.instances()],
             verdict: Verdict::Pending,
             too_slow: false,
             tokens: None,
@@ -190,15 +191,14 @@ impl Round {
     /// quorum have answered (then no other round is won either). `usual` tells how long an instance takes as a rule.
     #[must_use]
     pub fn hopeless_at(&self, usual: impl Fn(InstanceId) -> Option<Duration>) -> Option<Instant> {
-        if !matches!(self.kind, RequestKind::Acquire(_)) || self.refusals().next().is_none() {
+        if !self.is_acquire || self.refusals().next().is_none() {
             return None;
         }
         let answered = self.definite().count();
         if self.verdict == Verdict::Pending && answered < self.quorum.votes() {
             return None;
         }
-        let outstanding = self.which(|reply| reply.is_none());
-        let usual = outstanding.iter().filter_map(usual).max().unwrap_or_default();
+        let usual = self.outstanding().iter().filter_map(usual).max().unwrap_or_default();
         let slowest = self.definite().map(|answer| answer.after).max().unwrap_or_default();
         // Two round trips of silence after the last answer; an instance that is farther away gets as many of its own.
         let patience = slowest.max(usual).saturating_mul(2).max(LEAST_SILENCE);
@@ -208,10 +208,10 @@ impl Round {
     /// P31: whether a lost round is worth waiting for answers that are outstanding: they may show that somebody holds it.
     #[must_use]
     pub fn may_show_a_holder(&self) -> bool {
-        if self.verdict != Verdict::Lost || self.too_slow || !matches!(self.kind, RequestKind::Acquire(_)) {
+        if self.verdict != Verdict::Lost || self.too_slow || !self.is_acquire {
             return false;
         }
-        let outstanding = self.replies.iter().filter(|answer| answer.is_none()).count();
+        let outstanding = self.outstanding().len();
         let named = self.most_named().map_or(0, |(_, times)| times);
         (1..self.quorum.votes()).contains(&named) && named + outstanding >= self.quorum.votes()
     }
@@ -300,7 +300,7 @@ impl Round {
             return self.verdict;
         }
         let granted = self.granted().len();
-        let outstanding = self.replies.iter().filter(|answer| answer.is_none()).count();
+        let outstanding = self.outstanding().len();
         self.verdict = match self.quorum.tally(granted, outstanding) {
             // P2, P9: counted only if the clock says so when the deciding reply is processed.
             Verdict::Won | Verdict::Pending if self.is_late(now) => {
@@ -321,10 +321,17 @@ impl Round {
 
     /// Whether a quorum might grant a larger token, as far as replies show.
     fn may_be_repeated(&self) -> bool {
-        let could_grant = |reply: Option<&Reply>| {
-            matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. }))
-        };
-        self.which(could_grant).len() >= self.quorum.votes()
+        self.could_grant().len() >= self.quorum.votes()
+    }
+
+    /// The instances that might grant a larger token, or have granted this one.
+    pub(super) fn could_grant(&self) -> InstanceSet {
+        self.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. })))
+    }
+
+    /// The instances that have not answered.
+    fn outstanding(&self) -> InstanceSet {
+        self.which(|reply| reply.is_none())
     }
 
     /// The stored tokens that instances have reported.
@@ -374,25 +381,14 @@ impl Round {
 
     /// From when on a victory would come too late; `None` if it never does.
     #[must_use]
-    pub fn win_deadline(&self) -> Option<Instant> {
-        match self.kind {
-            // P2: with less than the least validity left the lease is given back as too slow.
-            RequestKind::Acquire(terms) => {
-                Some(terms.valid_until(self.started_at).saturating_sub(terms.min_remaining()))
-            }
-            // P9: continuity, the former validity must not have passed.
-            RequestKind::Extend(terms, valid_until) => Some(valid_until.min(terms.valid_until(self.started_at))),
-            RequestKind::Release => None,
-        }
+    pub const fn win_deadline(&self) -> Option<Instant> {
+        self.win_deadline
     }
 
     /// Until when a lease won by this round is valid.
     #[must_use]
-    pub fn valid_until(&self) -> Instant {
-        match self.kind {
-            RequestKind::Acquire(terms) | RequestKind::Extend(terms, _) => terms.valid_until(self.started_at),
-            RequestKind::Release => Instant::ZERO,
-        }
+    pub const fn valid_until(&self) -> Instant {
+        self.valid_until
     }
 
     /// When it was begun, before anything was sent.
@@ -464,7 +460,8 @@ impl Round {
     }
 
     /// The instances whose reply fits; `None` stands for no reply so far.
-    fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
+    #[must_use]
+    pub fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
         let replies = self.replies.iter().map(|answer| answer.as_ref().map(|answer| &answer.reply));
         InstanceId::all(self.replies.len()).zip(replies).filter(|(_, reply)| fits(*reply)).map(|(id, _)| id).collect()
     }
@@ -474,11 +471,11 @@ impl Round {
     #[must_use]
     pub fn stale_token(&self) -> Option<FencingToken> {
         let alone_ahead = self.alone_ahead();
-        let stored = |answer: &Option<TimedReply>| match answer.as_ref().map(|answer| &answer.reply) {
-            Some(Reply::Stale { stored }) => Some(*stored).filter(|stored| Some(*stored) != alone_ahead),
+        let stored = self.replies.iter().flatten().filter_map(|answer| match answer.reply {
+            Reply::Stale { stored } => Some(stored),
             _ => None,
-        };
-        let highest = self.replies.iter().filter_map(stored).max()?;
+        });
+        let highest = stored.filter(|stored| Some(*stored) != alone_ahead).max()?;
         (self.verdict == Verdict::Lost && !self.too_slow && self.may_be_repeated()).then_some(highest)
     }
 

@@ -81,7 +81,7 @@ impl Try {
         }
         let held = outcome.as_ref().ok().map(|lease| Arc::clone(lease.held()));
         drop(self.place);
-        if self.tracked.is_shut_down() {
+        if self.shared.attempts.is_closed() {
             outcome = outcome.and(Err(AcquireFailure::ShutDown));
         }
         // If the caller is gone, the lease comes back and is dropped here.

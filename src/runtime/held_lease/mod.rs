@@ -115,8 +115,7 @@ pub(crate) const RENEWED_FOR_EVER: Instant = Instant::from_nanos(u64::MAX);
 #[derive(Clone, Copy, Debug)]
 struct GuardEntry {
     number: GuardNumber,
-    renewed_until: Instant,
-    ends_at: Option<Instant>,
+    wish: Wish,
 }
 
 /// The end of a lease, for those who wait for it and for the log: they are told when no mutex is held.
@@ -287,7 +286,7 @@ impl HeldLease {
         let valid_until = state.lease.valid_until();
         if let Some(entry) = asked_by.and_then(|number| state.entry(number)) {
             let is_over = |end: &Instant| *end <= now;
-            entry.ends_at = entry.ends_at.map(|end| if is_over(&end) { end } else { end.max(valid_until) });
+            entry.wish.ends_at = entry.wish.ends_at.map(|end| if is_over(&end) { end } else { end.max(valid_until) });
         }
         Some(remaining)
     }
@@ -480,10 +479,9 @@ impl HeldLeaseState {
 
     /// A caller has one of its guards from now on. Nobody else's wish counts (P22).
     fn add_entry(&mut self, wish: Wish) -> GuardNumber {
-        let Wish { terms, renewed_until, ends_at } = wish;
         self.last_number += 1;
-        self.longest = self.longest.longer(terms);
-        self.entries.push(GuardEntry { number: self.last_number, renewed_until, ends_at });
+        self.longest = self.longest.longer(wish.terms);
+        self.entries.push(GuardEntry { number: self.last_number, wish });
         self.last_number
     }
 
@@ -493,7 +491,7 @@ impl HeldLeaseState {
 
     /// Until when it is renewed: while one of its guards wants that (P23).
     pub(crate) fn renewed_until(&self) -> Instant {
-        self.entries.iter().map(|entry| entry.renewed_until).max().unwrap_or(NEVER_RENEWED)
+        self.entries.iter().map(|entry| entry.wish.renewed_until).max().unwrap_or(NEVER_RENEWED)
     }
 
     /// Whether it is renewed at all.
@@ -610,7 +608,7 @@ impl Tenure {
         let mut state = self.held.state();
         let Some(entry) = state.entry(self.guard).copied() else { return Duration::ZERO };
         let remaining = state.remaining(clock);
-        entry.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(clock.now())))
+        entry.wish.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(clock.now())))
     }
 
     /// The instances that the lease rests on, by what they have answered so far.
@@ -637,7 +635,7 @@ impl Tenure {
             (_, None) => Some(LeaseEnd::GivenUp),
             (Some(end), Some(_)) => Some(end),
             (None, Some(entry)) => {
-                entry.ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::Expired(None))
+                entry.wish.ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::Expired(None))
             }
         }
     }

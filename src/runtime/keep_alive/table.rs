@@ -18,10 +18,7 @@ pub(super) type SendOrder<'a> = MutexGuard<'a, LeaseTable>;
 
 impl SharedLeaseTable {
     pub(super) fn new(most_watched: usize) -> Self {
-        let (by_due, watched, adopted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (is_shut_down, asleep_until) = (false, None);
-        let table = LeaseTable { by_due, entries: 0, adopted, is_shut_down, watched, most_watched, asleep_until };
-        Self(Mutex::new(table))
+        Self(Mutex::new(LeaseTable { most_watched, ..LeaseTable::default() }))
     }
 
     pub(super) fn lock_send_order(&self) -> SendOrder<'_> {
@@ -30,7 +27,7 @@ impl SharedLeaseTable {
 }
 
 /// The held leases of a client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LeaseTable {
     by_due: BTreeMap<ScheduleKey, Arc<HeldLease>>,
     /// How many times a lease was scheduled or adopted.
