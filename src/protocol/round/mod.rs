@@ -30,16 +30,11 @@ pub struct TimedReply {
     pub after: Duration,
 }
 
-/// What an acquire proposes, and what it believes of stored tokens (P12).
+/// What an acquire proposes, and by which clock, which bounds the stored tokens that it believes (P12).
 #[derive(Clone, Copy, Debug)]
 struct Proposal {
     token: FencingToken,
-    /// The clock by which it is proposed, in microseconds since the Unix epoch.
-    wall_us: u64,
-    /// The largest token that it believes one instance alone to have; none where the instances' clocks are not known.
-    most_alone: Option<FencingToken>,
-    /// The largest that it believes at all.
-    most: FencingToken,
+    clock: ProposingClock,
 }
 
 /// The state of a round: feed it replies as they come and ask for the verdict.
@@ -62,15 +57,9 @@ pub struct Round {
     /// The token of an instance alone that was not followed (P12).
     refused_token: Option<FencingToken>,
     /// What stood in the way of the round before, if this one repeats it under a new value (P31).
-    rivals: Option<Rivals>,
-}
-
-/// What stood in the way of the round before.
-#[derive(Clone, Debug)]
-struct Rivals {
-    seen: Vec<Rival>,
-    /// Whoever has not let go after this holds the lock.
-    patience: Duration,
+    rivals: Vec<Rival>,
+    /// Which of them has not let go after this holds the lock; `None` if this repeats no other round.
+    patience: Option<Duration>,
 }
 
 /// A value that refused a round.
@@ -118,16 +107,15 @@ impl Round {
             too_slow: false,
             tokens: None,
             refused_token: None,
-            rivals: None,
+            rivals: Vec::new(),
+            patience: None,
         }
     }
 
     /// P12: what is proposed, and by which clock. That bounds which tokens of instances are believed.
     #[must_use]
     pub fn proposing(mut self, token: FencingToken, clock: ProposingClock) -> Self {
-        let wall_us = clock.us;
-        let most_alone = clock.is_of_instances.then(|| FencingToken::most_believed_alone(wall_us));
-        self.tokens = Some(Proposal { token, wall_us, most_alone, most: FencingToken::most_believed(wall_us) });
+        self.tokens = Some(Proposal { token, clock });
         self
     }
 
@@ -140,16 +128,14 @@ impl Round {
             let since = former.seen_since(refusal).unwrap_or(former.started_at);
             Rival { value: refusal.value.clone(), since }
         };
-        let seen = former.refusals().filter(|refusal| !is_own(refusal)).map(rival).collect();
-        self.rivals = Some(Rivals { seen, patience });
+        self.rivals = former.refusals().filter(|refusal| !is_own(refusal)).map(rival).collect();
+        self.patience = Some(patience);
         self
     }
 
     /// Since when what this refusal names has stood in the way of each round.
     fn seen_since(&self, refusal: &Refusal) -> Option<Instant> {
-        let mut seen = self.rivals.iter().flat_map(|rivals| &rivals.seen);
-        let same = seen.find(|rival| rival.value == refusal.value);
-        same.map(|rival| rival.since)
+        self.rivals.iter().find(|rival| rival.value == refusal.value).map(|rival| rival.since)
     }
 
     /// P31: whether what this refusal names has not let go in the time that a rival takes for that which has lost.
@@ -178,12 +164,12 @@ impl Round {
     }
 
     fn patience(&self) -> Duration {
-        self.rivals.as_ref().map_or(Duration::MAX, |rivals| rivals.patience)
+        self.patience.unwrap_or(Duration::MAX)
     }
 
     /// Whether it repeats another round under a new value (P31).
     pub(super) const fn is_repeat(&self) -> bool {
-        self.rivals.is_some()
+        self.patience.is_some()
     }
 
     /// P31: from when on instances that are silent are not waited for any more, neither for a quorum with a minority of votes
@@ -279,7 +265,8 @@ impl Round {
     }
 
     fn believed(&self, reply: Reply) -> Reply {
-        let is_odd = |token: &FencingToken| self.tokens.is_some_and(|proposal| *token > proposal.most);
+        let most = self.tokens.map(|proposal| FencingToken::most_believed(proposal.clock.us));
+        let is_odd = |token: &FencingToken| most.is_some_and(|most| *token > most);
         match reply {
             Reply::Stale { stored } if is_odd(&stored) => {
                 let told =
@@ -350,11 +337,12 @@ impl Round {
     ///
     /// One or two instances cannot be outvoted: each is believed. Without admission a client knows its own clock alone.
     fn alone_ahead(&self) -> Option<FencingToken> {
-        let proposal = self.tokens.filter(|_| self.quorum.instances() > 2)?;
+        let may_tell = |proposal: &Proposal| self.quorum.instances() > 2 && proposal.clock.is_of_instances;
+        let proposal = self.tokens.filter(may_tell)?;
         let largest = self.reported().max()?;
         let is_like_it = |token: &FencingToken| token.proposed_us() >= largest.proposed_us();
         let others = self.reported().filter(is_like_it).count().saturating_sub(1);
-        let may_be = [proposal.token, proposal.most_alone?];
+        let may_be = [proposal.token, FencingToken::most_believed_alone(proposal.clock.us)];
         (others == 0 && !may_be.iter().any(is_like_it)).then_some(largest)
     }
 
@@ -362,7 +350,7 @@ impl Round {
     fn refuse_token_ahead(&mut self) {
         let (Some(ahead), Some(proposal)) = (self.alone_ahead(), self.tokens) else { return };
         let next = self.reported().filter(|token| *token != ahead).chain([proposal.token]).max();
-        let ahead_s = |token: FencingToken| token.clock_us().saturating_sub(proposal.wall_us) / 1_000_000;
+        let ahead_s = |token: FencingToken| token.clock_us().saturating_sub(proposal.clock.us) / 1_000_000;
         let told = format!(
             "a fencing token {} s ahead of the clock, where the next largest is {} s ahead: one instance alone is not followed",
             ahead_s(ahead),

@@ -52,6 +52,9 @@ impl From<RuntimeEnded> for AcquireFailure {
 }
 
 impl AcquireFailure {
+    /// Others of this client wait for it.
+    pub(super) const WAITED_FOR: Self = Self::HeldHere { by: None, expires_in: None };
+
     /// Whether others have the lock or ask for it, as far as it is known.
     pub(super) fn is_of_others(&self) -> bool {
         let round_of_others = |round| {

@@ -65,7 +65,7 @@ impl Several {
     pub(crate) async fn try_acquire(&self, shared: &Arc<Shared>) -> Won<Tenure> {
         if shared.slots.waiting(self.line()) > 0 {
             yield_now().await; // whoever tries again and again must let others run
-            return Err(waited_for());
+            return Err(AcquireFailure::WAITED_FOR);
         }
         self.try_free(shared).await
     }
@@ -96,7 +96,7 @@ impl Several {
     async fn try_free(&self, shared: &Arc<Shared>) -> Won<Tenure> {
         let mut open: Vec<usize> =
             self.in_order().filter(|at| shared.slots.is_idle(&self.params(*at).resource)).collect();
-        let Some(first) = open.first().copied() else { return Err(waited_for()) };
+        let Some(first) = open.first().copied() else { return Err(AcquireFailure::WAITED_FOR) };
         let mut last = match self.try_one(shared, first).await {
             Err(failure) if failure.is_of_others() => failure,
             decided => return decided,
@@ -135,11 +135,6 @@ impl Several {
     }
 }
 
-/// Others of this client have or want them.
-const fn waited_for() -> AcquireFailure {
-    AcquireFailure::HeldHere { by: None, expires_in: None }
-}
-
 /// One wait, in a task of the client (P22). Dropped at any time it leaves nothing behind.
 struct Candidate {
     place: Place,
@@ -165,7 +160,9 @@ impl Candidate {
     }
 
     async fn gain(&mut self) -> Won<Arc<WonLease>> {
-        self.deadline.in_time(Duration::ZERO, &self.shared, self.place.wait_for_turn(), &waited_for()).await?;
+        self.deadline
+            .in_time(Duration::ZERO, &self.shared, self.place.wait_for_turn(), &AcquireFailure::WAITED_FOR)
+            .await?;
         let (mut waits, mut open) = (FuturesUnordered::new(), self.several.in_order().collect());
         loop {
             for at in self.choose(&mut open).await {

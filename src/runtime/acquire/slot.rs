@@ -168,8 +168,7 @@ impl Slots {
     pub(super) fn refusal(&self, resource: &Resource, clock: &dyn Clock) -> Option<AcquireFailure> {
         let slot = self.find(resource)?;
         let state = slot.lock();
-        let waited_for =
-            || state.last_failure.clone().unwrap_or(AcquireFailure::HeldHere { by: None, expires_in: None });
+        let waited_for = || state.last_failure.clone().unwrap_or(AcquireFailure::WAITED_FOR);
         state.held_here(clock).or_else(|| (state.waiting > 0).then(waited_for))
     }
 
