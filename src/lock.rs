@@ -16,9 +16,7 @@ use crate::protocol::{Access, LeaseTerms};
 use crate::resource::Resource;
 use crate::run::run_while_held;
 use crate::runtime::Shared;
-use crate::runtime::acquire::{
-    AcquireFailure, AcquireParams, Purpose, acquire_until, read_until, try_acquire, try_read,
-};
+use crate::runtime::acquire::{AcquireFailure, AcquireParams, Purpose, acquire_until, try_acquire};
 use crate::runtime::counters::AcquireOutcome;
 use crate::runtime::held_lease::Tenure;
 use crate::span;
@@ -359,11 +357,9 @@ impl Lock {
             false => span::operation!("try_acquire", params.resource.display()),
         };
         let acquired = async {
-            match (M::ACCESS, waits) {
-                (Access::Write, true) => acquire_until(&self.shared, &params, self.limit).await,
-                (Access::Write, false) => try_acquire(&self.shared, &params).await,
-                (Access::Read, true) => read_until(&self.shared, &params, self.limit).await,
-                (Access::Read, false) => try_read(&self.shared, &params).await,
+            match waits {
+                true => acquire_until(&self.shared, &params, self.limit).await,
+                false => try_acquire(&self.shared, &params).await,
             }
         };
         self.observed(&params.resource, span, acquired).await

@@ -142,25 +142,6 @@ impl Request {
         }
     }
 
-    /// The same for a later time: whoever was next may not wait any more.
-    pub(crate) fn without_wake(self) -> Self {
-        match self {
-            Self::Release(claim, _) => Self::Release(claim, None),
-            request => request,
-        }
-    }
-
-    /// A release for a time when it was sent already. It goes as a script (P7): a comparison that deletes nothing takes
-    /// two round trips, and may never be in time where one takes more than half of that.
-    pub(crate) fn resent(self) -> Self {
-        match self {
-            Self::Release(claim, wake) if !claim.resent => {
-                Self::Release(Arc::new(Claim { resent: true, ..Claim::clone(&claim) }), wake)
-            }
-            request => request,
-        }
-    }
-
     /// Whether it asks for a vote, and does not end a try or a lease.
     pub(crate) const fn asks_for_a_vote(&self) -> bool {
         matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Keep(_))

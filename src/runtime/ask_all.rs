@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 
 use super::client_task::{run_abort_on_drop, run_detached};
-use super::shared::Shared;
+use super::shared::{Shared, runtime_ended};
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies};
 use crate::protocol::{Access, Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
@@ -46,7 +46,7 @@ pub(crate) async fn carry_out<T: Send + 'static>(
 
 /// The runtime of the client has ended.
 fn nobody<T>(shared: &Shared) -> Vec<Answer<T>> {
-    shared.instances.iter().map(|_| Err(shared.runtime_has_ended())).collect()
+    shared.instances.iter().map(|_| Err(runtime_ended())).collect()
 }
 
 /// Reads what every instance has stored for a lock of one resource.

@@ -8,11 +8,11 @@ use tokio::sync::oneshot;
 use super::acquire::{AcquireParams, UncollectedLease};
 use super::client_task::{RuntimeEnded, run_detached};
 use super::extend::{ExtendFailure, extend};
-use super::held_lease::{HeldLease, Tenure};
+use super::held_lease::Tenure;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
 use crate::instance::{Claim, Request};
-use crate::protocol::{FencingToken, Lease, Reply, Round, Value};
+use crate::protocol::{FencingToken, Lease, Round, Value};
 
 /// A lease as it was detached.
 #[derive(Clone, Debug)]
@@ -33,10 +33,10 @@ pub(crate) async fn attach(
     detached: Detached,
 ) -> Result<Tenure, ExtendFailure> {
     shared.instances.iter().for_each(|instance| instance.want_locks());
-    let shutdown = || if shared.attempts.is_closed() { Err(nothing_sent(shared, params)) } else { Ok(()) };
-    shutdown()?;
-    if shared.is_forked() {
-        return Err(nothing_sent(shared, params));
+    // What an attempt says that was not made.
+    let nothing_sent = || ExtendFailure::Unconfirmed { remaining: Duration::ZERO, round: shared.not_sent() };
+    if shared.attempts.is_closed() || shared.is_forked() {
+        return Err(nothing_sent());
     }
     if let Some(held) = shared.slots.share_value(&params.resource, &detached.value) {
         let lease = UncollectedLease::new(Arc::clone(shared), Arc::clone(&held));
@@ -47,16 +47,11 @@ pub(crate) async fn attach(
     }
     let (client, asked) = (Arc::clone(shared), Arc::clone(params));
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, asked, detached, result)).await;
-    let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(nothing_sent(shared, params)))?;
+    let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(nothing_sent()))?;
     // Too late, or after a shutdown: the keys stay until they expire.
-    lease.collect(params).map_err(|_| nothing_sent(shared, params))
-}
-
-/// What an attempt says that was not made.
-fn nothing_sent(shared: &Shared, params: &AcquireParams) -> ExtendFailure {
-    let now = shared.clock.now();
-    let round = shared.not_sent(Round::acquire(shared.quorum, params.terms, now));
-    ExtendFailure::Unconfirmed { remaining: Duration::ZERO, round }
+    let tenure = lease.collect(params).map_err(|_| nothing_sent())?;
+    tenure.held().release_keys();
+    Ok(tenure)
 }
 
 async fn carry_out(
@@ -65,50 +60,38 @@ async fn carry_out(
     detached: Detached,
     result: oneshot::Sender<Outcome>,
 ) {
-    let asked = Arc::new(claim(&params, &detached));
+    // P10: this client has no earlier vote for it, so that no instance in quarantine gives one.
+    let (resource, value, token) = (params.resource.clone(), detached.value, detached.token.of_grant());
+    let claim = Claim::new(resource, value, token, params.terms.ttl());
+    let asked = Arc::new(Claim { resent: true, ..claim }); // P6: what was sent for it by others may come late
     let started_at = shared.clock.now(); // P2: before anything is sent
-    let round = Round::acquire(shared.quorum, params.terms, started_at);
+    // Less than the least validity is as good as none.
+    let in_time = params.terms.valid_until(started_at).saturating_sub(params.terms.min_remaining());
+    let round = Round::extend(shared.quorum, params.terms, in_time, started_at);
     let request = Request::Keep(Arc::clone(&asked));
     let mut in_flight = RoundInFlight::send(&shared, round, request);
-    in_flight.full_verdict().await;
+    in_flight.verdict().await;
     tracing::debug!(granted = ?in_flight.round.granted(), "attach round");
-    let held = won(&shared, &params, &detached, (&mut in_flight.round, &asked));
+    let lease = Lease::from_won(&mut in_flight.round, params.terms, shared.clock.now());
+    let held = lease.map(|lease| {
+        let lease = lease.add_release_targets(shared.all_instances());
+        let held = shared.hold(lease, (asked, detached.token), &params.holder);
+        held.keep_keys(); // unless it is collected others may have it (P32)
+        shared.slots.put_held(&held);
+        held
+    });
     let outcome = match &held {
-        Some(held) => Ok(UncollectedLease::of_detached(Arc::clone(&shared), Arc::clone(held))),
+        Some(held) => Ok(UncollectedLease::new(Arc::clone(&shared), Arc::clone(held))),
         None => Err(failure(&in_flight.round)),
     };
     let _ = result.send(outcome);
     in_flight.finish(|round| held.iter().for_each(|held| held.note_replies(round))).await; // P20
 }
 
-/// What is asked, or held.
-fn claim(params: &AcquireParams, detached: &Detached) -> Claim {
-    let (resource, value, token) = (params.resource.clone(), detached.value.clone(), detached.token.of_grant());
-    // P10: this client has no earlier vote for it, so that no instance in quarantine gives one.
-    let claim = Claim::new(resource, value, token, params.terms.ttl());
-    Claim { resent: true, ..claim } // P6: what was sent for it by others may come late
-}
-
-/// The lease, if the round was won.
-fn won(
-    shared: &Arc<Shared>,
-    params: &AcquireParams,
-    detached: &Detached,
-    (round, asked): (&mut Round, &Arc<Claim>),
-) -> Option<Arc<HeldLease>> {
-    let lease = Lease::from_won(round, params.terms, shared.clock.now())?;
-    let lease = lease.add_release_targets(shared.all_instances());
-    let held = shared.hold(lease, (Arc::clone(asked), detached.token), &params.holder);
-    shared.slots.put_held(&held);
-    Some(held)
-}
-
 /// It is lost if no quorum can have it; else too few have answered to tell.
 fn failure(round: &Round) -> ExtendFailure {
     let round = Box::new(round.clone());
-    let is_without = |reply: &Reply| matches!(reply, Reply::Refused(_));
-    let without = round.replies().iter().flatten().filter(|answer| is_without(&answer.reply)).count();
-    if round.quorum().is_out_of_reach(without) {
+    if round.quorum().is_out_of_reach(round.refusals().count()) {
         ExtendFailure::LeaseLost(Some(round))
     } else {
         ExtendFailure::Unconfirmed { remaining: Duration::ZERO, round }

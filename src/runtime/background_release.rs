@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::ballot::Ballot;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{ReplyTo, Request, TakesReplies};
+use crate::instance::{Claim, ReplyTo, Request, TakesReplies, Wake};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Reply};
 use crate::resource::Resource;
 use crate::runtime::lasting_task::ran_to_its_end;
@@ -36,10 +36,7 @@ const MAX_BURST: usize = 1024;
 const MAX_PENDING: usize = 64 * 1024;
 
 /// The releases of a client that are under way. Never blocks and needs no runtime.
-pub(crate) struct BackgroundReleaser(Arc<Releases>);
-
-/// What is under way, for whatever sees to it.
-struct Releases {
+pub(crate) struct BackgroundReleaser {
     instances: Arc<[RedisInstance]>,
     clock: Arc<dyn Clock>,
     /// Those that wait for the reply to their try, which may show that there is nothing to release.
@@ -57,18 +54,18 @@ struct Releases {
 
 /// What the task waits for. The releases are there until it is over.
 enum Pause {
-    /// For the replies to lost tries, before these releases are sent behind them.
-    AfterTries(Arc<Releases>, Vec<(InstanceId, ReleaseNumber)>),
+    /// For the replies to a lost try, before its releases are sent behind it.
+    AfterTry(Arc<LostTry>),
     /// Before the releases for an instance are sent again.
-    BeforeRetry(Arc<Releases>, InstanceId),
+    BeforeRetry(Arc<BackgroundReleaser>, InstanceId),
 }
 
 impl BackgroundReleaser {
     /// Starts the task. It ends when the client is gone and every release is confirmed or expired.
-    pub(crate) fn start(instances: Arc<[RedisInstance]>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn start(instances: Arc<[RedisInstance]>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let (pauses, receiver) = mpsc::unbounded_channel();
         let count = instances.len();
-        let releases = Arc::new(Releases {
+        let releases = Arc::new(Self {
             for_try: PendingReleases::new(count),
             for_retry: PendingReleases::new(count),
             pending: (0..count).map(|_| AtomicUsize::new(0)).collect(),
@@ -79,50 +76,52 @@ impl BackgroundReleaser {
             pauses,
         });
         tokio::spawn(run(Arc::downgrade(&releases), receiver));
-        Self(releases)
+        releases
     }
 
-    /// Queues a release on `targets` at once, and sends it again until it is confirmed. The replies go to `ballot` too, if somebody
-    /// waits for them.
-    pub(super) fn release(&self, request: &Request, targets: InstanceSet, ballot: Option<Arc<Ballot>>) {
-        self.0.count_up(targets);
-        let release = PendingRelease::new(request.clone(), self.0.clock.now());
-        let sent = Arc::new(SentRelease { releases: Arc::clone(&self.0), release, ballot });
-        for id in targets.iter() {
-            if let Some(instance) = self.0.instances.get(id.index()) {
-                instance.call(request.clone(), ReplyTo::new(Arc::clone(&sent) as Arc<_>, id));
-            }
-        }
+    /// Queues a release on `targets` at once, behind which `wakes` are published, and sends it again until it is confirmed. The
+    /// replies go to `ballot` too, if somebody waits for them.
+    pub(super) fn release(
+        self: &Arc<Self>,
+        (claim, wakes): (Arc<Claim>, Option<Arc<[Wake]>>),
+        targets: InstanceSet,
+        ballot: Option<Arc<Ballot>>,
+    ) {
+        self.count_up(targets);
+        let release = PendingRelease::new(claim, self.clock.now());
+        let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot });
+        targets.iter().for_each(|id| sent.call(id, 0, wakes.clone()));
     }
 
     /// P6: what earlier tries for this lock may have left on `targets` is released now, ahead of what is asked
     /// next.
-    pub(super) fn release_ahead(&self, resource: &Resource, targets: InstanceSet) {
+    pub(super) fn release_ahead(self: &Arc<Self>, resource: &Resource, targets: InstanceSet) {
         for id in targets.iter() {
-            let Some(instance) = self.0.instances.get(id.index()) else { continue };
-            let mut releases = self.0.for_try.take_for(id, resource);
+            let Some(instance) = self.instances.get(id.index()) else { continue };
+            let mut releases = self.for_try.take_for(id, resource);
             if instance.obstacle().is_none() {
-                releases.extend(self.0.for_retry.take_for(id, resource).into_iter().map(PendingRelease::resent));
+                releases.extend(self.for_retry.take_for(id, resource).into_iter().map(PendingRelease::resent));
             }
-            releases.into_iter().for_each(|release| self.0.send(id, release)); // they are counted as pending already
+            releases.into_iter().for_each(|release| self.send(id, release)); // they are counted as pending already
         }
     }
 
     /// The release of a try that is lost, on those of `instances` where no reply to the try shows that it set no key.
-    pub(super) fn release_after_replies(&self, ballot: &Ballot, instances: InstanceSet, release: PendingRelease) {
-        self.0.count_up(instances);
-        let wait = |id: InstanceId| (id, self.0.for_try.put(id, release.clone()));
-        let waiting: Vec<(InstanceId, ReleaseNumber)> = instances.iter().map(wait).collect();
+    pub(super) fn release_after_replies(self: &Arc<Self>, ballot: &Ballot, instances: InstanceSet, claim: Arc<Claim>) {
+        self.count_up(instances);
+        let release = PendingRelease::new(claim, self.clock.now());
+        let wait = |id: InstanceId| (id, self.for_try.put(id, release.clone()));
+        let lost = Arc::new(LostTry { releases: Arc::clone(self), waiting: instances.iter().map(wait).collect() });
         // An error means that the runtime is gone, and the connections with it.
-        let _ = self.0.pauses.send(Pause::AfterTries(Arc::clone(&self.0), waiting.clone()));
-        ballot.leave_to(instances, Arc::new(LostTry { releases: Arc::clone(&self.0), waiting }));
+        let _ = self.pauses.send(Pause::AfterTry(Arc::clone(&lost)));
+        ballot.leave_to(instances, lost);
     }
 
     /// Waits until no release is pending, at most `limit`. Returns how many still are on each instance.
     pub(crate) async fn drain(&self, limit: Duration) -> Vec<usize> {
         let until_none = async {
             loop {
-                let mut none_left = std::pin::pin!(self.0.none_left.notified());
+                let mut none_left = std::pin::pin!(self.none_left.notified());
                 none_left.as_mut().enable();
                 if self.pending().iter().all(|count| *count == 0) {
                     return;
@@ -136,85 +135,17 @@ impl BackgroundReleaser {
 
     /// Whether the task is gone, and with it the runtime.
     pub(super) fn has_ended(&self) -> bool {
-        self.0.pauses.is_closed()
+        self.pauses.is_closed()
     }
 
     /// How many releases are pending on each instance.
     pub(crate) fn pending(&self) -> Vec<usize> {
-        self.0.pending.iter().map(|count| count.load(Ordering::Acquire)).collect()
+        self.pending.iter().map(|count| count.load(Ordering::Acquire)).collect()
     }
-}
 
-impl std::fmt::Debug for BackgroundReleaser {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("BackgroundReleaser").field("pending", &self.pending()).finish_non_exhaustive()
-    }
-}
-
-/// A release that was sent. Where it is not confirmed, it is sent again.
-struct SentRelease {
-    releases: Arc<Releases>,
-    release: PendingRelease,
-    /// Where the replies go too, if somebody waits for it.
-    ballot: Option<Arc<Ballot>>,
-}
-
-impl TakesReplies for SentRelease {
-    fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
-        if number == 0
-            && self.ballot.is_some()
-            && matches!(reply, Reply::NotSent(Cause::ScriptMissing))
-            && let Some(instance) = self.releases.instances.get(id.index())
-        {
-            // The scripts are on their way there again. Who asks next for the lock has another value.
-            let request = self.release.request.clone();
-            return instance.call(request, ReplyTo::numbered(Arc::clone(&self) as Arc<_>, id, number + 1));
-        }
-        self.settle(id, &reply);
-        if let Some(ballot) = &self.ballot {
-            Arc::clone(ballot).take(id, number, reply);
-        }
-    }
-}
-
-impl SentRelease {
-    fn settle(&self, id: InstanceId, reply: &Reply) {
-        let is_confirmed = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
-        if is_confirmed {
-            self.releases.count_down(id, 1);
-        } else {
-            self.releases.send_again_later(id, self.release.clone());
-        }
-    }
-}
-
-/// A try that was lost before it was answered everywhere.
-struct LostTry {
-    releases: Arc<Releases>,
-    waiting: Vec<(InstanceId, ReleaseNumber)>,
-}
-
-impl TakesReplies for LostTry {
-    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
-        let Some((_, number)) = self.waiting.iter().find(|(of, _)| *of == id) else { return };
-        // Unless it was sent by now.
-        let Some(release) = self.releases.for_try.take(id, *number) else { return };
-        if matches!(reply, Reply::Refused(_) | Reply::NotSent(_)) {
-            self.releases.count_down(id, 1);
-        } else {
-            self.releases.send(id, release);
-        }
-    }
-}
-
-impl Releases {
     /// Sends a release that is counted as pending.
     fn send(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
-        if let Some(instance) = self.instances.get(id.index()) {
-            let request = release.request.clone();
-            let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None });
-            instance.call(request, ReplyTo::new(sent, id));
-        }
+        Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None }).call(id, 0, None);
     }
 
     fn send_again_later(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
@@ -275,11 +206,76 @@ impl Releases {
     }
 }
 
+impl std::fmt::Debug for BackgroundReleaser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackgroundReleaser").field("pending", &self.pending()).finish_non_exhaustive()
+    }
+}
+
+/// A release that was sent. Where it is not confirmed, it is sent again.
+struct SentRelease {
+    releases: Arc<BackgroundReleaser>,
+    release: PendingRelease,
+    /// Where the replies go too, if somebody waits for it.
+    ballot: Option<Arc<Ballot>>,
+}
+
+impl TakesReplies for SentRelease {
+    fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
+        if number == 0 && self.ballot.is_some() && matches!(reply, Reply::NotSent(Cause::ScriptMissing)) {
+            // The scripts are on their way there again. Who asks next for the lock has another value.
+            return self.call(id, 1, None);
+        }
+        self.settle(id, &reply);
+        if let Some(ballot) = &self.ballot {
+            Arc::clone(ballot).take(id, number, reply);
+        }
+    }
+}
+
+impl SentRelease {
+    /// Sends it. Whoever was next may not wait any more when it is sent again.
+    fn call(self: &Arc<Self>, id: InstanceId, number: usize, wakes: Option<Arc<[Wake]>>) {
+        if let Some(instance) = self.releases.instances.get(id.index()) {
+            let request = Request::Release(Arc::clone(&self.release.claim), wakes);
+            instance.call(request, ReplyTo::numbered(Arc::clone(self) as Arc<_>, id, number));
+        }
+    }
+
+    fn settle(&self, id: InstanceId, reply: &Reply) {
+        let is_confirmed = matches!(reply, Reply::Granted | Reply::Refused(_)); // gone or foreign is as good
+        if is_confirmed {
+            self.releases.count_down(id, 1);
+        } else {
+            self.releases.send_again_later(id, self.release.clone());
+        }
+    }
+}
+
+/// A try that was lost before it was answered everywhere.
+struct LostTry {
+    releases: Arc<BackgroundReleaser>,
+    waiting: Vec<(InstanceId, ReleaseNumber)>,
+}
+
+impl TakesReplies for LostTry {
+    fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
+        let Some((_, number)) = self.waiting.iter().find(|(of, _)| *of == id) else { return };
+        // Unless it was sent by now.
+        let Some(release) = self.releases.for_try.take(id, *number) else { return };
+        if matches!(reply, Reply::Refused(_) | Reply::NotSent(_)) {
+            self.releases.count_down(id, 1);
+        } else {
+            self.releases.send(id, release);
+        }
+    }
+}
+
 impl Pause {
     /// Ends when it is over.
     fn wait(self) -> BoxFuture<'static, Self> {
         let connected = match &self {
-            Self::AfterTries(..) => None,
+            Self::AfterTry(_) => None,
             Self::BeforeRetry(releases, id) => releases.instances.get(id.index()).map(RedisInstance::wait_connected),
         };
         Box::pin(async move {
@@ -296,10 +292,10 @@ impl Pause {
 
     fn end(self) {
         match self {
-            Self::AfterTries(releases, waiting) => {
-                for (id, number) in waiting {
-                    if let Some(release) = releases.for_try.take(id, number) {
-                        releases.send(id, release);
+            Self::AfterTry(lost) => {
+                for (id, number) in &lost.waiting {
+                    if let Some(release) = lost.releases.for_try.take(*id, *number) {
+                        lost.releases.send(*id, release);
                     }
                 }
             }
@@ -308,10 +304,10 @@ impl Pause {
     }
 }
 
-async fn run(releases: Weak<Releases>, mut pauses: mpsc::UnboundedReceiver<Pause>) {
+async fn run(releases: Weak<BackgroundReleaser>, mut pauses: mpsc::UnboundedReceiver<Pause>) {
     let mut under_way = FuturesUnordered::new();
     while !ran_to_its_end("releases locks", serve(&mut pauses, &mut under_way)).await {
-        releases.upgrade().iter().for_each(Releases::recover);
+        releases.upgrade().iter().for_each(BackgroundReleaser::recover);
     }
 }
 

@@ -42,10 +42,7 @@ pub(crate) async fn extend(
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
     let outcome =
         run_detached(&shared.runtime, |result| carry_out(client, lease, (asked_by, terms), in_flight, result)).await;
-    outcome.unwrap_or_else(|RuntimeEnded| {
-        let round = Round::extend(shared.quorum, terms, shared.clock.now(), shared.clock.now());
-        Err(not_extended(shared, held, shared.not_sent(round)))
-    })
+    outcome.unwrap_or_else(|RuntimeEnded| Err(not_extended(shared, held, shared.not_sent())))
 }
 
 async fn carry_out(
@@ -82,7 +79,7 @@ async fn carry_out(
 }
 
 /// Takes in the replies that come after the verdict: they count for the lease as well (P20).
-pub(super) async fn finish(shared: &Shared, held: &Arc<HeldLease>, mut in_flight: RoundInFlight) {
+async fn finish(shared: &Shared, held: &Arc<HeldLease>, mut in_flight: RoundInFlight) {
     let mut checked = in_flight.round.granted();
     shared.keep_alive.recheck(held, checked);
     let on_replies = |round: &Round| {
@@ -104,7 +101,11 @@ fn send(shared: &Arc<Shared>, held: &HeldLease, terms: LeaseTerms) -> Result<Rou
     if state.has_ended() {
         return Err(ExtendFailure::LeaseLost(None));
     }
-    let round = state.lease.begin_extend(shared.quorum, terms, shared.clock.now()).map_err(rejected)?;
+    let round = state.lease.begin_extend(shared.quorum, terms, shared.clock.now());
+    let round = round.map_err(|rejected| match rejected {
+        ExtendRejected::Lost => ExtendFailure::LeaseLost(None),
+        ExtendRejected::WouldShorten => ExtendFailure::WouldShorten,
+    })?;
     let claim = state.claim_to_extend(terms.ttl());
     drop(state);
     Ok(RoundInFlight::send(shared, round, Request::Extend(claim)))
@@ -114,12 +115,5 @@ pub(super) fn not_extended(shared: &Shared, held: &HeldLease, round: Box<Round>)
     match held.remaining(&*shared.clock) {
         Duration::ZERO => ExtendFailure::LeaseLost(Some(round)),
         remaining => ExtendFailure::Unconfirmed { remaining, round },
-    }
-}
-
-fn rejected(rejected: ExtendRejected) -> ExtendFailure {
-    match rejected {
-        ExtendRejected::Lost => ExtendFailure::LeaseLost(None),
-        ExtendRejected::WouldShorten => ExtendFailure::WouldShorten,
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::ballot::Ballot;
-use super::pending_releases::PendingRelease;
 use super::shared::Shared;
 use crate::instance::{Claim, ReplyTo, Request};
 use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
@@ -58,18 +57,6 @@ impl RoundInFlight {
     /// Waits for the verdict, and not for any instance longer than that.
     pub(super) async fn verdict(&mut self) -> Verdict {
         self.verdict_of(|_| {}).await
-    }
-
-    /// The verdict, for which silent instances are waited for as long as for any answer, whatever the others say.
-    pub(super) async fn full_verdict(&mut self) -> Verdict {
-        poll_fn(|cx| {
-            self.take_in(Some(cx));
-            match self.round.verdict(self.shared.clock.now()) {
-                Verdict::Pending => Poll::Pending,
-                verdict => Poll::Ready(verdict),
-            }
-        })
-        .await
     }
 
     /// As [`verdict`](Self::verdict); calls `on_replies` with the round when replies have come that tell something, also before it is decided.
@@ -157,15 +144,11 @@ impl RoundInFlight {
     /// Whether only instances that were not ready kept the round from its quorum, and nothing was done there: they had lost
     /// their scripts, which are being loaded by now, or their record, which is written by now. So it is worth repeating once.
     pub(super) fn lacks_only_scripts(&self) -> bool {
-        let could_grant = self.round.replies().iter().filter(|answer| {
-            matches!(
-                answer.as_ref().map(|answer| &answer.reply),
-                None | Some(
-                    Reply::Granted | Reply::Repaired | Reply::NotSent(Cause::ScriptMissing | Cause::Unrecorded)
-                )
-            )
+        let could_grant = self.round.which(|reply| match reply {
+            None | Some(Reply::Granted | Reply::Repaired) => true,
+            Some(reply) => matches!(reply, Reply::NotSent(Cause::ScriptMissing | Cause::Unrecorded)),
         });
-        could_grant.count() >= self.round.quorum().votes() && !self.round.is_too_slow()
+        could_grant.len() >= self.round.quorum().votes() && !self.round.is_too_slow()
     }
 
     /// Queues the release of the keys of a round that was not won, behind its own requests (P6). Replies
@@ -185,30 +168,24 @@ impl RoundInFlight {
             OnDrop::LeaveKeys => return,
         }
         self.take_in(None);
-        let release = Request::Release(Arc::clone(self.request.claim()), None);
+        let claim = Arc::clone(self.request.claim());
         let mut targets = self.round.must_release_one_copy().union(self.sent_before);
         if awaits_replies && self.is_refused() {
-            targets = targets.without(self.release_after_reply(&release));
+            // The replies that are outstanding decide whether there is anything to release.
+            let left = self.ballot.outstanding().without(self.sent_before);
+            if !left.is_empty() {
+                self.shared.releaser.release_after_replies(&self.ballot, left, Arc::clone(&claim));
+            }
+            targets = targets.without(left);
         }
         if !targets.is_empty() {
-            self.shared.release_in_background(&release, targets);
+            self.shared.releaser.release((claim, None), targets, None);
         }
     }
 
     /// Whether somebody else is in the way: then those who have not answered yet will most likely refuse as well.
     fn is_refused(&self) -> bool {
-        let mut replies = self.round.replies().iter().flatten();
-        !self.round.is_too_slow() && replies.any(|answer| matches!(answer.reply, Reply::Refused(_)))
-    }
-
-    /// Leaves it to the replies that are outstanding whether there is anything to release: on which instances.
-    fn release_after_reply(&mut self, release: &Request) -> InstanceSet {
-        let left = self.ballot.outstanding().without(self.sent_before);
-        if !left.is_empty() {
-            let release = PendingRelease::new(release.clone(), self.shared.clock.now());
-            self.shared.releaser.release_after_replies(&self.ballot, left, release);
-        }
-        left
+        !self.round.is_too_slow() && self.round.refusals().next().is_some()
     }
 }
 

@@ -24,10 +24,7 @@ type Outcome = Result<(), ExtendFailure>;
 pub(crate) async fn keep_for(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: LeaseTerms) -> Outcome {
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, lease, terms, result)).await;
-    outcome.unwrap_or_else(|RuntimeEnded| {
-        let round = Round::extend(shared.quorum, terms, shared.clock.now(), shared.clock.now());
-        Err(not_extended(shared, held, shared.not_sent(round)))
-    })
+    outcome.unwrap_or_else(|RuntimeEnded| Err(not_extended(shared, held, shared.not_sent())))
 }
 
 async fn carry_out(shared: Arc<Shared>, held: Arc<HeldLease>, terms: LeaseTerms, result: oneshot::Sender<Outcome>) {

@@ -2,31 +2,35 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::instance::Request;
+use crate::instance::Claim;
 use crate::protocol::{InstanceId, Instant};
 use crate::resource::{ByResource, Resource};
 
 /// A release that one instance has not confirmed yet.
 #[derive(Clone, Debug)]
 pub(super) struct PendingRelease {
-    pub(super) request: Request,
+    pub(super) claim: Arc<Claim>,
     /// From then on the keys have expired by themselves.
     pub(super) expires_at: Instant,
 }
 
 impl PendingRelease {
     /// The release of a claim that was sent before `now`.
-    pub(super) fn new(request: Request, now: Instant) -> Self {
+    pub(super) fn new(claim: Arc<Claim>, now: Instant) -> Self {
         // Twice the ttl: no clock is off by that much.
-        let expires_at = now.saturating_add(request.claim().ttl.saturating_mul(2));
-        Self { request: request.without_wake(), expires_at }
+        let expires_at = now.saturating_add(claim.ttl.saturating_mul(2));
+        Self { claim, expires_at }
     }
 
-    /// The same for another time.
+    /// The same for a time when it was sent already. It goes as a script (P7): a comparison that deletes nothing takes
+    /// two round trips, and may never be in time where one takes more than half of that.
     pub(super) fn resent(self) -> Self {
-        Self { request: self.request.resent(), ..self }
+        if self.claim.resent {
+            return self;
+        }
+        Self { claim: Arc::new(Claim { resent: true, ..Claim::clone(&self.claim) }), ..self }
     }
 }
 
@@ -51,14 +55,14 @@ struct OfInstance {
 impl OfInstance {
     fn put(&mut self, release: PendingRelease) -> ReleaseNumber {
         self.last += 1;
-        self.by_key.entry(release.request.claim().resource.clone()).or_default().push(self.last);
+        self.by_key.entry(release.claim.resource.clone()).or_default().push(self.last);
         self.releases.insert(self.last, release);
         self.last
     }
 
     fn take(&mut self, number: ReleaseNumber) -> Option<PendingRelease> {
         let release = self.releases.remove(&number)?;
-        let resource = &release.request.claim().resource;
+        let resource = &release.claim.resource;
         if let Some(numbers) = self.by_key.get_mut(resource) {
             numbers.retain(|other| *other != number);
             if numbers.is_empty() {
@@ -66,10 +70,6 @@ impl OfInstance {
             }
         }
         Some(release)
-    }
-
-    fn take_all(&mut self, numbers: impl IntoIterator<Item = ReleaseNumber>) -> Vec<PendingRelease> {
-        numbers.into_iter().filter_map(|number| self.take(number)).collect()
     }
 }
 
@@ -99,20 +99,12 @@ impl PendingReleases {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        let mut waiting = self.lock();
-        let Some(of_instance) = waiting.get_mut(id.index()) else { return Vec::new() };
-        let numbers = of_instance.by_key.get(resource).cloned().unwrap_or_default();
-        let taken = of_instance.take_all(numbers);
-        drop(waiting);
-        self.uncount(taken.len());
-        taken
+        self.take_where(id, |of_instance| of_instance.by_key.get(resource).cloned().unwrap_or_default())
     }
 
     /// The oldest, so many at most.
     pub(super) fn take_oldest(&self, id: InstanceId, most: usize) -> Vec<PendingRelease> {
-        let taken = self.take_where(id, |of_instance| of_instance.releases.keys().take(most).copied().collect());
-        self.uncount(taken.len());
-        taken
+        self.take_where(id, |of_instance| of_instance.releases.keys().take(most).copied().collect())
     }
 
     /// Drops those whose keys have expired, and the oldest beyond `most`; how many.
@@ -123,7 +115,6 @@ impl PendingReleases {
             let gone = all.filter(|(at, (_, release))| *at < surplus || release.expires_at <= now);
             gone.map(|(_, (number, _))| *number).collect()
         });
-        self.uncount(dropped.len());
         dropped.len()
     }
 
@@ -136,7 +127,10 @@ impl PendingReleases {
         let mut waiting = self.lock();
         let Some(of_instance) = waiting.get_mut(id.index()) else { return Vec::new() };
         let numbers = which(of_instance);
-        of_instance.take_all(numbers)
+        let taken: Vec<_> = numbers.into_iter().filter_map(|number| of_instance.take(number)).collect();
+        drop(waiting);
+        self.uncount(taken.len());
+        taken
     }
 
     fn uncount(&self, number: usize) {

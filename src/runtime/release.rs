@@ -27,18 +27,18 @@ pub(crate) fn release(
     held: &Arc<HeldLease>,
     targets: InstanceSet,
 ) -> impl Future<Output = ReleaseOutcome> + use<> {
-    let request = shared.wake_next(held.release());
+    let lease = shared.with_wakes(held.claim());
     let mut round = Round::release(shared.quorum, shared.clock.now());
     for id in shared.all_instances().without(targets).iter() {
         round.record(id, Reply::Refused(Refusal::default()), round.started_at());
     }
     let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), targets);
-    shared.releaser.release(&request, targets, Some(Arc::clone(&ballot)));
+    shared.releaser.release(lease, targets, Some(Arc::clone(&ballot)));
     shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
     async move {
         if shared.has_ended() {
-            return ReleaseOutcome::Unconfirmed(shared.not_sent(Round::release(shared.quorum, shared.clock.now())));
+            return ReleaseOutcome::Unconfirmed(shared.not_sent());
         }
         let verdict = poll_fn(|cx| {
             // Once it is decided, the replies that are still to come wake nobody.
@@ -59,11 +59,9 @@ pub(crate) fn release(
 
 /// A lost round shows that no quorum held the lock any more, unless it was lost only for lack of answers.
 fn of_lost_round(round: Round) -> ReleaseOutcome {
-    let may_have_held = round.replies().iter().filter(|answer| {
-        let reply = answer.as_ref().map(|answer| &answer.reply);
-        matches!(reply, None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_)))
-    });
-    if may_have_held.count() < round.quorum().votes() {
+    let may_have_held =
+        round.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::NotSent(_) | Reply::Unknown(_))));
+    if may_have_held.len() < round.quorum().votes() {
         ReleaseOutcome::WasNotHeld
     } else {
         ReleaseOutcome::Unconfirmed(Box::new(round))

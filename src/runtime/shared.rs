@@ -17,7 +17,7 @@ use super::order::Order;
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{Claim, Request};
+use crate::instance::{Claim, Wake};
 use crate::protocol::{
     Access, Cause, ClientId, ClocksApart, FencingToken, InstanceId, InstanceSet, Lease, ProposingClock, Quorum, Reply,
     RetryDelay, Round, Value, WriterMark, proposing_clock,
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tokens: TokenSource,
-    pub(crate) releaser: BackgroundReleaser,
+    pub(crate) releaser: Arc<BackgroundReleaser>,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) counters: Arc<Counters>,
     pub(crate) instance_timeout: Duration,
@@ -65,12 +65,10 @@ impl Shared {
         InstanceSet::first(self.instances.len())
     }
 
-    /// The release of a lease, behind which the client is woken that has waited longest, as far as that is known (P26).
-    pub(super) fn wake_next(&self, release: Request) -> Request {
-        match &self.order {
-            Some(order) => order.wake_next(release),
-            None => release,
-        }
+    /// What is released, and what wakes the client behind that which has waited longest, as far as that is known (P26).
+    pub(super) fn with_wakes(&self, claim: Arc<Claim>) -> (Arc<Claim>, Option<Arc<[Wake]>>) {
+        let wakes = self.order.as_ref().and_then(|order| order.next_to_wake(&claim.resource));
+        (claim, wakes)
     }
 
     /// A single try was refused this lock.
@@ -123,28 +121,19 @@ impl Shared {
         KnownWaiters { here, elsewhere, next }
     }
 
-    /// Sends `release` to `targets` now, and again on reconnect to those that cannot be reached.
-    pub(super) fn release_in_background(&self, release: &Request, targets: InstanceSet) {
-        self.releaser.release(release, targets, None);
-    }
-
     /// What stands between the client and an instance.
     pub(crate) fn obstacle(&self, instance: &RedisInstance) -> Option<Cause> {
         if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
     }
 
-    /// `round` as it is when it cannot be sent because the runtime of the client has ended.
-    pub(super) fn not_sent(&self, mut round: Round) -> Box<Round> {
+    /// What a round says that cannot be sent because the runtime of the client has ended.
+    pub(super) fn not_sent(&self) -> Box<Round> {
         let now = self.clock.now();
+        let mut round = Round::release(self.quorum, now);
         for id in InstanceId::all(self.instances.len()) {
             round.on_reply(id, Reply::NotSent(runtime_ended()), now);
         }
         Box::new(round)
-    }
-
-    /// Why nothing is sent once the runtime of the client has ended.
-    pub(super) fn runtime_has_ended(&self) -> Cause {
-        runtime_ended()
     }
 
     /// Whether this is another process than the one in which the client was built. The connections, and
@@ -176,7 +165,7 @@ impl Shared {
     /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
         if let Some(targets) = self.begin_to_let_go(held, guard) {
-            self.release_in_background(&self.wake_next(held.release()), targets);
+            self.releaser.release(self.with_wakes(held.claim()), targets, None);
             self.slots.let_go(held);
         }
     }
@@ -236,7 +225,7 @@ impl Shared {
 
     fn release_for_guards(&self, held: &Arc<HeldLease>) {
         if let Some(targets) = held.release_for_guards() {
-            self.release_in_background(&self.wake_next(held.release()), targets);
+            self.releaser.release(self.with_wakes(held.claim()), targets, None);
         }
         self.slots.let_go(held);
     }
@@ -262,7 +251,8 @@ impl Shared {
 impl AfterLoss for Shared {
     fn release_after_loss(&self, held: &HeldLease) {
         if !self.is_forked() {
-            self.keep_alive.release_after_loss(held, |targets| self.release_in_background(&held.release(), targets));
+            let release = |targets| self.releaser.release((held.claim(), None), targets, None);
+            self.keep_alive.release_after_loss(held, release);
         }
     }
 }
@@ -277,13 +267,14 @@ impl TakesMarks for Shared {
             return;
         }
         let (value, token) = (Value::from_wire(mark.as_bytes()), FencingToken::propose(0, None));
-        let claim = Claim { access: Access::Read, ..Claim::new(resource.clone(), value, token, LONGEST_MARK) };
-        let leave = Request::Release(Arc::new(claim), None);
-        let leave = if has_won { leave } else { self.wake_next(leave) };
-        self.release_in_background(&leave, self.all_instances());
+        let claim = Claim::new(resource.clone(), value, token, LONGEST_MARK);
+        let claim = Arc::new(Claim { access: Access::Read, ..claim });
+        let leaves = if has_won { (claim, None) } else { self.with_wakes(claim) };
+        self.releaser.release(leaves, self.all_instances(), None);
     }
 }
 
-fn runtime_ended() -> Cause {
+/// Why nothing is sent once the runtime of the client has ended.
+pub(super) fn runtime_ended() -> Cause {
     Cause::NotConnected("the runtime in which the client was built has ended".to_owned())
 }

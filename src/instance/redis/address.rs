@@ -327,7 +327,7 @@ mod tests {
             let fallback = Fallback { user: user.map(str::to_owned), password: Some("a/@:%b".to_owned()), tls: None };
             let address = Address::new(url, InstanceSettings { fallback, ..InstanceSettings::default() }).unwrap();
             let Some(CredentialsSource::Fixed(credentials)) = &address.settings.credentials else { panic!("{url}") };
-            (credentials.clone(), address.shown().to_owned(), address.login.db())
+            (credentials.clone(), address.shown().to_owned(), address.database)
         };
         for (url, user, (of_user, password, shown, db)) in [
             ("redis://h:1/2", None, (None, "a/@:%b", "h:1", 2)),

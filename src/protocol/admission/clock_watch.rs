@@ -206,19 +206,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
     fn watch() -> ClockWatch {
         // Offset about 1 s, measured within 2 ms.
-        ClockWatch::begin(10_000, Instant::from_millis(10), Instant::from_millis(12), 1_011_000)
+        ClockWatch::begin(10_000, MS(10), MS(12), 1_011_000)
+    }
+
+    /// Takes samples in: when they were sent and received, in milliseconds, and what the instance's clock read.
+    fn observe<const N: usize>(watch: &mut ClockWatch, samples: [(u64, u64, u64); N]) -> [Observation; N] {
+        samples.map(|(sent, received, instance_us)| watch.observe(MS(sent), MS(received), instance_us))
     }
 
     #[test]
     fn a_clock_that_goes_on_is_steady() {
         let mut watch = watch();
-        for second in 1..100 {
-            let at = 1_000 * second;
-            let sample =
-                watch.observe(Instant::from_millis(at), Instant::from_millis(at + 5), 1_000_000 + at * 1_000 + 2_000);
-            assert_eq!(sample, Observation::Steady);
+        for at in (1..100).map(|second| 1_000 * second) {
+            assert_eq!(observe(&mut watch, [(at, at + 5, 1_000_000 + at * 1_000 + 2_000)]), [Observation::Steady]);
         }
         assert_eq!(watch.steps(), 0);
         assert!((watch.offset_ns() - 1_000_000_000).abs() < 3_000_000);
@@ -227,20 +231,16 @@ mod tests {
     #[test]
     fn a_step_of_the_ttl_is_seen_at_the_next_sample_and_only_once() {
         let mut watch = watch();
-        let stepped = watch.observe(Instant::from_millis(100), Instant::from_millis(101), 11_100_000);
+        let [stepped, after] = observe(&mut watch, [(100, 101, 11_100_000), (200, 201, 11_200_000)]);
         assert!(matches!(stepped, Observation::SteppedForward(by) if by > Duration::from_millis(9_990)));
-        let after = watch.observe(Instant::from_millis(200), Instant::from_millis(201), 11_200_000);
         assert_eq!((after, watch.steps()), (Observation::Steady, 1));
-        let back = watch.observe(Instant::from_millis(300), Instant::from_millis(301), 1_300_000);
-        assert!(matches!(back, Observation::SteppedBack(_)));
+        assert!(matches!(observe(&mut watch, [(300, 301, 1_300_000)]), [Observation::SteppedBack(_)]));
     }
 
     #[test]
     fn a_step_while_nobody_looked_is_seen_and_a_clock_that_went_on_is_not_one() {
         let previous = watch();
-        let later = |instance_us| {
-            ClockWatch::begin(10_000, Instant::from_millis(3_000), Instant::from_millis(3_001), instance_us)
-        };
+        let later = |instance_us| ClockWatch::begin(10_000, MS(3_000), MS(3_001), instance_us);
         let mut steady = later(4_000_500);
         assert_eq!((steady.continue_from(&previous), steady.steps()), (Observation::Steady, 0));
         let mut stepped = later(14_000_500);
@@ -253,7 +253,7 @@ mod tests {
     fn a_jump_for_which_the_own_clock_stood_still_too_shortly_stays() {
         for (jumped_us, stays) in [(12_000, false), (3_600_000_000, true)] {
             let mut watch = watch();
-            watch.observe(Instant::from_millis(100), Instant::from_millis(101), 1_100_500 + jumped_us);
+            observe(&mut watch, [(100, 101, 1_100_500 + jumped_us)]);
             assert!(watch.jumped().is_some());
             watch.own_clock_stood_still(Duration::from_millis(15));
             assert_eq!(watch.jumped().is_some(), stays);
@@ -261,23 +261,26 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reply_is_no_step() {
-        let mut watch = watch();
-        // Read right after the sending, arrived five seconds later.
-        let late = watch.observe(Instant::from_millis(100), Instant::from_millis(5_100), 1_100_100);
-        assert_eq!(late, Observation::Steady);
-        let next = watch.observe(Instant::from_millis(5_200), Instant::from_millis(5_201), 6_200_500);
-        assert_eq!(next, Observation::Steady);
-    }
-
-    #[test]
-    fn what_a_fast_clock_gains_while_a_slow_reply_travels_is_no_step() {
-        // The clock gains 1 %: 3 ms on the way of a reply that was read right after the sending.
-        let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
-        let slow = watch.observe(Instant::from_millis(1_000), Instant::from_millis(1_300), 1_010_000);
-        assert_eq!(slow, Observation::Steady);
-        let quick = watch.observe(Instant::from_millis(1_301), Instant::from_millis(1_302), 1_315_020);
-        assert_eq!(quick, Observation::Steady);
+    fn what_slow_and_late_replies_explain_is_no_step() {
+        // This clock gains 1 %.
+        let gains = || ClockWatch::begin(10_000, Instant::ZERO, MS(1), 0);
+        for (what, mut watch, samples) in [
+            (
+                "read right after the sending, and arrived five seconds later",
+                watch(),
+                &[(100, 5_100, 1_100_100), (5_200, 5_201, 6_200_500)][..],
+            ),
+            ("3 ms are gained on the way", gains(), &[(1_000, 1_300, 1_010_000), (1_301, 1_302, 1_315_020)]),
+            (
+                "two threads handle two replies, the older one last",
+                gains(),
+                &[(1_000, 1_000, 1_010_000), (800, 800, 808_000), (1_100, 1_100, 1_111_000)],
+            ),
+        ] {
+            for sample in samples {
+                assert_eq!(observe(&mut watch, [*sample]), [Observation::Steady], "{what}: {sample:?}");
+            }
+        }
     }
 
     /// What chrony does by default to a clock that is behind: 83 333 ppm, a thirtieth of a millisecond
@@ -302,34 +305,22 @@ mod tests {
     #[test]
     fn small_steps_that_follow_each_other_are_a_step() {
         let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_nanos(10_000), 0);
-        let sample = |watch: &mut ClockWatch, ms: u64, ahead_us: u64| {
-            watch.observe(Instant::from_millis(ms), Instant::from_nanos(ms * 1_000_000 + 10_000), ms * 1_000 + ahead_us)
+        let mut sample = |ms: u64, ahead_us: u64| {
+            watch.observe(MS(ms), Instant::from_nanos(ms * 1_000_000 + 10_000), ms * 1_000 + ahead_us)
         };
-        assert_eq!(sample(&mut watch, 1, 900), Observation::Steady);
-        assert!(matches!(sample(&mut watch, 2, 1_800), Observation::SteppedForward(_)));
+        assert_eq!(sample(1, 900), Observation::Steady);
+        assert!(matches!(sample(2, 1_800), Observation::SteppedForward(_)));
     }
 
     #[test]
     fn what_jumped_is_known_until_it_is_settled() {
         let mut watch = watch();
-        watch.observe(Instant::from_millis(100), Instant::from_millis(101), 11_100_000);
-        watch.observe(Instant::from_millis(200), Instant::from_millis(201), 16_200_000);
+        observe(&mut watch, [(100, 101, 11_100_000), (200, 201, 16_200_000)]);
         let jump = watch.jumped().unwrap();
         let really = 15_000_000_000;
         assert!(jump.least < really && really < jump.most, "{jump:?}");
         watch.settle();
         assert_eq!(watch.jumped(), None);
-    }
-
-    /// Two replies are handled by two threads: the older one last.
-    #[test]
-    fn an_old_sample_says_nothing_of_what_was_gained_since() {
-        let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
-        // The clock gains 1 %, and the samples are exact.
-        let at = |ms: u64| (Instant::from_millis(ms), Instant::from_millis(ms), ms * 1_010);
-        for (sent, received, instance_us) in [at(1_000), at(800), at(1_100)] {
-            assert_eq!(watch.observe(sent, received, instance_us), Observation::Steady);
-        }
     }
 
     proptest! {
@@ -339,21 +330,21 @@ mod tests {
         fn no_gain_between_any_two_samples_stays_unseen(
             samples in prop::collection::vec((1u64..500, 0u64..20, 0u64..3_000), 2..40),
         ) {
-            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
+            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, MS(1), 0);
             let (mut now, mut ahead_us, mut since_step) = (1, 0, vec![(0i128, 1_000_000i128, 1u64)]);
             for (pause, trip, gain_us) in samples {
                 let sent = now + pause;
                 now = sent + trip;
                 ahead_us += gain_us;
                 let instance_us = sent * 1_000 + ahead_us;
-                let (least, most) = sample(10_000, Instant::from_millis(sent), Instant::from_millis(now), instance_us);
+                let (least, most) = sample(10_000, MS(sent), MS(now), instance_us);
                 let explained = |before: &(i128, i128, u64)| {
                     let drift = drift(10_000, Duration::from_millis(now - before.2));
                     // A nanosecond of rounding for each sample.
                     least <= before.1 + drift + TOLERANCE_NS + 100
                 };
                 let all_explained = since_step.iter().all(explained);
-                let seen = watch.observe(Instant::from_millis(sent), Instant::from_millis(now), instance_us);
+                let seen = watch.observe(MS(sent), MS(now), instance_us);
                 prop_assert!(all_explained || seen != Observation::Steady, "{least} after {since_step:?}");
                 if seen != Observation::Steady {
                     since_step.clear();
@@ -367,13 +358,13 @@ mod tests {
             rate_ppm in -10_000i64..=10_000, samples in prop::collection::vec((1u64..5_000, 0u64..300, 0u64..=100), 1..50),
         ) {
             let instance = |true_ms: u64| (1_000_000_000 + (true_ms as i64) * (1_000_000 + rate_ppm) / 1_000) as u64;
-            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), instance(0));
+            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, MS(1), instance(0));
             let mut now = 1;
             for (pause, trip, percent) in samples {
                 let sent = now + pause;
                 let read = sent + trip * percent / 100;
                 now = sent + trip;
-                let seen = watch.observe(Instant::from_millis(sent), Instant::from_millis(now), instance(read));
+                let seen = watch.observe(MS(sent), MS(now), instance(read));
                 prop_assert_eq!(seen, Observation::Steady);
             }
         }
@@ -382,11 +373,11 @@ mod tests {
         fn a_step_larger_than_what_drift_and_trip_explain_is_seen(
             quiet in 1u64..2_000, trip in 0u64..100, extra in 10u64..100_000,
         ) {
-            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, Instant::from_millis(1), 0);
+            let mut watch = ClockWatch::begin(10_000, Instant::ZERO, MS(1), 0);
             let (sent, received) = (1 + quiet, 1 + quiet + trip);
             let explained = (quiet + 2 * trip) / 100 + trip + 2;
             let stepped = (sent + explained + extra) * 1_000;
-            let seen = watch.observe(Instant::from_millis(sent), Instant::from_millis(received), stepped);
+            let seen = watch.observe(MS(sent), MS(received), stepped);
             prop_assert!(matches!(seen, Observation::SteppedForward(_)));
         }
     }

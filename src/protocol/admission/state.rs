@@ -256,59 +256,54 @@ mod tests {
 
     const MS: fn(u64) -> Instant = Instant::from_millis;
 
-    fn state() -> AdmissionState {
+    fn record() -> AdmissionRecord {
         let identity = ProcessIdentity::new("r", "p");
-        let record =
-            AdmissionRecord { identity, vote_from_ms: 5, longest_ttl_ms: 10, origin: RecordOrigin::Waits, order: 1 };
-        AdmissionState::new(record, ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000))
+        AdmissionRecord { identity, vote_from_ms: 5, longest_ttl_ms: 10, origin: RecordOrigin::Waits, order: 1 }
+    }
+
+    fn state() -> AdmissionState {
+        AdmissionState::new(record(), ClockWatch::begin(10_000, MS(0), MS(1), 1_000_000))
     }
 
     fn granted(instance_us: u64) -> RawReply {
         RawReply { reply: Reply::Granted, instance_us: Some(instance_us) }
     }
 
-    /// As when a reply is judged as it comes.
-    fn check_vote(
-        state: &mut AdmissionState,
-        mut raw: RawReply,
-        record: &Arc<AdmissionRecord>,
-        (sent, received): (Instant, Instant),
-    ) -> (Reply, Option<AdmissionFollowUp>) {
-        let stepped = raw.instance_us.is_some_and(|us| state.observe(sent, received, us));
-        let follow_up = state.judge(&mut raw, stepped, record, received);
+    /// What a reply counts for that came at `ms`, a millisecond after its request, which named the record of the beginning.
+    fn vote(state: &mut AdmissionState, mut raw: RawReply, ms: u64) -> (Reply, Option<AdmissionFollowUp>) {
+        let record = Arc::new(record());
+        let stepped = raw.instance_us.is_some_and(|us| state.observe(MS(ms - 1), MS(ms), us));
+        let follow_up = state.judge(&mut raw, stepped, &record, MS(ms));
         (raw.reply, if stepped { Some(AdmissionFollowUp::Quarantine) } else { follow_up })
     }
 
     #[test]
     fn a_grant_of_an_instance_in_good_standing_counts() {
         let mut state = state();
-        let record = Arc::clone(state.record());
-        assert_eq!(check_vote(&mut state, granted(1_010_000), &record, (MS(10), MS(11))), (Reply::Granted, None));
+        assert_eq!(vote(&mut state, granted(1_010_000), 11), (Reply::Granted, None));
     }
 
     /// A later connection begins with what the others know.
     #[test]
     fn what_is_withheld_for_longer_is_not_given_sooner() {
         let mut state = state();
-        let record = Arc::clone(state.record());
         state.withhold_until(MS(50));
         state.withhold_until(MS(10));
-        let vote = check_vote(&mut state, granted(1_040_000), &record, (MS(40), MS(41))).0;
-        assert_eq!(vote, withheld(Some(Duration::from_millis(9))));
-        assert_eq!(check_vote(&mut state, granted(1_050_000), &record, (MS(50), MS(51))).0, Reply::Granted);
+        let early = vote(&mut state, granted(1_040_000), 41).0;
+        assert_eq!(early, withheld(Some(Duration::from_millis(9))));
+        assert_eq!(vote(&mut state, granted(1_050_000), 51).0, Reply::Granted);
     }
 
     #[test]
     fn a_grant_after_a_forward_step_does_not_count_and_neither_do_later_ones() {
         let mut state = state();
-        let record = Arc::clone(state.record());
-        let stepped = check_vote(&mut state, granted(9_010_000), &record, (MS(10), MS(11)));
+        let stepped = vote(&mut state, granted(9_010_000), 11);
         assert_eq!(stepped, (withheld(None), Some(AdmissionFollowUp::Quarantine)));
-        let later = check_vote(&mut state, granted(9_020_000), &record, (MS(20), MS(21)));
+        let later = vote(&mut state, granted(9_020_000), 21);
         assert_eq!(later, (withheld(None), None));
         state.begin_follow_up(AdmissionFollowUp::Quarantine);
-        state.replace_record(AdmissionRecord { vote_from_ms: 99, ..(*record).clone() });
-        let old = check_vote(&mut state, granted(9_030_000), &record, (MS(30), MS(31)));
+        state.replace_record(AdmissionRecord { vote_from_ms: 99, ..record() });
+        let old = vote(&mut state, granted(9_030_000), 31);
         assert_eq!(old.0, withheld(None), "a grant under the record of before the quarantine");
     }
 
@@ -320,38 +315,24 @@ mod tests {
             ..granted(instance_us)
         };
         let mut state = state();
-        let record = Arc::clone(state.record());
-        assert!(matches!(check_vote(&mut state, kept(1_010_000), &record, (MS(10), MS(11))).0, Reply::Kept { .. }));
-        assert_eq!(
-            check_vote(&mut state, kept(9_020_000), &record, (MS(20), MS(21))).0,
-            withheld(None),
-            "by this answer"
-        );
-        assert_eq!(
-            check_vote(&mut state, kept(9_030_000), &record, (MS(30), MS(31))).0,
-            withheld(None),
-            "by an earlier one"
-        );
+        assert!(matches!(vote(&mut state, kept(1_010_000), 11).0, Reply::Kept { .. }));
+        assert_eq!(vote(&mut state, kept(9_020_000), 21).0, withheld(None), "by this answer");
+        assert_eq!(vote(&mut state, kept(9_030_000), 31).0, withheld(None), "by an earlier one");
     }
 
     /// The record was read, the clock stepped again, and only then the record was put to use.
     #[test]
     fn a_step_while_a_remedy_is_on_its_way_is_not_forgotten() {
         let mut state = state();
-        let record = Arc::clone(state.record());
-        for follow_up in [AdmissionFollowUp::Quarantine, AdmissionFollowUp::RereadRecord] {
+        for instance_us in [9_000_000, 99_000_000] {
             state.begin_follow_up(AdmissionFollowUp::Quarantine);
-            assert!(state.observe(
-                MS(10),
-                MS(11),
-                if follow_up == AdmissionFollowUp::RereadRecord { 99_000_000 } else { 9_000_000 }
-            ));
+            assert!(state.observe(MS(10), MS(11), instance_us));
             state.begin_follow_up(AdmissionFollowUp::RereadRecord);
-            state.replace_record((*record).clone());
+            state.replace_record(record());
             assert!(state.votes_suspended());
         }
         state.begin_follow_up(AdmissionFollowUp::Quarantine);
-        state.replace_record((*record).clone());
+        state.replace_record(record());
         assert!(!state.votes_suspended());
     }
 
@@ -359,19 +340,17 @@ mod tests {
     #[test]
     fn reading_a_record_again_withholds_no_vote() {
         let mut state = state();
-        let record = Arc::clone(state.record());
         state.begin_follow_up(AdmissionFollowUp::RereadRecord);
-        assert_eq!(check_vote(&mut state, granted(1_010_000), &record, (MS(10), MS(11))).0, Reply::Granted);
+        assert_eq!(vote(&mut state, granted(1_010_000), 11).0, Reply::Granted);
         state.begin_follow_up(AdmissionFollowUp::Quarantine);
-        assert_eq!(check_vote(&mut state, granted(1_020_000), &record, (MS(20), MS(21))).0, withheld(None));
+        assert_eq!(vote(&mut state, granted(1_020_000), 21).0, withheld(None));
     }
 
     #[test]
     fn a_clock_that_stepped_between_two_connections_takes_the_vote() {
         let previous = state();
         let next = |identity: &str, instance_us| {
-            let record =
-                AdmissionRecord { identity: ProcessIdentity::new(identity, "p"), ..(**previous.record()).clone() };
+            let record = AdmissionRecord { identity: ProcessIdentity::new(identity, "p"), ..record() };
             AdmissionState::new(record, ClockWatch::begin(10_000, MS(500), MS(501), instance_us))
         };
         assert!(!next("r", 1_500_500).continue_from(&previous));
@@ -391,7 +370,7 @@ mod tests {
     fn how_long_ago_it_was_flushed_is_told_by_the_instances_clock() {
         let mut state = state();
         assert_eq!(state.flushed_ago(MS(20)), None);
-        let record = AdmissionRecord { origin: RecordOrigin::Flushed, order: 1_005, ..(**state.record()).clone() };
+        let record = AdmissionRecord { origin: RecordOrigin::Flushed, order: 1_005, ..record() };
         state.replace_record(record);
         let ago = state.flushed_ago(MS(20)).unwrap();
         assert!(ago.abs_diff(Duration::from_millis(15)) <= Duration::from_millis(1), "{ago:?}");
@@ -402,31 +381,28 @@ mod tests {
         let found = state().read_at(1);
         let mut state = state();
         state.replace_meaning(&found);
-        let record = Arc::clone(state.record());
         let refused = |left| {
             let reply = withheld(Some(Duration::from_millis(left)));
             RawReply { reply, instance_us: None }
         };
         for (left, follow_up) in [(4, None), (5, Some(AdmissionFollowUp::RereadRecord))] {
-            assert_eq!(check_vote(&mut state, refused(left), &record, (MS(1), MS(2))).1, follow_up, "{left} ms");
+            assert_eq!(vote(&mut state, refused(left), 2).1, follow_up, "{left} ms");
         }
     }
 
     #[test]
     fn nothing_counts_after_the_data_was_replaced() {
         let mut state = state();
-        let record = Arc::clone(state.record());
         state.suspend_votes();
-        assert_eq!(check_vote(&mut state, granted(1_010_000), &record, (MS(10), MS(11))).0, withheld(None));
+        assert_eq!(vote(&mut state, granted(1_010_000), 11).0, withheld(None));
     }
 
     #[test]
     fn a_record_that_is_not_the_known_one_is_read_again_once() {
         let mut state = state();
-        let record = Arc::clone(state.record());
         let refused = || RawReply { reply: withheld(None), instance_us: None };
-        assert_eq!(check_vote(&mut state, refused(), &record, (MS(1), MS(2))).1, Some(AdmissionFollowUp::RereadRecord));
-        state.replace_record(AdmissionRecord { vote_from_ms: 99, ..(*record).clone() });
-        assert_eq!(check_vote(&mut state, refused(), &record, (MS(1), MS(2))).1, None);
+        assert_eq!(vote(&mut state, refused(), 2).1, Some(AdmissionFollowUp::RereadRecord));
+        state.replace_record(AdmissionRecord { vote_from_ms: 99, ..record() });
+        assert_eq!(vote(&mut state, refused(), 2).1, None);
     }
 }

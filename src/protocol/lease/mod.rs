@@ -113,10 +113,8 @@ impl Lease {
     /// Takes in the answers of a round for the lease so far, its acquire or an extend, whether it was
     /// won or not and also past its verdict. May be called after every answer.
     pub fn note_replies(&mut self, round: &Round) {
-        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
-            if let Some(answer) = answer {
-                self.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
-            }
+        for (id, answer) in round.answers() {
+            self.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::protocol::retry::RetryDelay;
 use crate::protocol::round::Round;
 use crate::protocol::time::Instant;
 
@@ -37,8 +38,7 @@ impl Contest {
         let least = self.longest_round.saturating_mul(2);
         let spread = least.max(LEAST_SPREAD).saturating_mul(1 << self.repeats).min(longest.max(LEAST_SPREAD));
         self.repeats += 1;
-        let part = spread.as_nanos().saturating_mul(u128::from(random)) / u128::from(u32::MAX);
-        let pause = least.saturating_add(Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX)));
+        let pause = least.saturating_add(RetryDelay::new(Duration::ZERO, spread).next(random));
         Some(round.shows_in(now).map_or(pause, |shows_in| pause.max(shows_in)))
     }
 }

@@ -40,9 +40,7 @@ impl RoundFailure {
     pub fn of(round: &Round) -> Self {
         let votes = round.quorum().votes();
         // With more time these would have made a quorum. Without them time was not what mattered.
-        let late =
-            round.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. })));
-        if round.is_too_slow() && late.len() >= votes {
+        if round.is_too_slow() && round.could_grant().len() >= votes {
             return Self::TooSlow;
         }
         let can_answer = round.which(|reply| !matches!(reply, Some(Reply::NotSent(_) | Reply::Unknown(_))));

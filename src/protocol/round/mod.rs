@@ -21,15 +21,6 @@ use crate::protocol::value::Value;
 /// Timers count whole milliseconds.
 const LEAST_SILENCE: Duration = Duration::from_millis(1);
 
-/// What a round asks of the instances, with the instant after which its victory is worthless.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestKind {
-    Acquire(LeaseTerms),
-    /// The lease's validity before this round: continuity needs the verdict before it (P9).
-    Extend(LeaseTerms, Instant),
-    Release,
-}
-
 /// A reply and how long after the start of the round it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedReply {
@@ -39,16 +30,11 @@ pub struct TimedReply {
     pub after: Duration,
 }
 
-/// What an acquire proposes, and what it believes of stored tokens (P12).
+/// What an acquire proposes, and by which clock, which bounds the stored tokens that it believes (P12).
 #[derive(Clone, Copy, Debug)]
 struct Proposal {
     token: FencingToken,
-    /// The clock by which it is proposed, in microseconds since the Unix epoch.
-    wall_us: u64,
-    /// The largest token that it believes one instance alone to have; none where the instances' clocks are not known.
-    most_alone: Option<FencingToken>,
-    /// The largest that it believes at all.
-    most: FencingToken,
+    clock: ProposingClock,
 }
 
 /// The state of a round: feed it replies as they come and ask for the verdict.
@@ -57,9 +43,13 @@ struct Proposal {
 /// they say what must be released.
 #[derive(Clone, Debug)]
 pub struct Round {
-    kind: RequestKind,
+    is_acquire: bool,
     quorum: Quorum,
     started_at: Instant,
+    /// Until when a lease won by it is valid.
+    valid_until: Instant,
+    /// From when on a victory would come too late; `None` if it never does.
+    win_deadline: Option<Instant>,
     replies: Vec<Option<TimedReply>>,
     verdict: Verdict,
     too_slow: bool,
@@ -67,15 +57,9 @@ pub struct Round {
     /// The token of an instance alone that was not followed (P12).
     refused_token: Option<FencingToken>,
     /// What stood in the way of the round before, if this one repeats it under a new value (P31).
-    rivals: Option<Rivals>,
-}
-
-/// What stood in the way of the round before.
-#[derive(Clone, Debug)]
-struct Rivals {
-    seen: Vec<Rival>,
-    /// Whoever has not let go after this holds the lock.
-    patience: Duration,
+    rivals: Vec<Rival>,
+    /// Which of them has not let go after this holds the lock; `None` if this repeats no other round.
+    patience: Option<Duration>,
 }
 
 /// A value that refused a round.
@@ -91,42 +75,47 @@ impl Round {
     /// Begins an acquire round. `started_at` is read before anything is sent (P2).
     #[must_use]
     pub fn acquire(quorum: Quorum, terms: LeaseTerms, started_at: Instant) -> Self {
-        Self::new(RequestKind::Acquire(terms), quorum, started_at)
+        let valid_until = terms.valid_until(started_at);
+        // P2: with less than the least validity left the lease is given back as too slow.
+        let in_time = valid_until.saturating_sub(terms.min_remaining());
+        Self { is_acquire: true, ..Self::new(quorum, started_at, valid_until, Some(in_time)) }
     }
 
-    /// Begins an extend round for a lease that is valid until `valid_until` (P9).
+    /// Begins an extend round for a lease that is valid until `former` (P9).
     #[must_use]
-    pub fn extend(quorum: Quorum, terms: LeaseTerms, valid_until: Instant, started_at: Instant) -> Self {
-        Self::new(RequestKind::Extend(terms, valid_until), quorum, started_at)
+    pub fn extend(quorum: Quorum, terms: LeaseTerms, former: Instant, started_at: Instant) -> Self {
+        let valid_until = terms.valid_until(started_at);
+        // P9: continuity, the former validity must not have passed.
+        Self::new(quorum, started_at, valid_until, Some(former.min(valid_until)))
     }
 
     /// Begins a release round: `Granted` means deleted, `Refused` gone or foreign (P7).
     #[must_use]
     pub fn release(quorum: Quorum, started_at: Instant) -> Self {
-        Self::new(RequestKind::Release, quorum, started_at)
+        Self::new(quorum, started_at, Instant::ZERO, None)
     }
 
-    fn new(kind: RequestKind, quorum: Quorum, started_at: Instant) -> Self {
-        let replies = vec![None; quorum.instances()];
+    fn new(quorum: Quorum, started_at: Instant, valid_until: Instant, win_deadline: Option<Instant>) -> Self {
         Self {
-            kind,
+            is_acquire: false,
             quorum,
             started_at,
-            replies,
+            valid_until,
+            win_deadline,
+            replies: vec![None; quorum.instances()],
             verdict: Verdict::Pending,
             too_slow: false,
             tokens: None,
             refused_token: None,
-            rivals: None,
+            rivals: Vec::new(),
+            patience: None,
         }
     }
 
     /// P12: what is proposed, and by which clock. That bounds which tokens of instances are believed.
     #[must_use]
     pub fn proposing(mut self, token: FencingToken, clock: ProposingClock) -> Self {
-        let wall_us = clock.us;
-        let most_alone = clock.is_of_instances.then(|| FencingToken::most_believed_alone(wall_us));
-        self.tokens = Some(Proposal { token, wall_us, most_alone, most: FencingToken::most_believed(wall_us) });
+        self.tokens = Some(Proposal { token, clock });
         self
     }
 
@@ -139,16 +128,14 @@ impl Round {
             let since = former.seen_since(refusal).unwrap_or(former.started_at);
             Rival { value: refusal.value.clone(), since }
         };
-        let seen = former.refusals().filter(|refusal| !is_own(refusal)).map(rival).collect();
-        self.rivals = Some(Rivals { seen, patience });
+        self.rivals = former.refusals().filter(|refusal| !is_own(refusal)).map(rival).collect();
+        self.patience = Some(patience);
         self
     }
 
     /// Since when what this refusal names has stood in the way of each round.
     fn seen_since(&self, refusal: &Refusal) -> Option<Instant> {
-        let mut seen = self.rivals.iter().flat_map(|rivals| &rivals.seen);
-        let same = seen.find(|rival| rival.value == refusal.value);
-        same.map(|rival| rival.since)
+        self.rivals.iter().find(|rival| rival.value == refusal.value).map(|rival| rival.since)
     }
 
     /// P31: whether what this refusal names has not let go in the time that a rival takes for that which has lost.
@@ -177,12 +164,12 @@ impl Round {
     }
 
     fn patience(&self) -> Duration {
-        self.rivals.as_ref().map_or(Duration::MAX, |rivals| rivals.patience)
+        self.patience.unwrap_or(Duration::MAX)
     }
 
     /// Whether it repeats another round under a new value (P31).
     pub(super) const fn is_repeat(&self) -> bool {
-        self.rivals.is_some()
+        self.patience.is_some()
     }
 
     /// P31: from when on instances that are silent are not waited for any more, neither for a quorum with a minority of votes
@@ -190,15 +177,14 @@ impl Round {
     /// quorum have answered (then no other round is won either). `usual` tells how long an instance takes as a rule.
     #[must_use]
     pub fn hopeless_at(&self, usual: impl Fn(InstanceId) -> Option<Duration>) -> Option<Instant> {
-        if !matches!(self.kind, RequestKind::Acquire(_)) || self.refusals().next().is_none() {
+        if !self.is_acquire || self.refusals().next().is_none() {
             return None;
         }
         let answered = self.definite().count();
         if self.verdict == Verdict::Pending && answered < self.quorum.votes() {
             return None;
         }
-        let outstanding = self.which(|reply| reply.is_none());
-        let usual = outstanding.iter().filter_map(usual).max().unwrap_or_default();
+        let usual = self.outstanding().iter().filter_map(usual).max().unwrap_or_default();
         let slowest = self.definite().map(|answer| answer.after).max().unwrap_or_default();
         // Two round trips of silence after the last answer; an instance that is farther away gets as many of its own.
         let patience = slowest.max(usual).saturating_mul(2).max(LEAST_SILENCE);
@@ -208,10 +194,10 @@ impl Round {
     /// P31: whether a lost round is worth waiting for answers that are outstanding: they may show that somebody holds it.
     #[must_use]
     pub fn may_show_a_holder(&self) -> bool {
-        if self.verdict != Verdict::Lost || self.too_slow || !matches!(self.kind, RequestKind::Acquire(_)) {
+        if self.verdict != Verdict::Lost || self.too_slow || !self.is_acquire {
             return false;
         }
-        let outstanding = self.replies.iter().filter(|answer| answer.is_none()).count();
+        let outstanding = self.outstanding().len();
         let named = self.most_named().map_or(0, |(_, times)| times);
         (1..self.quorum.votes()).contains(&named) && named + outstanding >= self.quorum.votes()
     }
@@ -244,7 +230,7 @@ impl Round {
     }
 
     /// What refused it.
-    fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+    pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
         self.replies.iter().flatten().filter_map(|answer| match &answer.reply {
             Reply::Refused(refusal) => Some(refusal),
             _ => None,
@@ -279,7 +265,8 @@ impl Round {
     }
 
     fn believed(&self, reply: Reply) -> Reply {
-        let is_odd = |token: &FencingToken| self.tokens.is_some_and(|proposal| *token > proposal.most);
+        let most = self.tokens.map(|proposal| FencingToken::most_believed(proposal.clock.us));
+        let is_odd = |token: &FencingToken| most.is_some_and(|most| *token > most);
         match reply {
             Reply::Stale { stored } if is_odd(&stored) => {
                 let told =
@@ -300,7 +287,7 @@ impl Round {
             return self.verdict;
         }
         let granted = self.granted().len();
-        let outstanding = self.replies.iter().filter(|answer| answer.is_none()).count();
+        let outstanding = self.outstanding().len();
         self.verdict = match self.quorum.tally(granted, outstanding) {
             // P2, P9: counted only if the clock says so when the deciding reply is processed.
             Verdict::Won | Verdict::Pending if self.is_late(now) => {
@@ -321,10 +308,17 @@ impl Round {
 
     /// Whether a quorum might grant a larger token, as far as replies show.
     fn may_be_repeated(&self) -> bool {
-        let could_grant = |reply: Option<&Reply>| {
-            matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. }))
-        };
-        self.which(could_grant).len() >= self.quorum.votes()
+        self.could_grant().len() >= self.quorum.votes()
+    }
+
+    /// The instances that might grant a larger token, or have granted this one.
+    pub(super) fn could_grant(&self) -> InstanceSet {
+        self.which(|reply| matches!(reply, None | Some(Reply::Granted | Reply::Repaired | Reply::Stale { .. })))
+    }
+
+    /// The instances that have not answered.
+    fn outstanding(&self) -> InstanceSet {
+        self.which(|reply| reply.is_none())
     }
 
     /// The stored tokens that instances have reported.
@@ -343,11 +337,12 @@ impl Round {
     ///
     /// One or two instances cannot be outvoted: each is believed. Without admission a client knows its own clock alone.
     fn alone_ahead(&self) -> Option<FencingToken> {
-        let proposal = self.tokens.filter(|_| self.quorum.instances() > 2)?;
+        let may_tell = |proposal: &Proposal| self.quorum.instances() > 2 && proposal.clock.is_of_instances;
+        let proposal = self.tokens.filter(may_tell)?;
         let largest = self.reported().max()?;
         let is_like_it = |token: &FencingToken| token.proposed_us() >= largest.proposed_us();
         let others = self.reported().filter(is_like_it).count().saturating_sub(1);
-        let may_be = [proposal.token, proposal.most_alone?];
+        let may_be = [proposal.token, FencingToken::most_believed_alone(proposal.clock.us)];
         (others == 0 && !may_be.iter().any(is_like_it)).then_some(largest)
     }
 
@@ -355,7 +350,7 @@ impl Round {
     fn refuse_token_ahead(&mut self) {
         let (Some(ahead), Some(proposal)) = (self.alone_ahead(), self.tokens) else { return };
         let next = self.reported().filter(|token| *token != ahead).chain([proposal.token]).max();
-        let ahead_s = |token: FencingToken| token.clock_us().saturating_sub(proposal.wall_us) / 1_000_000;
+        let ahead_s = |token: FencingToken| token.clock_us().saturating_sub(proposal.clock.us) / 1_000_000;
         let told = format!(
             "a fencing token {} s ahead of the clock, where the next largest is {} s ahead: one instance alone is not followed",
             ahead_s(ahead),
@@ -374,25 +369,14 @@ impl Round {
 
     /// From when on a victory would come too late; `None` if it never does.
     #[must_use]
-    pub fn win_deadline(&self) -> Option<Instant> {
-        match self.kind {
-            // P2: with less than the least validity left the lease is given back as too slow.
-            RequestKind::Acquire(terms) => {
-                Some(terms.valid_until(self.started_at).saturating_sub(terms.min_remaining()))
-            }
-            // P9: continuity, the former validity must not have passed.
-            RequestKind::Extend(terms, valid_until) => Some(valid_until.min(terms.valid_until(self.started_at))),
-            RequestKind::Release => None,
-        }
+    pub const fn win_deadline(&self) -> Option<Instant> {
+        self.win_deadline
     }
 
     /// Until when a lease won by this round is valid.
     #[must_use]
-    pub fn valid_until(&self) -> Instant {
-        match self.kind {
-            RequestKind::Acquire(terms) | RequestKind::Extend(terms, _) => terms.valid_until(self.started_at),
-            RequestKind::Release => Instant::ZERO,
-        }
+    pub const fn valid_until(&self) -> Instant {
+        self.valid_until
     }
 
     /// When it was begun, before anything was sent.
@@ -423,6 +407,12 @@ impl Round {
     #[must_use]
     pub fn replies(&self) -> &[Option<TimedReply>] {
         &self.replies
+    }
+
+    /// The answers so far, with the instances that gave them.
+    pub fn answers(&self) -> impl Iterator<Item = (InstanceId, &TimedReply)> {
+        let answers = InstanceId::all(self.replies.len()).zip(&self.replies);
+        answers.filter_map(|(id, answer)| Some((id, answer.as_ref()?)))
     }
 
     /// The instances that were asked and did not tell, so far.
@@ -458,7 +448,8 @@ impl Round {
     }
 
     /// The instances whose reply fits; `None` stands for no reply so far.
-    fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
+    #[must_use]
+    pub fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
         let replies = self.replies.iter().map(|answer| answer.as_ref().map(|answer| &answer.reply));
         InstanceId::all(self.replies.len()).zip(replies).filter(|(_, reply)| fits(*reply)).map(|(id, _)| id).collect()
     }
@@ -468,11 +459,11 @@ impl Round {
     #[must_use]
     pub fn stale_token(&self) -> Option<FencingToken> {
         let alone_ahead = self.alone_ahead();
-        let stored = |answer: &Option<TimedReply>| match answer.as_ref().map(|answer| &answer.reply) {
-            Some(Reply::Stale { stored }) => Some(*stored).filter(|stored| Some(*stored) != alone_ahead),
+        let stored = self.replies.iter().flatten().filter_map(|answer| match answer.reply {
+            Reply::Stale { stored } => Some(stored),
             _ => None,
-        };
-        let highest = self.replies.iter().filter_map(stored).max()?;
+        });
+        let highest = stored.filter(|stored| Some(*stored) != alone_ahead).max()?;
         (self.verdict == Verdict::Lost && !self.too_slow && self.may_be_repeated()).then_some(highest)
     }
 

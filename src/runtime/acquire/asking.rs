@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tokio::time::{sleep, timeout};
 
-use super::failure::AcquireFailure;
 use super::left_mark::{LONGEST_MARKED_PAUSE, LeftMark};
 use crate::protocol::{FencingToken, RetryDelay, Round, WriterMark};
 use crate::random;
@@ -50,38 +49,30 @@ impl Asking {
         self.mark = None;
     }
 
-    /// Waits until it is worth asking again after `last`; why it is. The first time `begin_wait` begins the wait among other clients.
+    /// Waits until it is worth asking again after `lost`; why it is. The first time `begin_wait` begins the wait among other clients.
     pub(super) async fn pause(
         &mut self,
         retry: RetryDelay,
         begin_wait: impl FnOnce() -> Option<Wait>,
-        last: &AcquireFailure,
+        lost: &Round,
     ) -> AskReason {
         let failures = self.failures;
         self.failures = failures.saturating_add(1);
-        match self.wait.get_or_insert_with(begin_wait) {
-            Some(wait) => {
-                let lost = match last {
-                    AcquireFailure::RoundLost(round) => Some(&**round),
-                    _ => None,
-                };
-                let why = match &self.mark {
-                    // A mark is to be renewed before it ends.
-                    Some(_) => timeout(LONGEST_MARKED_PAUSE, wait.pause(lost, failures, retry)).await,
-                    None => Ok(wait.pause(lost, failures, retry).await),
-                };
-                let why = why.unwrap_or(AskReason::Pause);
-                if why == AskReason::Expired {
-                    self.failures = 0; // several may ask now, and those who split the votes must not pause for long
-                }
-                why
-            }
-            None => {
-                let pause = retry.after(failures, random::spread());
-                sleep(if self.mark.is_some() { pause.min(LONGEST_MARKED_PAUSE) } else { pause }).await;
-                AskReason::Pause
-            }
+        let Some(wait) = self.wait.get_or_insert_with(begin_wait) else {
+            let pause = retry.after(failures, random::spread());
+            sleep(if self.mark.is_some() { pause.min(LONGEST_MARKED_PAUSE) } else { pause }).await;
+            return AskReason::Pause;
+        };
+        let pause = wait.pause(lost, failures, retry);
+        let why = match &self.mark {
+            // It is to be renewed before it ends.
+            Some(_) => timeout(LONGEST_MARKED_PAUSE, pause).await.unwrap_or(AskReason::Pause),
+            None => pause.await,
+        };
+        if why == AskReason::Expired {
+            self.failures = 0; // several may ask now, and those who split the votes must not pause for long
         }
+        why
     }
 
     /// The lock was won; whoever asks next begins anew.

@@ -7,12 +7,13 @@ use tokio::time::sleep;
 use super::failure::AcquireFailure;
 use crate::clock::Clock;
 use crate::protocol::Instant;
+use crate::runtime::shared::Shared;
 
 /// When a wait is over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
-    pub(super) begun: Instant,
-    pub(super) limit: Option<Duration>,
+    begun: Instant,
+    limit: Option<Duration>,
 }
 
 impl Deadline {
@@ -39,6 +40,23 @@ impl Deadline {
         // Timers only wake, the clock decides (P3).
         while !self.is_past(by, clock) {
             sleep(limit.saturating_add(by).saturating_sub(self.waited(clock))).await;
+        }
+    }
+
+    /// What comes of this, unless the client is shut down, or the wait was over so long ago before.
+    pub(super) async fn in_time<T>(
+        self,
+        by: Duration,
+        shared: &Shared,
+        what: impl IntoFuture<Output = T>,
+        last: &AcquireFailure,
+    ) -> Result<T, AcquireFailure> {
+        let clock = &*shared.clock;
+        tokio::select! {
+            biased; // a run that is repeated under a seed takes the same branches
+            () = shared.attempts.closed() => Err(AcquireFailure::ShutDown),
+            what = what.into_future() => Ok(what),
+            () = self.wait(by, clock) => Err(self.failure(last.clone(), clock)),
         }
     }
 

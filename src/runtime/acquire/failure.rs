@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::instance::Claim;
 use crate::protocol::{ClientId, ClocksApart, Round, RoundFailure};
+use crate::runtime::client_task::RuntimeEnded;
 
 /// Why there is no lease.
 #[derive(Clone, Debug)]
@@ -44,7 +45,16 @@ pub(crate) enum AcquireFailure {
     },
 }
 
+impl From<RuntimeEnded> for AcquireFailure {
+    fn from(RuntimeEnded: RuntimeEnded) -> Self {
+        Self::RuntimeEnded
+    }
+}
+
 impl AcquireFailure {
+    /// Others of this client wait for it.
+    pub(super) const WAITED_FOR: Self = Self::HeldHere { by: None, expires_in: None };
+
     /// Whether others have the lock or ask for it, as far as it is known.
     pub(super) fn is_of_others(&self) -> bool {
         let round_of_others = |round| {

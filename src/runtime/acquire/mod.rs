@@ -16,10 +16,31 @@ mod turns;
 mod uncollected;
 mod waiter;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::protocol::Access;
+use crate::runtime::held_lease::Tenure;
+use crate::runtime::shared::Shared;
+use deadline::Deadline;
 pub(crate) use failure::AcquireFailure;
 pub(crate) use params::{AcquireParams, Purpose};
-pub(crate) use read::{read_until, try_read};
 pub(crate) use several::Several;
 pub(crate) use try_acquire::try_acquire;
 pub(in crate::runtime) use uncollected::UncollectedLease;
-pub(crate) use waiter::acquire_until;
+
+/// Waits until there is a lease, the wait is over, or waiting longer cannot help.
+pub(crate) async fn acquire_until(
+    shared: &Arc<Shared>,
+    params: &Arc<AcquireParams>,
+    limit: Option<Duration>,
+) -> Result<Tenure, AcquireFailure> {
+    if shared.is_forked() {
+        return Err(AcquireFailure::Forked);
+    }
+    let deadline = Deadline::begin(limit, &*shared.clock);
+    match params.access {
+        Access::Write => waiter::acquire(shared, params, deadline).await,
+        Access::Read => read::read(shared, params, deadline).await,
+    }
+}

@@ -1,6 +1,9 @@
 //! A place in a slot.
 
+use std::pin::Pin;
 use std::sync::Arc;
+
+use futures_util::FutureExt;
 
 use super::asking::Asking;
 use super::params::{AcquireParams, Purpose};
@@ -8,12 +11,14 @@ use super::slot::{Slot, Stay, Turn};
 use crate::runtime::shared::Shared;
 
 /// A place in a slot. Dropped, it leaves the turn to the one behind it.
-#[derive(Debug)]
 pub(super) struct Place {
     shared: Arc<Shared>,
+    params: Arc<AcquireParams>,
     slot: Arc<Slot>,
     stay: Stay,
     turn: Option<Turn>,
+    /// Where it stands in the queue until it is its turn.
+    queued: Option<Pin<Box<dyn Future<Output = Turn> + Send + Sync>>>,
 }
 
 impl Place {
@@ -25,10 +30,17 @@ impl Place {
             Purpose::Lock | Purpose::Leadership(_) => Stay::Wait,
         };
         let slot = shared.slots.enter(&params.resource, stay);
-        let turn = slot.turn_now();
-        let mut place = Self { shared: Arc::clone(shared), slot, stay, turn: None };
-        if let Some(turn) = turn {
-            place.begin_turn(turn, params);
+        let (shared, params) = (Arc::clone(shared), Arc::clone(params));
+        let mut place = Self { shared, params, slot, stay, turn: None, queued: None };
+        if let Some(turn) = place.slot.turn_now() {
+            place.begin_turn(turn);
+            return place;
+        }
+        let mut queued: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot.turn());
+        // P24: a waiter stands in line from now on, not only when its task is polled, which others may be before.
+        match if waits { queued.as_mut().now_or_never() } else { None } {
+            Some(turn) => place.begin_turn(turn),
+            None => place.queued = Some(queued),
         }
         place
     }
@@ -37,11 +49,23 @@ impl Place {
         &self.slot
     }
 
+    pub(super) const fn is_next(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Returns once it is the next.
+    pub(super) async fn wait_for_turn(&mut self) {
+        if let Some(queued) = &mut self.queued {
+            let turn = queued.await;
+            self.begin_turn(turn);
+        }
+    }
+
     /// It is the next from now on.
-    pub(super) fn begin_turn(&mut self, turn: Turn, params: &Arc<AcquireParams>) {
-        self.turn = Some(turn);
+    fn begin_turn(&mut self, turn: Turn) {
+        (self.turn, self.queued) = (Some(turn), None);
         if self.stay.waits() {
-            self.slot.set_next(Some(Arc::clone(params)));
+            self.slot.set_next(Some(Arc::clone(&self.params)));
         }
     }
 

@@ -5,11 +5,9 @@
 //! own queue: so the clients that have them know of it, and what another caller of this client lets go comes to it without a request.
 //! With the first that is won the other waits end, and the next of the line goes on.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
@@ -19,16 +17,15 @@ use super::deadline::Deadline;
 use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::place::Place;
-use super::slot::Turn;
 use super::tracker::TrackedAttempt;
 use super::try_acquire::try_acquire;
 use super::uncollected::WonLease;
 use super::waiter::wait;
-use crate::protocol::ClientId;
+use crate::protocol::{ClientId, RetryDelay};
 use crate::random;
 use crate::resource::Resource;
 use crate::runtime::ask_all::which_are_free;
-use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
+use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
@@ -68,7 +65,7 @@ impl Several {
     pub(crate) async fn try_acquire(&self, shared: &Arc<Shared>) -> Won<Tenure> {
         if shared.slots.waiting(self.line()) > 0 {
             yield_now().await; // whoever tries again and again must let others run
-            return Err(waited_for());
+            return Err(AcquireFailure::WAITED_FOR);
         }
         self.try_free(shared).await
     }
@@ -88,12 +85,9 @@ impl Several {
         }
         loop {
             let candidate = Candidate::join(shared, self, deadline)?;
-            let outcome = run_abort_on_drop(&shared.runtime, |result| candidate.run(result)).await;
-            let (index, won) = outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??;
-            match won.take().map(|lease| lease.collect(self.params(index))) {
-                None if shared.attempts.is_closed() => return Err(AcquireFailure::ShutDown),
-                None | Some(Err(AcquireFailure::NotPolled)) => {} // it has missed its turn
-                Some(collected) => return collected.map(|tenure| (index, tenure)),
+            let (index, won) = run_abort_on_drop(&shared.runtime, |result| candidate.run(result)).await??;
+            if let Some(collected) = won.collect(shared, self.params(index)) {
+                return collected.map(|tenure| (index, tenure));
             }
         }
     }
@@ -102,7 +96,7 @@ impl Several {
     async fn try_free(&self, shared: &Arc<Shared>) -> Won<Tenure> {
         let mut open: Vec<usize> =
             self.in_order().filter(|at| shared.slots.is_idle(&self.params(*at).resource)).collect();
-        let Some(first) = open.first().copied() else { return Err(waited_for()) };
+        let Some(first) = open.first().copied() else { return Err(AcquireFailure::WAITED_FOR) };
         let mut last = match self.try_one(shared, first).await {
             Err(failure) if failure.is_of_others() => failure,
             decided => return decided,
@@ -141,16 +135,9 @@ impl Several {
     }
 }
 
-/// Others of this client have or want them.
-const fn waited_for() -> AcquireFailure {
-    AcquireFailure::HeldHere { by: None, expires_in: None }
-}
-
 /// One wait, in a task of the client (P22). Dropped at any time it leaves nothing behind.
 struct Candidate {
     place: Place,
-    /// Its place in the line, if it was not its turn at once.
-    turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>>,
     shared: Arc<Shared>,
     several: Arc<Several>,
     deadline: Deadline,
@@ -160,16 +147,9 @@ struct Candidate {
 impl Candidate {
     fn join(shared: &Arc<Shared>, several: &Arc<Several>, deadline: Deadline) -> Result<Self, AcquireFailure> {
         let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
-        let mut place = Place::join(shared, &several.line, true);
-        let mut turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot().turn());
-        // P24: it stands in line from now on.
-        if place.asking().is_none()
-            && let Some(turn) = turn.as_mut().now_or_never()
-        {
-            place.begin_turn(turn, &several.line);
-        }
+        let place = Place::join(shared, &several.line, true);
         let (shared, several) = (Arc::clone(shared), Arc::clone(several));
-        Ok(Self { place, turn, shared, several, deadline, tracked })
+        Ok(Self { place, shared, several, deadline, tracked })
     }
 
     async fn run(mut self, result: oneshot::Sender<Won<Arc<WonLease>>>) {
@@ -180,37 +160,22 @@ impl Candidate {
     }
 
     async fn gain(&mut self) -> Won<Arc<WonLease>> {
-        self.take_turn().await?;
+        self.deadline
+            .in_time(Duration::ZERO, &self.shared, self.place.wait_for_turn(), &AcquireFailure::WAITED_FOR)
+            .await?;
         let (mut waits, mut open) = (FuturesUnordered::new(), self.several.in_order().collect());
         loop {
             for at in self.choose(&mut open).await {
                 let won = wait(&self.shared, self.several.params(at), self.deadline)?;
                 waits.push(async move { won.await.map(|won| (at, won)) });
             }
-            let pause =
-                LOOK_INTERVAL / 2 + LOOK_INTERVAL.mul_f64(f64::from(random::spread()) / f64::from(u32::MAX)) / 2;
+            let pause = RetryDelay::new(LOOK_INTERVAL / 2, LOOK_INTERVAL).next(random::spread());
             tokio::select! {
                 biased;
                 () = self.shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
                 Some(outcome) = waits.next() => return outcome,
                 () = sleep(pause), if !open.is_empty() => {}
             }
-        }
-    }
-
-    async fn take_turn(&mut self) -> Result<(), AcquireFailure> {
-        if self.place.asking().is_some() {
-            return Ok(());
-        }
-        let clock = &*self.shared.clock;
-        tokio::select! {
-            biased;
-            () = self.shared.attempts.closed() => Err(AcquireFailure::ShutDown),
-            turn = &mut self.turn => {
-                self.place.begin_turn(turn, &self.several.line);
-                Ok(())
-            }
-            () = self.deadline.wait(Duration::ZERO, clock) => Err(self.deadline.failure(waited_for(), clock)),
         }
     }
 

@@ -17,7 +17,7 @@ use super::failure::AcquireFailure;
 use super::params::AcquireParams;
 use super::turns::Turns;
 use crate::clock::Clock;
-use crate::protocol::Value;
+use crate::protocol::{Access, Value};
 use crate::resource::{ByResource, Resource};
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events::TARGET;
@@ -133,8 +133,8 @@ impl Slots {
     }
 
     /// A permit to ask, as soon as there is one. Given back with the outcome of what is asked.
-    pub(super) async fn ask(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.asks).acquire_owned().await.ok() // it is never closed
+    pub(super) async fn ask(&self) -> Result<OwnedSemaphorePermit, AcquireFailure> {
+        Arc::clone(&self.asks).acquire_owned().await.map_err(|_| AcquireFailure::ShutDown) // it is never closed
     }
 
     /// From now on somebody of this client has this lease, which was just won.
@@ -152,8 +152,8 @@ impl Slots {
 
     /// One more guard, which no caller has collected yet, of the lease that the same holder has; `None` if it has none.
     pub(super) fn share(&self, params: &AcquireParams) -> Option<Arc<HeldLease>> {
-        if params.holder.is_empty() {
-            return None;
+        if params.holder.is_empty() || params.access == Access::Read {
+            return None; // each reader has a lease of its own (P33)
         }
         self.find(&params.resource)?.share(|held| *held.holder() == params.holder)
     }
@@ -168,8 +168,7 @@ impl Slots {
     pub(super) fn refusal(&self, resource: &Resource, clock: &dyn Clock) -> Option<AcquireFailure> {
         let slot = self.find(resource)?;
         let state = slot.lock();
-        let waited_for =
-            || state.last_failure.clone().unwrap_or(AcquireFailure::HeldHere { by: None, expires_in: None });
+        let waited_for = || state.last_failure.clone().unwrap_or(AcquireFailure::WAITED_FOR);
         state.held_here(clock).or_else(|| (state.waiting > 0).then(waited_for))
     }
 

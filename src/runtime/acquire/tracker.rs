@@ -59,8 +59,7 @@ pub(crate) struct TrackedAttempt(Arc<AttemptTracker>);
 impl TrackedAttempt {
     /// `None` if the client was shut down. A shutdown after this waits for the try to end.
     pub(super) fn begin(tracker: &Arc<AttemptTracker>) -> Option<Self> {
-        tracker.under_way.fetch_add(1, Ordering::SeqCst);
-        let tracked = Self(Arc::clone(tracker));
+        let tracked = Self::of_shutdown(tracker);
         (!tracker.is_closed()).then_some(tracked)
     }
 
@@ -68,10 +67,6 @@ impl TrackedAttempt {
     pub(crate) fn of_shutdown(tracker: &Arc<AttemptTracker>) -> Self {
         tracker.under_way.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(tracker))
-    }
-
-    pub(super) fn is_shut_down(&self) -> bool {
-        self.0.is_closed()
     }
 }
 

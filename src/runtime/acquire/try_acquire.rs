@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
@@ -12,8 +12,9 @@ use super::params::AcquireParams;
 use super::place::Place;
 use super::tracker::TrackedAttempt;
 use super::uncollected::{UncollectedLease, share, share_now};
-use crate::protocol::Instant;
-use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
+use super::waiter::Sent;
+use crate::protocol::{Access, Instant};
+use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
@@ -33,26 +34,26 @@ pub(crate) async fn try_acquire(shared: &Arc<Shared>, params: &Arc<AcquireParams
         return Err(refusal);
     }
     let begun = shared.clock.now();
-    let mut place = Place::join(shared, params, false);
-    let sent = match place.asking().and_then(|_| shared.slots.ask_now()) {
+    let place = (params.access == Access::Write).then(|| Place::join(shared, params, false)); // readers stand in no queue (P33)
+    let is_next = place.as_ref().is_none_or(Place::is_next);
+    let a_try = Try { place, shared: Arc::clone(shared), params: Arc::clone(params), begun, tracked };
+    let sent = match is_next.then(|| shared.slots.ask_now()).flatten() {
         Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)), // at once, a task goes on from there
         None => None,
     };
-    let (client, params_of_task) = (Arc::clone(shared), Arc::clone(params));
-    let a_try = Try { place, shared: client, params: params_of_task, begun, tracked };
-    let outcome = run_abort_on_drop(&shared.runtime, |result| a_try.run(sent, result)).await;
-    outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)??.collect(params)
+    run_abort_on_drop(&shared.runtime, |result| a_try.run(sent, result)).await??.collect(params)
 }
 
 /// What a try that had to wait begins with.
 enum Begun {
-    Attempt(Box<Attempt>, OwnedSemaphorePermit),
+    Attempt(Sent),
     /// Another of the same holder has won meanwhile (P23).
     Shared(UncollectedLease),
 }
 
 struct Try {
-    place: Place,
+    /// `None` for a reader.
+    place: Option<Place>,
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     begun: Instant,
@@ -60,25 +61,27 @@ struct Try {
 }
 
 impl Try {
-    async fn run(mut self, sent: Option<(Box<Attempt>, OwnedSemaphorePermit)>, result: oneshot::Sender<Outcome>) {
-        let (mut attempt, permit) = match sent {
-            Some(sent) => sent,
-            None => match self.begin().await {
-                Ok(Begun::Attempt(attempt, permit)) => (attempt, permit),
-                Ok(Begun::Shared(lease)) => return drop(result.send(Ok(lease))),
-                Err(failure) => return drop(result.send(Err(failure))),
-            },
+    async fn run(mut self, sent: Option<Sent>, result: oneshot::Sender<Outcome>) {
+        let begun = match sent {
+            Some(sent) => Ok(Begun::Attempt(sent)),
+            None => self.begin().await,
+        };
+        let (mut attempt, permit) = match begun {
+            Ok(Begun::Attempt(sent)) => sent,
+            Ok(Begun::Shared(lease)) => return drop(result.send(Ok(lease))),
+            Err(failure) => return drop(result.send(Err(failure))),
         };
         let mut outcome = attempt.outcome().await;
         drop(permit);
         match &outcome {
-            Ok(lease) => self.shared.slots.put_held(lease.held()), // who waits in this client need not ask
+            // Who waits in this client need not ask.
+            Ok(lease) if self.place.is_some() => self.shared.slots.put_held(lease.held()),
             Err(AcquireFailure::RoundLost(_)) => self.shared.note_refused(&self.params.resource), // P26
-            Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
         let held = outcome.as_ref().ok().map(|lease| Arc::clone(lease.held()));
         drop(self.place);
-        if self.tracked.is_shut_down() {
+        if self.shared.attempts.is_closed() {
             outcome = outcome.and(Err(AcquireFailure::ShutDown));
         }
         // If the caller is gone, the lease comes back and is dropped here.
@@ -89,28 +92,29 @@ impl Try {
 
     /// Waits for its turn and a permit.
     async fn begin(&mut self) -> Result<Begun, AcquireFailure> {
-        if self.place.asking().is_none() {
-            let turn = self.within_limit(self.place.slot().turn()).await?;
-            self.place.begin_turn(turn, &self.params);
-            if let Some(lease) = share(&self.shared, &self.params).await? {
+        let (shared, params, begun) = (&self.shared, &self.params, self.begun);
+        if let Some(place) = self.place.as_mut().filter(|place| !place.is_next()) {
+            within_limit(shared, begun, place.wait_for_turn()).await?;
+            if let Some(lease) = share(shared, params).await? {
                 return Ok(Begun::Shared(lease));
             }
-            stand_back(&self.shared, &self.params)?;
+            stand_back(shared, params)?;
         }
-        let permit = match self.shared.slots.ask_now() {
-            Some(permit) => permit,
-            None => self.within_limit(self.shared.slots.ask()).await?.ok_or(AcquireFailure::ShutDown)?,
-        };
-        Ok(Begun::Attempt(Attempt::begin(&self.shared, &self.params, None, None)?, permit))
+        let permit = within_limit(shared, begun, shared.slots.ask()).await??;
+        Ok(Begun::Attempt((Attempt::begin(shared, params, None, None)?, permit)))
     }
+}
 
-    /// Waits for what is left of an instance timeout at most; also in vain if the client is shut down meanwhile.
-    async fn within_limit<T>(&self, wait: impl IntoFuture<Output = T>) -> Result<T, AcquireFailure> {
-        let waited = self.shared.clock.now().saturating_since(self.begun);
-        let left = self.shared.instance_timeout.saturating_sub(waited);
-        let output = timeout(left, wait).await.map_err(|_| AcquireFailure::QueueTimeout)?;
-        if self.shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
-    }
+/// Waits for what is left of an instance timeout at most; also in vain if the client is shut down meanwhile.
+async fn within_limit<T>(
+    shared: &Shared,
+    begun: Instant,
+    wait: impl IntoFuture<Output = T>,
+) -> Result<T, AcquireFailure> {
+    let waited = shared.clock.now().saturating_since(begun);
+    let left = shared.instance_timeout.saturating_sub(waited);
+    let output = timeout(left, wait).await.map_err(|_| AcquireFailure::QueueTimeout)?;
+    if shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
 }
 
 /// P24: a try does not overtake those of this client who wait, and does not ask for what one of them has. Nor does it

@@ -16,19 +16,12 @@ pub(in crate::runtime) struct UncollectedLease {
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
     is_collected: bool,
-    /// Whether its keys are left to expire if it is not collected: others may have the lease (P32).
-    leaves_keys: bool,
 }
 
 impl UncollectedLease {
     /// For a lease that has counted its guard already.
     pub(in crate::runtime) const fn new(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
-        Self { shared, held, is_collected: false, leaves_keys: false }
-    }
-
-    /// For a lease that was detached, and stays that if nobody collects it.
-    pub(in crate::runtime) const fn of_detached(shared: Arc<Shared>, held: Arc<HeldLease>) -> Self {
-        Self { shared, held, is_collected: false, leaves_keys: true }
+        Self { shared, held, is_collected: false }
     }
 
     pub(super) const fn held(&self) -> &Arc<HeldLease> {
@@ -54,9 +47,6 @@ impl UncollectedLease {
 impl Drop for UncollectedLease {
     fn drop(&mut self) {
         if !self.is_collected {
-            if self.leaves_keys {
-                self.held.keep_keys();
-            }
             self.shared.let_go(&self.held, None);
         }
     }
@@ -79,6 +69,15 @@ impl WonLease {
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.taken.notify_one();
         lease
+    }
+
+    /// The lease for its caller; `None` if that has missed its turn, and waits again.
+    pub(super) fn collect(&self, shared: &Shared, params: &AcquireParams) -> Option<Result<Tenure, AcquireFailure>> {
+        match self.take().map(|lease| lease.collect(params)) {
+            None if shared.attempts.is_closed() => Some(Err(AcquireFailure::ShutDown)),
+            None | Some(Err(AcquireFailure::NotPolled)) => None,
+            collected => collected,
+        }
     }
 
     /// Waits until somebody has taken it.
@@ -109,11 +108,8 @@ pub(super) async fn share(
 
 /// As [`share`], for a caller that goes on with it now; `None` also if it has ended in this moment.
 pub(super) async fn share_now(shared: &Arc<Shared>, params: &AcquireParams) -> Result<Option<Tenure>, AcquireFailure> {
-    match share(shared, params).await? {
-        Some(lease) => match lease.collect(params) {
-            Err(AcquireFailure::NotPolled) => Ok(None),
-            collected => collected.map(Some),
-        },
-        None => Ok(None),
+    match share(shared, params).await?.map(|lease| lease.collect(params)) {
+        None | Some(Err(AcquireFailure::NotPolled)) => Ok(None),
+        Some(collected) => collected.map(Some),
     }
 }

@@ -4,7 +4,7 @@
 //! instance timeout: then the client passes it on, and the caller stands in line again when it polls.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -19,37 +19,30 @@ use super::failure::AcquireFailure;
 use super::left_mark::{LeftMark, TakesMarks};
 use super::params::AcquireParams;
 use super::place::Place;
-use super::slot::{Slot, Step, Turn};
+use super::slot::{Slot, Step};
 use super::tracker::TrackedAttempt;
 use super::uncollected::{UncollectedLease, WonLease, share, share_now};
 use crate::protocol::{Access, WriterMark};
 use crate::random;
 use crate::resource::Resource;
-use crate::runtime::client_task::{RuntimeEnded, run_abort_on_drop};
+use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::order::Wait;
 use crate::runtime::shared::Shared;
 use crate::runtime::wait_events::{self, AskReason, TARGET};
 
 /// Waits until there is a lease, the wait is over, or waiting longer cannot help.
-pub(crate) async fn acquire_until(
+pub(super) async fn acquire(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,
-    limit: Option<Duration>,
+    deadline: Deadline,
 ) -> Result<Tenure, AcquireFailure> {
-    if shared.is_forked() {
-        return Err(AcquireFailure::Forked);
-    }
-    let deadline = Deadline::begin(limit, &*shared.clock);
     if let Ok(Some(tenure)) = share_now(shared, params).await {
         return Ok(tenure);
     }
     loop {
-        let won = wait(shared, params, deadline)?.await?;
-        match won.take().map(|lease| lease.collect(params)) {
-            None if shared.attempts.is_closed() => return Err(AcquireFailure::ShutDown),
-            None | Some(Err(AcquireFailure::NotPolled)) => {} // it has missed its turn
-            Some(collected) => return collected,
+        if let Some(collected) = wait(shared, params, deadline)?.await?.collect(shared, params) {
+            return collected;
         }
     }
 }
@@ -62,10 +55,7 @@ pub(super) fn wait(
 ) -> Result<impl Future<Output = WaitOutcome> + Send + use<>, AcquireFailure> {
     let (waiter, sent) = Waiter::join(shared, params, deadline)?;
     let runtime = shared.runtime.clone();
-    Ok(async move {
-        let outcome = run_abort_on_drop(&runtime, |result| waiter.run(sent, result)).await;
-        outcome.map_err(|RuntimeEnded| AcquireFailure::RuntimeEnded)?
-    })
+    Ok(async move { run_abort_on_drop(&runtime, |result| waiter.run(sent, result)).await? })
 }
 
 pub(super) type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
@@ -79,8 +69,6 @@ pub(super) type Sent = (Box<Attempt>, OwnedSemaphorePermit);
 /// One wait. Dropped at any time it leaves nothing behind: what it has asked for is released before the next one asks.
 struct Waiter {
     place: Place,
-    /// Its place in the queue, if it was not its turn at once.
-    turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>>,
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
     deadline: Deadline,
@@ -97,17 +85,10 @@ impl Waiter {
         deadline: Deadline,
     ) -> Result<(Self, Option<Sent>), AcquireFailure> {
         let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
-        let mut place = Place::join(shared, params, true);
+        let place = Place::join(shared, params, true);
         let slot = Arc::clone(place.slot());
-        let mut turn: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(slot.turn());
-        // P24: it stands in line from now on, not only when its task is polled, which others may be before.
-        if place.asking().is_none()
-            && let Some(turn) = turn.as_mut().now_or_never()
-        {
-            place.begin_turn(turn, params);
-        }
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
-        let mut waiter = Self { place, turn, shared, params, deadline, not_extended: 0, tracked };
+        let mut waiter = Self { place, shared, params, deadline, not_extended: 0, tracked };
         let mut sent = None;
         if let Some(asking) = waiter.place.asking()
             && slot.is_free()
@@ -175,7 +156,7 @@ impl Waiter {
             tokio::select! {
                 biased; // a run that is repeated under a seed takes the same branches
                 () = shared.attempts.closed() => {}
-                turn = &mut self.turn => self.place.begin_turn(turn, &self.params),
+                () = self.place.wait_for_turn() => {}
                 () = news, if listens => {}
                 () = self.deadline.wait(by, clock), if !self.deadline.is_past(by, clock) => {}
             }
@@ -253,7 +234,8 @@ impl Waiter {
                     wait_for_change(&shared, slot, pause).await;
                 }
                 None => {
-                    let permit = self.permit().await?;
+                    let (by, last) = (shared.instance_timeout, &AcquireFailure::QueueTimeout);
+                    let permit = self.deadline.in_time(by, &shared, shared.slots.ask(), last).await??;
                     let Some(asking) = self.place.asking() else { return Ok(None) };
                     let attempt = begin(&shared, &self.params, slot, asking)?;
                     return self.ask(slot, (attempt, permit)).await;
@@ -261,21 +243,6 @@ impl Waiter {
             },
         }
         Ok(None)
-    }
-
-    async fn permit(&self) -> Result<OwnedSemaphorePermit, AcquireFailure> {
-        if let Some(permit) = self.shared.slots.ask_now() {
-            return Ok(permit);
-        }
-        let clock = &*self.shared.clock;
-        tokio::select! {
-            biased;
-            () = self.shared.attempts.closed() => Err(AcquireFailure::ShutDown),
-            permit = self.shared.slots.ask() => permit.ok_or(AcquireFailure::ShutDown),
-            () = self.deadline.wait(self.shared.instance_timeout, clock) => {
-                Err(self.deadline.failure(AcquireFailure::QueueTimeout, clock))
-            }
-        }
     }
 
     /// Waits for what comes of an ask, and after one that was in vain until it is worth asking again.
@@ -347,7 +314,7 @@ impl Waiter {
             () = shared.attempts.closed() => AskReason::Line,
             () = slot.changed() => AskReason::Line,
             () = deadline.wait(Duration::ZERO, clock) => return Err(deadline.failure(failure, clock)),
-            why = asking.pause(shared.retry, || begin_wait(&shared, slot.resource(), Access::Write), &failure) => why,
+            why = asking.pause(shared.retry, || begin_wait(&shared, slot.resource(), Access::Write), round) => why,
         };
         Ok(())
     }

@@ -104,13 +104,13 @@ impl ObservedKeys {
 }
 
 pub(crate) fn who_did_not_grant(round: &Round) -> String {
-    let said = InstanceId::all(round.replies().len()).zip(round.replies()).filter_map(|(id, answer)| {
-        let what = match answer.as_ref().map(|answer| &answer.reply) {
-            None | Some(Reply::Granted | Reply::Repaired) => return None,
-            Some(Reply::Refused(_)) => "has somebody else's key".to_owned(),
-            Some(Reply::Kept { .. } | Reply::NotAdmitted { .. }) => "may not vote".to_owned(),
-            Some(Reply::Stale { .. }) => "has a larger token".to_owned(),
-            Some(Reply::NotSent(cause) | Reply::Unknown(cause)) => cause.to_string(),
+    let said = round.answers().filter_map(|(id, answer)| {
+        let what = match &answer.reply {
+            Reply::Granted | Reply::Repaired => return None,
+            Reply::Refused(_) => "has somebody else's key".to_owned(),
+            Reply::Kept { .. } | Reply::NotAdmitted { .. } => "may not vote".to_owned(),
+            Reply::Stale { .. } => "has a larger token".to_owned(),
+            Reply::NotSent(cause) | Reply::Unknown(cause) => cause.to_string(),
         };
         Some(format!("{id} {what}"))
     });

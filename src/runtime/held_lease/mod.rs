@@ -14,8 +14,10 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
-use crate::instance::{Claim, Request};
-use crate::protocol::{FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, Reply, Round, Verdict};
+use crate::instance::Claim;
+use crate::protocol::{
+    FencingToken, InstanceId, InstanceSet, Instant, Lease, LeaseTerms, RenewalSchedule, Reply, Round, Verdict,
+};
 use crate::runtime::counters::Counters;
 pub(crate) use end::LeaseEnd;
 pub(super) use end::who_did_not_grant;
@@ -113,8 +115,7 @@ pub(crate) const RENEWED_FOR_EVER: Instant = Instant::from_nanos(u64::MAX);
 #[derive(Clone, Copy, Debug)]
 struct GuardEntry {
     number: GuardNumber,
-    renewed_until: Instant,
-    ends_at: Option<Instant>,
+    wish: Wish,
 }
 
 /// The end of a lease, for those who wait for it and for the log: they are told when no mutex is held.
@@ -126,8 +127,10 @@ impl EndNotice<'_> {
     /// Tells them, if the lease has just ended.
     pub(crate) fn tell(self) {
         let Some((held, log)) = self.0 else { return };
-        let client = if held.is_lost() { held.client.upgrade() } else { None };
-        client.iter().for_each(|client| client.release_after_loss(held)); // before anybody asks again
+        let is_lost = held.state().is_lost();
+        if let Some(client) = held.client.upgrade().filter(|_| is_lost) {
+            client.release_after_loss(held); // before anybody asks again
+        }
         held.changed.notify_waiters();
         if let Some(log) = log {
             held.counters.lost(log.kind);
@@ -167,11 +170,6 @@ impl HeldLease {
     /// What is claimed.
     pub(crate) fn claim(&self) -> Arc<Claim> {
         Arc::clone(&self.state().claim)
-    }
-
-    /// The request that releases it.
-    pub(crate) fn release(&self) -> Request {
-        Request::Release(self.claim(), None)
     }
 
     /// How long it may still be relied on; zero once it has ended. Does not end it if its validity has just passed.
@@ -288,7 +286,7 @@ impl HeldLease {
         let valid_until = state.lease.valid_until();
         if let Some(entry) = asked_by.and_then(|number| state.entry(number)) {
             let is_over = |end: &Instant| *end <= now;
-            entry.ends_at = entry.ends_at.map(|end| if is_over(&end) { end } else { end.max(valid_until) });
+            entry.wish.ends_at = entry.wish.ends_at.map(|end| if is_over(&end) { end } else { end.max(valid_until) });
         }
         Some(remaining)
     }
@@ -312,10 +310,8 @@ impl HeldLease {
     /// Records what instances have answered so far to a round for it (P20), past its verdict too.
     pub(crate) fn note_replies(&self, round: &Round) {
         let mut state = self.state();
-        for (id, answer) in InstanceId::all(round.replies().len()).zip(round.replies()) {
-            if let Some(answer) = answer {
-                state.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
-            }
+        for (id, answer) in round.answers() {
+            state.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
         }
         self.end_if_gone(state, round.started_at()).tell();
     }
@@ -377,16 +373,12 @@ impl HeldLease {
         EndNotice(self.state().untold.take().map(|log| (self, Some(*log))))
     }
 
-    fn is_lost(&self) -> bool {
-        matches!(self.state().end, Some(LeaseEnd::Gone(_) | LeaseEnd::Expired(_)))
-    }
-
     /// Where what is left of it once it is lost is to be released: its keys on some instances, perhaps put there by an extend
     /// that was in flight when the others were deleted. Nobody got in for a whole ttl beside them. `None` if that was asked
     /// for before.
     pub(crate) fn release_after_loss(&self) -> Option<InstanceSet> {
-        let is_lost = self.is_lost();
         let mut state = self.state();
+        let is_lost = state.is_lost();
         if !is_lost || state.keeps_keys || std::mem::replace(&mut state.is_swept, true) {
             return None;
         }
@@ -476,6 +468,10 @@ impl HeldLeaseState {
         self.end.is_some()
     }
 
+    fn is_lost(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.loss().is_some())
+    }
+
     /// Whether a caller has a guard of it. Else it is not renewed (P22).
     pub(crate) const fn is_collected(&self) -> bool {
         !self.entries.is_empty()
@@ -483,10 +479,9 @@ impl HeldLeaseState {
 
     /// A caller has one of its guards from now on. Nobody else's wish counts (P22).
     fn add_entry(&mut self, wish: Wish) -> GuardNumber {
-        let Wish { terms, renewed_until, ends_at } = wish;
         self.last_number += 1;
-        self.longest = self.longest.longer(terms);
-        self.entries.push(GuardEntry { number: self.last_number, renewed_until, ends_at });
+        self.longest = self.longest.longer(wish.terms);
+        self.entries.push(GuardEntry { number: self.last_number, wish });
         self.last_number
     }
 
@@ -496,7 +491,7 @@ impl HeldLeaseState {
 
     /// Until when it is renewed: while one of its guards wants that (P23).
     pub(crate) fn renewed_until(&self) -> Instant {
-        self.entries.iter().map(|entry| entry.renewed_until).max().unwrap_or(NEVER_RENEWED)
+        self.entries.iter().map(|entry| entry.wish.renewed_until).max().unwrap_or(NEVER_RENEWED)
     }
 
     /// Whether it is renewed at all.
@@ -512,6 +507,12 @@ impl HeldLeaseState {
     /// The terms of its renewals: with the longest ttl that a guard has asked for (P23).
     pub(crate) fn renewal_terms(&self) -> LeaseTerms {
         self.lease.terms().longer(self.longest)
+    }
+
+    /// When it is renewed again after a renewal that was begun at `started_at` (P19), but not before `now`.
+    pub(crate) fn retry_at(&self, started_at: Instant, now: Instant) -> Instant {
+        let due = RenewalSchedule::new(self.lease.terms().ttl()).after_failure(started_at);
+        due.max(now).min(self.lease.valid_until())
     }
 
     /// How long it may still be relied on; zero once it has ended.
@@ -607,7 +608,7 @@ impl Tenure {
         let mut state = self.held.state();
         let Some(entry) = state.entry(self.guard).copied() else { return Duration::ZERO };
         let remaining = state.remaining(clock);
-        entry.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(clock.now())))
+        entry.wish.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(clock.now())))
     }
 
     /// The instances that the lease rests on, by what they have answered so far.
@@ -634,7 +635,7 @@ impl Tenure {
             (_, None) => Some(LeaseEnd::GivenUp),
             (Some(end), Some(_)) => Some(end),
             (None, Some(entry)) => {
-                entry.ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::Expired(None))
+                entry.wish.ends_at.is_some_and(|end| clock.now() >= end).then_some(LeaseEnd::Expired(None))
             }
         }
     }

@@ -1,23 +1,18 @@
 //! Keeps the leases of one client alive and notices when one is lost: one task for all of them (P19, P20).
 
-mod renew;
 mod table;
 mod task;
-mod watch;
 
 use std::sync::Arc;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
-use super::counters::Counters;
 use super::held_lease::{EndNotice, GuardNumber, HeldLease, HeldLeaseState};
 use super::observed::Observed;
-use crate::clock::Clock;
-use crate::instance::Invalidation;
-use crate::instance::redis::RedisInstance;
-use crate::protocol::{InstanceSet, Instant, Quorum, RenewalSchedule};
+use crate::protocol::{InstanceSet, Instant, RenewalSchedule};
 use crate::resource::Resource;
 use table::SharedLeaseTable;
+pub(crate) use task::KeepAliveParts;
 use task::{KeepAliveTask, TaskMessage};
 
 /// Registers leases with the task. Never blocks for long and needs no runtime.
@@ -28,29 +23,13 @@ pub(crate) struct KeepAlive {
     observed: Arc<Observed>,
 }
 
-/// What the task needs.
-pub(crate) struct KeepAliveParts {
-    pub(crate) instances: Arc<[RedisInstance]>,
-    pub(crate) quorum: Quorum,
-    pub(crate) clock: Arc<dyn Clock>,
-    /// Told when the clock was put forward.
-    pub(crate) clock_moved: Arc<Notify>,
-    /// Pushes of the instances.
-    pub(crate) invalidations: mpsc::Receiver<Invalidation>,
-    /// The most keys that are watched.
-    pub(crate) most_watched: usize,
-    pub(crate) counters: Arc<Counters>,
-}
-
 impl KeepAlive {
     /// Starts the task. It ends when the client and its guards are gone.
     pub(crate) fn start(parts: KeepAliveParts) -> Self {
         let (messages, receiver) = mpsc::unbounded_channel();
         let table = Arc::new(SharedLeaseTable::new(parts.most_watched));
-        let KeepAliveParts { instances, quorum, clock, clock_moved, invalidations, .. } = parts;
         let observed = Arc::new(Observed::new(parts.most_watched > 0));
-        let task = KeepAliveTask::new(instances, quorum, clock, Arc::clone(&table), parts.counters);
-        tokio::spawn(task.run(receiver, invalidations, (clock_moved, Arc::clone(&observed))));
+        tokio::spawn(KeepAliveTask::new(parts, Arc::clone(&table), Arc::clone(&observed), receiver).run());
         Self { table, messages, observed }
     }
 
@@ -174,8 +153,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::clock::SystemClock;
-    use crate::protocol::InstanceId;
+    use crate::clock::{Clock, SystemClock};
+    use crate::protocol::{InstanceId, Quorum};
+    use crate::runtime::counters::Counters;
     use crate::runtime::held_lease::tests::won_and_counted;
     use crate::runtime::held_lease::{RENEWED_FOR_EVER, Wish};
 

@@ -18,10 +18,7 @@ pub(super) type SendOrder<'a> = MutexGuard<'a, LeaseTable>;
 
 impl SharedLeaseTable {
     pub(super) fn new(most_watched: usize) -> Self {
-        let (by_due, watched, adopted) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let (is_shut_down, asleep_until) = (false, None);
-        let table = LeaseTable { by_due, entries: 0, adopted, is_shut_down, watched, most_watched, asleep_until };
-        Self(Mutex::new(table))
+        Self(Mutex::new(LeaseTable { most_watched, ..LeaseTable::default() }))
     }
 
     pub(super) fn lock_send_order(&self) -> SendOrder<'_> {
@@ -30,7 +27,7 @@ impl SharedLeaseTable {
 }
 
 /// The held leases of a client.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LeaseTable {
     by_due: BTreeMap<ScheduleKey, Arc<HeldLease>>,
     /// How many times a lease was scheduled or adopted.
@@ -106,6 +103,13 @@ impl LeaseTable {
         let key = ScheduleKey { due, entry: self.entries };
         state.schedule_key = Some(key);
         self.by_due.insert(key, Arc::clone(held));
+    }
+
+    /// The same, unless it is due before that.
+    pub(super) fn schedule_sooner(&mut self, held: &Arc<HeldLease>, state: &mut HeldLeaseState, due: Instant) {
+        if state.schedule_key.is_none_or(|planned| due < planned.due) {
+            self.schedule(held, state, due);
+        }
     }
 
     fn unschedule(&mut self, state: &mut HeldLeaseState) {

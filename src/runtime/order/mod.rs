@@ -4,21 +4,25 @@
 //! longest, and stands back for a moment. All of it is about time: an ask that nothing here says anything about is as good.
 
 mod known;
-mod task;
 mod wait;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::time::sleep;
 
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
-use crate::instance::{ReceivedMessage, Request};
+use crate::instance::{ReceivedMessage, Wake};
 use crate::protocol::{Access, ClientId, Instant, Quorum};
 use crate::resource::Resource;
+use crate::runtime::lasting_task::ran_to_its_end;
 use known::{Parts, announced_key};
 pub(crate) use wait::Wait;
+
+/// How often what is too old is forgotten.
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a client knows of others that wait, and its own waits.
 #[derive(Debug)]
@@ -40,7 +44,7 @@ impl Order {
         let (known, grew) = (Mutex::default(), Notify::new());
         let parts = Arc::new(Parts { client, instances, clock, instance_timeout, known, grew });
         let (alive, ended) = oneshot::channel();
-        tokio::spawn(task::run(Arc::clone(&parts), messages, ended));
+        tokio::spawn(run(Arc::clone(&parts), messages, ended));
         Self { parts, _alive: alive }
     }
 
@@ -105,14 +109,32 @@ impl Order {
         known.waiters.passed_on(announced_key(resource)?, self.parts.clock.now())
     }
 
-    /// The release of a lease, behind which the client that has waited longest is woken, if any has (P26).
-    pub(crate) fn wake_next(&self, request: Request) -> Request {
-        match request {
-            Request::Release(claim, None) => {
-                let wakes = announced_key(&claim.resource).map(|key| self.parts.next_to_wake(key)).unwrap_or_default();
-                Request::Release(claim, (!wakes.is_empty()).then(|| wakes.into()))
-            }
-            request => request,
+    /// What wakes the client that has waited longest, if any has, behind the release of this lock (P26).
+    pub(crate) fn next_to_wake(&self, resource: &Resource) -> Option<Arc<[Wake]>> {
+        let wakes = self.parts.next_to_wake(announced_key(resource)?);
+        (!wakes.is_empty()).then(|| wakes.into())
+    }
+}
+
+/// Takes messages in. Ends with the client.
+async fn run(parts: Arc<Parts>, mut messages: mpsc::Receiver<ReceivedMessage>, mut ended: oneshot::Receiver<()>) {
+    while !ran_to_its_end("takes messages in", serve(&parts, &mut messages, &mut ended)).await {}
+}
+
+async fn serve(parts: &Parts, messages: &mut mpsc::Receiver<ReceivedMessage>, mut ended: &mut oneshot::Receiver<()>) {
+    loop {
+        let is_empty = parts.known().is_empty();
+        tokio::select! {
+            biased;
+            _ = &mut ended => return,
+            message = messages.recv() => match message {
+                Some(message) => parts.on_message(message),
+                None => return,
+            },
+            () = parts.grew.notified() => {}
+            () = sleep(EXPIRE_INTERVAL), if !is_empty => {}
         }
+        let now = parts.clock.now();
+        parts.known().expire(now);
     }
 }

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use super::known::{LateWakes, Parts, Woken};
 use crate::instance::{PublishFuture, Wake};
 use crate::protocol::{
-    Access, ClientId, InstanceId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure,
-    Waiter, reconnect_delay,
+    Access, ClientId, InstanceSet, Instant, Message, Quorum, Reply, RetryDelay, Round, RoundFailure, Waiter,
+    reconnect_delay,
 };
 use crate::random;
 use crate::resource::display_name;
@@ -62,18 +62,18 @@ impl Wait {
         waits.and_then(|waits| waits.first()).is_none_or(|first| Arc::ptr_eq(first, &self.woken))
     }
 
-    /// Waits until it is worth asking again: until it is woken, or for a while (P27). `lost` is
-    /// the round that was lost, if there was one. Returns why it is.
-    pub(crate) async fn pause(&mut self, lost: Option<&Round>, failures: u32, retry: RetryDelay) -> AskReason {
+    /// Waits until it is worth asking again after `lost`: until it is woken, or for a while (P27). Returns why it is.
+    pub(crate) async fn pause(&mut self, lost: &Round, failures: u32, retry: RetryDelay) -> AskReason {
         let parts = Arc::clone(&self.parts);
         let began = parts.clock.now();
         let is_announced = self.is_announced();
-        let announced = lost.filter(|_| is_announced).map(|round| self.announce(round)).unwrap_or_default();
+        let announced = if is_announced { self.announce(lost) } else { Vec::new() };
         // P34: the last reader wakes the writer that has left its mark.
-        let is_marked = self.access == Access::Write && lost.is_some_and(Round::shows_readers);
-        let hears = parts.hears(self.quorum) && !lost.is_some_and(is_split);
-        let expiry = lost.and_then(earliest_expiry);
-        let is_refused = lost.is_some_and(|round| refusals(round).next().is_some());
+        let is_marked = self.access == Access::Write && lost.shows_readers();
+        // Where several want it, and nobody has it, nobody wakes them.
+        let hears = parts.hears(self.quorum) && !matches!(RoundFailure::of(lost), RoundFailure::SplitVote(_));
+        let expiry = lost.refusals().filter_map(|refusal| refusal.expires_in).min();
+        let is_refused = lost.refusals().next().is_some();
         let asks_again = async {
             let is_heard = join_all(announced).await.contains(&true) || !is_announced || is_marked;
             if is_refused {
@@ -150,8 +150,9 @@ impl Wait {
         let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client, access: self.access };
         let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
         let Some(message) = message.to_wire() else { return Vec::new() };
-        let in_the_way = refusals(round).filter_map(|(id, value)| {
-            let to = ClientId::of_value(value?).filter(|to| *to != self.parts.client)?;
+        let in_the_way = round.answers().filter_map(|(id, answer)| {
+            let Reply::Refused(refusal) = &answer.reply else { return None };
+            let to = ClientId::of_value(refusal.value.as_deref()?).filter(|to| *to != self.parts.client)?;
             Some((self.parts.instances.get(id.index())?, to))
         });
         let told = in_the_way.take(TOLD_OVER);
@@ -190,27 +191,4 @@ impl Drop for Wait {
         drop(known);
         self.parts.pass_on(left, &self.key, &waiters);
     }
-}
-
-/// The instances that refused, and what stands in the way there.
-fn refusals(round: &Round) -> impl Iterator<Item = (InstanceId, Option<&[u8]>)> {
-    let answers = InstanceId::all(round.replies().len()).zip(round.replies());
-    answers.filter_map(|(id, answer)| match &answer.as_ref()?.reply {
-        Reply::Refused(refusal) => Some((id, refusal.value.as_deref())),
-        _ => None,
-    })
-}
-
-/// The earliest expiry of what stands in the way.
-fn earliest_expiry(round: &Round) -> Option<Duration> {
-    let refusals = round.replies().iter().flatten().filter_map(|answer| match &answer.reply {
-        Reply::Refused(refusal) => refusal.expires_in,
-        _ => None,
-    });
-    refusals.min()
-}
-
-/// Whether nobody has the lock, though several want it.
-fn is_split(round: &Round) -> bool {
-    matches!(RoundFailure::of(round), RoundFailure::SplitVote(_))
 }
