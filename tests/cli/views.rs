@@ -232,6 +232,22 @@ fn a_lock_is_shown_with_its_holder_and_listed_with_others() {
 }
 
 #[test]
+fn a_listing_goes_on_behind_the_last_lock_of_a_page() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let mut held = ["a", "b", "c"].map(|name| holder(&fleet, &dir, name, &[]));
+    let first = output(&mut redquorum(&fleet, ["list", "--count", "2"]));
+    assert!(stderr(&first).ends_with("there are more locks: list --after b\n"), "{}", stderr(&first));
+    assert!(stdout(&first).contains("\na ") && stdout(&first).contains("\nb "), "{}", stdout(&first));
+    let rest = json_of(&mut redquorum(&fleet, ["list", "--after", "b", "--count", "2", "--json"]));
+    assert_eq!((&rest["locks"][0]["resource"], &rest["has_more"]), (&json!("c"), &json!(false)));
+    assert_eq!(rest["locks"].as_array().unwrap().len(), 1);
+    for child in &mut held {
+        signal(child, Signal::SIGTERM);
+        status_of(child);
+    }
+}
+
+#[test]
 fn a_scan_of_too_many_keys_says_that_there_are_more() {
     let fleet = fleet_of(1);
     let many: Vec<String> = (0..3000).flat_map(|number| [format!("k{number}"), "x".to_owned()]).collect();

@@ -235,7 +235,7 @@ pub(crate) struct Answers {
     pub(crate) has_failed: bool,
 }
 
-/// Classifies the answers to [`commands`].
+/// Classifies the answers to what [`encode`] has put together.
 pub(crate) fn classify(
     parts: Parts,
     requests: &[impl AsRef<Claim>],
