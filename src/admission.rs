@@ -1,7 +1,8 @@
 //! What operators do with the admission records of the instances: look at them, write the first ones, change the time in them.
 
-use std::fmt;
 use std::time::Duration;
+
+use thiserror::Error;
 
 use crate::client::Redlock;
 use crate::instance::{FoundRecord, Trace};
@@ -72,10 +73,13 @@ pub struct RecordRefusal {
 }
 
 /// Why records were not written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RecordsError {
     /// Locks may last for longer than the time for which the operator says that none was held. Nothing was written.
+    #[error(
+        "that no lock was held within {word:?} is not enough: locks may last for {longest_ttl:?}; nothing was written"
+    )]
     ShortWord {
         /// What the operator says.
         word: Duration,
@@ -83,34 +87,17 @@ pub enum RecordsError {
         longest_ttl: Duration,
     },
     /// These instances do not permit it. Nothing was written anywhere.
+    #[error("nothing was written: {}", reasons(.0))]
     Refused(Vec<RecordRefusal>),
     /// Another client wrote in between: records were written on some instances, and not on these.
+    #[error("not written on all instances, another client wrote in between: {}", reasons(.0))]
     Incomplete(Vec<RecordRefusal>),
 }
 
-impl fmt::Display for RecordsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, refusals) = match self {
-            Self::ShortWord { word, longest_ttl } => {
-                return write!(
-                    f,
-                    "that no lock was held within {word:?} is not enough: locks may last for {longest_ttl:?}; nothing was written"
-                );
-            }
-            Self::Refused(refusals) => ("nothing was written", refusals),
-            Self::Incomplete(refusals) => ("not written on all instances, another client wrote in between", refusals),
-        };
-        write!(f, "{what}:")?;
-        let mut gap = "";
-        for RecordRefusal { address, reason } in refusals {
-            write!(f, "{gap} {address} {reason}")?;
-            gap = ";";
-        }
-        Ok(())
-    }
+fn reasons(refusals: &[RecordRefusal]) -> String {
+    let each: Vec<_> = refusals.iter().map(|RecordRefusal { address, reason }| format!("{address} {reason}")).collect();
+    each.join("; ")
 }
-
-impl std::error::Error for RecordsError {}
 
 impl AdmissionRecords {
     /// Does all that is asked for but the writing.

@@ -107,24 +107,24 @@ impl Redlock {
 
     /// A lock that many read and one writes: [`RwLock`]. Nothing is sent until it is acquired.
     pub fn rw_lock(&self, name: impl Into<ResourceName>) -> RwLock {
-        RwLock::new(Arc::clone(&self.shared), Arc::clone(&self.settings), name.into())
+        RwLock { lock: self.lock(name) }
     }
 
     /// Several locks to be held together: [`LockAll`]. Nothing is sent until they are acquired.
     pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
-        LockAll::new(Arc::clone(&self.shared), Arc::clone(&self.settings), names.into())
+        LockAll { names: names.into(), each: self.lock("") }
     }
 
     /// A semaphore: at most so many permits are valid at any time, in all clients together. Nothing is sent until one is acquired.
     ///
     /// Bad numbers, zero or more than 256, are refused when one is acquired.
     pub fn semaphore(&self, name: impl Into<ResourceName>, permits: u32) -> Semaphore {
-        Semaphore::new(Arc::clone(&self.shared), Arc::clone(&self.settings), (name.into(), permits))
+        Semaphore { name: name.into(), permits, each: self.lock("").meant_for(Purpose::Permit) }
     }
 
     /// An election: one of several candidates leads, and tells others who it is. Nothing is sent until one campaigns or asks.
     pub fn election(&self, name: impl Into<ResourceName>) -> Election {
-        Election::new(Arc::clone(&self.shared), Arc::clone(&self.settings), name.into())
+        Election { lock: self.lock(name) }
     }
 
     /// Continues a lease that was [detached](Guard::detach), by this client or by another one.
@@ -251,7 +251,7 @@ impl Redlock {
     /// [`BadRequest`] for a name that cannot be locked. Instances that do not answer within the instance
     /// timeout are named in the [`Inspection`].
     pub async fn inspect(&self, name: impl Into<ResourceName>) -> Result<Inspection, BadRequest> {
-        let resource = self.resource(&name.into())?;
+        let resource = self.lock(name).resource()?;
         Ok(inspect(&self.shared, &resource).await)
     }
 
@@ -287,12 +287,8 @@ impl Redlock {
         name: impl Into<ResourceName>,
         expected: &CurrentHolder,
     ) -> Result<ForcedRelease, BadRequest> {
-        let resource = self.resource(&name.into())?;
+        let resource = self.lock(name).resource()?;
         Ok(force_release(&self.shared, &resource, expected).await)
-    }
-
-    fn resource(&self, name: &ResourceName) -> Result<Resource, BadRequest> {
-        Ok(Resource::new(&self.settings.namespace, name.as_bytes())?)
     }
 
     /// Counters of this client since it was built, and its present state. Cheap: nothing is sent.

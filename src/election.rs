@@ -8,12 +8,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::config::{Renewal, Settings};
+use crate::config::Renewal;
 use crate::error::{AcquireError, BadRequest, LeaderError, ReleaseError, RunError, leader_error};
 use crate::guard::{Guard, Released};
 use crate::lease::LeaseView;
 use crate::lock::{Lock, lease_settings};
-use crate::names::ResourceName;
 use crate::protocol::{ClientId, FencingToken, MAX_LEADER_INFO, Value, read_leader};
 use crate::resource::Resource;
 use crate::run::run_while_held;
@@ -47,19 +46,20 @@ const LOOKS_PER_TTL: u32 = 4;
 /// ```
 ///
 /// All candidates and observers should give the same [`ttl`](Self::ttl).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "an election does nothing until somebody campaigns or asks"]
 pub struct Election {
-    lock: Lock,
+    pub(crate) lock: Lock,
 }
 
 /// The lead, for as long as [`remaining`](LeaseView::remaining) says. It has all that a [`Guard`] has.
 ///
 /// It is renewed in the background. Dropping it resigns in the background.
+#[derive(Debug)]
 #[must_use = "the leader resigns when it is dropped"]
-pub struct Leadership {
-    guard: Guard,
-    info: Arc<str>,
+pub struct Leadership<G = Guard> {
+    pub(crate) guard: G,
+    pub(crate) info: Arc<str>,
 }
 
 /// Who leads, as a quorum of instances says.
@@ -85,10 +85,6 @@ pub struct Observer {
 }
 
 impl Election {
-    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, name: ResourceName) -> Self {
-        Self { lock: Lock::new(shared, settings, name) }
-    }
-
     lease_settings!(lock);
 
     /// Waits until this candidate leads: see [`Lock::acquire`]. A leadership is never handed over to another candidate of the same
@@ -240,18 +236,15 @@ impl Leader {
     }
 }
 
-impl Leadership {
-    #[cfg(feature = "blocking")]
-    pub(crate) fn into_parts(self) -> (Guard, Arc<str>) {
-        (self.guard, self.info)
-    }
-
+impl<G> Leadership<G> {
     /// What others read of this leader.
     #[must_use]
     pub fn info(&self) -> &str {
         &self.info
     }
+}
 
+impl Leadership {
     /// Gives the lead up, and waits until a quorum of instances has answered: see [`Guard::release`].
     ///
     /// # Cancel safety
@@ -265,23 +258,11 @@ impl Leadership {
 }
 
 /// What it shows of its lease, and how to extend it.
-impl Deref for Leadership {
-    type Target = Guard;
+impl<G> Deref for Leadership<G> {
+    type Target = G;
 
-    fn deref(&self) -> &Guard {
+    fn deref(&self) -> &G {
         &self.guard
-    }
-}
-
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Election").field(&self.lock).finish()
-    }
-}
-
-impl fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Leadership").field("info", &self.info).field("guard", &self.guard).finish()
     }
 }
 

@@ -10,7 +10,8 @@ use tracing::Instrument;
 use crate::config::Settings;
 use crate::detached::DetachedLease;
 use crate::error::{ExtendError, ReleaseError, extend_error, release_error};
-use crate::lease::LeaseView;
+use crate::lease::{LeaseView, Mode, Reader, Writer};
+use crate::protocol::Access;
 use crate::runtime::Shared;
 use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::Tenure;
@@ -19,15 +20,19 @@ use crate::runtime::release::{ReleaseOutcome, release};
 use crate::span;
 
 /// A lock that is held, for as long as [`remaining`](LeaseView::remaining) says. It has all that a [`LeaseView`] has.
+/// [`ReadGuard`] is that of a reader.
 ///
 /// It is renewed in the background until it is released, unless [`Renewal::Off`](crate::Renewal::Off)
 /// is set. Dropping it releases the lock in the background, from any thread, and never blocks.
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard {
-    lease: LeaseView,
+pub struct Guard<M: Mode = Writer> {
+    lease: LeaseView<M>,
     /// Whether the lease was left: nothing to do when this is dropped.
     has_left: bool,
 }
+
+/// A lock that is read. It has no fencing token, and cannot be detached or kept.
+pub type ReadGuard = Guard<Reader>;
 
 /// What a release found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +44,9 @@ pub struct Released {
     pub was_still_held: bool,
 }
 
-impl Guard {
+impl<M: Mode> Guard<M> {
     pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, tenure: Tenure) -> Self {
         Self { lease: LeaseView::new(shared, settings, tenure), has_left: false }
-    }
-
-    /// Whether somebody else of this client had the lease before.
-    pub(crate) const fn was_handed_over(&self) -> bool {
-        self.lease.tenure.was_handed_over()
     }
 
     /// Whether less than a fifth is left of what was asked for, or of what its lease is for where that is less: then a lock
@@ -58,7 +58,7 @@ impl Guard {
 
     /// A view of the lease, to be given to the work that the lock protects.
     #[must_use]
-    pub fn lease(&self) -> LeaseView {
+    pub fn lease(&self) -> LeaseView<M> {
         self.lease.clone()
     }
 
@@ -102,8 +102,7 @@ impl Guard {
     /// [`ExtendError::Lost`] once the validity has passed; [`ExtendError::Unconfirmed`] if no
     /// quorum answered in time, which may be tried again.
     pub async fn extend(&self) -> Result<Duration, ExtendError> {
-        let ttl = self.lease.tenure.claim().ttl;
-        self.extend_with(Some(ttl)).await
+        self.extend_to(self.lease.tenure.claim().ttl).await
     }
 
     /// As [`extend`](Self::extend), with a new ttl, which must not be below the lock's own.
@@ -114,11 +113,7 @@ impl Guard {
     /// # Errors
     /// Also [`ExtendError::WouldShorten`], and [`ExtendError::BadRequest`] for a ttl above `max_ttl`.
     pub async fn extend_to(&self, ttl: Duration) -> Result<Duration, ExtendError> {
-        self.extend_with(Some(ttl)).await
-    }
-
-    async fn extend_with(&self, ttl: Option<Duration>) -> Result<Duration, ExtendError> {
-        let terms = self.lease.settings.terms(ttl)?;
+        let terms = self.lease.settings.terms(Some(ttl))?;
         let LeaseView { shared, tenure, .. } = &self.lease;
         let span = span::operation!("extend", tenure.claim().resource.display());
         let extended = async {
@@ -172,7 +167,9 @@ impl Guard {
         span::ended(&span, if was_still_held { "released" } else { "not_held" });
         Ok(Released { was_still_held })
     }
+}
 
+impl Guard {
     /// Ends the guard without releasing the lock, so that another client or process can continue it, also after a
     /// restart. Nothing is sent.
     ///
@@ -246,7 +243,7 @@ impl Guard {
     /// above [`fence_retention`](crate::Builder::fence_retention). In any case the guard ends, and its keys
     /// expire: after the ttl, or after `time` on instances that were reached.
     pub async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
-        let LeaseView { shared, settings, tenure } = &self.lease;
+        let LeaseView { shared, settings, tenure, .. } = &self.lease;
         let held = tenure.held();
         held.keep_keys(); // whatever happens to this future
         let remaining = self.remaining();
@@ -261,15 +258,15 @@ impl Guard {
 }
 
 /// What it shows of its lease.
-impl Deref for Guard {
-    type Target = LeaseView;
+impl<M: Mode> Deref for Guard<M> {
+    type Target = LeaseView<M>;
 
-    fn deref(&self) -> &LeaseView {
+    fn deref(&self) -> &LeaseView<M> {
         &self.lease
     }
 }
 
-impl Drop for Guard {
+impl<M: Mode> Drop for Guard<M> {
     fn drop(&mut self) {
         if !self.has_left {
             let tenure = &self.lease.tenure;
@@ -278,8 +275,8 @@ impl Drop for Guard {
     }
 }
 
-impl fmt::Debug for Guard {
+impl<M: Mode> fmt::Debug for Guard<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lease.show_as("Guard", f)
+        self.lease.show_as(if M::ACCESS == Access::Write { "Guard" } else { "ReadGuard" }, f)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::Unanswered;
+use crate::error::{Unanswered, answered};
 use crate::instance::StoredKey;
 use crate::protocol::{CurrentHolder, FencingToken, HolderKind};
 use crate::resource::Resource;
@@ -92,27 +92,18 @@ impl ForcedRelease {
 
 pub(crate) async fn inspect(shared: &Arc<Shared>, resource: &Resource) -> Inspection {
     let waiting = shared.known_waiters(resource);
+    let (found, unknown) = answered(shared, read_all(shared, resource).await);
     let mut inspection = Inspection {
         resource: resource.display(),
         holders: Vec::new(),
         free_on: Vec::new(),
-        unknown: Vec::new(),
+        unknown,
         quorum: shared.quorum.votes(),
         waiting_here: waiting.here,
         waiting_elsewhere: waiting.elsewhere,
     };
-    let found = read_all(shared, resource).await;
     let mut values: Vec<Vec<u8>> = Vec::new(); // of the holders, in their order
-    for (instance, read) in shared.instances.iter().zip(found) {
-        let address = instance.address().to_owned();
-        let stored = match read {
-            Ok(stored) => stored,
-            Err(cause) => {
-                inspection.unknown.push(Unanswered { address, cause: cause.into() });
-                continue;
-            }
-        };
-        let StoredKey { value, readers, expires_in, token } = stored;
+    for (address, StoredKey { value, readers, expires_in, token }) in found {
         if value.is_none() && readers.is_empty() {
             inspection.free_on.push(address);
             continue;
@@ -143,16 +134,11 @@ pub(crate) async fn force_release(
     resource: &Resource,
     expected: &CurrentHolder,
 ) -> ForcedRelease {
-    let (mut released_on, mut not_theirs_on, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-    let taken = take_away(shared, resource, expected).await;
-    for (instance, taken) in shared.instances.iter().zip(taken) {
-        let address = instance.address().to_owned();
-        match taken {
-            Ok(true) => released_on.push(address),
-            Ok(false) => not_theirs_on.push(address),
-            Err(cause) => unknown.push(Unanswered { address, cause: cause.into() }),
-        }
-    }
+    let (taken, unknown) = answered(shared, take_away(shared, resource, expected).await);
+    let on = |released: bool| -> Vec<String> {
+        taken.iter().filter(|(_, was)| *was == released).map(|(address, _)| address.clone()).collect()
+    };
+    let (released_on, not_theirs_on) = (on(true), on(false));
     let resource = resource.display();
     tracing::warn!(resource, from = %expected, ?released_on, ?unknown, "a lock was taken away from its holder by force");
     ForcedRelease { released_on, not_theirs_on, unknown, quorum: shared.quorum.votes() }

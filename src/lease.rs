@@ -1,25 +1,49 @@
 //! What the work that a lock protects sees of it.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::Settings;
 use crate::error::{Loss, loss};
 use crate::names::ResourceName;
-use crate::protocol::FencingToken;
+use crate::protocol::{Access, FencingToken};
 use crate::runtime::Shared;
 use crate::runtime::held_lease::Tenure;
 
 /// A read-only view of a lease: it neither extends nor releases it. Cheap to clone.
 ///
 /// Given to the work by [`Lock::run`](crate::Lock::run) and by [`Guard::lease`](crate::Guard::lease). A guard has all its
-/// methods, too.
+/// methods, too. That of a [`Reader`] has no fencing token.
 #[derive(Clone)]
-pub struct LeaseView {
+pub struct LeaseView<M: Mode = Writer> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settings: Arc<Settings>,
     pub(crate) tenure: Tenure,
+    mode: PhantomData<M>,
+}
+
+/// How a lock is held: by a [`Writer`] or a [`Reader`].
+pub trait Mode: Clone + Send + Sync + 'static {
+    #[doc(hidden)]
+    const ACCESS: Access;
+}
+
+/// In the type of a [`Guard`](crate::Guard): the lock is held alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer;
+
+/// In the type of a [`Guard`](crate::Guard): the lock is read, together with others.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader;
+
+impl Mode for Writer {
+    const ACCESS: Access = Access::Write;
+}
+
+impl Mode for Reader {
+    const ACCESS: Access = Access::Read;
 }
 
 /// How many instances store the keys of a lease.
@@ -45,8 +69,25 @@ impl Redundancy {
 }
 
 impl LeaseView {
+    /// The number to store with what the lock protects; larger for every later holder.
+    ///
+    /// ```no_run
+    /// # async fn f(redlock: redquorum::Redlock, db: &dyn Fn(&str, i64)) -> Result<(), redquorum::AcquireError> {
+    /// let guard = redlock.lock("account:7").acquire().await?;
+    /// let fence = guard.fencing_token().as_i64();
+    /// // 0 rows changed means: a later holder has written, give up.
+    /// db("UPDATE account SET balance = 5, fence = $1 WHERE id = 7 AND fence <= $1", fence);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.tenure.token()
+    }
+}
+
+impl<M: Mode> LeaseView<M> {
     pub(crate) const fn new(shared: Arc<Shared>, settings: Arc<Settings>, tenure: Tenure) -> Self {
-        Self { shared, settings, tenure }
+        Self { shared, settings, tenure, mode: PhantomData }
     }
 
     /// What is locked: the name that was given, without the namespace.
@@ -64,21 +105,6 @@ impl LeaseView {
     #[must_use]
     pub fn resource(&self) -> ResourceName {
         self.tenure.claim().resource.name(&self.settings.namespace)
-    }
-
-    /// The number to store with what the lock protects; larger for every later holder.
-    ///
-    /// ```no_run
-    /// # async fn f(redlock: redquorum::Redlock, db: &dyn Fn(&str, i64)) -> Result<(), redquorum::AcquireError> {
-    /// let guard = redlock.lock("account:7").acquire().await?;
-    /// let fence = guard.fencing_token().as_i64();
-    /// // 0 rows changed means: a later holder has written, give up.
-    /// db("UPDATE account SET balance = 5, fence = $1 WHERE id = 7 AND fence <= $1", fence);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.tenure.token()
     }
 
     /// Whether the lock may still be relied on, by this machine's clock. Once false it stays so.
@@ -111,7 +137,7 @@ impl LeaseView {
     /// It resolves at once when validity ends on the local clock. It also resolves when the keys were
     /// deleted or taken over on so many instances that no quorum can still hold them: within a few round
     /// trips where the instances push changes (`CLIENT TRACKING`, for up to 4 096 keys of a
-    /// client), otherwise at the next renewal.
+    /// client), otherwise at the next renewal. Instances push no changes of readers.
     ///
     /// ```no_run
     /// # async fn f(guard: redquorum::Guard, work: tokio::task::JoinHandle<()>) {
@@ -204,15 +230,16 @@ impl LeaseView {
 
     /// Shows the lease under the name of what holds this view.
     pub(crate) fn show_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name)
-            .field("resource", &self.tenure.claim().resource)
-            .field("fencing_token", &self.fencing_token().get())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct(name);
+        shown.field("resource", &self.tenure.claim().resource);
+        if M::ACCESS == Access::Write {
+            shown.field("fencing_token", &self.tenure.token().get());
+        }
+        shown.field("remaining", &self.remaining()).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for LeaseView {
+impl<M: Mode> fmt::Debug for LeaseView<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.show_as("LeaseView", f)
     }

@@ -186,18 +186,18 @@ pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, FinalReason, HeldBy, InstanceAnswer,
     InstanceReport, LeaderError, Loss, PassingReason, ReleaseError, RunError, ShutdownError, Unanswered,
 };
-pub use guard::{Guard, Released};
+pub use guard::{Guard, ReadGuard, Released};
 pub use holder::Holder;
 pub use inspection::{ForcedRelease, FoundHolder, Inspection};
 pub use instance::redis::{Credentials, Tls};
 pub use instance::{AdmissionStatus, Cause, InstanceCounts, InstanceStatus, ReplyKind, Trouble};
-pub use lease::{LeaseView, Redundancy};
+pub use lease::{LeaseView, Reader, Redundancy, Writer};
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
 pub use names::{ResourceName, ResourceNames};
 pub use protocol::{CurrentHolder, FencingToken, HolderKind, NotAToken, QuorumError, TtlError};
 pub use resource::ResourceError;
-pub use rw_lock::{ReadGuard, RwLock};
+pub use rw_lock::RwLock;
 pub use semaphore::{Permit, Semaphore};
 pub use stats::ClientStats;
 

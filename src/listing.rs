@@ -5,7 +5,7 @@ use std::future::ready;
 use futures_util::stream::{self, StreamExt};
 
 use crate::client::Redlock;
-use crate::error::Unanswered;
+use crate::error::{Unanswered, answered};
 use crate::inspection::{Inspection, inspect};
 use crate::instance::Examination;
 use crate::resource::{RESERVED, Resource};
@@ -14,14 +14,16 @@ use crate::runtime::ask_all::ask_all;
 /// How many locks are read at once.
 const AT_ONCE: usize = 64;
 
-/// The locks that were found by [`Redlock::list`]. A snapshot: each instance was scanned and read for itself, and meanwhile locks came
-/// and went.
+/// The locks that were found by [`Redlock::list`] or [`Redlock::list_page`]. A snapshot: each instance was scanned and read for itself,
+/// and meanwhile locks came and went.
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listing {
     /// The locks, by name. Those that a client has on fewer instances than a quorum, since it tries to acquire them, are among them.
     pub locks: Vec<Inspection>,
+    /// Whether there may be more locks behind the last one of a page.
+    pub has_more: bool,
     /// Whether all keys were looked at, on all instances but those in `unknown`.
     pub is_complete: bool,
     /// The instances that could not be scanned.
@@ -45,28 +47,41 @@ impl Redlock {
     /// # Cancel safety
     /// Safe: it only reads.
     pub async fn list(&self, pattern: &str, most_keys: usize) -> Listing {
+        self.list_page(pattern, most_keys, "", usize::MAX).await
+    }
+
+    /// The same, a page of `count` locks at most: the first whose full names, in the order of their bytes, are behind `after`. The next
+    /// page is behind the last lock of this one. Each page scans anew, and reads only the locks of its own.
+    ///
+    /// ```no_run
+    /// # async fn f(redlock: redquorum::Redlock) {
+    /// let mut page = redlock.list_page("*", 1_000_000, "", 500).await;
+    /// while let Some(last) = page.locks.last().filter(|_| page.has_more) {
+    ///     page = redlock.list_page("*", 1_000_000, &last.resource, 500).await;
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// Safe: it only reads.
+    pub async fn list_page(&self, pattern: &str, most_keys: usize, after: &str, count: usize) -> Listing {
         let mut full = literal(&self.settings.namespace);
         full.extend(pattern.as_bytes());
-        let (mut keys, mut unknown, mut is_complete) = (Vec::new(), Vec::new(), true);
         let scanned = ask_all(&self.shared, |instance| instance.scan(full.clone(), most_keys)).await;
-        for (instance, found) in self.shared.instances.iter().zip(scanned) {
-            match found {
-                Ok(found) => {
-                    is_complete &= found.are_all;
-                    keys.extend(found.keys);
-                }
-                Err(cause) => unknown.push(Unanswered { address: instance.address().to_owned(), cause: cause.into() }),
-            }
-        }
+        let (found, unknown) = answered(&self.shared, scanned);
+        let is_complete = found.iter().all(|(_, found)| found.are_all);
+        let mut keys: Vec<_> = found.into_iter().flat_map(|(_, found)| found.keys).collect();
         keys.sort_unstable();
         keys.dedup();
-        let locks = keys.into_iter().filter(|key| !key.starts_with(RESERVED));
-        let locks = locks.filter_map(|key| Resource::new(b"", &key).ok());
+        let resource = |key: &Vec<u8>| Resource::new(b"", key).ok().filter(|_| !key.starts_with(RESERVED));
+        let locks = keys.iter().filter(|key| key.as_slice() > after.as_bytes()).filter_map(resource);
         let locks = locks.map(|resource| async move { inspect(&self.shared, &resource).await });
         let is_ours = |lock: &Inspection| lock.holders.iter().any(|holder| holder.by.client.is_some());
         // Other data is not gathered, however much of it there is.
-        let locks = stream::iter(locks).buffered(AT_ONCE).filter(|lock| ready(is_ours(lock)));
-        Listing { locks: locks.collect().await, is_complete, unknown }
+        let mut rest = stream::iter(locks).buffered(AT_ONCE).filter(|lock| ready(is_ours(lock)));
+        let locks = rest.by_ref().take(count).collect().await;
+        let has_more = rest.next().await.is_some();
+        Listing { locks, has_more, is_complete, unknown }
     }
 
     /// Asks each instance what it is and how it does, in the configured order. Changes nothing. What a client needs to know anyway

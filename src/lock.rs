@@ -10,9 +10,9 @@ use crate::config::{Renewal, Settings};
 use crate::error::{AcquireError, BadRequest, RunError, acquire_error};
 use crate::guard::Guard;
 use crate::holder::Holder;
-use crate::lease::LeaseView;
+use crate::lease::{LeaseView, Mode};
 use crate::names::{ResourceName, display_name};
-use crate::protocol::{Access, Instant, LeaseTerms};
+use crate::protocol::{Access, LeaseTerms};
 use crate::resource::Resource;
 use crate::run::run_while_held;
 use crate::runtime::Shared;
@@ -213,7 +213,7 @@ impl Lock {
     /// [`AcquireError::DeadlinePassed`] with the cause of the last round;
     /// [`AcquireError::BadRequest`] and [`AcquireError::ClientUnusable`] at once. No key stays behind.
     pub fn acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        self.clone().acquire_as(Access::Write) // so that the future borrows nothing
+        self.clone().acquire_as(true) // so that the future borrows nothing
     }
 
     /// Tries once, without waiting for the holder of the lock.
@@ -241,7 +241,7 @@ impl Lock {
     /// # Errors
     /// Any [`AcquireError`] but `DeadlinePassed`. No key stays behind.
     pub fn try_acquire(&self) -> impl Future<Output = Result<Guard, AcquireError>> + Send + use<> {
-        self.clone().try_acquire_as(Access::Write)
+        self.clone().acquire_as(false)
     }
 
     /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, and runs `work` while it is
@@ -349,30 +349,20 @@ impl Lock {
         }
     }
 
-    /// As [`acquire`](Self::acquire), or a read.
-    pub(crate) async fn acquire_as(self, access: Access) -> Result<Guard, AcquireError> {
-        let params = self.params_as(access)?;
-        let span = span::operation!("acquire", params.resource.display());
-        let begun = self.shared.clock.now();
-        let acquired = async {
-            let tenure = acquire_until(&self.shared, &params, self.limit).await?;
-            Ok(self.guard(tenure))
+    /// Acquires it for a reader or a writer: waits for it, or tries once.
+    pub(crate) async fn acquire_as<M: Mode>(self, waits: bool) -> Result<Guard<M>, AcquireError> {
+        let params = self.params_as(M::ACCESS)?;
+        let span = match waits {
+            true => span::operation!("acquire", params.resource.display()),
+            false => span::operation!("try_acquire", params.resource.display()),
         };
-        let result = acquired.instrument(span.clone()).await;
-        self.tell(&params.resource, result, begun, &span)
-    }
-
-    /// As [`try_acquire`](Self::try_acquire), or a read.
-    pub(crate) async fn try_acquire_as(self, access: Access) -> Result<Guard, AcquireError> {
-        let params = self.params_as(access)?;
-        let span = span::operation!("try_acquire", params.resource.display());
-        let begun = self.shared.clock.now();
         let acquired = async {
-            let tenure = try_acquire(&self.shared, &params).await?;
-            Ok(self.guard(tenure))
+            match waits {
+                true => acquire_until(&self.shared, &params, self.limit).await,
+                false => try_acquire(&self.shared, &params).await,
+            }
         };
-        let result = acquired.instrument(span.clone()).await;
-        self.tell(&params.resource, result, begun, &span)
+        self.observed(&params.resource, span, acquired).await
     }
 
     /// P34: a holder that reads would wait for itself to write; and to read again, behind a writer of this client.
@@ -419,37 +409,35 @@ impl Lock {
         params.map_err(AcquireError::BadRequest)
     }
 
-    /// Made before anybody is told: whatever becomes of that, a guard releases its lock.
-    pub(crate) fn guard(&self, tenure: Tenure) -> Guard {
-        Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure)
-    }
-
-    /// Tells those who listen to the log and to metrics what has come of an acquire.
-    pub(crate) fn tell(
+    /// Carries an acquire out, and reports to the log and to metrics how it ended.
+    pub(crate) async fn observed<M: Mode>(
         &self,
         resource: &Resource,
-        result: Result<Guard, AcquireFailure>,
-        begun: Instant,
-        span: &Span,
-    ) -> Result<Guard, AcquireError> {
+        span: Span,
+        acquired: impl Future<Output = Result<Tenure, AcquireFailure>>,
+    ) -> Result<Guard<M>, AcquireError> {
+        let begun = self.shared.clock.now();
+        // The guard is made before anything is reported: whatever a listener does, the guard releases its lock.
+        let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);
+        let result = async { acquired.await.map(guard) }.instrument(span.clone()).await;
         let took = self.shared.clock.now().saturating_since(begun);
         let result = result.map_err(|failure| acquire_error(&self.shared, resource, failure));
         let outcome = match &result {
-            Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.was_handed_over() },
+            Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.tenure.was_handed_over() },
             Err(error) if error.is_contended() => AcquireOutcome::Contended,
             Err(_) => AcquireOutcome::Failed,
         };
         self.shared.counters.acquire_ended(outcome, took);
-        span.in_scope(|| log_acquire(resource, &result, span));
+        span.in_scope(|| log_acquire(resource, &result, &span));
         result
     }
 }
 
-fn log_acquire(resource: &Resource, result: &Result<Guard, AcquireError>, span: &Span) {
+fn log_acquire<M: Mode>(resource: &Resource, result: &Result<Guard<M>, AcquireError>, span: &Span) {
     match result {
         Ok(guard) => {
-            let (token, is_handed_over) = (guard.fencing_token(), guard.was_handed_over());
-            let resource = guard.lease().tenure.claim().resource.display(); // of several, the one that was won
+            let (token, is_handed_over) = (guard.tenure.token(), guard.tenure.was_handed_over());
+            let resource = guard.tenure.claim().resource.display(); // of several, the one that was won
             tracing::debug!(resource, %token, is_handed_over, "acquired");
             span.record("redquorum.fencing_token", token.as_i64());
             span::ended(span, "acquired");

@@ -9,13 +9,12 @@
 mod guard;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::time::sleep;
 
-use crate::config::{Renewal, Settings};
+use crate::config::Renewal;
 use crate::error::{AcquireError, Passing, RunError};
 use crate::guard::Guard;
 use crate::holder::Holder;
@@ -24,7 +23,6 @@ use crate::names::ResourceNames;
 use crate::protocol::Instant;
 use crate::random;
 use crate::resource::check_together;
-use crate::runtime::Shared;
 pub use guard::{AllGuard, AllLeases};
 use guard::{extend_all, first_loss, release_all};
 
@@ -44,9 +42,9 @@ const PAUSE_PART: u32 = 8;
 #[derive(Clone)]
 #[must_use = "locks do nothing until they are acquired"]
 pub struct LockAll {
-    names: ResourceNames,
+    pub(crate) names: ResourceNames,
     /// One of them, without its name. Its limit is that of all together.
-    each: Lock,
+    pub(crate) each: Lock,
 }
 
 impl fmt::Debug for LockAll {
@@ -57,10 +55,6 @@ impl fmt::Debug for LockAll {
 }
 
 impl LockAll {
-    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, names: ResourceNames) -> Self {
-        Self { names, each: Lock::new(shared, settings, "".into()) }
-    }
-
     lock_settings!(each);
 
     /// Waits until all of them are acquired.

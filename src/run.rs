@@ -43,16 +43,13 @@ fn log_release(lease: &LeaseView, released: &Result<Released, ReleaseError>) {
     let (claim, token) = (lease.tenure.claim(), lease.fencing_token());
     let resource = claim.resource.display();
     let times = lease.shared.counters.release_warnings.note(lease.shared.clock.now());
-    match (released, times) {
-        (Ok(_), Some(times)) => {
-            tracing::warn!(resource, %token, times, "the lock was gone when its work had ended: another client may have held it meanwhile");
-        }
-        (Ok(_), None) => tracing::debug!(resource, %token, "the lock was gone when its work had ended"),
-        (Err(error), Some(times)) => {
-            tracing::warn!(resource, %token, %error, times, "its work is done, its release is not confirmed")
-        }
-        (Err(error), None) => {
-            tracing::debug!(resource, %token, %error, "its work is done, its release is not confirmed")
-        }
+    let what = match released {
+        Ok(_) => "the lock was gone when its work had ended: another client may have held it meanwhile",
+        Err(_) => "its work is done, its release is not confirmed",
+    };
+    let error = released.as_ref().err().map(tracing::field::display);
+    match times {
+        Some(times) => tracing::warn!(resource, %token, error, times, "{what}"),
+        None => tracing::debug!(resource, %token, error, "{what}"),
     }
 }

@@ -1,21 +1,19 @@
 //! A number of permits, of which each is a lock.
 
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tracing::Instrument;
+use tracing::Span;
 
-use crate::config::{Renewal, Settings};
+use crate::config::Renewal;
 use crate::error::{AcquireError, BadRequest, ReleaseError};
 use crate::guard::{Guard, Released};
 use crate::inspection::{Inspection, inspect};
 use crate::lock::{Lock, lease_settings};
 use crate::names::ResourceName;
 use crate::resource::Resource;
-use crate::runtime::Shared;
 use crate::runtime::acquire::{AcquireFailure, Purpose, Several};
 use crate::runtime::held_lease::Tenure;
 use crate::span;
@@ -51,29 +49,26 @@ const MAX_PERMITS: u32 = 256;
 /// - *to have more*, give the larger number to one user after the other;
 /// - *to have fewer*, give all users the smaller number, and wait for the last permit above it: until then more may be valid.
 ///   [`inspect`](Self::inspect) of the former number shows them.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "a semaphore does nothing until a permit is acquired"]
 pub struct Semaphore {
-    name: ResourceName,
-    permits: u32,
+    pub(crate) name: ResourceName,
+    pub(crate) permits: u32,
     /// One of the locks, without its name.
-    each: Lock,
+    pub(crate) each: Lock,
 }
 
 /// One of the permits of a [`Semaphore`], for as long as [`remaining`](crate::LeaseView::remaining) says. It has all that a [`Guard`] has.
 ///
 /// It is renewed in the background. Dropping it gives the permit back in the background.
+#[derive(Debug)]
 #[must_use = "the permit is given back when it is dropped"]
-pub struct Permit {
-    guard: Guard,
-    index: u32,
+pub struct Permit<G = Guard> {
+    pub(crate) guard: G,
+    pub(crate) index: u32,
 }
 
 impl Semaphore {
-    pub(crate) fn new(shared: Arc<Shared>, settings: Arc<Settings>, (name, permits): (ResourceName, u32)) -> Self {
-        Self { name, permits, each: Lock::new(shared, settings, "".into()).meant_for(Purpose::Permit) }
-    }
-
     lease_settings!(each);
 
     /// How many permits there are.
@@ -100,11 +95,9 @@ impl Semaphore {
     pub fn acquire(&self) -> impl Future<Output = Result<Permit, AcquireError>> + Send + use<> {
         let semaphore = self.clone(); // so that the future borrows nothing
         async move {
-            let (several, shared) = (semaphore.several()?, &semaphore.each.shared);
+            let (several, each) = (semaphore.several()?, &semaphore.each);
             let span = span::operation!("acquire", several.line().display());
-            let begun = shared.clock.now();
-            let won = several.acquire(shared, semaphore.each.limit).instrument(span.clone()).await;
-            semaphore.permit(won, |guard| semaphore.each.tell(several.line(), guard, begun, &span))
+            semaphore.permit(several.line(), span, several.acquire(&each.shared, each.limit)).await
         }
     }
 
@@ -135,11 +128,9 @@ impl Semaphore {
     pub fn try_acquire(&self) -> impl Future<Output = Result<Permit, AcquireError>> + Send + use<> {
         let semaphore = self.clone();
         async move {
-            let (several, shared) = (semaphore.several()?, &semaphore.each.shared);
+            let several = semaphore.several()?;
             let span = span::operation!("try_acquire", several.line().display());
-            let begun = shared.clock.now();
-            let won = several.try_acquire(shared).instrument(span.clone()).await;
-            semaphore.permit(won, |guard| semaphore.each.tell(several.line(), guard, begun, &span))
+            semaphore.permit(several.line(), span, several.try_acquire(&semaphore.each.shared)).await
         }
     }
 
@@ -193,28 +184,38 @@ impl Semaphore {
         Ok(Arc::new(Several::new(&line, each, self.each.shared.tokens.client())))
     }
 
-    /// A permit, told of as a lock.
-    fn permit(
+    /// Carries an acquire out, which is reported as that of a lock.
+    async fn permit(
         &self,
-        won: Result<(usize, Tenure), AcquireFailure>,
-        tell: impl FnOnce(Result<Guard, AcquireFailure>) -> Result<Guard, AcquireError>,
+        line: &Resource,
+        span: Span,
+        won: impl Future<Output = Result<(usize, Tenure), AcquireFailure>>,
     ) -> Result<Permit, AcquireError> {
         let mut index = 0;
-        let guard = tell(won.map(|(at, tenure)| {
-            index = at;
-            self.each.guard(tenure)
-        }))?;
-        Ok(Permit { guard, index: u32::try_from(index).unwrap_or_default() })
+        let tenure = async {
+            let (at, tenure) = won.await?;
+            index = u32::try_from(at).unwrap_or_default();
+            Ok(tenure)
+        };
+        let guard = self.each.observed(line, span, tenure).await?;
+        Ok(Permit { guard, index })
     }
 }
 
-impl Permit {
+impl<G> Permit<G> {
     /// Which of the permits it is, from 0: no other valid permit has this number.
     #[must_use]
     pub const fn index(&self) -> u32 {
         self.index
     }
 
+    /// The guard of the lock behind it, to [detach](Guard::detach) it, or to [keep](Guard::keep_for) the permit from everybody for a time.
+    pub fn into_guard(self) -> G {
+        self.guard
+    }
+}
+
+impl Permit {
     /// Gives the permit back, and waits until a quorum of instances has answered: see [`Guard::release`].
     ///
     /// # Cancel safety
@@ -225,33 +226,14 @@ impl Permit {
     pub async fn release(self) -> Result<Released, ReleaseError> {
         self.guard.release().await
     }
-
-    /// The guard of the lock behind it, to [detach](Guard::detach) it, or to [keep](Guard::keep_for) the permit from everybody for a time.
-    pub fn into_guard(self) -> Guard {
-        self.guard
-    }
 }
 
 /// What it shows of its lease, and how to extend it. Its fencing token is larger for every later holder of the same
 /// [`index`](Self::index); those of different indexes say nothing of each other.
-impl Deref for Permit {
-    type Target = Guard;
+impl<G> Deref for Permit<G> {
+    type Target = G;
 
-    fn deref(&self) -> &Guard {
+    fn deref(&self) -> &G {
         &self.guard
-    }
-}
-
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Semaphore");
-        shown.field("resource", &self.name).field("permits", &self.permits).field("ttl", &self.each.asked_ttl());
-        shown.finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("index", &self.index).field("guard", &self.guard).finish()
     }
 }

@@ -116,6 +116,14 @@ where
     Box::pin(async { release.await.map(drop).map_err(Into::into) })
 }
 
+/// The same, where nothing is told of it.
+fn done<T>(release: impl Future<Output = T> + Send + 'static) -> Release {
+    Box::pin(async {
+        release.await;
+        Ok(())
+    })
+}
+
 impl Client {
     /// Waits without end. Those that know no readers are always in alone.
     pub(crate) async fn enter(&self, name: &str, access: Access) -> Outcome<Release> {
@@ -145,31 +153,19 @@ impl Client {
             }
             (Self::Rslock(manager), _) => {
                 let lock = manager.acquire_no_guard(name, TTL).await?;
-                released(async move {
-                    lock.release().await;
-                    Outcome::Ok(())
-                })
+                done(async move { lock.release().await })
             }
             (Self::Plain(plain), _) => {
                 let (plain, name, value) = (plain.clone(), name.to_owned(), plain.acquire(name).await?);
-                released(async move {
-                    plain.release(&name, &value).await;
-                    Outcome::Ok(())
-                })
+                done(async move { plain.release(&name, &value).await })
             }
             (Self::Local(lock), Access::Read) => {
                 let guard = Arc::clone(lock).read_owned().await;
-                released(async {
-                    drop(guard);
-                    Outcome::Ok(())
-                })
+                done(async { drop(guard) })
             }
             (Self::Local(lock), Access::Write) => {
                 let guard = Arc::clone(lock).write_owned().await;
-                released(async {
-                    drop(guard);
-                    Outcome::Ok(())
-                })
+                done(async { drop(guard) })
             }
         })
     }

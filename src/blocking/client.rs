@@ -1,17 +1,10 @@
 //! A blocking client.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::election::Election;
-use super::guard::Guard;
-use super::lock::Lock;
-use super::lock_all::LockAll;
-use super::rw_lock::RwLock;
-use super::semaphore::Semaphore;
 use super::thread::RuntimeThread;
-use crate::client::Redlock as AsyncRedlock;
+use super::{Blocking, Election, Guard, Lock, LockAll, RwLock, Semaphore};
 use crate::config::{Builder, StartError};
 use crate::detached::DetachedLease;
 use crate::error::{BuildError, ConnectError, ExtendError, ShutdownError};
@@ -20,25 +13,12 @@ use crate::names::{ResourceName, ResourceNames};
 use crate::stats::ClientStats;
 
 /// As [`redquorum::Redlock`](crate::Redlock), for code without a runtime. Clones share the client and its thread.
-///
-/// The last of its handles, guards included, waits when it is dropped until released locks are confirmed, for a second
-/// at most; an instance that cannot be reached is not waited for longer than an instance timeout.
-#[derive(Clone)]
-pub struct Redlock {
-    client: AsyncRedlock,
-    running: Arc<Running>,
-}
+pub type Redlock = Blocking<crate::Redlock>;
 
 /// What is left of a client is released with the last of its handles.
 pub(super) struct Running {
-    client: AsyncRedlock,
+    client: crate::Redlock,
     thread: RuntimeThread,
-}
-
-impl fmt::Debug for Redlock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("blocking::Redlock").field(&self.client).finish()
-    }
 }
 
 impl Running {
@@ -54,113 +34,96 @@ impl Drop for Running {
 }
 
 impl Redlock {
-    /// As [`Builder::build`]: checks the settings and begins to connect.
-    ///
-    /// # Errors
-    /// As there, and [`BuildError::NoThread`].
+    /// Checks the settings and begins to connect: see [`Builder::build`]. Fails also with [`BuildError::NoThread`].
     pub fn build(builder: Builder) -> Result<Self, BuildError> {
         let thread = RuntimeThread::start()?;
         let client = thread.wait(async { builder.build() })?;
-        let running = Arc::new(Running { client: client.clone(), thread });
-        Ok(Self { client, running })
+        Ok(Self::on(thread, client))
     }
 
-    /// As [`Builder::connect`]: also waits until a quorum of instances is connected.
-    ///
-    /// # Errors
-    /// As there, and [`BuildError::NoThread`].
+    /// As `build`, and waits until a quorum of instances is connected: see [`Builder::connect`].
     pub fn connect(builder: Builder) -> Result<Self, StartError> {
         let thread = RuntimeThread::start()?;
         let client = thread.wait(builder.connect())?;
-        let running = Arc::new(Running { client: client.clone(), thread });
-        Ok(Self { client, running })
+        Ok(Self::on(thread, client))
+    }
+
+    fn on(thread: RuntimeThread, client: crate::Redlock) -> Self {
+        Self { inner: client.clone(), running: Arc::new(Running { client, thread }) }
     }
 
     /// The same client for locks whose names begin so: see [`Redlock::namespace`](crate::Redlock::namespace).
     pub fn namespace(&self, namespace: impl AsRef<[u8]>) -> Self {
-        Self { client: self.client.namespace(namespace), running: Arc::clone(&self.running) }
+        self.with(self.inner.namespace(namespace))
     }
 
     /// A lock. Nothing is sent until it is acquired.
     pub fn lock(&self, name: impl Into<ResourceName>) -> Lock {
-        Lock::new(self.client.lock(name), Arc::clone(&self.running))
+        self.with(self.inner.lock(name))
     }
 
     /// A lock that many read and one writes. Nothing is sent until it is acquired.
     pub fn rw_lock(&self, name: impl Into<ResourceName>) -> RwLock {
-        RwLock::new(self.client.rw_lock(name), Arc::clone(&self.running))
+        self.with(self.inner.rw_lock(name))
     }
 
     /// Several locks to be held together. Nothing is sent until they are acquired.
     pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
-        LockAll::new(self.client.lock_all(names), Arc::clone(&self.running))
+        self.with(self.inner.lock_all(names))
     }
 
     /// A semaphore: see [`Redlock::semaphore`](crate::Redlock::semaphore). Nothing is sent until a permit is acquired.
     pub fn semaphore(&self, name: impl Into<ResourceName>, permits: u32) -> Semaphore {
-        Semaphore::new(self.client.semaphore(name, permits), Arc::clone(&self.running))
+        self.with(self.inner.semaphore(name, permits))
     }
 
     /// An election: see [`Redlock::election`](crate::Redlock::election). Nothing is sent until somebody campaigns or asks.
     pub fn election(&self, name: impl Into<ResourceName>) -> Election {
-        Election::new(self.client.election(name), Arc::clone(&self.running))
+        self.with(self.inner.election(name))
     }
 
     /// Continues a lease that was detached: see [`Redlock::attach`](crate::Redlock::attach).
-    ///
-    /// # Errors
-    /// As there.
     pub fn attach(&self, lease: &DetachedLease) -> Result<Guard, ExtendError> {
-        let guard = self.running.wait(self.client.attach(lease))?;
-        Ok(Guard::new(guard, Arc::clone(&self.running)))
+        self.acquired(self.inner.attach(lease))
     }
 
     /// Who this client is, as others see it: see [`Redlock::client_id`](crate::Redlock::client_id).
     #[must_use]
     pub fn client_id(&self) -> String {
-        self.client.client_id()
+        self.inner.client_id()
     }
 
     /// Says that this client will want locks: see [`Redlock::want_locks`](crate::Redlock::want_locks).
     pub fn want_locks(&self) {
-        self.client.want_locks();
+        self.inner.want_locks();
     }
 
-    /// Waits until a quorum of instances is connected, at most `limit`.
-    ///
-    /// # Errors
-    /// [`ConnectError`] says what is missing.
+    /// Waits until a quorum of instances is connected, at most `limit`: see [`Redlock::wait_connected`](crate::Redlock::wait_connected).
     pub fn wait_connected(&self, limit: Duration) -> Result<(), ConnectError> {
-        self.running.wait(self.client.wait_connected(limit))
+        self.wait(self.inner.wait_connected(limit))
     }
 
     /// What this client knows of each instance.
     #[must_use]
     pub fn instances(&self) -> Vec<InstanceStatus> {
-        self.client.instances()
+        self.inner.instances()
     }
 
     /// What this client has done and holds.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.client.stats()
+        self.inner.stats()
     }
 
     /// Ends everything that is held, gives no lock any more, and waits until what was set is released: see
     /// [`Redlock::shutdown`](crate::Redlock::shutdown).
-    ///
-    /// # Errors
-    /// [`ShutdownError`] names what could not be released in time.
     pub fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
-        self.running.wait(self.client.shutdown(limit))
+        self.wait(self.inner.shutdown(limit))
     }
 
-    /// As [`shutdown`](Self::shutdown), after waiting at most `patience` until held locks are released: see
+    /// As `shutdown`, after waiting at most `patience` until held locks are released: see
     /// [`Redlock::shutdown_gracefully`](crate::Redlock::shutdown_gracefully).
-    ///
-    /// # Errors
-    /// As for [`shutdown`](Self::shutdown).
     pub fn shutdown_gracefully(&self, patience: Duration, limit: Duration) -> Result<(), ShutdownError> {
-        self.running.wait(self.client.shutdown_gracefully(patience, limit))
+        self.wait(self.inner.shutdown_gracefully(patience, limit))
     }
 }

@@ -1,59 +1,33 @@
 //! A lock that a thread is about to acquire.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use super::client::Running;
-use super::guard::Guard;
+use super::{Blocking, Guard};
 use crate::config::Renewal;
 use crate::error::{AcquireError, Loss, RunError};
 use crate::holder::Holder;
 use crate::lease::LeaseView;
-use crate::lock::{Lock as AsyncLock, lock_settings};
+use crate::lock::lock_settings;
 
 /// As [`redquorum::Lock`](crate::Lock): what to lock and how, which can be kept and acquired again and again.
-#[derive(Clone)]
-#[must_use = "a lock does nothing until it is acquired"]
-pub struct Lock {
-    lock: AsyncLock,
-    running: Arc<Running>,
-}
-
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("blocking::Lock").field(&self.lock).finish()
-    }
-}
+pub type Lock = Blocking<crate::Lock>;
 
 impl Lock {
-    pub(super) const fn new(lock: AsyncLock, running: Arc<Running>) -> Self {
-        Self { lock, running }
-    }
-
-    lock_settings!(lock);
+    lock_settings!(inner);
 
     /// Waits until the lock is acquired: see [`Lock::acquire`](crate::Lock::acquire).
-    ///
-    /// # Errors
-    /// As there.
     pub fn acquire(&self) -> Result<Guard, AcquireError> {
-        let guard = self.running.wait(self.lock.acquire())?;
-        Ok(Guard::new(guard, Arc::clone(&self.running)))
+        self.acquired(self.inner.acquire())
     }
 
     /// Tries once: see [`Lock::try_acquire`](crate::Lock::try_acquire).
-    ///
-    /// # Errors
-    /// As there.
     pub fn try_acquire(&self) -> Result<Guard, AcquireError> {
-        let guard = self.running.wait(self.lock.try_acquire())?;
-        Ok(Guard::new(guard, Arc::clone(&self.running)))
+        self.acquired(self.inner.try_acquire())
     }
 
-    /// Acquires the lock, waiting as [`acquire`](Self::acquire) does, runs `work` on this thread while it is held, and releases it.
+    /// Acquires the lock, waiting as `acquire` does, runs `work` on this thread while it is held, and releases it.
     ///
     /// The work is not interrupted if the lock is lost: it is given a view of its lease, which says so. If it is lost when the
     /// work has ended, what the work returned is dropped, and the loss is the error. Panics of the work
@@ -81,24 +55,16 @@ impl Lock {
     /// ```
     ///
     /// How the release went is logged, as for [`Lock::run`](crate::Lock::run).
-    ///
-    /// # Errors
-    /// [`RunError::Acquire`] if the work was not begun; [`RunError::Lost`] if the lock was lost before it had ended.
     pub fn run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<T, RunError> {
-        self.running.wait(
-            self.lock.run(async |lease| seen_to_its_end(work(lease.clone()), lease.is_valid(), lease.lost()).await),
-        )
+        let work = async |lease: LeaseView| seen_to_its_end(work(lease.clone()), lease.is_valid(), lease.lost()).await;
+        self.wait(self.inner.run(work))
     }
 
-    /// Runs `work` as [`run`](Self::run) does if the lock is free, and returns `None` at once if another client holds it: see
+    /// Runs `work` as `run` does if the lock is free, and returns `None` at once if another client holds it: see
     /// [`Lock::try_run`](crate::Lock::try_run).
-    ///
-    /// # Errors
-    /// As for [`run`](Self::run), where the lock is not acquired because of the instances.
     pub fn try_run<T>(&self, work: impl FnOnce(LeaseView) -> T) -> Result<Option<T>, RunError> {
-        self.running.wait(
-            self.lock.try_run(async |lease| seen_to_its_end(work(lease.clone()), lease.is_valid(), lease.lost()).await),
-        )
+        let work = async |lease: LeaseView| seen_to_its_end(work(lease.clone()), lease.is_valid(), lease.lost()).await;
+        self.wait(self.inner.try_run(work))
     }
 }
 

@@ -22,8 +22,11 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Types and methods have the names of their asynchronous twins, and do the same: guarantees, defaults and errors are described there.
 //! A thread cannot be interrupted: work continues when its lock is lost. Look at [`is_valid`](crate::LeaseView::is_valid) before each step that
 //! cannot be taken back, or give the fencing token to the storage.
+
+#![expect(clippy::missing_errors_doc, reason = "the errors of a method are those of its twin")]
 
 mod client;
 mod election;
@@ -34,10 +37,59 @@ mod rw_lock;
 mod semaphore;
 mod thread;
 
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
 pub use client::Redlock;
+use client::Running;
 pub use election::{Election, Leadership, Observer};
-pub use guard::Guard;
+pub use guard::{Guard, ReadGuard};
 pub use lock::Lock;
 pub use lock_all::{AllGuard, LockAll};
-pub use rw_lock::{ReadGuard, RwLock};
+pub use rw_lock::RwLock;
 pub use semaphore::{Permit, Semaphore};
+
+/// Something of the asynchronous interface, for threads. Each type of this module is one of these, or contains one.
+///
+/// The last handle of a client, guards included, waits when it is dropped until released locks are confirmed, for a second
+/// at most; an instance that cannot be reached is not waited for longer than an instance timeout.
+#[derive(Clone)]
+#[must_use = "it does nothing by itself; a guard that is dropped releases its lock"]
+pub struct Blocking<T> {
+    // In this order: what a guard lets go is released before the client ends.
+    inner: T,
+    running: Arc<Running>,
+}
+
+impl<T> Blocking<T> {
+    /// Something else of the same client.
+    fn with<U>(&self, inner: U) -> Blocking<U> {
+        Blocking { inner, running: Arc::clone(&self.running) }
+    }
+
+    /// Waits on this thread.
+    fn wait<U>(&self, future: impl Future<Output = U>) -> U {
+        self.running.wait(future)
+    }
+
+    /// Waits for a guard.
+    fn acquired<G, E>(&self, future: impl Future<Output = Result<G, E>>) -> Result<Blocking<G>, E> {
+        self.wait(future).map(|guard| self.with(guard))
+    }
+}
+
+/// What a guard shows of its lease.
+impl<T: Deref> Deref for Blocking<T> {
+    type Target = T::Target;
+
+    fn deref(&self) -> &T::Target {
+        &self.inner
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Blocking<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Blocking").field(&self.inner).finish()
+    }
+}

@@ -1,26 +1,14 @@
 //! As whom, and with which certificates, a client connects to instances whose addresses do not say it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::Instance;
 use super::address::is_with_tls;
+use super::{Config, Instance};
 use crate::error::BuildError;
-use crate::instance::redis::Tls;
+use crate::instance::redis::{Fallback, Tls};
 
-/// As a [`Config`](super::Config) has it. Nothing is read before a client is built.
-#[derive(Clone, Default)]
-pub(super) struct Access {
-    pub(super) username: Option<String>,
-    pub(super) password: Option<String>,
-    /// Counts where there is no password.
-    pub(super) password_file: Option<PathBuf>,
-    pub(super) tls_ca: Option<PathBuf>,
-    pub(super) tls_cert: Option<PathBuf>,
-    pub(super) tls_key: Option<PathBuf>,
-}
-
-impl Access {
-    /// The instances with what they do not say themselves.
+impl Config {
+    /// The instances with what they do not say themselves. Nothing is read before a client is built.
     pub(super) fn given_to(&self, instances: &[Instance]) -> Result<Vec<Instance>, BuildError> {
         let password = match (&self.password, &self.password_file) {
             (None, Some(path)) => Some(first_line(path)?),
@@ -32,15 +20,8 @@ impl Access {
             let problem = "certificates are of no use (tls_ca, tls_cert, tls_key): no address begins with rediss://";
             return Err(BuildError::Conflict(problem.to_owned()));
         }
-        let with_access = |(index, instance): (usize, &Instance)| {
-            let instance = match &tls {
-                Some(tls) if has_tls(instance) => instance.clone().or_tls(tls),
-                _ => instance.clone(),
-            };
-            let instance = instance.or_login(self.username.as_deref(), password.as_deref());
-            instance.map_err(|reason| BuildError::BadAddress { index, reason })
-        };
-        instances.iter().enumerate().map(with_access).collect()
+        let fallback = Fallback { user: self.username.clone(), password, tls };
+        Ok(instances.iter().map(|instance| instance.clone().or(&fallback)).collect())
     }
 
     /// The files are read at each connect, so they may be renewed while a client lives.

@@ -1,14 +1,12 @@
 //! Addresses with and without the secrets that belong to them.
 
-use std::fmt::Write;
-
-use crate::instance::redis::{is_readable, with_scheme};
+use crate::instance::redis::is_readable;
 
 /// In place of a secret.
 pub(super) const HIDDEN: &str = "***";
 
 /// Whether it contains a password, or what may be meant as one.
-pub(super) fn has_password(address: &str) -> bool {
+fn has_password(address: &str) -> bool {
     let (_, rest) = address.split_once("://").unwrap_or(("", address));
     has_password_in_query(rest) || rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'))
 }
@@ -42,39 +40,6 @@ pub(super) fn without_password(address: &str) -> String {
     scheme.map_or_else(|| shown.clone(), |scheme| format!("{scheme}://{shown}"))
 }
 
-/// The address with this password, unless it has one already.
-pub(super) fn with_password(address: &str, username: Option<&str>, password: &str) -> String {
-    let address = with_scheme(address);
-    let Some((scheme, rest)) = address.split_once("://").filter(|_| !has_password(&address)) else {
-        return address.into_owned();
-    };
-    if scheme.ends_with("unix") {
-        let query = rest.split_once('?').map(|(_, query)| query);
-        let has_user = query.is_some_and(|query| query.split('&').any(|option| option.starts_with("user=")));
-        let user = username.filter(|_| !has_user).map(|user| format!("user={}&", encoded(user))).unwrap_or_default();
-        let joint = if query.is_some() { '&' } else { '?' };
-        return format!("{address}{joint}{user}pass={}", encoded(password));
-    }
-    let (user, host) = match login(rest) {
-        Some(user) => (user.to_owned(), rest.get(user.len() + 1..).unwrap_or_default()),
-        None => (username.map(encoded).unwrap_or_default(), rest),
-    };
-    format!("{scheme}://{user}:{}@{host}", encoded(password))
-}
-
-/// For a place in a URL.
-fn encoded(text: &str) -> String {
-    let mut safe = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() {
-            safe.push(byte.into());
-        } else {
-            let _ = write!(safe, "%{byte:02X}"); // writing to a text does not fail
-        }
-    }
-    safe
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,19 +68,5 @@ mod tests {
         for address in ["htp://secret", "h:secret", "redis://h/secret", "redis://h?db=secret", ""] {
             assert_eq!(without_password(address), "(not an address)", "{address}");
         }
-    }
-
-    #[test]
-    fn a_password_is_put_where_it_belongs() {
-        let with = |address| with_password(address, None, "a/@:%b");
-        assert_eq!(with("redis://h:1/2"), "redis://:a%2F%40%3A%25b@h:1/2");
-        assert_eq!(with("h:1"), "redis://:a%2F%40%3A%25b@h:1");
-        assert_eq!(with("redis://u@h"), "redis://u:a%2F%40%3A%25b@h");
-        assert_eq!(with("redis://u:own@h"), "redis://u:own@h");
-        assert_eq!(with("unix:///x"), "unix:///x?pass=a%2F%40%3A%25b");
-        assert_eq!(with_password("redis://h", Some("me"), "s"), "redis://me:s@h");
-        assert_eq!(with_password("redis://u@h", Some("me"), "s"), "redis://u:s@h");
-        assert_eq!(with_password("unix:///x?db=1", Some("me"), "s"), "unix:///x?db=1&user=me&pass=s");
-        assert_eq!(with_password("unix:///x?user=u", Some("me"), "s"), "unix:///x?user=u&pass=s");
     }
 }

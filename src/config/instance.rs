@@ -7,9 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 #[cfg(feature = "config")]
-use super::address::{has_password, with_password};
-#[cfg(feature = "config")]
-use crate::instance::redis::USER_ALONE;
+use crate::instance::redis::Fallback;
 use crate::instance::redis::{Address, Credentials, CredentialsSource, InstanceSettings, Tls};
 
 /// One instance, and how to connect to it. A URL alone will do for most; [`Builder::instances`](crate::Builder::instances)
@@ -144,29 +142,11 @@ impl Instance {
         }
     }
 
-    /// With this TLS, unless it has its own.
+    /// With this, as far as it does not say it itself.
     #[cfg(feature = "config")]
-    pub(super) fn or_tls(mut self, tls: &Tls) -> Self {
-        self.settings.tls.get_or_insert_with(|| tls.clone());
+    pub(super) fn or(mut self, fallback: &Fallback) -> Self {
+        self.settings.fallback = fallback.clone();
         self
-    }
-
-    /// With this user and password, as far as it has none of its own.
-    ///
-    /// # Errors
-    /// A user alone would not be logged in.
-    #[cfg(feature = "config")]
-    pub(super) fn or_login(mut self, username: Option<&str>, password: Option<&str>) -> Result<Self, String> {
-        let Place::Url(url) = &mut self.place else { return Ok(self) };
-        if self.settings.credentials.is_some() || has_password(url) {
-            return Ok(self);
-        }
-        match (username, password) {
-            (_, Some(password)) => *url = with_password(url, username, password),
-            (Some(_), None) => return Err(USER_ALONE.to_owned()),
-            (None, None) => {}
-        }
-        Ok(self)
     }
 
     /// What it is shown by, without a file to read.

@@ -45,8 +45,9 @@ use crate::resource::display_name;
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
     instances: Vec<Instance>,
+    /// Of this, who connects and how counts when a client is built; the rest is in other fields.
     #[cfg(feature = "config")]
-    access: access::Access,
+    access: Config,
     /// Instances that a test connects to by itself.
     dialed: Vec<Address>,
     /// Told the quarantine when a client is built.
@@ -99,7 +100,7 @@ impl Default for Builder {
         Self {
             instances: Vec::new(),
             #[cfg(feature = "config")]
-            access: access::Access::default(),
+            access: Config::default(),
             dialed: Vec::new(),
             on_build: None,
             settings: Settings {

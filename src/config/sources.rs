@@ -10,8 +10,8 @@ use serde_core::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 use super::address::{HIDDEN, without_password};
 use super::build::default_label;
-use super::value::Value;
-use super::{Admission, Builder, Renewal, duration};
+use super::value::{Value, shown};
+use super::{Admission, Builder, Renewal};
 use crate::client::Redlock;
 
 /// How the variables begin.
@@ -20,28 +20,59 @@ const PREFIX: &str = "REDQUORUM_";
 /// Names the file.
 const FILE: &str = "REDQUORUM_CONFIG";
 
-/// In the order in which they are shown.
-const KEYS: [&str; 19] = [
-    "instances",
-    "namespace",
-    "username",
-    "password",
-    "password_file",
-    "tls_ca",
-    "tls_cert",
-    "tls_key",
-    "ttl",
-    "max_ttl",
-    "quarantine",
-    "instance_timeout",
-    "connect_timeout",
-    "quorum",
-    "admission",
-    "renew",
-    "max_hold",
-    "label",
-    "fence_retention",
-];
+/// What there is for each setting but `instances`, which is a list.
+macro_rules! settings {
+    ($($name:ident: $form:ident,)*) => {
+        /// In the order in which they are shown.
+        const KEYS: [&str; 19] = ["instances", $(stringify!($name)),*];
+
+        impl Config {
+            /// Each setting that is said here, and for the rest what `other` says.
+            fn or_each(self, other: Self) -> Self {
+                let instances = if self.instances.is_empty() { other.instances } else { self.instances };
+                Self { instances, $($name: self.$name.or(other.$name)),* }
+            }
+
+            /// Each setting that is said, passwords included.
+            fn shown(&self) -> [Option<String>; 19] {
+                let instances: Vec<String> = self.instances.iter().map(|address| without_password(address)).collect();
+                let instances = (!instances.is_empty()).then(|| instances.join(", "));
+                [instances, $(self.$name.as_ref().map(shown::$form)),*]
+            }
+
+            /// Takes what a source says of one setting. The error is what to write.
+            fn take(&mut self, key: &str, value: Value) -> Result<(), String> {
+                match key {
+                    "instances" => self.instances = value.list()?,
+                    $(_ if key == stringify!($name) => self.$name = Some(value.$form()?),)*
+                    _ => return Err("there is no such setting".to_owned()),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+settings! {
+    namespace: text,
+    username: text,
+    password: text,
+    password_file: path,
+    tls_ca: path,
+    tls_cert: path,
+    tls_key: path,
+    ttl: time,
+    max_ttl: time,
+    quarantine: time,
+    instance_timeout: time,
+    connect_timeout: time,
+    quorum: number,
+    admission: flag,
+    renew: flag,
+    max_hold: time,
+    label: text,
+    fence_retention: time,
+}
 
 /// Variables that are no settings, and no misspelt ones: what `redquorum run` tells its command, and what scripts, tests and examples of this
 /// project take from the environment.
@@ -173,8 +204,9 @@ impl Config {
         let mut config = Self::default();
         for (name, value) in all.into_iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             match KEYS.into_iter().find(|key| variable(key) == name) {
+                Some(_) if value.is_empty() => {} // it says nothing
                 Some(key) => {
-                    let taken = config.take(key, Value::of_variable(value));
+                    let taken = config.take(key, value.into());
                     taken.map_err(|problem| ConfigError(format!("{name}: {problem}")))?;
                 }
                 None if is_of_others(&name) => {}
@@ -221,33 +253,13 @@ impl Config {
 
     /// What is said here, and for the rest what `other` says. A password and a file with one take the place of both.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        let has_password = self.password.is_some() || self.password_file.is_some();
-        let (password, password_file) = match has_password {
-            true => (self.password, self.password_file),
-            false => (other.password, other.password_file),
-        };
-        Self {
-            instances: if self.instances.is_empty() { other.instances } else { self.instances },
-            namespace: self.namespace.or(other.namespace),
-            username: self.username.or(other.username),
-            password_file: password_file.filter(|_| password.is_none()),
-            password,
-            tls_ca: self.tls_ca.or(other.tls_ca),
-            tls_cert: self.tls_cert.or(other.tls_cert),
-            tls_key: self.tls_key.or(other.tls_key),
-            ttl: self.ttl.or(other.ttl),
-            max_ttl: self.max_ttl.or(other.max_ttl),
-            quarantine: self.quarantine.or(other.quarantine),
-            instance_timeout: self.instance_timeout.or(other.instance_timeout),
-            connect_timeout: self.connect_timeout.or(other.connect_timeout),
-            quorum: self.quorum.or(other.quorum),
-            admission: self.admission.or(other.admission),
-            renew: self.renew.or(other.renew),
-            max_hold: self.max_hold.or(other.max_hold),
-            label: self.label.or(other.label),
-            fence_retention: self.fence_retention.or(other.fence_retention),
+    pub fn or(self, mut other: Self) -> Self {
+        if self.password.is_some() || self.password_file.is_some() {
+            (other.password, other.password_file) = (None, None);
         }
+        let mut both = self.or_each(other);
+        both.password_file = both.password_file.filter(|_| both.password.is_none());
+        both
     }
 
     /// With what counts where nothing is said.
@@ -282,61 +294,9 @@ impl Config {
     /// # Ok::<(), redquorum::ConfigError>(())
     /// ```
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let time = |time: Option<Duration>| time.map(duration::shown);
-        let addresses: Vec<String> = self.instances.iter().map(|address| without_password(address)).collect();
-        let values = [
-            (!addresses.is_empty()).then(|| addresses.join(", ")),
-            self.namespace.clone(),
-            self.username.clone(),
-            self.password.as_ref().map(|_| HIDDEN.to_owned()),
-            path(&self.password_file),
-            path(&self.tls_ca),
-            path(&self.tls_cert),
-            path(&self.tls_key),
-            time(self.ttl),
-            time(self.max_ttl),
-            time(self.quarantine),
-            time(self.instance_timeout),
-            time(self.connect_timeout),
-            self.quorum.map(|votes| votes.to_string()),
-            self.admission.map(|is_on| is_on.to_string()),
-            self.renew.map(|is_on| is_on.to_string()),
-            time(self.max_hold),
-            self.label.clone(),
-            time(self.fence_retention),
-        ];
-        KEYS.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?)))
-    }
-
-    /// Takes what a source says of one setting. The error is what to write.
-    fn take(&mut self, key: &str, value: Value) -> Result<(), String> {
-        if matches!(value, Value::Nothing) {
-            return Ok(());
-        }
-        match key {
-            "instances" => self.instances = value.list()?,
-            "namespace" => self.namespace = Some(value.text()?),
-            "username" => self.username = Some(value.text()?),
-            "password" => self.password = Some(value.text()?),
-            "password_file" => self.password_file = Some(value.path()?),
-            "tls_ca" => self.tls_ca = Some(value.path()?),
-            "tls_cert" => self.tls_cert = Some(value.path()?),
-            "tls_key" => self.tls_key = Some(value.path()?),
-            "ttl" => self.ttl = Some(value.time()?),
-            "max_ttl" => self.max_ttl = Some(value.time()?),
-            "quarantine" => self.quarantine = Some(value.time()?),
-            "instance_timeout" => self.instance_timeout = Some(value.time()?),
-            "connect_timeout" => self.connect_timeout = Some(value.time()?),
-            "quorum" => self.quorum = Some(value.number()?),
-            "admission" => self.admission = Some(value.flag()?),
-            "renew" => self.renew = Some(value.flag()?),
-            "max_hold" => self.max_hold = Some(value.time()?),
-            "label" => self.label = Some(value.text()?),
-            "fence_retention" => self.fence_retention = Some(value.time()?),
-            _ => return Err("there is no such setting".to_owned()),
-        }
-        Ok(())
+        let hidden = |key, value| if key == "password" { HIDDEN.to_owned() } else { value };
+        let said = KEYS.into_iter().zip(self.shown());
+        said.filter_map(move |(key, value)| Some((key, hidden(key, value?))))
     }
 }
 
@@ -378,7 +338,9 @@ impl<'de> Visitor<'de> for Settings {
                 let known = KEYS.join(", ");
                 return Err(A::Error::custom(format!("there is no setting {key:?}; there are {known}")));
             }
-            let taken = config.take(&key, entries.next_value()?);
+            // Whatever is there: an error of serde's own might repeat it.
+            let value: Option<toml::Value> = entries.next_value()?;
+            let taken = value.map_or(Ok(()), |value| config.take(&key, Value::Typed(value)));
             taken.map_err(|problem| A::Error::custom(format!("{key}: {problem}")))?;
         }
         Ok(config)
@@ -391,6 +353,7 @@ impl Builder {
     /// User, password and certificates are for each instance whose address and settings have none, also where the address is
     /// given by [`instances`](Self::instances). They are not for masters behind Sentinels.
     pub fn config(mut self, config: Config) -> Self {
+        self.access = config.clone().or(self.access);
         if !config.instances.is_empty() {
             self = self.instances(config.instances);
         }
@@ -415,14 +378,6 @@ impl Builder {
         if let Some(is_on) = config.renew {
             self.settings.renewal = if is_on { Renewal::Auto } else { Renewal::Off };
         }
-        if config.password.is_some() || config.password_file.is_some() {
-            self.access.password = config.password;
-            self.access.password_file = config.password_file;
-        }
-        self.access.username = config.username.or(self.access.username);
-        self.access.tls_ca = config.tls_ca.or(self.access.tls_ca);
-        self.access.tls_cert = config.tls_cert.or(self.access.tls_cert);
-        self.access.tls_key = config.tls_key.or(self.access.tls_key);
         self
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::acquire::{Final, Passing};
-use super::report::{of_obstacles, of_release, of_round};
-use super::{AcquireError, ConnectError, ExtendError, HeldBy, LeaderError, ReleaseError, ShutdownError, Unanswered};
+use super::report::{answered, of_obstacles, of_release, of_round};
+use super::{AcquireError, ConnectError, ExtendError, HeldBy, LeaderError, ReleaseError, ShutdownError};
 use crate::instance::Claim;
 use crate::protocol::{Cause, ClientId, ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
 use crate::resource::Resource;
@@ -99,11 +99,7 @@ pub(crate) fn extend_error(shared: &Shared, failure: ExtendFailure) -> ExtendErr
 
 /// Why it is not known who leads.
 pub(crate) fn leader_error<T>(shared: &Shared, answers: Vec<Result<T, Cause>>) -> LeaderError {
-    let told = shared.instances.iter().zip(answers);
-    let unknown = told.filter_map(|(instance, answer)| {
-        Some(Unanswered { address: instance.address().to_owned(), cause: answer.err()?.into() })
-    });
-    LeaderError::Unknown { unknown: unknown.collect() }
+    LeaderError::Unknown { unknown: answered(shared, answers).1 }
 }
 
 /// Why a release is not confirmed.

@@ -79,19 +79,16 @@ impl HeldBy {
     pub(super) fn sample() -> Self {
         let (label, client) = (Some("bank/1".to_owned()), Some("0123456789ab".to_owned()));
         let by = CurrentHolder { label, client, ..CurrentHolder::default() };
-        let (in_this_client, waiting_here, waiting_elsewhere, next) = (false, 1, 2, None);
-        let (resource, earliest_expiry) = ("a".to_owned(), Some(Duration::from_micros(1_900)));
-        let (refused_by, instances) = (2, 3);
         Self {
-            resource,
+            resource: "a".to_owned(),
             by,
-            refused_by,
-            instances,
-            earliest_expiry,
-            in_this_client,
-            waiting_here,
-            waiting_elsewhere,
-            next,
+            refused_by: 2,
+            instances: 3,
+            earliest_expiry: Some(Duration::from_micros(1_900)),
+            in_this_client: false,
+            waiting_here: 1,
+            waiting_elsewhere: 2,
+            next: None,
         }
     }
 }

@@ -20,6 +20,7 @@ pub use held_by::HeldBy;
 pub use loss::Loss;
 pub(crate) use loss::loss;
 use report::Reports;
+pub(crate) use report::answered;
 pub use report::{InstanceAnswer, InstanceReport, Unanswered};
 
 /// Why work under a lock did not end.

@@ -111,6 +111,22 @@ impl fmt::Display for Said<'_> {
     }
 }
 
+/// What each instance answered, with its address, apart from those that did not answer.
+pub(crate) fn answered<T, E: Into<Cause>>(
+    shared: &Shared,
+    answers: Vec<Result<T, E>>,
+) -> (Vec<(String, T)>, Vec<Unanswered>) {
+    let (mut answered, mut unanswered) = (Vec::new(), Vec::new());
+    for (instance, answer) in shared.instances.iter().zip(answers) {
+        let address = instance.address().to_owned();
+        match answer {
+            Ok(answer) => answered.push((address, answer)),
+            Err(cause) => unanswered.push(Unanswered { address, cause: cause.into() }),
+        }
+    }
+    (answered, unanswered)
+}
+
 /// Reports on one line; equal answers of several instances are written once.
 pub(super) struct Reports<'a>(pub(super) &'a [InstanceReport]);
 

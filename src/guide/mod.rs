@@ -3,62 +3,26 @@
 #![doc = include_str!("links.md")]
 #![doc = include_str!("../../docs/README.md")]
 
-pub mod start {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/start.md")]
+macro_rules! pages {
+    ($($name:ident: $page:literal,)*) => {$(
+        pub mod $name {
+            #![doc = include_str!("links.md")]
+            #![doc = include_str!($page)]
+        }
+    )*};
 }
 
-pub mod recipes {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/recipes.md")]
-}
-
-pub mod fencing {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/fencing.md")]
-}
-
-pub mod testing {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/own-tests.md")]
-}
-
-pub mod migration {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/migration.md")]
-}
-
-pub mod operations {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/operations.md")]
-}
-
-pub mod cli {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/cli.md")]
-}
-
-pub mod safety {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/safety.md")]
-}
-
-pub mod protocol {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/protocol.md")]
-}
-
-pub mod wire {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/wire.md")]
-}
-
-pub mod comparison {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/comparison.md")]
-}
-
-pub mod performance {
-    #![doc = include_str!("links.md")]
-    #![doc = include_str!("../../docs/performance.md")]
+pages! {
+    start: "../../docs/start.md",
+    recipes: "../../docs/recipes.md",
+    fencing: "../../docs/fencing.md",
+    testing: "../../docs/own-tests.md",
+    migration: "../../docs/migration.md",
+    operations: "../../docs/operations.md",
+    cli: "../../docs/cli.md",
+    safety: "../../docs/safety.md",
+    protocol: "../../docs/protocol.md",
+    wire: "../../docs/wire.md",
+    comparison: "../../docs/comparison.md",
+    performance: "../../docs/performance.md",
 }

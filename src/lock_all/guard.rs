@@ -27,7 +27,7 @@ pub struct AllGuard {
 }
 
 /// A read-only view of leases that are held together. Cheap to clone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct AllLeases(Arc<[LeaseView]>);
 
 impl AllLeases {
@@ -212,12 +212,6 @@ impl Deref for AllGuard {
 
     fn deref(&self) -> &AllLeases {
         &self.leases
-    }
-}
-
-impl fmt::Debug for AllLeases {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter()).finish()
     }
 }
 

@@ -300,7 +300,9 @@ fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     assert!(lines[2].starts_with(start), "{}", lines[2]);
     assert_eq!(lines[5], "ok A acquired, extended and released a lock of its own");
     assert!(lines[8].starts_with("ok all a lock was acquired in #"), "{}", lines[8]);
-    assert_eq!(lines[9], "# checks, # warnings, # failures");
+    assert_eq!(lines[9], "warning all # instances are on this machine, and # may fail: give each a machine of its own");
+    assert!(lines[10].starts_with("warning all A, B, C let in any client without a password"), "{}", lines[10]);
+    assert_eq!(lines[11], "# checks, # warnings, # failures");
     assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "it leaves nothing behind");
 
     // Everything that can be wrong, one thing on each.
@@ -372,6 +374,21 @@ fn also_without_admission_a_replica_and_a_second_address_of_one_process_are_told
     }
     assert!(!stdout(&checked).lines().any(|line| line.starts_with("ok") && line.contains(&port(1))));
     assert!(stdout(&status).contains("1 of 3 may vote, 2 needed"), "{}", stdout(&status));
+}
+
+#[test]
+fn a_check_names_the_instances_that_need_no_password() {
+    let fleet = fleet_of(3);
+    for server in &fleet[..2] {
+        server.command(&["CONFIG", "SET", "requirepass", "s"]).unwrap();
+    }
+    let mut command = redquorum(&fleet, ["check"]);
+    let checked = stdout(&output(command.env("REDQUORUM_PASSWORD", "s")));
+    let open = format!("{} lets in any client without a password", fleet[2].address().trim_start_matches("redis://"));
+    assert!(checked.contains(&open), "{checked}");
+    fleet[2].command(&["CONFIG", "SET", "requirepass", "s"]).unwrap();
+    let closed = stdout(&output(&mut command));
+    assert!(!closed.contains("without a password"), "{closed}");
 }
 
 #[test]

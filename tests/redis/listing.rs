@@ -32,6 +32,33 @@ fn locks_are_listed_below_their_namespace_and_other_data_is_not() {
 }
 
 #[test]
+fn locks_are_listed_page_by_page_in_the_order_of_their_names() {
+    on_each_kind(async |program| {
+        let fleet = fleet_of(&program, 3);
+        let client = client_of(&fleet).await;
+        let mut guards = Vec::new();
+        for name in ["b", "a", "e", "d", "c"] {
+            guards.push(held(&client, name).await);
+        }
+        let other = ["SET", "cc", "x", "PX", "9999"]; // between two of them, and no lock
+        fleet.iter().for_each(|server| drop(server.command(&other).unwrap()));
+        let (mut after, mut pages) = (String::new(), Vec::new());
+        loop {
+            let page = client.list_page("*", 10_000, &after, 2).await;
+            let names: Vec<_> = page.locks.iter().map(|lock| lock.resource.clone()).collect();
+            after = names.last().cloned().unwrap_or_default();
+            pages.push(names);
+            if !page.has_more {
+                break;
+            }
+        }
+        assert_eq!(pages, [vec!["a", "b"], vec!["c", "d"], vec!["e"]]);
+        assert!(!client.list("*", 10_000).await.has_more);
+        drop(guards);
+    });
+}
+
+#[test]
 fn a_listing_that_is_given_up_asks_for_nothing_more() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 1);

@@ -10,8 +10,9 @@ const TWINS: &[(&str, &str, &[&str])] = &[
     ("src/lock_all.rs", "src/blocking/lock_all.rs", &[]),
     ("src/lock_all/guard.rs", "src/blocking/lock_all.rs", OF_VIEWS),
     ("src/guard.rs", "src/blocking/guard.rs", &[]),
-    ("src/semaphore.rs", "src/blocking/semaphore.rs", &[]),
-    ("src/election.rs", "src/blocking/election.rs", &["next"]), // of an iterator
+    ("src/rw_lock.rs", "src/blocking/rw_lock.rs", &[]),
+    ("src/semaphore.rs", "src/blocking/semaphore.rs", &["index", "into_guard"]), // both permits have them
+    ("src/election.rs", "src/blocking/election.rs", &["info", "next"]),          // both have it; of an iterator
     ("src/client.rs", "src/blocking/client.rs", &["builder", "inspect", "force_release", "record_metrics"]),
 ];
 

@@ -258,8 +258,8 @@ impl Judge {
         best[best.len() - quorum]
     }
 
-    /// The same, but only as long as each answer was heard before the end by those before it: whatever comes later finds
-    /// the lease over (P9).
+    /// The same, but only as long as each answer to an extend was heard before the end by those before it: whatever comes
+    /// later finds the lease over (P9). An acquire that is repeated under its value begins a lease anew.
     pub(crate) fn kept_until(&self, value: &[u8], quorum: usize, counts: impl Fn(&Vote) -> bool) -> Duration {
         let Some(rounds) = self.rounds.get(value) else { return Duration::ZERO };
         let granted = rounds.votes.iter().filter(|vote| vote.grants() && counts(vote));
@@ -268,7 +268,10 @@ impl Judge {
         let (mut best, mut until) = ([Duration::ZERO; 8], Duration::ZERO);
         for (heard, vote) in heard {
             if !until.is_zero() && heard.reading >= until {
-                break;
+                if vote.extends() {
+                    break;
+                }
+                until = Duration::ZERO;
             }
             best[vote.server] = best[vote.server].max(vote.until());
             let mut sorted = best;

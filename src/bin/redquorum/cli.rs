@@ -29,13 +29,13 @@ Passwords are taken from REDQUORUM_PASSWORD, a file, or the addresses in REDQUOR
 
 const EXIT_STATUS: &str = "\
 Exit status:
-    1  `check` has found a failure; `inspect` that nobody has the lock on a quorum
+    1  `check` or `admission` has found a failure; `inspect`: no client holds the lock on a quorum
    64  wrong usage; nothing was locked
    69  no quorum of instances, or another failure that the error names
    71  the operating system refused something
    75  another client holds the lock (run -E sets another status)
    78  invalid settings, in the file, in variables or together
-   79  the lock was lost while the command ran, or before it was released
+   79  the lock was lost while the command ran, or `--keep` was not confirmed
    80  the lock was lost, and part of the command may still run
   126  the command cannot be run
   127  the command does not exist
@@ -241,6 +241,12 @@ pub(crate) struct ListArgs {
     /// Look at about so many keys of each instance
     #[arg(long, value_name = "KEYS", default_value_t = 100_000)]
     pub(crate) most: usize,
+    /// Show at most so many locks
+    #[arg(long, value_name = "LOCKS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: u64,
+    /// Begin behind the lock of this name, the last one of the page before
+    #[arg(long, value_name = "RESOURCE", default_value = "", hide_default_value = true)]
+    pub(crate) after: String,
     #[command(flatten)]
     pub(crate) form: Form,
 }

@@ -13,11 +13,13 @@ use crate::settings::Settings;
 
 pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     let redlock = settings.connected_to_look().await?;
-    let listing = redlock.list(&args.pattern, args.most).await;
+    let count = usize::try_from(args.count).unwrap_or(usize::MAX);
+    let listing = redlock.list_page(&args.pattern, args.most, &args.after, count).await;
     let instances = redlock.instances().len();
     if args.form.json {
         output::write_json(&json!({
             "locks": listing.locks.iter().map(to_json).collect::<Vec<Value>>(),
+            "has_more": listing.has_more,
             "is_complete": listing.is_complete,
             "unknown": unknown(&listing.unknown),
         }))?;
@@ -25,6 +27,9 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
         output::write(table(&listing.locks, instances).render(with_colours()).as_bytes())?;
         for (addresses, reason) in alike(&listing.unknown) {
             output::say(&format!("unknown on {addresses}: {}", output::with_options(&reason.to_string())));
+        }
+        if let Some(last) = listing.locks.last().filter(|_| listing.has_more) {
+            output::say(&format!("there are more locks: list --after {}", shown(&last.resource)));
         }
         if !listing.is_complete {
             output::say("there are more keys; look at more of them with --most");

@@ -211,6 +211,16 @@ impl Settings {
         Ok(self.looking(config).build()?)
     }
 
+    /// The same without the user, password and certificate that were given.
+    pub(crate) fn anonymous_client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
+        let mut config = self.said.clone();
+        config.instances = self.said.instances.get(index).map(|url| without_user(url)).into_iter().collect();
+        (config.username, config.password, config.password_file) = (None, None, None);
+        (config.tls_cert, config.tls_key) = (None, None);
+        config.quorum = None;
+        Ok(self.looking(config).build()?)
+    }
+
     /// Whether instances that may have forgotten locks are kept from voting.
     pub(crate) const fn has_admission(&self) -> bool {
         self.has_admission
@@ -244,6 +254,13 @@ impl Settings {
     }
 }
 
+/// The address without what stands before the `@`.
+fn without_user(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    if scheme.is_empty() { place.to_owned() } else { format!("{scheme}://{place}") }
+}
+
 /// Whether it is not known yet if it can be connected.
 pub(crate) fn is_connecting(instance: &InstanceStatus) -> bool {
     !instance.connected && instance.last_error.is_none()
@@ -252,5 +269,23 @@ pub(crate) fn is_connecting(instance: &InstanceStatus) -> bool {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         Self::new(Code::Config, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_loses_its_user_and_nothing_else() {
+        for (address, without) in [
+            ("redis://u:p%40@host:1/2", "redis://host:1/2"),
+            ("rediss://:p@[::1]:1", "rediss://[::1]:1"),
+            ("u:p@host:1", "host:1"),
+            ("host:1", "host:1"),
+            ("unix:///a/b", "unix:///a/b"),
+        ] {
+            assert_eq!(without_user(address), without);
+        }
     }
 }

@@ -147,7 +147,7 @@ fn what_is_said_first_counts_setting_by_setting() {
         assert_eq!(shown(&first).len(), 1, "{key}");
         let both = first.clone().or(file.clone());
         let mut expected = file.clone();
-        expected.take(key, Value::Text(value.to_owned())).unwrap();
+        expected.take(key, Value::Typed(value.into())).unwrap();
         if key == "password_file" {
             expected.password = None; // one source of a password hides the other
         } else {

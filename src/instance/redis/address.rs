@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
-use super::credentials::CredentialsSource;
+use super::credentials::{Credentials, CredentialsSource};
 use super::lookup::Lookup;
 use super::tls::{self, Tls};
 use crate::protocol::Cause;
@@ -34,6 +34,33 @@ pub(crate) struct InstanceSettings {
     pub(crate) tls: Option<Tls>,
     pub(crate) client_name: Option<String>,
     pub(crate) tcp: TcpSettings,
+    pub(crate) fallback: Fallback,
+}
+
+/// What counts where neither a URL nor the other settings say it. Not for masters behind Sentinels.
+#[derive(Clone, Default)]
+pub(crate) struct Fallback {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    /// For URLs that ask for TLS.
+    pub(crate) tls: Option<Tls>,
+}
+
+impl Fallback {
+    /// As whom to log in where a URL says so much: one with a password says all of it.
+    fn credentials(&self, user: Option<&str>, password: Option<&str>) -> Result<Option<CredentialsSource>, String> {
+        let (user, password) = match password {
+            Some(_) => (user, password),
+            None => (user.or(self.user.as_deref()), self.password.as_deref()),
+        };
+        let credentials = match (user, password) {
+            (Some(_), None) => return Err(USER_ALONE.to_owned()),
+            (None, None) => return Ok(None),
+            (Some(user), Some(password)) => Credentials::new(user, password),
+            (None, Some(password)) => Credentials::password(password),
+        };
+        Ok(Some(CredentialsSource::Fixed(credentials)))
+    }
 }
 
 /// When the system gives up a connection by itself.
@@ -101,15 +128,17 @@ impl Address {
     ///
     /// # Errors
     /// What to write instead, without any part that may be a secret.
-    pub(crate) fn new(url: &str, settings: InstanceSettings) -> Result<Self, String> {
+    pub(crate) fn new(url: &str, mut settings: InstanceSettings) -> Result<Self, String> {
         let (info, is_with_tls) = read(url)?;
-        let tls = settings.tls.clone().or_else(|| is_with_tls.then(Tls::new));
+        let fallback = &settings.fallback;
+        let tls = settings.tls.clone().or_else(|| is_with_tls.then(|| fallback.tls.clone().unwrap_or_default()));
         let (endpoint, shown) = endpoint(&info, tls)?;
         let login = info.redis_settings();
-        if settings.credentials.is_none() && login.username().is_some() && login.password().is_none() {
-            return Err(USER_ALONE.to_owned());
+        if settings.credentials.is_none() {
+            settings.credentials = fallback.credentials(login.username(), login.password())?;
         }
-        Self::of(endpoint, info.redis_settings().clone(), settings, shown)
+        let login = RedisConnectionInfo::default().set_db(login.db());
+        Self::of(endpoint, login, settings, shown)
     }
 
     /// The master that these Sentinels know by this name.
@@ -235,7 +264,7 @@ pub(crate) fn is_readable(url: &str) -> bool {
 }
 
 /// A bare `host` or `host:port` is of Redis without TLS.
-pub(crate) fn with_scheme(url: &str) -> Cow<'_, str> {
+fn with_scheme(url: &str) -> Cow<'_, str> {
     if url.contains("://") { Cow::Borrowed(url) } else { Cow::Owned(format!("redis://{url}")) }
 }
 
@@ -306,6 +335,33 @@ mod tests {
         assert_eq!(Address::parse("redis://[0:0::1]:7").unwrap().shown(), "[::1]:7");
         assert_eq!(Address::parse("unix:///tmp/x.sock").unwrap().shown(), "/tmp/x.sock");
         assert!(!format!("{:?}", Address::parse("redis://u:secret@h").unwrap()).contains("secret"));
+    }
+
+    #[test]
+    fn a_url_is_completed_with_a_user_and_a_password() {
+        let completed = |url: &str, user: Option<&str>| {
+            let fallback = Fallback { user: user.map(str::to_owned), password: Some("a/@:%b".to_owned()), tls: None };
+            let address = Address::new(url, InstanceSettings { fallback, ..InstanceSettings::default() }).unwrap();
+            let Some(CredentialsSource::Fixed(credentials)) = &address.settings.credentials else { panic!("{url}") };
+            (credentials.clone(), address.shown().to_owned(), address.login.db())
+        };
+        for (url, user, (of_user, password, shown, db)) in [
+            ("redis://h:1/2", None, (None, "a/@:%b", "h:1", 2)),
+            ("h:1", None, (None, "a/@:%b", "h:1", 0)),
+            ("redis://u@h", None, (Some("u"), "a/@:%b", "h:6379", 0)),
+            ("redis://u:own@h", None, (Some("u"), "own", "h:6379", 0)),
+            ("unix:///x", None, (None, "a/@:%b", "/x", 0)),
+            ("redis://h", Some("me"), (Some("me"), "a/@:%b", "h:6379", 0)),
+            ("redis://u@h", Some("me"), (Some("u"), "a/@:%b", "h:6379", 0)),
+            ("unix:///x?db=1", Some("me"), (Some("me"), "a/@:%b", "/x", 1)),
+            ("unix:///x?user=u", Some("me"), (Some("u"), "a/@:%b", "/x", 0)),
+        ] {
+            let credentials = match of_user {
+                Some(user) => Credentials::new(user, password),
+                None => Credentials::password(password),
+            };
+            assert_eq!(completed(url, user), (credentials, shown.to_owned(), db), "{url}");
+        }
     }
 
     #[test]

@@ -40,9 +40,11 @@ mod votes;
 mod wire;
 pub(crate) mod write;
 
+#[cfg(all(test, feature = "config"))]
+pub(crate) use address::USER_ALONE;
 pub(crate) use address::{Address, InstanceSettings};
 #[cfg(feature = "config")]
-pub(crate) use address::{USER_ALONE, is_readable, with_scheme};
+pub(crate) use address::{Fallback, is_readable};
 pub use credentials::Credentials;
 pub(crate) use credentials::CredentialsSource;
 #[cfg(feature = "testing")]

@@ -19,10 +19,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::client::Redlock;
 use crate::config::Builder;
+use crate::guard::ReadGuard;
 use crate::instance::redis::{Address, Dialer};
 use crate::lease::LeaseView;
 use crate::random::seeded;
-use crate::rw_lock::ReadGuard;
 
 /// What is left to chance on this thread depends on the seed alone from now on.
 pub fn seed_this_thread(seed: u64) {
@@ -47,10 +47,10 @@ pub fn value_of(lease: &LeaseView) -> Vec<u8> {
     lease.tenure.claim().value.as_bytes().to_vec()
 }
 
-/// What is known of the lease of a reader.
+/// The lease of a reader, as if it was a writer's.
 #[must_use]
 pub fn lease_of(reader: &ReadGuard) -> LeaseView {
-    reader.lease()
+    LeaseView::new(Arc::clone(&reader.shared), Arc::clone(&reader.settings), reader.tenure.clone())
 }
 
 /// The longest that a client knows of another that it waited, after that was heard of last.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redquorum::testing::simulation::{Said, StepKind};
 
 use crate::history::Hold;
+use crate::net::Passed;
 use crate::sharers::ELECTION_BIT;
 use crate::time::now;
 use crate::world::World;
@@ -22,7 +23,6 @@ struct Evidence {
     heard: Duration,
     had: bool,
     has_since: bool,
-    is_read: bool,
 }
 
 /// For how long a server may have been without the key: from the last request to which it had it until the answer that says so
@@ -55,12 +55,9 @@ impl World {
         if resources.count_ones() > 1 || self.machines[client.0].was_disturbed_since(now().saturating_sub(AT_ONCE)) {
             return;
         }
-        let mut evidence = self.evidence(&value, client, since);
-        if resources == ELECTION_BIT {
-            // Whoever asks this client who leads has it read the key too, and keeps the answer.
-            evidence.retain(|evidence| !evidence.is_read || evidence.had);
-        }
-        let absences = absences(evidence);
+        // Whoever asks this client who leads has it read the key too, and keeps the answer.
+        let is_read_for_others = resources == ELECTION_BIT;
+        let absences = absences(self.evidence(&value, client, since, is_read_for_others));
         let absent_at = |moment: Duration| {
             let covers = |absence: &&Absence| absence.from <= moment && moment < absence.until;
             absences.iter().filter(covers).fold(0_u8, |servers, absence| servers | 1 << absence.server).count_ones()
@@ -73,8 +70,9 @@ impl World {
         }
     }
 
-    /// All that the client of a lease has heard of its key, in the order in which it did.
-    fn evidence(&self, value: &[u8], client: (usize, u64), since: Duration) -> Vec<Evidence> {
+    /// All that the client of a lease has heard of its key, in the order in which it did. What is read for others as well
+    /// can only speak for the lease.
+    fn evidence(&self, value: &[u8], client: (usize, u64), since: Duration, is_read_for_others: bool) -> Vec<Evidence> {
         let judge = self.judge();
         let settled = now().saturating_sub(AT_ONCE);
         let (timeout, doubted) = (self.scenario.instance_timeout, self.scenario.max_ttl * 3);
@@ -95,14 +93,15 @@ impl World {
             };
             // It may wait for the one before it, and be sent once more for one that was begun with others.
             let (server, sent, begun) = (vote.server, vote.sent.at, vote.sent.at.saturating_sub(timeout * 2));
-            known.push(Evidence { server, begun, sent, heard: heard.at, had, has_since, is_read: false });
+            known.push(Evidence { server, begun, sent, heard: heard.at, had, has_since });
         }
         for reading in judge.readings.iter().filter(|reading| reading.client == client && reading.key == rounds.key) {
             let heard = judge.heard_reading(reading).filter(|heard| heard.at <= settled);
             let had = reading.found.as_deref() == Some(value);
             let (server, sent) = (reading.server, reading.sent.at);
-            if let Some(heard) = heard.filter(|heard| had || sent > since && heard.at <= sent + in_time) {
-                known.push(Evidence { server, begun: sent, sent, heard: heard.at, had, has_since: had, is_read: true });
+            let counts = |heard: &Passed| !is_read_for_others && sent > since && heard.at <= sent + in_time;
+            if let Some(heard) = heard.filter(|heard| had || counts(heard)) {
+                known.push(Evidence { server, begun: sent, sent, heard: heard.at, had, has_since: had });
             }
         }
         known.retain(|evidence| evidence.had || evidence.sent >= since);
@@ -114,7 +113,7 @@ impl World {
 /// When servers may have been without the key.
 fn absences(known: Vec<Evidence>) -> Vec<Absence> {
     let (mut had_at, mut absences) = ([Duration::ZERO; 8], Vec::<Absence>::new());
-    for Evidence { server, begun, sent, heard, had, has_since, .. } in known {
+    for Evidence { server, begun, sent, heard, had, has_since } in known {
         let is_open = |absence: &&mut Absence| absence.server == server && absence.until == Duration::MAX;
         if !had && begun > had_at[server] {
             match absences.iter_mut().find(is_open) {

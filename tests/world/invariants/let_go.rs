@@ -61,19 +61,18 @@ impl World {
         if self.history().unpolled.contains(&(client, life)) {
             return None;
         }
-        // A client that was left without an answer probes the instance, and releases once it has answered.
-        let address = format!("instance-{server}");
-        let is_there = self.client(client).is_some_and(|(redlock, present)| {
-            present == life && redlock.instances().iter().any(|status| status.address == address && status.connected)
-        });
+        let (redlock, _) = self.client(client).filter(|(_, present)| *present == life)?;
         let way = self.links[client][server].slowest() * 2;
         let patience = self.scenario.instance_timeout * 2 + RETRY_PAUSE + way + AT_ONCE;
         let undisturbed = now().checked_sub(patience)?;
-        let is_due = is_there
-            && self.servers[server].is_running()
+        // A client that was left without an answer probes the instance, and releases once it has answered.
+        let address = format!("instance-{server}");
+        let is_connected = || redlock.instances().iter().any(|status| status.address == address && status.connected);
+        let is_due = self.servers[server].is_running()
             && since <= undisturbed
             && self.links[client][server].is_undisturbed_since(undisturbed)
-            && !self.machines[client].was_disturbed_since(undisturbed);
+            && !self.machines[client].was_disturbed_since(undisturbed)
+            && is_connected();
         is_due.then_some(since)
     }
 }

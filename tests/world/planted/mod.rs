@@ -11,7 +11,6 @@ mod page;
 mod pinned;
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use bug::Bug;
@@ -89,26 +88,16 @@ fn run_tests(copy: &Copy, bugs: &[&Bug], jobs: usize) -> io::Result<bool> {
     Ok(wrong.is_empty())
 }
 
-/// What comes of each, so many at a time.
+/// What comes of each, in so many threads.
 fn at_once<T: Sync, R: Send>(all: &[T], jobs: usize, work: impl Fn(&T) -> io::Result<R> + Sync) -> io::Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let one_after_the_other = || -> io::Result<Vec<(usize, R)>> {
-        let mut done = Vec::new();
-        while let number = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(one) = all.get(number)
-        {
-            done.push((number, work(one)?));
-        }
-        Ok(done)
-    };
-    let parts: Vec<io::Result<_>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(one_after_the_other)).collect();
+    let one_after_the_other = |part: &[T]| part.iter().map(&work).collect::<io::Result<Vec<R>>>();
+    let parts = thread::scope(|scope| {
+        let parts = all.chunks(all.len().div_ceil(jobs.max(1)).max(1));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || one_after_the_other(part))).collect();
         let ended = |_| Err(io::Error::other("a thread has panicked"));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect()
-    });
-    let mut done: Vec<(usize, R)> = parts.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect();
-    done.sort_by_key(|(number, _)| *number);
-    Ok(done.into_iter().map(|(_, result)| result).collect())
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(ended)).collect::<io::Result<Vec<_>>>()
+    })?;
+    Ok(parts.into_iter().flatten().collect())
 }
 
 /// The first seed found that catches a bug, among so many of the narrow mode and some of the rich one.

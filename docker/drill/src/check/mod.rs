@@ -10,7 +10,7 @@ mod waiting;
 
 pub(crate) use availability::{Availability, Phase, PhaseBounds, availability};
 pub(crate) use leases::{ObservedLease, leases};
-pub(crate) use rules::{CheckLimits, Violation, violations};
+pub(crate) use rules::{CheckLimits, READ, Violation, violations};
 pub(crate) use usage::{Course, Usage};
 pub(crate) use waiting::{Crash, WaitLimits, WaitPhase, Waiting};
 

@@ -32,6 +32,10 @@ pub(crate) const TWO_HOLDERS: &str = "two holders";
 pub(crate) const TOKEN_ORDER: &str = "token order";
 pub(crate) const STALE_WRITE: &str = "stale write";
 pub(crate) const VALIDITY: &str = "validity";
+pub(crate) const BESIDE_WRITER: &str = "reader beside writer";
+
+/// What stands behind the name of a resource in the leases of those who read it.
+pub(crate) const READ: &str = " (read)";
 
 /// All violations of who holds a lock and until when.
 pub(crate) fn violations(history: &[Event], leases: &[ObservedLease], limits: CheckLimits) -> Vec<Violation> {
@@ -40,9 +44,14 @@ pub(crate) fn violations(history: &[Event], leases: &[ObservedLease], limits: Ch
         by_resource.entry(&lease.resource).or_default().push(lease);
     }
     let mut found = Vec::new();
-    for leases in by_resource.values() {
-        two_holders(leases, &mut found);
-        token_order(leases, &mut found);
+    for (resource, leases) in &by_resource {
+        if let Some(written) = resource.strip_suffix(READ) {
+            let writers = by_resource.get(written).map_or(&[][..], Vec::as_slice);
+            leases.iter().for_each(|reader| beside_writer(reader, writers, &mut found));
+        } else {
+            two_holders(leases, &mut found);
+            token_order(leases, &mut found);
+        }
     }
     leases.iter().for_each(|lease| validity(lease, limits, &mut found));
     stale_writes(history, leases, &mut found);
@@ -70,6 +79,24 @@ fn two_holders(leases: &[&ObservedLease], found: &mut Vec<Violation>) {
         if last.is_none_or(|before| before.to < lease.to) {
             last = Some(lease);
         }
+    }
+}
+
+/// At no instant does a reader's lease hold beside a writer's.
+fn beside_writer(reader: &ObservedLease, writers: &[&ObservedLease], found: &mut Vec<Violation>) {
+    for writer in writers.iter().filter(|writer| writer.from < reader.to && reader.from < writer.to) {
+        let (from, to) = (writer.from.max(reader.from), writer.to.min(reader.to));
+        found.push(Violation {
+            rule: BESIDE_WRITER,
+            at: from,
+            text: format!(
+                "{} read {} while {} wrote it; both did for {:.1} ms",
+                reader.client,
+                writer.resource,
+                writer.client,
+                millis(to.saturating_sub(from))
+            ),
+        });
     }
 }
 

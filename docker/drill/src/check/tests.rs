@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::rules::{STALE_WRITE, TOKEN_ORDER, TWO_HOLDERS, VALIDITY};
-use super::{CheckLimits, Judgement, availability, leases};
+use super::rules::{BESIDE_WRITER, STALE_WRITE, TOKEN_ORDER, TWO_HOLDERS, VALIDITY};
+use super::{CheckLimits, Judgement, READ, availability, leases};
 use crate::clock::{MILLI, Nanos};
 use crate::event::{DenialReason, Event, EventKind, parse};
 
@@ -41,6 +41,19 @@ fn one_after_the_other_is_fine() {
 #[test]
 fn two_holders_at_once_are_found() {
     assert_eq!(found(&[grant(10, "a", 100, 1), grant(60, "b", 150, 2)]), [TWO_HOLDERS]);
+}
+
+fn reads(at: u64, who: &str, until: u64) -> Event {
+    let (resource, valid_until): (_, Nanos) = (format!("r{READ}"), until * MILLI);
+    event(at, who, EventKind::Grant { resource, lease: 1, asked: (at - 1) * MILLI, valid_until, token: None })
+}
+
+#[test]
+fn readers_may_be_there_together_and_beside_no_writer() {
+    assert!(found(&[reads(10, "a", 100), reads(20, "b", 100), grant(100, "c", 150, 1)]).is_empty());
+    assert_eq!(found(&[reads(10, "a", 100), grant(60, "b", 150, 1)]), [BESIDE_WRITER]);
+    assert_eq!(found(&[grant(10, "a", 100, 1), reads(60, "b", 70)]), [BESIDE_WRITER]);
+    assert!(found(&[grant(10, "a", 100, 1), stop(50, "a"), reads(50, "b", 120)]).is_empty());
 }
 
 #[test]

@@ -45,6 +45,14 @@ pub(crate) enum Role {
     Careless,
     /// Waits for one lock until it has it, works for a few milliseconds, releases it.
     Waiter,
+    /// Reads a page beside other readers, for a moment.
+    Reader,
+    /// Writes it, alone.
+    Writer,
+    /// Takes one of two permits, works for a moment, gives it back.
+    Permitted,
+    /// Wants to lead, leads for a while, resigns.
+    Candidate,
 }
 
 /// Never ends.
@@ -63,6 +71,7 @@ pub(crate) async fn play(
             Role::Worker => 10..50,
             Role::Waiter => 0..40,
             Role::Holder | Role::Careless | Role::Rival => 20..60,
+            Role::Reader | Role::Writer | Role::Permitted | Role::Candidate => 5..30,
         };
         actor.pause(pause).await;
     }
@@ -84,6 +93,7 @@ impl Actor {
             Role::Worker => BUSY[self.random.random_range(0..BUSY.len())],
             Role::Holder | Role::Careless | Role::Rival => HELD,
             Role::Waiter => return self.wait_and_work().await,
+            Role::Reader | Role::Writer | Role::Permitted | Role::Candidate => return self.share_and_work(role).await,
         };
         let Some(held) = self.acquire(resource).await else { return };
         match role {
@@ -91,7 +101,7 @@ impl Actor {
             Role::Rival => self.work(resource, held, 100..300).await,
             Role::Holder => self.keep(resource, held, true).await,
             Role::Careless => self.keep(resource, held, false).await,
-            Role::Waiter => {} // is above
+            _ => {} // is above
         }
     }
 
@@ -101,6 +111,27 @@ impl Actor {
         self.tasks.hold(&self.job.name);
         self.work(LINE, held, 2..6).await;
         self.tasks.stop();
+    }
+
+    async fn share_and_work(&mut self, role: Role) {
+        let asked = now();
+        let (resource, held) = match self.subject.share(role).await {
+            Ok(shared) => shared,
+            Err((answer, cause)) => {
+                let resource = format!("{role:?}").to_lowercase();
+                return log_now(&self.job.name, EventKind::Denied { resource, asked, answer, cause });
+            }
+        };
+        self.lease += 1;
+        self.log_grant(resource.clone(), asked, &held);
+        match role {
+            Role::Reader => {
+                self.pause(20..200).await;
+                self.stop(held).await;
+            }
+            Role::Candidate => self.work(&resource, held, 400..1_500).await,
+            _ => self.work(&resource, held, 20..200).await,
+        }
     }
 
     async fn wait(&mut self, resource: &str) -> Held {

@@ -3,15 +3,28 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use redquorum::{AcquireError, Admission, AdmissionStatus, Guard, Redlock};
+use redquorum::{AcquireError, Admission, AdmissionStatus, Guard, Leadership, ReadGuard, Redlock};
 use rslock::{Lock, LockError, LockManager};
 use tokio::time::{sleep, timeout};
 
 use super::last_first::{LastFirst, Turn};
-use super::{Job, LockLibrary};
+use super::{Job, LockLibrary, Role};
 use crate::Outcome;
+use crate::check::READ;
 use crate::clock::{Nanos, nanos, now};
 use crate::event::DenialReason;
+
+/// What readers and writers share.
+const PAGE: &str = "page";
+
+/// Of these there are so many permits.
+const DESKS: (&str, u32) = ("desks", 2);
+
+/// For what candidates stand.
+const LEADER: &str = "leader";
+
+/// How long each waits for its part of what is shared.
+const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// A client of one library. Clones share connections.
 #[derive(Clone)]
@@ -24,6 +37,8 @@ pub(crate) enum Subject {
 /// A lock that is held.
 pub(crate) enum Held {
     Ours(Box<Guard>, Option<Turn>),
+    Reads(Box<ReadGuard>),
+    Leads(Box<Leadership>),
     Rslock(LockManager, Box<Lock>, Nanos),
 }
 
@@ -69,6 +84,27 @@ impl Subject {
                 }
             }
         }
+    }
+
+    /// Waits for a part of what is shared: as what it is known, and the part.
+    pub(crate) async fn share(&self, role: Role) -> Result<(String, Held), (DenialReason, String)> {
+        let Self::Ours(redlock) = self else { return Err((DenialReason::Failed, "it shares nothing".to_owned())) };
+        let page = redlock.rw_lock(PAGE).wait_at_most(PATIENCE);
+        let (desks, permits) = DESKS;
+        let shared = match role {
+            Role::Reader => page.read().await.map(|guard| (format!("{PAGE}{READ}"), Held::Reads(Box::new(guard)))),
+            Role::Writer => page.write().await.map(|guard| (PAGE.to_owned(), Held::Ours(Box::new(guard), None))),
+            Role::Candidate => {
+                let leads = redlock.election(LEADER).wait_at_most(PATIENCE).campaign("candidate").await;
+                leads.map(|leads| (LEADER.to_owned(), Held::Leads(Box::new(leads))))
+            }
+            _ => redlock.semaphore(desks, permits).wait_at_most(PATIENCE).acquire().await.map(|permit| {
+                // More numbers than there are permits would be more locks, each of which has one holder.
+                let number = permit.index() % permits;
+                (format!("{desks}#{number}"), Held::Ours(Box::new(permit.into_guard()), None))
+            }),
+        };
+        shared.map_err(|error| (answer(&error), error.to_string()))
     }
 
     /// Waits until it is granted.
@@ -129,35 +165,42 @@ impl Held {
 
     /// Until when the holder may rely on it, by the clock of the logs.
     pub(crate) fn valid_until(&self) -> Nanos {
-        match self {
-            Self::Ours(guard, _) => {
-                let at = now(); // first: a pause between the two makes it earlier
-                let remaining = guard.remaining();
-                // When it ended is not known any more. One that was hung past the end must not call now an extension.
-                if remaining.is_zero() { 0 } else { at.saturating_add(nanos(remaining)) }
-            }
-            Self::Rslock(_, _, until) => *until,
-        }
+        let at = now(); // first: a pause between the two makes it earlier
+        let remaining = match self {
+            Self::Ours(guard, _) => guard.remaining(),
+            Self::Reads(guard) => guard.remaining(),
+            Self::Leads(leadership) => leadership.remaining(),
+            Self::Rslock(_, _, until) => return *until,
+        };
+        // When it ended is not known any more. One that was hung past the end must not call now an extension.
+        if remaining.is_zero() { 0 } else { at.saturating_add(nanos(remaining)) }
     }
 
     pub(crate) fn is_valid(&self) -> bool {
         match self {
             Self::Ours(guard, _) => guard.is_valid(),
+            Self::Reads(guard) => guard.is_valid(),
+            Self::Leads(leadership) => leadership.is_valid(),
             Self::Rslock(_, _, until) => now() < *until,
         }
     }
 
+    /// Readers have none.
     pub(crate) fn token(&self) -> Option<u64> {
-        match self {
-            Self::Ours(guard, _) => u64::try_from(guard.fencing_token().as_i64()).ok(),
-            Self::Rslock(..) => None,
-        }
+        let token = match self {
+            Self::Ours(guard, _) => guard.fencing_token(),
+            Self::Leads(leadership) => leadership.fencing_token(),
+            Self::Reads(_) | Self::Rslock(..) => return None,
+        };
+        u64::try_from(token.as_i64()).ok()
     }
 
     /// Ends when the library says that the lock is lost; never with one that does not say so.
     pub(crate) async fn lost(&self) {
         match self {
             Self::Ours(guard, _) => drop(guard.lost().await),
+            Self::Reads(guard) => drop(guard.lost().await),
+            Self::Leads(leadership) => drop(leadership.lost().await),
             Self::Rslock(..) => std::future::pending().await,
         }
     }
@@ -180,6 +223,8 @@ impl Held {
         match self {
             // What is not confirmed goes on in the background.
             Self::Ours(guard, turn) => drop((guard.release().await, turn)),
+            Self::Reads(guard) => drop(guard.release().await),
+            Self::Leads(leadership) => drop(leadership.resign().await),
             Self::Rslock(manager, lock, _) => drop(timeout(Duration::from_secs(3), manager.unlock(&lock)).await),
         }
     }

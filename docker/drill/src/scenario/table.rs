@@ -8,7 +8,7 @@ use super::CutKind::{Lossy, Lost, Refused, Replies, Requests};
 use super::Expectation::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety, WaitersGetIn};
 use super::{Expectation, Scenario, Setup};
 use crate::client::LockLibrary::{LastFirst, Rslock, WithAdmission, WithoutAdmission, WithoutOrder};
-use crate::client::Role::{self, Careless, Holder, Rival, Waiter, Worker};
+use crate::client::Role::{self, Candidate, Careless, Holder, Permitted, Reader, Rival, Waiter, Worker, Writer};
 use crate::client::strike::{Blow, Moment};
 
 /// Three clients with everything to do.
@@ -16,6 +16,10 @@ const CROWD: &[&[Role]] = &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worke
 
 /// Two clients whose majorities share instance 3 alone, see `PIVOT_CUTS`, and one that keeps the rest busy.
 const PIVOT: &[&[Role]] = &[&[Holder], &[Rival], &[Worker]];
+
+/// Readers and writers of one page, three for two permits, two who want to lead.
+const SHARERS: &[&[Role]] =
+    &[&[Reader, Permitted, Candidate], &[Writer, Permitted, Candidate], &[Reader, Reader, Permitted]];
 
 /// Four processes with four tasks each, all of which want the same lock.
 const LINE: &[&[Role]] = &[FOUR, FOUR, FOUR, FOUR];
@@ -267,6 +271,33 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         clients: &[&[Holder], &[Rival], &[Worker, Worker]],
         ..crowd("client-killed", "the holder is killed", Available, 8.0, &[(2.0, KillClient(1)), (4.5, Heal)])
+    },
+    Scenario {
+        clients: SHARERS,
+        ..crowd(
+            "shared-minority",
+            "readers, a writer, permits and leaders, while two of five are killed, a client hangs and another is killed",
+            Available,
+            15.0,
+            &[
+                (2.0, Kill(&[1, 2])),
+                (4.0, PauseClient(1)),
+                (7.0, ResumeClient(1)),
+                (8.0, Start(&[1, 2])),
+                (9.5, RestartClient(2)),
+                (11.0, Heal),
+            ],
+        )
+    },
+    Scenario {
+        clients: SHARERS,
+        violated_by: &[WithoutAdmission],
+        ..pivot(
+            "shared-pivot",
+            "the same users: the one instance that two majorities share is restarted empty, out of sight of one of them",
+            &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Restart(&[3])), (5.5, Mend(&[1]))],
+            true,
+        )
     },
     Scenario {
         clients: LINE,

@@ -1,7 +1,9 @@
 //! `redquorum check`: what an installation needs before it goes live.
 
+mod exposed;
 mod rights;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -104,6 +106,8 @@ pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitC
         true => of_a_lock(&redlock, &attempt).await,
         false => Finding::new(Verdict::Doubtful, ALL, NO_RECORD),
     });
+    findings.extend(of_machines(&redlock, settings));
+    findings.extend(exposed::of_instances(&redlock, settings).await);
     let _ = redlock.shutdown(Duration::from_secs(1)).await; // a quorum has released, the others may not have yet
     if args.quiet {
         findings
@@ -167,6 +171,34 @@ fn of_settings(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
         Finding::new(Verdict::Doubtful, ALL, text)
     };
     vec![Finding::new(verdict, ALL, text), admission]
+}
+
+/// Instances that fail together.
+fn of_machines(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
+    let instances = redlock.instances();
+    let spare = instances.len() - settings.quorum_of(instances.len());
+    let mut machines = BTreeMap::<&str, usize>::new();
+    for instance in &instances {
+        *machines.entry(machine(&instance.address)).or_default() += 1;
+    }
+    let too_many = machines.into_iter().filter(|(_, count)| *count > spare.max(1));
+    let told = |(machine, count)| {
+        let text = format!("{count} instances are on {machine}, and {spare} may fail: give each a machine of its own");
+        Finding::new(Verdict::Doubtful, ALL, text)
+    };
+    too_many.map(told).collect()
+}
+
+/// Whether it is a path.
+fn is_socket(address: &str) -> bool {
+    address.starts_with('/')
+}
+
+/// Where an instance is, as far as its address says.
+fn machine(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let is_here = host == "localhost" || host == "[::1]" || host.starts_with("127.") || is_socket(address);
+    if is_here { "this machine" } else { host }
 }
 
 async fn of_instances(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {

@@ -17,6 +17,7 @@ use std::time::Duration;
 use redquorum::{AcquireError, Guard, Holder, Redlock};
 use tokio::time::{sleep, timeout};
 
+use crate::faults::FaultKind;
 use crate::schedule::{Boxed, Schedule};
 use crate::world::World;
 
@@ -51,6 +52,7 @@ impl World {
         sleep(LATEST + self.scenario.max_ttl * 2 + self.set_back()).await;
         let [(_, one), (_, other), ..] = clients else { return };
         let scenes = async {
+            self.notice_steps_of_clocks(&[one, other]).await;
             self.check_kept(clients).await;
             self.check_several(one, other).await;
             self.check_holder(one, other).await;
@@ -64,6 +66,19 @@ impl World {
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
             self.violate("when all is well nobody waits for long", "a scene does not end".to_owned());
         }
+    }
+
+    /// A client learns that its clock stood still, or an instance's stepped, from answers that tell the time; then it counts no
+    /// votes until that is over.
+    async fn notice_steps_of_clocks(&self, clients: &[&Redlock]) {
+        let is_step = |what| matches!(what, FaultKind::StandStill | FaultKind::StepForward | FaultKind::StepBack);
+        if !self.history().marks.iter().any(|mark| is_step(mark.what)) {
+            return;
+        }
+        for client in clients {
+            drop(self.must_give("the first lock", client.lock("first").wait_at_most(LONG).acquire().await));
+        }
+        sleep(LATEST + self.scenario.max_ttl * 2).await;
     }
 
     /// The lock of whoever must get one.

@@ -6,7 +6,6 @@ use redquorum::Redlock;
 use tokio::time::{sleep, timeout};
 
 use super::{LATEST, LONG};
-use crate::faults::FaultKind;
 use crate::time::now;
 use crate::world::World;
 
@@ -31,19 +30,6 @@ impl World {
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
             self.violate("when all is well nobody waits for long", "a scene does not end".to_owned());
         }
-    }
-
-    /// A client learns that its clock stood still, or an instance's stepped, from answers that tell the time; then it counts no
-    /// votes until that is over.
-    async fn notice_steps_of_clocks(&self, clients: &[&Redlock]) {
-        let is_step = |what| matches!(what, FaultKind::StandStill | FaultKind::StepForward | FaultKind::StepBack);
-        if !self.history().marks.iter().any(|mark| is_step(mark.what)) {
-            return;
-        }
-        for client in clients {
-            drop(self.must_have("a first reader", client.rw_lock("first").wait_at_most(LONG).read().await));
-        }
-        sleep(LATEST + self.scenario.max_ttl * 2).await;
     }
 
     fn must_have<T, E: std::fmt::Display>(&self, what: &'static str, got: Result<T, E>) -> Option<T> {
