@@ -17,7 +17,7 @@ pub(super) struct Place {
     slot: Arc<Slot>,
     stay: Stay,
     turn: Option<Turn>,
-    /// Where it stands in the queue until it is its turn.
+    /// Where a waiter stands in the queue until it is its turn.
     queued: Option<Pin<Box<dyn Future<Output = Turn> + Send + Sync>>>,
 }
 
@@ -36,11 +36,13 @@ impl Place {
             place.begin_turn(turn);
             return place;
         }
-        let mut queued: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot.turn());
-        // P24: a waiter stands in line from now on, not only when its task is polled, which others may be before.
-        match if waits { queued.as_mut().now_or_never() } else { None } {
-            Some(turn) => place.begin_turn(turn),
-            None => place.queued = Some(queued),
+        if waits {
+            let mut queued: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot.turn());
+            // P24: it stands in line from now on, not only when its task is polled, which others may be before.
+            match queued.as_mut().now_or_never() {
+                Some(turn) => place.begin_turn(turn),
+                None => place.queued = Some(queued),
+            }
         }
         place
     }
@@ -53,12 +55,14 @@ impl Place {
         self.turn.is_some()
     }
 
-    /// Returns once it is the next.
+    /// Returns once it is the next. Dropped before that, a waiter keeps its place in the queue, and a try leaves it.
     pub(super) async fn wait_for_turn(&mut self) {
-        if let Some(queued) = &mut self.queued {
-            let turn = queued.await;
-            self.begin_turn(turn);
-        }
+        let turn = match &mut self.queued {
+            _ if self.turn.is_some() => return,
+            Some(queued) => queued.await,
+            None => self.slot.turn().await,
+        };
+        self.begin_turn(turn);
     }
 
     /// It is the next from now on.
