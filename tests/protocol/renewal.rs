@@ -120,6 +120,27 @@ fn absences_count_together_unless_one_was_over_before_the_other_can_have_begun()
     }
 }
 
+/// Counter-example: a renewal and an extend were sent at once. Two of three said to the renewal that they had lost the key, one of
+/// them behind the verdict; by then its answer to the extend, that it had the key, was taken in.
+#[test]
+fn a_repair_counts_although_a_later_answer_of_its_instance_was_taken_in_first() {
+    let quorum = Quorum::majority(3).unwrap();
+    let [first, second] = [InstanceId::new(0), InstanceId::new(1)];
+    for (first_repaired, extended, counts) in [(300, 300, true), (300, 305, true), (200, 305, false)] {
+        let mut lease = lease_of(quorum);
+        lease.note_reply(first, &Reply::Repaired, at(first_repaired), at(first_repaired + 10));
+        for id in [first, second] {
+            lease.note_reply(id, &Reply::Granted, at(250), at(260));
+            lease.note_reply(id, &Reply::Granted, at(extended), at(312));
+        }
+        assert!(!lease.no_quorum_has_key());
+        for _ in 0..2 {
+            lease.note_reply(second, &Reply::Repaired, at(300), at(311));
+            assert_eq!(lease.no_quorum_has_key(), counts, "{first_repaired} {extended}");
+        }
+    }
+}
+
 /// One instance is never without the key twice at one moment.
 #[test]
 fn an_instance_that_is_repaired_again_and_again_counts_once() {

@@ -11,7 +11,7 @@ use crate::deeds::Deed;
 use crate::faults::FaultKind;
 use crate::invariants::nobody::AcquiredTogether;
 use crate::invariants::rivals::Refusal;
-use crate::net::{Connection, Passed, Way, passed};
+use crate::net::{Connection, Passed, Way, last_passed, passed};
 use crate::world::World;
 
 /// As far ahead of the clock a token of one server alone is followed, with room for clocks that differ.
@@ -166,6 +166,16 @@ impl Judge {
 
     pub(crate) fn heard_reading(&self, reading: &Reading) -> Option<Passed> {
         self.connections.get(usize::try_from(reading.connection).ok()?)?.heard(reading.ends)
+    }
+
+    /// Whether its client may have given this connection up by then, what was on its way with it: it sent nothing more over it, and
+    /// has made another one since.
+    pub(crate) fn may_be_given_up(&self, connection: u64, at: Duration) -> bool {
+        let connections = usize::try_from(connection).ok().and_then(|number| self.connections.get(number..));
+        let Some((one, later)) = connections.and_then(<[Connected]>::split_first) else { return false };
+        let is_its = |other: &Connected| (other.client, other.server) == (one.client, one.server);
+        let is_last = last_passed(&one.connection, Way::Up).is_none_or(|sent| sent.at <= at);
+        is_last && later.iter().any(is_its)
     }
 
     /// When its client may have made the request, which waits while others over the same connection are unanswered.

@@ -37,6 +37,11 @@ pub(crate) fn passed(connection: &Connection, way: Way, byte: u64) -> Option<Pas
     passed.get(passed.partition_point(|passed| passed.bytes <= byte)).copied()
 }
 
+/// When the last bytes passed.
+pub(crate) fn last_passed(connection: &Connection, way: Way) -> Option<Passed> {
+    lock(connection)[way as usize].passed.last().copied()
+}
+
 struct State {
     clock: Arc<MachineClock>,
     rng: Rng,

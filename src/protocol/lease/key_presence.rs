@@ -29,11 +29,20 @@ const MOST: usize = 64;
 /// Who had the key of a lease when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KeyPresence {
-    /// For each instance, when the latest request was sent to which it had the key.
-    had_at: Vec<Instant>,
+    /// For each instance.
+    had: Vec<Had>,
     /// None as a rule.
     absences: Vec<Absence>,
     most_absent: usize,
+}
+
+/// To which requests an instance had the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Had {
+    /// When the latest of them was sent.
+    at: Instant,
+    /// When the latest one before that was sent.
+    before: Instant,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +65,8 @@ impl Absence {
 impl KeyPresence {
     /// Nothing is known yet of any of `instances`.
     pub(super) fn new(instances: usize) -> Self {
-        Self { had_at: vec![Instant::ZERO; instances], absences: Vec::new(), most_absent: 0 }
+        let never = Had { at: Instant::ZERO, before: Instant::ZERO };
+        Self { had: vec![never; instances], absences: Vec::new(), most_absent: 0 }
     }
 
     /// The instance had the key when it carried out a request that was sent at `sent`, and answered at `answered`.
@@ -66,7 +76,7 @@ impl KeyPresence {
 
     /// The instance did not have the key when it carried out a request that was sent at `sent`.
     pub(super) fn note_missing(&mut self, id: InstanceId, sent: Instant) {
-        let Some(had_at) = self.had_at.get(id.index()).copied().filter(|had_at| *had_at <= sent) else {
+        let Some(had_at) = self.had.get(id.index()).map(|had| had.at).filter(|had_at| *had_at <= sent) else {
             return; // a late reply: it has had the key since
         };
         let is_full = self.absences.len() >= MOST;
@@ -84,20 +94,43 @@ impl KeyPresence {
     /// The instance did not have the key, and got it again with a request that was sent at `sent`, and answered at
     /// `answered`.
     pub(super) fn note_repaired(&mut self, id: InstanceId, sent: Instant, answered: Instant) {
-        if self.had_at.get(id.index()).is_some_and(|had_at| *had_at < sent) {
+        let Some(had) = self.had.get(id.index()).copied() else { return };
+        if had.at < sent {
             self.note_missing(id, sent);
             self.note_back(id, (sent, answered), |absence| absence.seen <= sent);
+        } else if had.before < sent {
+            self.note_past(Absence { id, from: had.before, seen: sent, until: Some(answered) });
         }
+    }
+
+    /// An absence is known that was over before the last answer of its instance: that answer was taken in first, though
+    /// it came behind this one, or this one was taken in before.
+    fn note_past(&mut self, past: Absence) {
+        let overlaps =
+            |absence: &&mut Absence| absence.id == past.id && absence.until.is_none_or(|until| past.from < until);
+        match self.absences.iter_mut().find(overlaps) {
+            Some(known) => {
+                known.from = known.from.min(past.from);
+                known.until = known.until.zip(past.until).map(|(known, past)| known.max(past));
+            }
+            None => self.absences.push(past),
+        }
+        self.count();
+        self.forget_what_is_past();
     }
 
     /// Whether the instance is known to have had the key, and not only since a request that was sent later than `sent`.
     pub(super) fn had_by(&self, id: InstanceId, sent: Instant) -> bool {
-        self.had_at.get(id.index()).is_some_and(|had_at| Instant::ZERO < *had_at && *had_at <= sent)
+        self.had.get(id.index()).is_some_and(|had| Instant::ZERO < had.at && had.at <= sent)
     }
 
     fn note_back(&mut self, id: InstanceId, (sent, answered): (Instant, Instant), is_over: impl Fn(&Absence) -> bool) {
-        if let Some(had_at) = self.had_at.get_mut(id.index()) {
-            *had_at = sent.max(*had_at);
+        if let Some(had) = self.had.get_mut(id.index()) {
+            if had.at < sent {
+                *had = Had { at: sent, before: had.at };
+            } else if sent < had.at {
+                had.before = had.before.max(sent);
+            }
         }
         for absence in &mut self.absences {
             if absence.id == id && absence.until.is_none() && is_over(absence) {
@@ -122,7 +155,7 @@ impl KeyPresence {
     /// have it.
     pub(super) fn present(&self, since: Instant) -> InstanceSet {
         let is_absent = |id| self.absences.iter().any(|absence| absence.id == id && absence.until.is_none());
-        let had = InstanceId::all(self.had_at.len()).zip(&self.had_at).filter(|(_, had_at)| **had_at >= since);
+        let had = InstanceId::all(self.had.len()).zip(&self.had).filter(|(_, had)| had.at >= since);
         had.map(|(id, _)| id).filter(|id| !is_absent(*id)).collect()
     }
 
@@ -132,12 +165,12 @@ impl KeyPresence {
     }
 
     /// Forgets an absence with which none that becomes known later can fall together: every other
-    /// instance has had the key since, or its own absence is known already.
+    /// instance has had the key twice since, or its own absence is known already.
     fn forget_what_is_past(&mut self) {
         let Some(earliest) = self.absences.iter().filter_map(|absence| absence.until).min() else { return };
         let is_open = |id| self.absences.iter().any(|absence| absence.id == id && absence.until.is_none());
-        let mut others = InstanceId::all(self.had_at.len()).zip(&self.had_at).filter(|(id, _)| !is_open(*id));
-        let Some(known_since) = others.by_ref().map(|(_, had_at)| *had_at).min() else { return };
+        let others = InstanceId::all(self.had.len()).zip(&self.had).filter(|(id, _)| !is_open(*id));
+        let Some(known_since) = others.map(|(_, had)| had.before).min() else { return };
         if known_since >= earliest {
             self.absences.retain(|absence| absence.until.is_none_or(|until| until > known_since));
         }

@@ -82,7 +82,8 @@ impl World {
         for vote in &rounds.votes {
             let Some(heard) = judge.heard(vote).filter(|heard| heard.at <= settled) else { continue };
             // What may have come too late to count, or is withheld, can only speak for the lease.
-            let counts = heard.at <= judge.may_be_asked_at(vote) + in_time;
+            let is_in_time = heard.at <= judge.may_be_asked_at(vote) + in_time;
+            let counts = is_in_time && !judge.may_be_given_up(vote.connection, heard.at);
             let (had, has_since) = match (vote.kind, vote.said) {
                 (_, Said::Yes | Said::Kept) => (true, true),
                 (_, Said::Repaired) => {
