@@ -1,6 +1,7 @@
 //! What operators want to know beyond one lock: which locks there are, and how the instances do.
 
 use std::future::ready;
+use std::pin::pin;
 
 use futures_util::stream::{self, StreamExt};
 
@@ -22,8 +23,8 @@ const AT_ONCE: usize = 64;
 pub struct Listing {
     /// The locks, by name. Those that a client has on fewer instances than a quorum, since it tries to acquire them, are among them.
     pub locks: Vec<Inspection>,
-    /// Whether there may be more locks behind the last one of a page.
-    pub has_more: bool,
+    /// Where the next page begins, if there are more locks than this one has.
+    pub next: Option<String>,
     /// Whether all keys were looked at, on all instances but those in `unknown`.
     pub is_complete: bool,
     /// The instances that could not be scanned.
@@ -50,14 +51,15 @@ impl Redlock {
         self.list_page(pattern, most_keys, "", usize::MAX).await
     }
 
-    /// The same, a page of `count` locks at most: the first whose full names, in the order of their bytes, are behind `after`. The next
-    /// page is behind the last lock of this one. Each page scans anew, and reads only the locks of its own.
+    /// The same, a page of `count` locks at most, in the order of their full names. `after` is `""` for the first page, and
+    /// [`next`](Listing::next) of the page before for any other: the full name of a lock, with `%` and two digits for each byte that is no
+    /// letter, digit or usual sign. Each page scans anew, and reads the locks of its own and the next few.
     ///
     /// ```no_run
     /// # async fn f(redlock: redquorum::Redlock) {
     /// let mut page = redlock.list_page("*", 1_000_000, "", 500).await;
-    /// while let Some(last) = page.locks.last().filter(|_| page.has_more) {
-    ///     page = redlock.list_page("*", 1_000_000, &last.resource, 500).await;
+    /// while let Some(next) = page.next {
+    ///     page = redlock.list_page("*", 1_000_000, &next, 500).await;
     /// }
     /// # }
     /// ```
@@ -73,15 +75,17 @@ impl Redlock {
         let mut keys: Vec<_> = found.into_iter().flat_map(|(_, found)| found.keys).collect();
         keys.sort_unstable();
         keys.dedup();
+        let after = key_of(after);
         let resource = |key: &Vec<u8>| Resource::new(b"", key).ok().filter(|_| !key.starts_with(RESERVED));
-        let locks = keys.iter().filter(|key| key.as_slice() > after.as_bytes()).filter_map(resource);
-        let locks = locks.map(|resource| async move { inspect(&self.shared, &resource).await });
+        let locks = keys.iter().filter(|key| **key > after).filter_map(|key| Some((key, resource(key)?)));
+        let locks = locks.map(|(key, resource)| async move { (key, inspect(&self.shared, &resource).await) });
         let is_ours = |lock: &Inspection| lock.holders.iter().any(|holder| holder.by.client.is_some());
         // Other data is not gathered, however much of it there is.
-        let mut rest = stream::iter(locks).buffered(AT_ONCE).filter(|lock| ready(is_ours(lock)));
-        let locks = rest.by_ref().take(count).collect().await;
+        let mut rest = pin!(stream::iter(locks).buffered(AT_ONCE).filter(|(_, lock)| ready(is_ours(lock))));
+        let page: Vec<_> = rest.by_ref().take(count).collect().await;
         let has_more = rest.next().await.is_some();
-        Listing { locks, has_more, is_complete, unknown }
+        let next = page.last().filter(|_| has_more).map(|(key, _)| cursor(key));
+        Listing { locks: page.into_iter().map(|(_, lock)| lock).collect(), next, is_complete, unknown }
     }
 
     /// Asks each instance what it is and how it does, in the configured order. Changes nothing. What a client needs to know anyway
@@ -112,6 +116,27 @@ impl Redlock {
     }
 }
 
+/// A key as text from which [`key_of`] makes it again.
+fn cursor(key: &[u8]) -> String {
+    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/@+,".contains(byte);
+    let text = |byte: &u8| if is_usual(byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
+    key.iter().map(text).collect()
+}
+
+/// What is no such text is a key as it stands.
+fn key_of(cursor: &str) -> Vec<u8> {
+    let (mut key, mut rest) = (Vec::new(), cursor.as_bytes());
+    while let Some((first, behind)) = rest.split_first() {
+        let digits =
+            behind.first_chunk::<2>().filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => (key.push(byte), rest = behind.get(2..).unwrap_or_default()),
+            None => (key.push(*first), rest = behind),
+        };
+    }
+    key
+}
+
 /// A pattern that matches just this.
 fn literal(name: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::new();
@@ -127,6 +152,14 @@ fn literal(name: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cursor_gives_its_key_back() {
+        for (key, text) in [(&b"orders:42"[..], "orders:42"), (b"a b%41\xff'", "a%20b%2541%FF%27"), (b"", "")] {
+            assert_eq!((cursor(key).as_str(), key_of(text).as_slice()), (text, key));
+        }
+        assert_eq!(key_of("100%"), b"100%");
+    }
 
     #[test]
     fn a_namespace_matches_itself_alone() {

@@ -141,6 +141,44 @@ fn a_repair_counts_although_a_later_answer_of_its_instance_was_taken_in_first() 
     }
 }
 
+/// The same, where the one that is heard late has lost its key once more by then: the absence of the first is not forgotten before.
+#[test]
+fn a_repair_that_is_taken_in_late_counts_beside_one_that_was_over_already() {
+    let mut lease = lease_of(Quorum::majority(3).unwrap());
+    let [first, second, third] = [0, 1, 2].map(InstanceId::new);
+    for id in [first, second, third] {
+        lease.note_reply(id, &Reply::Granted, at(100), at(101));
+    }
+    lease.note_reply(first, &Reply::Repaired, at(200), at(203));
+    lease.note_reply(third, &Reply::Granted, at(200), at(203));
+    for id in [first, second, third] {
+        lease.note_reply(id, &Reply::Granted, at(210), at(213));
+    }
+    lease.note_missing(second, at(220));
+    for id in [first, third] {
+        lease.note_present(id, at(220), at(223));
+    }
+    assert!(!lease.no_quorum_has_key());
+    lease.note_reply(second, &Reply::Repaired, at(200), at(204));
+    assert!(lease.no_quorum_has_key());
+}
+
+#[test]
+fn an_absence_that_was_over_is_not_joined_with_a_later_one() {
+    let mut lease = lease_of(Quorum::majority(3).unwrap());
+    let [first, second] = [0, 1].map(InstanceId::new);
+    for id in [first, second] {
+        lease.note_reply(id, &Reply::Granted, at(100), at(101));
+    }
+    lease.note_reply(second, &Reply::Granted, at(210), at(213));
+    lease.note_missing(second, at(220));
+    lease.note_reply(second, &Reply::Repaired, at(200), at(203));
+    for (sent, reply) in [(205, Reply::Granted), (206, Reply::Repaired)] {
+        lease.note_reply(first, &reply, at(sent), at(209));
+    }
+    assert!(!lease.no_quorum_has_key(), "the second had the key from 203 to 210");
+}
+
 /// One instance is never without the key twice at one moment.
 #[test]
 fn an_instance_that_is_repaired_again_and_again_counts_once() {

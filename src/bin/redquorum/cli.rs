@@ -244,7 +244,7 @@ pub(crate) struct ListArgs {
     /// Show at most so many locks
     #[arg(long, value_name = "LOCKS", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: u64,
-    /// Begin behind the lock of this name, the last one of the page before
+    /// Begin behind the last lock of the page before, as that page has named it
     #[arg(long, value_name = "RESOURCE", default_value = "", hide_default_value = true)]
     pub(crate) after: String,
     #[command(flatten)]

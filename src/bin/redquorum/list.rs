@@ -19,7 +19,7 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
     if args.form.json {
         output::write_json(&json!({
             "locks": listing.locks.iter().map(to_json).collect::<Vec<Value>>(),
-            "has_more": listing.has_more,
+            "next": listing.next,
             "is_complete": listing.is_complete,
             "unknown": unknown(&listing.unknown),
         }))?;
@@ -28,8 +28,8 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
         for (addresses, reason) in alike(&listing.unknown) {
             output::say(&format!("unknown on {addresses}: {}", output::with_options(&reason.to_string())));
         }
-        if let Some(last) = listing.locks.last().filter(|_| listing.has_more) {
-            output::say(&format!("there are more locks: list --after {}", shown(&last.resource)));
+        if let Some(next) = &listing.next {
+            output::say(&format!("there are more locks: list --after {next}"));
         }
         if !listing.is_complete {
             output::say("there are more keys; look at more of them with --most");

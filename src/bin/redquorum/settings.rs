@@ -214,7 +214,10 @@ impl Settings {
     /// The same without the user, password and certificate that were given.
     pub(crate) fn anonymous_client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
         let mut config = self.said.clone();
-        config.instances = self.said.instances.get(index).map(|url| without_user(url)).into_iter().collect();
+        let url = self.said.instances.get(index).map(|url| without_user(url));
+        // Without an address for TLS its settings are a mistake.
+        config.tls_ca = config.tls_ca.filter(|_| url.as_ref().is_some_and(|url| url.starts_with("rediss")));
+        config.instances = url.into_iter().collect();
         (config.username, config.password, config.password_file) = (None, None, None);
         (config.tls_cert, config.tls_key) = (None, None);
         config.quorum = None;

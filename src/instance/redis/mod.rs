@@ -224,8 +224,12 @@ impl RedisInstance {
 
     /// Looks for keys of texts that match, at about so many keys; changes nothing.
     pub(crate) fn scan(&self, pattern: Vec<u8>, most: usize) -> impl Future<Output = Result<FoundKeys, Cause>> + use<> {
-        let connection = self.answering();
-        async move { questions::scan(&*connection?, &pattern, most).await }
+        // Many steps, which keep no connection that is given up meanwhile.
+        let asked = self.answering().map(|connection| (connection.wire.clone(), connection.deadline()));
+        async move {
+            let (wire, deadline) = asked?;
+            questions::scan((&wire, deadline), &pattern, most).await
+        }
     }
 
     /// Reads its admission record; changes nothing.

@@ -14,6 +14,7 @@ use super::admission::server_info::{field, version, word};
 use super::classify::{bytes, classify_key_check, error_of, failed};
 use super::connection::InstanceConnection;
 use super::reply_limit::MOST_OF_A_VALUE;
+use super::wire::Wire;
 use crate::instance::{Claim, ClockOffset, FoundKeys, KeyState, Read, ServerDetails, StoredKey};
 use crate::protocol::{Cause, FencingToken, READERS};
 use crate::resource::{Resource, TOKENS_KEY};
@@ -241,15 +242,14 @@ fn saves_snapshots(config: &Value) -> Option<bool> {
 }
 
 /// Looks at about `most` keys, each step within the deadline.
-pub(super) async fn scan(connection: &InstanceConnection, pattern: &[u8], most: usize) -> Result<FoundKeys, Cause> {
+pub(super) async fn scan((wire, deadline): (&Wire, Duration), pattern: &[u8], most: usize) -> Result<FoundKeys, Cause> {
     let mut found = FoundKeys { keys: Vec::new(), are_all: true };
     for kind in LOCK_TYPES {
         let (mut cursor, mut looked_at) = (0_u64, 0_usize);
         loop {
             let mut step = redis::cmd("SCAN");
             step.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP).arg("TYPE").arg(kind);
-            let answer = connection.wire.ask(&step).read();
-            let (next, keys): (u64, Vec<Vec<u8>>) = within(connection.deadline(), answer).await?;
+            let (next, keys): (u64, Vec<Vec<u8>>) = within(deadline, wire.ask(&step).read()).await?;
             found.keys.extend(keys);
             (cursor, looked_at) = (next, looked_at.saturating_add(STEP));
             if cursor == 0 || looked_at >= most {

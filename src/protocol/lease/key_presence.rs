@@ -72,10 +72,16 @@ impl KeyPresence {
     /// The instance had the key when it carried out a request that was sent at `sent`, and answered at `answered`.
     pub(super) fn note_present(&mut self, id: InstanceId, sent: Instant, answered: Instant) {
         self.note_back(id, (sent, answered), |absence| absence.seen < sent);
+        self.forget_what_is_past();
     }
 
     /// The instance did not have the key when it carried out a request that was sent at `sent`.
     pub(super) fn note_missing(&mut self, id: InstanceId, sent: Instant) {
+        self.note_gone(id, sent);
+        self.count(); // what is known to be over later may be forgotten then
+    }
+
+    fn note_gone(&mut self, id: InstanceId, sent: Instant) {
         let Some(had_at) = self.had.get(id.index()).map(|had| had.at).filter(|had_at| *had_at <= sent) else {
             return; // a late reply: it has had the key since
         };
@@ -85,10 +91,16 @@ impl KeyPresence {
         let goes_on = |absence: &Absence| absence.until.is_none_or(|until| had_at < until) || is_full;
         let known = self.absences.iter_mut().find(|absence| absence.id == id && goes_on(absence));
         match known {
-            Some(absence) => (absence.seen, absence.until) = (absence.seen.max(sent), None),
+            Some(absence) => {
+                // It says so again: answers from before the absence are in by now. Else one that stays without the key would
+                // keep absences of others from being forgotten.
+                if let Some(had) = self.had.get_mut(id.index()).filter(|_| absence.seen < sent) {
+                    had.before = had.at;
+                }
+                (absence.seen, absence.until) = (absence.seen.max(sent), None);
+            }
             None => self.absences.push(Absence { id, from: had_at, seen: sent, until: None }),
         }
-        self.count(); // what is known to be over later may be forgotten then
     }
 
     /// The instance did not have the key, and got it again with a request that was sent at `sent`, and answered at
@@ -96,8 +108,10 @@ impl KeyPresence {
     pub(super) fn note_repaired(&mut self, id: InstanceId, sent: Instant, answered: Instant) {
         let Some(had) = self.had.get(id.index()).copied() else { return };
         if had.at < sent {
-            self.note_missing(id, sent);
+            self.note_gone(id, sent);
             self.note_back(id, (sent, answered), |absence| absence.seen <= sent);
+            self.count();
+            self.forget_what_is_past();
         } else if had.before < sent {
             self.note_past(Absence { id, from: had.before, seen: sent, until: Some(answered) });
         }
@@ -106,8 +120,10 @@ impl KeyPresence {
     /// An absence is known that was over before the last answer of its instance: that answer was taken in first, though
     /// it came behind this one, or this one was taken in before.
     fn note_past(&mut self, past: Absence) {
-        let overlaps =
-            |absence: &&mut Absence| absence.id == past.id && absence.until.is_none_or(|until| past.from < until);
+        let overlaps = |known: &&mut Absence| {
+            let begins_before = past.until.is_none_or(|until| known.from < until);
+            known.id == past.id && begins_before && known.until.is_none_or(|until| past.from < until)
+        };
         match self.absences.iter_mut().find(overlaps) {
             Some(known) => {
                 known.from = known.from.min(past.from);
@@ -137,7 +153,6 @@ impl KeyPresence {
                 absence.until = Some(answered);
             }
         }
-        self.forget_what_is_past();
     }
 
     /// The most instances that may have been without the key at one moment, ever.
@@ -168,8 +183,11 @@ impl KeyPresence {
     /// instance has had the key twice since, or its own absence is known already.
     fn forget_what_is_past(&mut self) {
         let Some(earliest) = self.absences.iter().filter_map(|absence| absence.until).min() else { return };
-        let is_open = |id| self.absences.iter().any(|absence| absence.id == id && absence.until.is_none());
-        let others = InstanceId::all(self.had.len()).zip(&self.had).filter(|(id, _)| !is_open(*id));
+        let is_known = |id, since| {
+            let mut open = self.absences.iter().filter(|absence| absence.id == id && absence.until.is_none());
+            open.any(|absence| absence.from <= since)
+        };
+        let others = InstanceId::all(self.had.len()).zip(&self.had).filter(|(id, had)| !is_known(*id, had.before));
         let Some(known_since) = others.map(|(_, had)| had.before).min() else { return };
         if known_since >= earliest {
             self.absences.retain(|absence| absence.until.is_none_or(|until| until > known_since));

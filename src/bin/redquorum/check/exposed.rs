@@ -13,7 +13,6 @@ pub(super) async fn of_instances(redlock: &Redlock, settings: &Settings) -> Opti
         if !instance.connected || is_socket(&instance.address) {
             continue;
         }
-        // What cannot even be built without them has them in its address alone, and was built with them.
         let Ok(anonymous) = settings.anonymous_client_of_one(index) else { continue };
         settle(&anonymous, settings).await;
         if anonymous.instances().iter().any(|it| it.connected) {
