@@ -255,6 +255,15 @@ impl Judge {
         self.rounds.entry(value.to_vec()).or_default()
     }
 
+    /// When the last of the first `quorum` servers granted what is under a value: no client can have had it before.
+    pub(crate) fn granted_by(&self, value: &[u8], quorum: usize) -> Option<Duration> {
+        let votes = self.rounds.get(value)?.votes.iter().filter(|vote| vote.grants());
+        let mut first = [Duration::MAX; 8];
+        votes.for_each(|vote| first[vote.server] = first[vote.server].min(vote.at));
+        first.sort_unstable();
+        first.get(quorum - 1).copied().filter(|at| *at < Duration::MAX)
+    }
+
     /// Until when `quorum` servers that count have granted what is under a value, as far as its client has heard.
     pub(crate) fn certified(&self, value: &[u8], quorum: usize, counts: impl Fn(&Vote) -> bool) -> Duration {
         let Some(rounds) = self.rounds.get(value) else { return Duration::ZERO };

@@ -41,10 +41,13 @@ impl World {
     }
 
     pub(super) fn check_marks(&self, number: usize) {
+        self.absorb();
+        let value = self.history().holds[number].value.clone();
+        let granted_by = self.judge().granted_by(&value, self.scenario.quorum);
         let mut history = self.history();
         let hold = &history.holds[number];
-        let (resources, won_by) = (hold.resources, hold.won_by);
-        // When it was won is told by what is left, which says little where time has passed that nobody saw.
+        // When it was won is told by what is left, which says little where answers were slow, or time has passed that nobody saw.
+        let (resources, won_by) = (hold.resources, hold.won_by.max(granted_by.unwrap_or_default()));
         let is_disturbed = self.machines[hold.client].was_disturbed_since(won_by);
         if is_disturbed || self.stood_still_lately(self.at(), &history, hold.client) {
             return;
