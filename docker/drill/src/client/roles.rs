@@ -129,7 +129,7 @@ impl Actor {
                 self.pause(20..200).await;
                 self.stop(held).await;
             }
-            Role::Candidate => self.work(&resource, held, 400..1_500).await,
+            Role::Candidate => self.work(&resource, held, 800..2_500).await,
             _ => self.work(&resource, held, 20..200).await,
         }
     }

@@ -292,10 +292,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
         clients: SHARERS,
         violated_by: &[WithoutAdmission],
+        seconds: 10.5,
         ..pivot(
             "shared-pivot",
-            "the same users: the one instance that two majorities share is restarted empty, out of sight of one of them",
-            &[(2.0, Cut(&[1], &[3], Refused)), (2.0, Restart(&[3])), (5.5, Mend(&[1]))],
+            "the same users: the one instance that two majorities share is restarted empty again and again, out of sight of one",
+            &[
+                (2.0, Cut(&[1], &[3], Refused)),
+                (2.0, Restart(&[3])),
+                (3.2, Restart(&[3])),
+                (4.4, Restart(&[3])),
+                (5.6, Restart(&[3])),
+                (7.0, Mend(&[1])),
+            ],
             true,
         )
     },
