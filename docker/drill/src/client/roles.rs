@@ -236,6 +236,7 @@ impl Actor {
     /// The client stops relying on the lock before it sends the release.
     async fn stop(&self, held: Held) {
         let (at, lost): (Nanos, bool) = (now(), !held.is_valid());
+        let at = held.lost_at().map_or(at, |lost_at| lost_at.min(at));
         log(at, &self.job.name, EventKind::Stop { lease: self.lease, lost });
         held.release().await;
     }

@@ -1,5 +1,6 @@
 //! The libraries under drill behind one face.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rand::RngExt;
@@ -34,9 +35,12 @@ pub(crate) enum Subject {
     Rslock(LockManager),
 }
 
+/// When the library told of a loss, which a holder that looks now and then notices later.
+type LostAt = Arc<OnceLock<Nanos>>;
+
 /// A lock that is held.
 pub(crate) enum Held {
-    Ours(Box<Guard>, Option<Turn>),
+    Ours(Box<Guard>, Option<Turn>, LostAt),
     Reads(Box<ReadGuard>),
     Leads(Box<Leadership>),
     Rslock(LockManager, Box<Lock>, Nanos),
@@ -93,7 +97,7 @@ impl Subject {
         let (desks, permits) = DESKS;
         let shared = match role {
             Role::Reader => page.read().await.map(|guard| (format!("{PAGE}{READ}"), Held::Reads(Box::new(guard)))),
-            Role::Writer => page.write().await.map(|guard| (PAGE.to_owned(), Held::Ours(Box::new(guard), None))),
+            Role::Writer => page.write().await.map(|guard| (PAGE.to_owned(), Held::alone(guard, None))),
             Role::Candidate => {
                 let leads = redlock.election(LEADER).wait_at_most(PATIENCE).campaign("candidate").await;
                 leads.map(|leads| (LEADER.to_owned(), Held::Leads(Box::new(leads))))
@@ -101,7 +105,7 @@ impl Subject {
             _ => redlock.semaphore(desks, permits).wait_at_most(PATIENCE).acquire().await.map(|permit| {
                 // More numbers than there are permits would be more locks, each of which has one holder.
                 let number = permit.index() % permits;
-                (format!("{desks}#{number}"), Held::Ours(Box::new(permit.into_guard()), None))
+                (format!("{desks}#{number}"), Held::alone(permit.into_guard(), None))
             }),
         };
         shared.map_err(|error| (answer(&error), error.to_string()))
@@ -148,9 +152,26 @@ fn answer(error: &AcquireError) -> DenialReason {
 }
 
 impl Held {
+    fn alone(guard: Guard, turn: Option<Turn>) -> Self {
+        let lost_at = LostAt::default();
+        guard.on_lost({
+            let lost_at = Arc::clone(&lost_at);
+            move |_| {
+                let _ = lost_at.set(now());
+            }
+        });
+        Self::Ours(Box::new(guard), turn, lost_at)
+    }
+
+    /// When it was lost, if the library has told.
+    pub(crate) fn lost_at(&self) -> Option<Nanos> {
+        let Self::Ours(_, _, lost_at) = self else { return None };
+        lost_at.get().copied()
+    }
+
     fn ours(acquired: Result<Guard, AcquireError>, turn: Option<Turn>) -> Result<Self, (DenialReason, String)> {
         match acquired {
-            Ok(guard) => Ok(Self::Ours(Box::new(guard), turn)),
+            Ok(guard) => Ok(Self::alone(guard, turn)),
             Err(error) => Err((answer(&error), error.to_string())),
         }
     }
@@ -167,7 +188,7 @@ impl Held {
     pub(crate) fn valid_until(&self) -> Nanos {
         let at = now(); // first: a pause between the two makes it earlier
         let remaining = match self {
-            Self::Ours(guard, _) => guard.remaining(),
+            Self::Ours(guard, ..) => guard.remaining(),
             Self::Reads(guard) => guard.remaining(),
             Self::Leads(leadership) => leadership.remaining(),
             Self::Rslock(_, _, until) => return *until,
@@ -178,7 +199,7 @@ impl Held {
 
     pub(crate) fn is_valid(&self) -> bool {
         match self {
-            Self::Ours(guard, _) => guard.is_valid(),
+            Self::Ours(guard, ..) => guard.is_valid(),
             Self::Reads(guard) => guard.is_valid(),
             Self::Leads(leadership) => leadership.is_valid(),
             Self::Rslock(_, _, until) => now() < *until,
@@ -188,7 +209,7 @@ impl Held {
     /// Readers have none.
     pub(crate) fn token(&self) -> Option<u64> {
         let token = match self {
-            Self::Ours(guard, _) => guard.fencing_token(),
+            Self::Ours(guard, ..) => guard.fencing_token(),
             Self::Leads(leadership) => leadership.fencing_token(),
             Self::Reads(_) | Self::Rslock(..) => return None,
         };
@@ -198,7 +219,7 @@ impl Held {
     /// Ends when the library says that the lock is lost; never with one that does not say so.
     pub(crate) async fn lost(&self) {
         match self {
-            Self::Ours(guard, _) => drop(guard.lost().await),
+            Self::Ours(guard, ..) => drop(guard.lost().await),
             Self::Reads(guard) => drop(guard.lost().await),
             Self::Leads(leadership) => drop(leadership.lost().await),
             Self::Rslock(..) => std::future::pending().await,
@@ -222,7 +243,7 @@ impl Held {
     pub(crate) async fn release(self) {
         match self {
             // What is not confirmed goes on in the background.
-            Self::Ours(guard, turn) => drop((guard.release().await, turn)),
+            Self::Ours(guard, turn, _) => drop((guard.release().await, turn)),
             Self::Reads(guard) => drop(guard.release().await),
             Self::Leads(leadership) => drop(leadership.resign().await),
             Self::Rslock(manager, lock, _) => drop(timeout(Duration::from_secs(3), manager.unlock(&lock)).await),
