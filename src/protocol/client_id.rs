@@ -1,4 +1,4 @@
-//! Which client asks: what lets the clients of a lock find each other (P25).
+//! The id of a client: by it the clients that want a lock find each other (P25).
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(super) const MARK: &str = "writer ";
 pub(super) const TICKET: usize = 16;
 
 /// The id of a client: the first twelve hexadecimal digits of the id of every value that it stores. Two clients
-/// that share one by chance get each other's messages, which costs them time and nothing else.
+/// that share one by chance get each other's messages, which only costs them time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId([u8; DIGITS]);
 

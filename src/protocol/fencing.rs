@@ -25,7 +25,7 @@ const MAX_AHEAD_US: u64 = MAX_AHEAD.as_secs() * 1_000_000;
 /// instance alone may be ahead for a client to go above it.
 const MARGIN_US: u64 = 60 * 1_000_000;
 
-/// A client whose clock is further from the one that the instances agree on goes by theirs.
+/// A client whose clock is further from the one that the instances agree on proposes by theirs.
 const LEEWAY_US: u64 = 1_000_000;
 
 /// A number that is larger for every later holder of the same resource.
@@ -198,7 +198,7 @@ impl ProposingClock {
 }
 
 /// The wall clocks of a client and of its instances are further apart than [`MAX_AHEAD`]. Which of them
-/// is wrong nobody can tell, so the client proposes nothing (P12).
+/// is wrong cannot be known, so the client proposes nothing (P12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClocksApart {
     /// The client's, in microseconds since the Unix epoch.
@@ -212,7 +212,7 @@ pub struct ClocksApart {
 /// twice for each lock, and one that is ahead does not make all others do so.
 ///
 /// `readings` are the instances' clocks, one for each, as far as they are known. Of a plain majority of an
-/// odd number the instances agree on the one in the middle: a minority, whatever it says, does not move
+/// odd number the instances agree on the one in the middle: no reading of a minority moves
 /// it past the others.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What the value of a leadership tells (P36): its token, and who leads.
+//! The content of a leadership's value (P36): its token, and who leads.
 
 use crate::protocol::fencing::FencingToken;
 use crate::protocol::value::Value;

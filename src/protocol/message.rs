@@ -1,11 +1,11 @@
-//! What clients tell each other over the instances (P25, P26), as bytes. Anybody who may publish may have made
-//! it, so whatever is not exactly as this writes it is refused.
+//! The messages of clients to each other over the instances (P25, P26), as bytes. Every client that may publish can have
+//! made one, so a message that is not exactly as this writes it is refused.
 
 use crate::protocol::client_id::{CLIENT_ID_BYTES, ClientId};
 use crate::protocol::readers::Access;
 use crate::protocol::waiters::{MAX_WAITERS, Waiter};
 
-/// The longest key that messages are about. Those who wait for a longer one only ask.
+/// The longest key in messages. Waiters for a longer one only poll.
 pub const MAX_MESSAGE_KEY: usize = 1024;
 
 /// The longest message.
@@ -31,11 +31,11 @@ pub enum Message {
         /// For what.
         key: Vec<u8>,
     },
-    /// The key was let go, and of those who wait the receiver comes first.
+    /// The key was released, and the receiver is the first of its waiters.
     Next {
-        /// Those who want it for this.
+        /// What the waiters want the key for.
         access: Access,
-        /// Those who come after it, in order.
+        /// The waiters after it, in order.
         then: Vec<Waiter>,
         /// Which key.
         key: Vec<u8>,

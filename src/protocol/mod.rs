@@ -29,7 +29,7 @@
 //! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::write` |
 //! | P33, P34 | readers share a lock, and a writer that waits lets in no more of them | [`Access`], [`WriterMark`], `read.lua`, `acquire.lua`, `crate::runtime::acquire::read` |
 //! | P35 | a semaphore is numbered locks, of which one is enough | `crate::runtime::acquire::several` |
-//! | P36 | a leader's value tells its token, and is replaced for a larger one | [`leader_label`], [`read_leader`], `crate::runtime::acquire` |
+//! | P36 | a leader's value contains its token, and is replaced for a larger one | [`leader_label`], [`read_leader`], `crate::runtime::acquire` |
 //! | P12, P13 | fencing tokens in the same round trip, from clocks that agree | [`FencingToken`], [`proposing_clock`], [`Round::stale_token`], `acquire.lua` |
 
 mod admission;

@@ -3,7 +3,7 @@
 
 use crate::protocol::client_id::{ClientId, MARK, TICKET};
 
-/// The member that tells the set from any other program's, and what a refused writer is told of it.
+/// The member that marks the set as one of this library, and what a refused writer learns of the holder.
 pub const READERS: &[u8] = b"redquorum";
 
 /// What a lock is wanted for.

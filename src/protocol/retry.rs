@@ -9,8 +9,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 const DOUBLED_AFTER: u32 = 4;
 
 /// The pause between two rounds of a waiting acquire: evenly spread between two bounds, so that
-/// clients that collided do not collide again, and longer after every few failures, so that those who wait in
-/// their thousands do not keep the instances from whoever has the lock. It stays a fraction of the time that
+/// clients that collided do not collide again, and longer after every few failures, so that thousands of
+/// waiters do not keep the instances from the holder. It stays a fraction of the time that
 /// was waited before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryDelay {

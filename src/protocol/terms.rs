@@ -8,7 +8,7 @@ use crate::protocol::time::Instant;
 /// The drift that is allowed by default, in parts per million: 1 %.
 pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
 
-/// Added to the drift whatever the ttl: instances expire keys with a resolution of one
+/// Added to the drift of every ttl: instances expire keys with a resolution of one
 /// millisecond, and so do both ends of a measurement.
 pub const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 

@@ -14,7 +14,7 @@ use crate::protocol::readers::READERS;
 /// digits. It is never used again, so that a late release of an old try cannot delete a new lock. Its first digits
 /// are the [`ClientId`], the same in all values of a client (P25). The holder is
 /// the caller's identity, empty if none was given; the label (`host/pid`) is for people.
-/// Whoever knows a value can delete the lock: it is never printed.
+/// Who knows a value can delete the lock: it is never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Value(Box<[u8]>);
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Value {
     }
 }
 
-/// The most characters that are shown of a holder or a label. Ours are not longer; anybody who may
+/// The most characters that are shown of a holder or a label. Ours are not longer; another program that may
 /// write the key may have put anything there.
 const MAX_SHOWN: usize = 200;
 

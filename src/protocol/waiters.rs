@@ -1,5 +1,5 @@
 //! Who waits for which key, in the order in which they came (P25). All of it is hearsay: what is lost, late,
-//! doubled or forged costs somebody time, and no rule of exclusion reads it.
+//! doubled or forged only costs time, and no rule of exclusion reads it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::protocol::time::Instant;
 /// is forgotten.
 const REMEMBERED: Duration = Duration::from_secs(3);
 
-/// The most waiters that are known for one key, and the most keys. What is beyond only asks.
+/// The most waiters that are known for one key, and the most keys. Other waiters only poll.
 pub const MAX_WAITERS: usize = 64;
 const MAX_KEYS: usize = 1024;
 
@@ -47,13 +47,13 @@ impl Waiter {
 pub enum Announcement {
     /// It is in the table.
     Kept,
-    /// The key was passed on to this client, which is to be told.
+    /// The key was passed on to this client, which gets the announcement.
     Forward(ClientId),
-    /// Its ticket was served, the client to which the key was passed on has been told, or there is no room.
+    /// Its ticket was served, the client to which the key was passed on has it already, or there is no room.
     Dropped,
 }
 
-/// The waiters that a client knows of, by key. Bounded, and empty again once nobody announces anything.
+/// The waiters that a client knows of, by key. Bounded, and empty again once no client announces anything.
 #[derive(Clone, Debug, Default)]
 pub struct Waiters {
     keys: BTreeMap<Box<[u8]>, KeyWaiters>,
@@ -124,7 +124,7 @@ impl Waiters {
         }
     }
 
-    /// Takes the waiters for a key that is let go, in order; empty if nobody is known to wait. Those who are woken together count as
+    /// Takes the waiters for a key that is released, in order; empty if none is known. Waiters that are woken together count as
     /// served, and what is announced later is for the client of the first.
     pub fn take(&mut self, key: &[u8], now: Instant) -> Vec<Waiter> {
         let Some(known) = self.keys.get_mut(key) else { return Vec::new() };
@@ -161,13 +161,13 @@ impl Waiters {
         }
     }
 
-    /// Those who are known to wait for a key, in order.
+    /// The known waiters for a key, in order.
     pub fn waiting(&self, key: &[u8], now: Instant) -> impl Iterator<Item = Waiter> {
         let known = self.keys.get(key).map_or(&[][..], |known| &known.waiting);
         known.iter().filter(move |remembered| now < remembered.until).map(|remembered| remembered.waiter)
     }
 
-    /// Whether anybody is known to wait for a key, or to have been served lately.
+    /// Whether a waiter for a key is known, or has been served lately.
     #[must_use]
     pub fn knows_of(&self, key: &[u8]) -> bool {
         self.keys.contains_key(key)

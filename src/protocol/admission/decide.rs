@@ -1,7 +1,7 @@
 //! Instances that may have forgotten locks grant nothing new (P14, P15, P16).
 //!
 //! Every instance holds one record: which process it was written for, and from which instant, by
-//! the instance's own clock, that process may vote. Whatever makes an instance forget locks also
+//! the instance's own clock, that process may vote. What makes an instance forget locks also
 //! takes the record away, or leaves one that names another process: a restart gives a new run id, a
 //! promotion or a resynchronisation a new replication id, a flush removes the record.
 
@@ -20,7 +20,7 @@ pub struct ProcessFacts {
 /// What a client does about the record that it found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordAction {
-    /// The record names this process: go by it.
+    /// The record names this process and is valid.
     Keep(AdmissionRecord),
     /// A record must be written that lets the process vote a quarantine after the writing, provided that the one that was found
     /// is still there.
@@ -43,7 +43,7 @@ pub fn decide_record(
     if !facts.is_master {
         return Err(NotUsable::Replica);
     }
-    // Where nobody can read it, somebody wrote over it: as good as none, and none as good as that of another process.
+    // An unreadable record was overwritten by hand. It counts as none, and none as that of another process.
     let Some(record) = found.and_then(AdmissionRecord::from_wire) else { return Ok(RecordAction::Write) };
     // Where the clock was set back the instance would sit out the difference. But the wait of others may be longer than the own one.
     let left_ms = record.vote_from_ms.saturating_sub(now_ms);
@@ -56,8 +56,8 @@ pub fn decide_record(
     Ok(RecordAction::Keep(record))
 }
 
-/// Decides what a record means for a client that only looks, whatever the times of those that lock (P15): where a record
-/// stands it is kept as it is, and where one would have to be written there is none to go by.
+/// Decides what a record means for a client that only looks, without regard to its times (P15). An existing record is
+/// kept. Where a client that locks would write one, there is none.
 ///
 /// # Errors
 /// As [`decide_record`], without what its own settings lead to.
@@ -74,7 +74,7 @@ pub fn decide_as_recorded(
     decide_record(facts, found, fitting, seen)
 }
 
-/// P29: a client asks for no more than the record allows, and makes an instance wait for no less.
+/// P29: a client uses no longer ttl than the record allows, and makes an instance wait for no less.
 ///
 /// # Errors
 /// What does not fit, with both times.

@@ -40,9 +40,9 @@ impl AttachedRecord {
 /// [`Recorded`](Self::Recorded).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordMeaning {
-    /// The client goes by it.
+    /// The record is valid.
     Recorded,
-    /// There is none to go by. A client that wants locks writes one (P15).
+    /// There is no valid record. A client that wants locks writes one (P15).
     Unrecorded,
     /// It gives no vote to a client with these settings (P16, P29).
     Refused(NotUsable),

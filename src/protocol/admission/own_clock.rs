@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the round trips: it is never said that an instance stepped.
+        /// With any round trips: the result is never that an instance stepped.
         #[test]
         fn a_clock_that_stood_still_is_never_taken_for_steps(
             stood_still in 0u64..10_000, trips in prop::collection::vec((0u64..100, 0u64..100, 0u64..100), 1..7),

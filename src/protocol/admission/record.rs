@@ -7,7 +7,7 @@ use std::time::Duration;
 /// every request, and instances compare it with every vote.
 const ID_DIGITS: usize = 16;
 
-/// A record with a larger order was written by hand. The scripts count in doubles, and whoever writes
+/// A record with a larger order was written by hand. The scripts count in doubles, and the writer of
 /// the next record must be able to count on.
 const MOST_ORDER: u64 = 1 << 52;
 
@@ -33,9 +33,9 @@ impl ProcessIdentity {
 /// How a record came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordOrigin {
-    /// A client has found no record to go by: its process may have forgotten locks.
+    /// A client has found no valid record: the process may have forgotten locks.
     Waits,
-    /// The reason is a flush that was pushed to its writer, of whatever database.
+    /// A flush of any database was pushed to the writer.
     Flushed,
     /// An operator has said that no lock was held, so that the process voted at once.
     Opened,
@@ -62,10 +62,10 @@ impl RecordOrigin {
 /// The two times of a client, in milliseconds (P29).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionTerms {
-    /// The longest ttl that it asks for.
+    /// The longest ttl that it uses.
     pub max_ttl_ms: u64,
-    /// How long it makes an instance wait that may have forgotten locks, at least. Not less than the longest ttl that any
-    /// client asks for.
+    /// How long it makes an instance wait that may have forgotten locks, at least. Not less than the longest ttl of any
+    /// client.
     pub quarantine_ms: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct AdmissionRecord {
     pub origin: RecordOrigin,
     /// Larger than that of every record of this process that its writer knew of. Of one that begins a quarantine it is not less than
     /// the instance's clock in milliseconds: so a writer that knows of none writes no older one either. One that only allows a longer
-    /// ttl than the one that it replaces comes right behind that, so that whoever doubts the former doubts this one too.
+    /// ttl than the one that it replaces follows that directly: a client that doubts the former doubts this one too.
     pub order: u64,
 }
 
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(read(&format!("a/b 7 9 waits{other}")), None, "{other}");
         }
         assert_eq!(read("a/b 7 9 blank 11"), None);
-        // Or nobody could write one that is believed, and the process would never vote again.
+        // Otherwise no client could write a valid record, and the process would never vote again.
         assert_eq!(read(&format!("a/b 7 9 waits {}", MOST_ORDER + 1)), None);
         for other in ["01000 10000 waits 7", "+1000 10000 waits 7", "1000 10000 waits 07", "1000 010000 waits 7"] {
             assert_eq!(read(&format!("run1/repl1 {other}")), None, "written otherwise: {other}");
@@ -253,7 +253,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is seen in whatever order: what is believed is never older than anything seen.
+        /// Records seen in any order: the accepted one is never older than any that was seen.
         #[test]
         fn nothing_older_than_what_was_seen_is_believed(orders in prop::collection::vec(0u64..9, 1..9), then in 0u64..9) {
             let mut seen = SeenRecords::default();

@@ -61,7 +61,7 @@ impl AdmissionState {
         Self { most_left_ms: self.record().vote_from_ms.saturating_sub(read_ms), ..self }
     }
 
-    /// Begins without a record to go by. What is sent all the same names one that no instance ever has.
+    /// Begins without a valid record. Commands that are sent all the same name one that no instance ever has.
     #[must_use]
     pub fn without_record(identity: ProcessIdentity, meaning: RecordMeaning, watch: ClockWatch) -> Self {
         let origin = RecordOrigin::Waits;
@@ -111,7 +111,7 @@ impl AdmissionState {
         }
     }
 
-    /// Goes by another record from now on. Still nothing counts if the clock has stepped since the
+    /// Uses another record from now on. Still nothing counts if the clock has stepped since the
     /// follow-up began: the record may be older than that.
     pub fn replace_record(&mut self, record: AdmissionRecord) {
         self.attached = AttachedRecord::new(record, false);
@@ -336,7 +336,7 @@ mod tests {
         assert!(!state.votes_suspended());
     }
 
-    /// Or a round that is sent while the records are read again finds nobody who may vote.
+    /// Otherwise a round that is sent while the records are read again finds no instance that may vote.
     #[test]
     fn reading_a_record_again_withholds_no_vote() {
         let mut state = state();

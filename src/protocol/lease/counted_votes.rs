@@ -1,7 +1,7 @@
 //! What an instance in quarantine may keep of a lease (P10): the votes that have counted for it.
 //!
-//! An instance has voted for the lease, and so for nobody else who may still rely on that. As long as the key is there,
-//! it votes for nobody else. So in the same process it keeps its vote, whatever began the quarantine: a flush of
+//! An instance that has voted for the lease has voted for no other client that may still rely on that. As long as the
+//! key is there, it votes for no other. So in the same process it keeps its vote, however the quarantine began: a flush of
 //! another database, or a step of its clock. Nothing is kept over a restart, with data on disk or without, nor over a
 //! time as a replica: what comes back then may be older than what was granted in between.
 
@@ -38,7 +38,7 @@ pub struct VoteRequest<'a> {
     pub id: InstanceId,
     /// The record that the request named.
     pub record: &'a Arc<AdmissionRecord>,
-    /// For how long the key is to be there; `None` for less than clocks can tell.
+    /// How long the key lives; `None` for less than clocks can measure.
     pub terms: Option<LeaseTerms>,
     /// When it was sent, by the own clock.
     pub sent: Instant,
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(votes.count(KEPT, &at(0, &record, 1_087)), NOT_KEPT, "what does not count keeps nothing");
     }
 
-    /// The key may have expired by the step, and have been set again by an extend of which nothing was heard.
+    /// The key may have expired by the step, and have been set again by an extend whose answer was lost.
     #[test]
     fn a_key_that_may_have_expired_by_a_step_of_the_clock_is_not_kept() {
         let record = record("r", "p", 1);

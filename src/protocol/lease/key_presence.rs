@@ -1,12 +1,12 @@
 //! Which instances had the key of a lease over its life, and which did not (P20).
 //!
-//! Somebody else can have held the lock only if at one moment so many instances were without the key
-//! that no quorum was left. Of an instance that had the key when it was asked at one time, and did not when
-//! it was asked later, it is known only that the key went away in between. So an absence reaches from
+//! Another client can have held the lock only if at one moment so many instances were without the key
+//! that no quorum was left. Of an instance that had the key at one request, and did not at
+//! a later one, it is known only that the key went away in between. So an absence reaches from
 //! the last time at which the instance was known to have the key until it has it again. When within its round trip an
 //! instance has carried out a request is not known: an absence begins when the last request was sent to which the key
 //! was there, and ends with the answer to the one that found or set it again. What
-//! counts is how many absences may have fallen together, whatever showed them: an extend, a renewal, a key check,
+//! counts is how many absences may have fallen together. It does not matter what showed them: an extend, a renewal, a key check,
 //! before or after the verdict.
 //!
 //! ```text

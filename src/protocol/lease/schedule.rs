@@ -27,7 +27,7 @@ impl RenewalSchedule {
     }
 
     /// When to try again after a round that was begun at `started_at`: a tenth of the ttl later.
-    /// Never sooner, whatever the round's end, so that this is also the fastest pace.
+    /// Never sooner, however the round ends, so that this is also the fastest pace.
     #[must_use]
     pub fn after_failure(self, started_at: Instant) -> Instant {
         started_at.saturating_add(self.ttl / 10)

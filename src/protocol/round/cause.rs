@@ -14,7 +14,7 @@ pub enum Cause {
     Tls(String),
     /// The instance's certificate is not trusted, or is for another name. Nothing was sent.
     Certificate(String),
-    /// The instance asks for a certificate of the client, or refuses the one that it has. Nothing was sent.
+    /// The instance needs a certificate of the client, or refuses the one that it has. Nothing was sent.
     ClientCertificate(String),
     /// What this client needs for TLS cannot be used: a file with certificates or a key, which is named, or what the system trusts. Nothing was sent.
     TlsSettings(String),
@@ -24,7 +24,7 @@ pub enum Cause {
     NoCredentials(String),
     /// What answers at the address speaks another protocol. Nothing was sent.
     OtherProtocol(String),
-    /// The instance asks for a password, and the address has none (`NOAUTH`).
+    /// The instance needs a password, and the address has none (`NOAUTH`).
     PasswordNeeded,
     /// The instance knows no such user with such a password (`WRONGPASS`).
     PasswordRefused,

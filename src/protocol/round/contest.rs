@@ -1,4 +1,4 @@
-//! When a try asks again that nobody has won (P31).
+//! When an attempt without a winner is repeated (P31).
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::protocol::retry::RetryDelay;
 use crate::protocol::round::Round;
 use crate::protocol::time::Instant;
 
-/// How often a try asks again. Two that began together are apart after one or two, hundreds after five or six.
+/// How often an attempt is repeated. Two that began together are apart after one or two, hundreds after five or six.
 const MOST_REPEATS: u32 = 8;
 
-/// The least that pauses are spread over: timers count whole milliseconds, and those who wake together collide again.
+/// The least that pauses are spread over: timers count whole milliseconds, and attempts that wake together collide again.
 const LEAST_SPREAD: Duration = Duration::from_millis(1);
 
 /// A try of several clients at the same moment, as one of them sees it: each has some votes and none a quorum, so all let
@@ -25,9 +25,9 @@ impl Contest {
     /// How long to wait before the next round under a new value, after `round` was lost and let go, at `now`. `None` if it
     /// was the last.
     ///
-    /// Twice what the longest round so far took: within that a rival that has lost lets go, also one that has waited for
+    /// Twice what the longest round so far took: within that a rival that has lost releases its votes, also one that has waited for
     /// silent instances. To that comes a random part that doubles each time, up to `longest`; `random` is drawn evenly
-    /// from all of `u32`. Where a rival is in the way for the second time it is waited for until that tells something.
+    /// from all of `u32`. A rival that refuses for the second time is waited for until it shows whether it stays.
     #[must_use]
     pub fn pause(&mut self, round: &Round, now: Instant, longest: Duration, random: u32) -> Option<Duration> {
         if self.repeats >= MOST_REPEATS {

@@ -6,12 +6,12 @@ use crate::protocol::instance_set::InstanceSet;
 use crate::protocol::round::reply::{Refusal, Reply};
 use crate::protocol::round::{Round, TimedReply};
 
-/// The kind of a defeat. "Somebody holds it" and "the instances are down" are never the same.
+/// The kind of a defeat. "Another client holds it" and "the instances are down" are never the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoundFailure {
-    /// Somebody else holds a resource (P31).
+    /// Another client holds a resource (P31).
     Contended(Contention),
-    /// Others stand in the way and nobody is known to hold it: several ask at the same moment, and nobody has a quorum yet.
+    /// Other clients have votes, and no holder is known: several try at the same moment, and none has a quorum yet.
     SplitVote(Contention),
     /// Too few instances answered.
     NoQuorum,
@@ -60,11 +60,11 @@ impl RoundFailure {
     }
 }
 
-/// What refused a round, and whether that shows that somebody holds the lock (P31): a quorum names one value, or what
-/// stood in the way of the rounds before has not let go since.
+/// What refused a round, and whether that shows a holder of the lock (P31): a quorum names one value, or the rival
+/// of the rounds before has not released its votes since.
 fn contention(round: &Round) -> Option<(Contention, bool)> {
     let (most_named, times) = round.most_named()?;
-    // A plain acquire that finds no value cannot tell a key of another type from one that has just gone.
+    // A plain acquire that finds no value cannot distinguish a key of another type from one that has just gone.
     let tells = most_named.value.is_some() || round.is_repeat();
     let by_quorum = tells && times >= round.quorum().votes();
     let again = round.refusals().find(|refusal| round.has_stayed(refusal)).filter(|_| !by_quorum);

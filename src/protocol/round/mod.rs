@@ -56,7 +56,7 @@ pub struct Round {
     tokens: Option<Proposal>,
     /// The token of an instance alone that was not followed (P12).
     refused_token: Option<FencingToken>,
-    /// What stood in the way of the round before, if this one repeats it under a new value (P31).
+    /// The rivals of the round before, if this one repeats it under a new value (P31).
     rivals: Vec<Rival>,
     /// Which of them has not let go after this holds the lock; `None` if this repeats no other round.
     patience: Option<Duration>,
@@ -119,8 +119,8 @@ impl Round {
         self
     }
 
-    /// P31: this round asks again for what `former` did not get. A rival that stands in the way for longer than `patience`
-    /// has not lost. `own` are the values of earlier rounds of the same try.
+    /// P31: this round repeats `former`, which was not won. A rival that refuses for longer than `patience`
+    /// has not lost. `own` are the values of earlier rounds of the same attempt.
     #[must_use]
     pub fn repeating(mut self, former: &Self, own: &[Value], patience: Duration) -> Self {
         let is_own = |refusal: &Refusal| own.iter().any(|own| refusal.value.as_deref() == Some(own.as_bytes()));
@@ -133,7 +133,7 @@ impl Round {
         self
     }
 
-    /// Since when what this refusal names has stood in the way of each round.
+    /// Since when the rival in this refusal has refused each round.
     fn seen_since(&self, refusal: &Refusal) -> Option<Instant> {
         self.rivals.iter().find(|rival| rival.value == refusal.value).map(|rival| rival.since)
     }
@@ -144,8 +144,8 @@ impl Round {
         since.is_some_and(|since| self.started_at >= since.saturating_add(self.patience()))
     }
 
-    /// P31: whether what this refusal names can be on so many instances that they leave no quorum to anybody else. The key of a
-    /// client that has crashed stays on a few, and keeps nobody out.
+    /// P31: whether the rival in this refusal can be on so many instances that no other client has a quorum. The key of a
+    /// client that has crashed stays on a few, and does not prevent that.
     fn may_be_held_by(&self, refusal: &Refusal) -> bool {
         let is_without = |reply: &Reply| match reply {
             Reply::Granted | Reply::Repaired | Reply::Stale { .. } => true,
@@ -156,7 +156,7 @@ impl Round {
         self.quorum.is_out_of_reach(may_have_it.len())
     }
 
-    /// P31: how long until it shows whether a rival that stood in the way of this round and of the one before stays.
+    /// P31: how long until it shows whether a rival of this round and of the one before stays.
     pub(super) fn shows_in(&self, now: Instant) -> Option<Duration> {
         let rivals = self.refusals().filter(|refusal| self.may_be_held_by(refusal));
         let since = rivals.filter_map(|refusal| self.seen_since(refusal)).min()?;
@@ -172,9 +172,9 @@ impl Round {
         self.patience.is_some()
     }
 
-    /// P31: from when on instances that are silent are not waited for any more, neither for a quorum with a minority of votes
-    /// in hand, nor to learn whether a quorum names one rival. `None` if nothing stands in the way, or if fewer than a
-    /// quorum have answered (then no other round is won either). `usual` tells how long an instance takes as a rule.
+    /// P31: from when on silent instances are not waited for any more, neither for a quorum with a minority of votes
+    /// in hand, nor to learn whether a quorum names one rival. `None` if no rival is known, or if fewer than a
+    /// quorum have answered (then no other round is won either). `usual` is how long an instance usually takes.
     #[must_use]
     pub fn hopeless_at(&self, usual: impl Fn(InstanceId) -> Option<Duration>) -> Option<Instant> {
         if !self.is_acquire || self.refusals().next().is_none() {
@@ -191,7 +191,7 @@ impl Round {
         Some(self.started_at.saturating_add(slowest).saturating_add(patience))
     }
 
-    /// P31: whether a lost round is worth waiting for answers that are outstanding: they may show that somebody holds it.
+    /// P31: whether a lost round is worth waiting for outstanding answers: they may show a holder.
     #[must_use]
     pub fn may_show_a_holder(&self) -> bool {
         if self.verdict != Verdict::Lost || self.too_slow || !self.is_acquire {
@@ -202,7 +202,7 @@ impl Round {
         (1..self.quorum.votes()).contains(&named) && named + outstanding >= self.quorum.votes()
     }
 
-    /// P31: lost, as rivals are in the way and the rest is silent.
+    /// P31: lost, since rivals have votes and the rest is silent.
     pub fn give_up(&mut self) {
         if self.verdict == Verdict::Pending {
             self.verdict = Verdict::Lost;
@@ -222,7 +222,7 @@ impl Round {
         self.refusals().map(|refusal| (refusal, agreeing(refusal))).max_by_key(|(_, times)| *times)
     }
 
-    /// Whether readers, or a writer that waits until they have gone, are in the way (P34).
+    /// Whether readers, or a writer that waits until they have gone, refused this (P34).
     #[must_use]
     pub fn shows_readers(&self) -> bool {
         let shows = |value: &[u8]| value == READERS || ClientId::of_mark(value).is_some();
@@ -333,7 +333,7 @@ impl Round {
 
     /// P12: the token of an instance that is ahead of the clock, of the proposal and of what every other instance
     /// reports. A token that was granted is on a quorum, so mostly another instance has one like it; where none shows one, nothing
-    /// is granted without this instance's vote, but nobody follows it.
+    /// is granted without this instance's vote, but the client does not go above it.
     ///
     /// One or two instances cannot be outvoted: each is believed. Without admission a client knows its own clock alone.
     fn alone_ahead(&self) -> Option<FencingToken> {
@@ -415,7 +415,7 @@ impl Round {
         answers.filter_map(|(id, answer)| Some((id, answer.as_ref()?)))
     }
 
-    /// The instances that were asked and did not tell, so far.
+    /// The instances that got the request and have not answered so far.
     #[must_use]
     pub fn in_doubt(&self) -> InstanceSet {
         self.which(|reply| matches!(reply, None | Some(Reply::Unknown(_))))
@@ -447,7 +447,7 @@ impl Round {
         self.which(|reply| reply.is_none_or(|reply| reply.may_hold_key() && !matches!(reply, Reply::Refused(_))))
     }
 
-    /// The instances whose reply fits; `None` stands for no reply so far.
+    /// The instances whose reply fits; `None` means no reply so far.
     #[must_use]
     pub fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
         let replies = self.replies.iter().map(|answer| answer.as_ref().map(|answer| &answer.reply));
@@ -469,7 +469,7 @@ impl Round {
 
     /// The largest token that instances have stored, as far as replies show and are followed, or will have as the tombstone
     /// of this round's own release; the next proposal goes above it. None if a quorum refused this proposal as ahead of
-    /// its clocks: whatever led there is not followed again (P12).
+    /// its clocks: the token that led there is not followed again (P12).
     #[must_use]
     pub fn highest_seen(&self) -> Option<FencingToken> {
         let behind = self.which(|reply| matches!(reply, Some(Reply::Unknown(Cause::ClockBehind { .. }))));

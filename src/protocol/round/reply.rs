@@ -19,7 +19,7 @@ pub enum Reply {
         /// How long the instance is still in quarantine.
         remaining: Duration,
     },
-    /// Something stands in the way; for a release, the key was gone or foreign.
+    /// Another value has the key; for a release, the key was gone or foreign.
     Refused(Refusal),
     /// The proposed fencing token is not above the one that the instance stored (P12).
     Stale {
@@ -47,7 +47,7 @@ impl Reply {
     }
 }
 
-/// What a refusing instance reports about the key that stands in the way.
+/// What a refusing instance reports about the key that it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// The value of the key; `None` if it is gone (release) or no string.

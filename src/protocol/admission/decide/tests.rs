@@ -61,7 +61,7 @@ fn a_record_that_is_older_than_one_that_was_seen_means_quarantine_from_now() {
     assert!(matches!((step(7), step(8)), (Ok(RecordAction::Keep(_)), Ok(RecordAction::Keep(_)))));
 }
 
-/// Whatever times it has: it is no reason to refuse anybody.
+/// With any times: they are no reason to refuse a client.
 #[test]
 fn any_other_record_means_quarantine_from_now() {
     for identity in ["run2/repl1", "run1/repl2", "run1", "", "run1/repl1 "] {
