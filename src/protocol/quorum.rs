@@ -124,7 +124,7 @@ impl Quorum {
     #[must_use]
     pub const fn tally(self, granted: usize, outstanding: usize) -> Verdict {
         if granted >= self.votes {
-            Verdict::Won // P4: at the quorum-th grant, whoever is missing
+            Verdict::Won // P4: at the quorum-th grant, any other may be missing
         } else if granted + outstanding < self.votes {
             Verdict::Lost // P4: as soon as it cannot be reached
         } else {

@@ -14,7 +14,7 @@ use crate::protocol::readers::READERS;
 /// digits. It is never used again, so that a late release of an old try cannot delete a new lock. Its first digits
 /// are the [`ClientId`], the same in all values of a client (P25). The holder is
 /// the caller's identity, empty if none was given; the label (`host/pid`) is for people.
-/// Who knows a value can delete the lock: it is never printed.
+/// A client that knows a value can delete the lock: it is never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Value(Box<[u8]>);
 

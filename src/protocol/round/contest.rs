@@ -25,8 +25,8 @@ impl Contest {
     /// How long to wait before the next round under a new value, after `round` was lost and let go, at `now`. `None` if it
     /// was the last.
     ///
-    /// Twice what the longest round so far took: within that a rival that has lost releases its votes, also one that has waited for
-    /// silent instances. To that comes a random part that doubles each time, up to `longest`; `random` is drawn evenly
+    /// Twice what the longest round so far took: within that a rival that has lost releases its votes, also one that
+    /// has waited for silent instances. To that comes a random part that doubles each time, up to `longest`; `random` is drawn evenly
     /// from all of `u32`. A rival that refuses for the second time is waited for until it shows whether it stays.
     #[must_use]
     pub fn pause(&mut self, round: &Round, now: Instant, longest: Duration, random: u32) -> Option<Duration> {

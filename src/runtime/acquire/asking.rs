@@ -10,7 +10,7 @@ use crate::random;
 use crate::runtime::order::Wait;
 use crate::runtime::wait_events::AskReason;
 
-/// What passes from one who asks for a lock to the next, until it is won.
+/// What one waiter of a lock passes on to the next, until the lock is won.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
     /// The largest token that the last ask has seen (P12).
@@ -25,17 +25,17 @@ pub(super) struct Asking {
     /// The wait in order with other clients, if this one keeps that (P25).
     /// Begun with the first failure.
     wait: Option<Option<Wait>>,
-    /// What keeps new readers out, once readers were in the way (P34).
+    /// The mark that refuses new readers, once readers have refused this client (P34).
     mark: Option<LeftMark>,
 }
 
 impl Asking {
-    /// What an ask leaves where readers refuse it.
+    /// The mark that an attempt leaves where readers refuse it.
     pub(super) fn mark(&self) -> Option<Arc<WriterMark>> {
         self.mark.as_ref().map(|left| Arc::clone(left.mark()))
     }
 
-    /// Whether a lost round shows for the first time that readers are in the way: from now on this mark is left.
+    /// Whether a lost round shows for the first time that readers have the lock: from now on this mark is left.
     pub(super) fn note_readers(&mut self, round: &Round, mark: impl FnOnce() -> Option<LeftMark>) -> bool {
         let leaves_mark = self.mark.is_none() && round.shows_readers();
         if leaves_mark {
@@ -44,7 +44,7 @@ impl Asking {
         leaves_mark && self.mark.is_some()
     }
 
-    /// Nobody who writes is next.
+    /// The next waiter does not write.
     pub(super) fn give_up_mark(&mut self) {
         self.mark = None;
     }
@@ -70,12 +70,12 @@ impl Asking {
             None => pause.await,
         };
         if why == AskReason::Expired {
-            self.failures = 0; // several may ask now, and those who split the votes must not pause for long
+            self.failures = 0; // several may try now, and clients that split the votes must not pause for long
         }
         why
     }
 
-    /// The lock was won; whoever asks next begins anew.
+    /// The lock was won; the next waiter begins anew.
     pub(super) fn won(&mut self) {
         let Self { wait, mark, .. } = std::mem::take(self);
         wait.flatten().into_iter().for_each(Wait::won);

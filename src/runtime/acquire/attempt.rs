@@ -1,4 +1,4 @@
-//! The rounds of one try: one, repeated only where that is known to help, or where nobody has a quorum (P31).
+//! The rounds of one attempt: one, repeated only where that is known to help, or where no client has a quorum (P31).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::runtime::held_lease::HeldLease;
 use crate::runtime::in_flight::{OnDrop, RoundInFlight};
 use crate::runtime::shared::Shared;
 
-/// The part of an instance timeout after which a rival that still stands in the way has not lost (P31).
+/// The part of an instance timeout after which a rival that still refuses has not lost (P31).
 const PATIENCE_DIVISOR: u32 = 8;
 
 /// A try whose round is in flight. Dropped at any time it leaves nothing behind (P5).
@@ -32,7 +32,7 @@ pub(super) struct Attempt {
     /// How often the round was sent again under the same value.
     repeats: usize,
     rounds: usize,
-    /// When it asks again where nobody has a quorum, the last round of that kind, and the values of all of them (P31).
+    /// When it is repeated where no client has a quorum, the last round of that kind, and the values of all of them (P31).
     contest: Contest,
     undecided: Option<Round>,
     let_go: Vec<Value>,
@@ -43,7 +43,7 @@ pub(super) struct Attempt {
 pub(super) enum Outcome {
     /// The lease, not renewed yet.
     Won(UncollectedLease),
-    /// Nobody is known to have it: it was let go, and [`Attempt::ask_again`] is worth trying after this pause (P31).
+    /// No holder is known: its votes are released, and [`Attempt::ask_again`] is worth trying after this pause (P31).
     Undecided(AcquireFailure, Duration),
     /// There is none, and its releases are queued.
     Lost(AcquireFailure),
@@ -68,8 +68,8 @@ impl Attempt {
         Ok(Box::new(Self { shared, params, by, seen, mark, repeats, rounds, contest, undecided, let_go, in_flight }))
     }
 
-    /// The lease, not renewed yet, or why there is none; then the releases of the try are queued. Asks again where nobody
-    /// has a quorum.
+    /// The lease, not renewed yet, or why there is none; then the releases of the attempt are queued. Sends another round where
+    /// no client has a quorum.
     pub(super) async fn outcome(&mut self) -> Result<UncollectedLease, AcquireFailure> {
         loop {
             match self.next_outcome().await {
@@ -87,7 +87,7 @@ impl Attempt {
         }
     }
 
-    /// What comes of the rounds under the present value.
+    /// The outcome of the rounds under the present value.
     pub(super) async fn next_outcome(&mut self) -> Outcome {
         loop {
             let verdict = self.in_flight.verdict().await;
@@ -115,7 +115,7 @@ impl Attempt {
     /// Lets go of a round that was lost.
     fn lost(&mut self) -> Outcome {
         let round = self.in_flight.round.clone();
-        // Others that ask at this moment take votes, or raise tokens.
+        // Other clients that try at this moment take votes, or raise tokens.
         let is_undecided = matches!(RoundFailure::of(&round), RoundFailure::SplitVote(_) | RoundFailure::StaleToken);
         let pause = if is_undecided {
             self.contest.pause(&round, self.shared.clock.now(), self.shared.instance_timeout, random::spread())
@@ -141,7 +141,7 @@ impl Attempt {
         Ok(())
     }
 
-    /// P36: a value that tells its token is let go where a larger one is needed.
+    /// P36: a value that contains its token is released where a larger one is needed.
     fn begin_anew(&mut self) -> Result<(), AcquireFailure> {
         let repeats = self.repeats + 1;
         self.undecided = Some(self.in_flight.round.clone());

@@ -43,7 +43,7 @@ impl Deadline {
         }
     }
 
-    /// What comes of this, unless the client is shut down, or the wait was over so long ago before.
+    /// The result of this, unless the client is shut down, or the wait was over so long ago before.
     pub(super) async fn in_time<T>(
         self,
         by: Duration,

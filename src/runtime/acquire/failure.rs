@@ -23,7 +23,7 @@ pub(crate) enum AcquireFailure {
     ClocksApart(ClocksApart),
     /// The round was lost.
     RoundLost(Box<Round>),
-    /// Somebody of this client has it, or waits for it (P24).
+    /// Another caller of this client has it, or waits for it (P24).
     HeldHere {
         /// What is held; `None` if it is only waited for.
         by: Option<Arc<Claim>>,

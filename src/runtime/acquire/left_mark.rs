@@ -12,11 +12,11 @@ pub(super) const LONGEST_MARKED_PAUSE: Duration = Duration::from_secs(1);
 
 /// What takes marks off the instances: the client.
 pub(crate) trait TakesMarks: Debug + Send + Sync {
-    /// Nobody of the client waits behind this mark any more, as one of them `has_won`, or all have given up.
+    /// No caller of the client waits behind this mark any more: one of them `has_won`, or all have given up.
     fn take_mark(&self, resource: &Resource, mark: &WriterMark, has_won: bool);
 }
 
-/// A mark that each ask of this client's writers leaves from now on, until one of them has the lock. Dropped, it is taken away.
+/// A mark that each attempt of this client's writers leaves from now on, until one of them has the lock. Dropped, it is removed.
 #[derive(Debug)]
 pub(super) struct LeftMark {
     client: Weak<dyn TakesMarks>,

@@ -14,9 +14,9 @@ pub(crate) enum Purpose {
     /// For itself.
     #[default]
     Lock,
-    /// As one of several, of which one is enough: those who wait for it are counted in the line of all of them (P35).
+    /// As one of several, of which one is enough: its waiters are counted in the queue of all of them (P35).
     Permit,
-    /// To lead: its value tells others the token, and this (P36).
+    /// To lead: its value shows its token and this info to other clients (P36).
     Leadership(Arc<str>),
 }
 
@@ -50,12 +50,12 @@ impl AcquireParams {
         }
     }
 
-    /// Whether its value tells its token: then a larger token needs another value, and nobody else goes on with its lease (P36).
+    /// Whether its value contains its token: then a larger token needs another value, and its lease is not handed over (P36).
     pub(super) const fn names_token(&self) -> bool {
         matches!(self.purpose, Purpose::Leadership(_))
     }
 
-    /// Whether this may go on with a lease that somebody else of this client lets go (P24). Not a holder, whose own value is
+    /// Whether this may take over a lease that another caller of this client gives up (P24). Not a holder, whose own value is
     /// under the keys of its lease, nor a leader, nor a reader.
     pub(super) fn may_take(&self, held: &HeldLease, clock: &dyn Clock) -> bool {
         // Renewed, it will last. Otherwise the next has what the former left of it.

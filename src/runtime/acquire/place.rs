@@ -22,7 +22,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// A place in the slot for what is asked for. It is its turn at once if nobody else is there.
+    /// A place in the slot. It is its turn at once if the slot is empty.
     pub(super) fn join(shared: &Arc<Shared>, params: &Arc<AcquireParams>, waits: bool) -> Self {
         let stay = match params.purpose {
             _ if !waits => Stay::Try,

@@ -51,7 +51,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// If nobody is known to be in the way, what it asks for is sent before this returns.
+    /// If no other holder or waiter is known, the request is sent before this returns.
     fn begin(
         shared: &Arc<Shared>,
         params: &Arc<AcquireParams>,
@@ -85,7 +85,7 @@ impl Reader {
         }
     }
 
-    /// Sends an ask, behind all writers of this client that were there before.
+    /// Sends an attempt, behind all writers of this client that were there before.
     async fn ask_in_turn(&mut self) -> Result<Sent, AcquireFailure> {
         let shared = Arc::clone(&self.shared);
         let turn = match shared.slots.refusal(&self.params.resource, &*shared.clock) {
@@ -131,11 +131,11 @@ impl Reader {
         }
     }
 
-    /// Waits for what comes of an ask, and after one that was in vain until it is worth asking again.
+    /// Waits for the outcome of an attempt, and after a lost one until another is worth sending.
     async fn outcome(&mut self, (mut attempt, permit): Sent) -> Result<Option<Gained>, AcquireFailure> {
         let clock = Arc::clone(&self.shared.clock);
         let failure = loop {
-            // The first ask is waited for, so that a short wait still learns what is in the way.
+            // The first attempt is waited for, so that a short wait still learns who has the lock.
             let outcome = match &self.last {
                 Some(last) => self.in_time(attempt.next_outcome(), last).await?,
                 None => attempt.next_outcome().await,
@@ -168,7 +168,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// What comes of this, unless the client is shut down, or the wait is over before.
+    /// The result of this, unless the client is shut down, or the wait is over before.
     async fn in_time<T>(&self, what: impl IntoFuture<Output = T>, last: &AcquireFailure) -> Result<T, AcquireFailure> {
         self.deadline.in_time(Duration::ZERO, &self.shared, what, last).await
     }

@@ -1,9 +1,9 @@
 //! Acquires one of several locks: a permit of a semaphore (P35).
 //!
-//! Each is a lock like any other. A caller tries one that nobody of this client uses, then those that one read of all keys finds
-//! free. If all are taken it waits in a line of its client. The first of that line waits for several locks at once, each in its
-//! own queue: so the clients that have them know of it, and what another caller of this client lets go comes to it without a request.
-//! With the first that is won the other waits end, and the next of the line goes on.
+//! Each is a lock like any other. A caller tries one that no caller of this client uses, then those that one read of all keys finds
+//! free. If all are taken it waits in a queue of its client. The first of that queue waits for several locks at once, each in its
+//! own queue: so the clients that have them know of it, and a lock that another caller of this client gives up comes to it without
+//! a request. With the first that is won the other waits end, and the next of the queue continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
-/// So many locks are waited for at once, beside those that this client has: each wait asks once a second.
+/// So many locks are waited for at once, beside those that this client has: each waiter polls once a second.
 const AT_ONCE: usize = 4;
 
 /// How often the keys of those that are not waited for are read, at most; half of it at least.
@@ -38,7 +38,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Several locks, of which one is enough.
 #[derive(Debug)]
 pub(crate) struct Several {
-    /// For the line of those who wait; nothing is stored under its name.
+    /// For the queue of the waiters; nothing is stored under its name.
     line: Arc<AcquireParams>,
     each: Vec<Arc<AcquireParams>>,
     /// The one with which this client begins.
@@ -61,10 +61,10 @@ impl Several {
         &self.line.resource
     }
 
-    /// Tries those that are free; none while somebody of this client waits.
+    /// Tries the free ones; none while a caller of this client waits.
     pub(crate) async fn try_acquire(&self, shared: &Arc<Shared>) -> Won<Tenure> {
         if shared.slots.waiting(self.line()) > 0 {
-            yield_now().await; // whoever tries again and again must let others run
+            yield_now().await; // a caller that tries again and again must let others run
             return Err(AcquireFailure::WAITED_FOR);
         }
         self.try_free(shared).await
@@ -92,7 +92,7 @@ impl Several {
         }
     }
 
-    /// One that nobody of this client uses; if others have that, each that is free.
+    /// One that no caller of this client uses; if other clients have that, each that is free.
     async fn try_free(&self, shared: &Arc<Shared>) -> Won<Tenure> {
         let mut open: Vec<usize> =
             self.in_order().filter(|at| shared.slots.is_idle(&self.params(*at).resource)).collect();

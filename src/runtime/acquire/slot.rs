@@ -1,8 +1,8 @@
 //! Who of this client has a lock, and who waits for it, first come first served (P24).
 //!
-//! Each lock has a slot with a fair mutex. Whoever has that is the next: it waits until the lease that somebody of this
-//! client has is laid down for it, let go or lost, and asks the instances if there is none. With a lease it leaves the
-//! mutex to the one behind it. So one of a client asks for a lock at a time, and one watches its lease.
+//! Each lock has a slot with a fair mutex. The waiter that has the mutex is the next: it waits until the lease of this
+//! client is laid down for it, released or lost, and sends an attempt if there is none. With a lease it leaves the
+//! mutex to the waiter behind it. So one waiter of a client tries to get a lock at a time, and one watches its lease.
 //!
 //! Waiting acquires are counted: what was laid down belongs to them, and the last that leaves gives it back. Everything but
 //! the mutex is decided under the slot's state, and nothing foreign runs there.
@@ -22,16 +22,16 @@ use crate::resource::{ByResource, Resource};
 use crate::runtime::held_lease::HeldLease;
 use crate::runtime::wait_events::TARGET;
 
-/// So many of a client ask at once, whatever for: as many as the commands that may be on their way to an instance can
-/// carry. Thousands that are asked for together wait in front of the connections for longer than the instance timeout;
-/// they are all given up, released and asked for again, and hardly any is won.
+/// So many attempts of a client are under way at once: as many as the commands that may be on their way to an instance can
+/// carry. Thousands that are sent together wait in front of the connections for longer than the instance timeout;
+/// they are all given up, released and sent again, and hardly any is won.
 const MAX_ASKS: usize = 256;
 
 /// The slots of a client, by what they are for.
 #[derive(Debug)]
 pub(crate) struct Slots {
     asks: Arc<Semaphore>,
-    /// A slot is in it while anybody has a place in it, or the lock.
+    /// A slot is in it while a caller has a place in it, or the lock.
     slots: Mutex<ByResource<Arc<Slot>>>,
 }
 
@@ -40,13 +40,13 @@ pub(super) struct Slot {
     resource: Resource,
     queue: Arc<FairMutex<Asking>>,
     state: Mutex<SlotState>,
-    /// Tells the next that a lease was laid down, let go or won.
+    /// Notifies the next waiter that a lease was laid down, released or won.
     changed: Notify,
-    /// Tells holders that a lease was won, and those whose wait is over what is in the way.
+    /// Notifies holders that a lease was won, and waiters whose wait is over that the reason for it is known.
     news: Notify,
 }
 
-/// For how long somebody is in a slot.
+/// How long a caller is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stay {
     /// For one try.
@@ -63,7 +63,7 @@ impl Stay {
     }
 }
 
-/// It is whoever's turn that has this.
+/// The waiter that has this is the next.
 pub(super) type Turn = OwnedMutexGuard<Asking>;
 
 #[derive(Debug, Default)]
@@ -74,14 +74,14 @@ struct SlotState {
     waiting: usize,
     /// How many of those are counted in another line, where one of several locks is enough (P35).
     counted_elsewhere: usize,
-    /// What the next asks for, if one who waits is it.
+    /// What the next waiter wants, if it is one that waits.
     next: Option<Arc<AcquireParams>>,
-    /// The lease that somebody of this client has, as far as it is known; also while it is laid down.
+    /// The lease that this client has, as far as it is known; also while it is laid down.
     held: Option<Arc<HeldLease>>,
-    /// A lease that nobody has now, for the next.
+    /// A lease without a guard, for the next waiter.
     laid_down: Option<Arc<HeldLease>>,
     turns: Turns,
-    /// Whether anything was asked for those who wait now.
+    /// Whether an attempt was sent for the present waiters.
     is_asked: bool,
     /// Why the last ask for them was in vain.
     last_failure: Option<AcquireFailure>,
@@ -97,7 +97,7 @@ pub(super) enum Step {
     AwaitRelease,
     /// It leaves the lock to others for a moment.
     Pause,
-    /// It asks the instances.
+    /// It sends an attempt.
     Ask,
 }
 
@@ -117,12 +117,12 @@ impl Slots {
         })
     }
 
-    /// Whether nobody of this client has the lock or asks for it.
+    /// Whether no caller of this client has the lock or tries to get it.
     pub(super) fn is_idle(&self, resource: &Resource) -> bool {
         self.find(resource).is_none()
     }
 
-    /// Whether somebody of this client has the lock.
+    /// Whether this client has the lock.
     pub(super) fn is_held(&self, resource: &Resource, clock: &dyn Clock) -> bool {
         self.find(resource).is_some_and(|slot| slot.lock().held_here(clock).is_some())
     }
@@ -137,7 +137,7 @@ impl Slots {
         Arc::clone(&self.asks).acquire_owned().await.map_err(|_| AcquireFailure::ShutDown) // it is never closed
     }
 
-    /// From now on somebody of this client has this lease, which was just won.
+    /// From now on this client has this lease, which was just won.
     pub(crate) fn put_held(&self, held: &Arc<HeldLease>) {
         let mut former = None;
         let slot = self.with_slot(&held.claim().resource, |state| {
@@ -158,13 +158,13 @@ impl Slots {
         self.find(&params.resource)?.share(|held| *held.holder() == params.holder)
     }
 
-    /// One more guard, which no caller has collected yet, of the lease with this value; `None` if nobody of this client has
+    /// One more guard, which no caller has collected yet, of the lease with this value; `None` if this client does not have
     /// it.
     pub(crate) fn share_value(&self, resource: &Resource, value: &Value) -> Option<Arc<HeldLease>> {
         self.find(resource)?.share(|held| held.claim().value == *value)
     }
 
-    /// Why a single try is not sent: somebody of this client has the lock or waits for it.
+    /// Why a single try is not sent: another caller of this client has the lock or waits for it.
     pub(super) fn refusal(&self, resource: &Resource, clock: &dyn Clock) -> Option<AcquireFailure> {
         let slot = self.find(resource)?;
         let state = slot.lock();
@@ -183,14 +183,14 @@ impl Slots {
         self.find(resource).map_or(0, |slot| slot.lock().waiting)
     }
 
-    /// How many of this client wait, whatever for.
+    /// How many of this client wait, for any lock.
     pub(crate) fn all_waiting(&self) -> usize {
         let counted = |state: &SlotState| state.waiting.saturating_sub(state.counted_elsewhere);
         self.lock().values().map(|slot| counted(&slot.lock())).sum()
     }
 
-    /// Lays a lease that is let go down for the next; `false` if it is to be released. `others` tells how many are known
-    /// to wait elsewhere, if that can be known.
+    /// Lays a lease that its guard gives up down for the next waiter; `false` if it is to be released. `others` returns how many
+    /// are known to wait in other clients, if that can be known.
     pub(crate) fn hand_over(
         &self,
         held: &Arc<HeldLease>,
@@ -210,7 +210,7 @@ impl Slots {
         }
     }
 
-    /// Forgets what nobody needs any more.
+    /// Removes what is not needed any more.
     pub(super) fn tidy(&self, slot: &Arc<Slot>) {
         drop(slot.forget_wait());
         let mut slots = self.lock();
@@ -262,12 +262,12 @@ impl Slot {
         Arc::clone(&self.queue).lock_owned()
     }
 
-    /// The turn, if it is nobody's.
+    /// The turn, if no other caller has it.
     pub(super) fn turn_now(&self) -> Option<Turn> {
         Arc::clone(&self.queue).try_lock_owned().ok()
     }
 
-    /// What the next asks for, if one who waits is it.
+    /// What the next waiter wants, if it is one that waits.
     pub(super) fn set_next(&self, next: Option<Arc<AcquireParams>>) {
         let former = std::mem::replace(&mut self.lock().next, next);
         drop(former);
@@ -298,7 +298,7 @@ impl Slot {
         self.news.notified()
     }
 
-    /// Whether whoever comes now may ask.
+    /// Whether a caller that comes now may send an attempt.
     pub(super) fn is_free(&self) -> bool {
         let state = self.lock();
         state.held.is_none() && state.laid_down.is_none() && !state.turns.is_pause_due()
@@ -322,17 +322,17 @@ impl Slot {
         if state.turns.take_pause() { Step::Pause } else { Step::Ask }
     }
 
-    /// Something is asked for those who wait.
+    /// An attempt for the waiters is sent.
     pub(super) fn note_ask(&self) {
         self.lock().is_asked = true;
     }
 
-    /// Whether an ask is under way, or has ended, for those who wait now.
+    /// Whether an attempt for the present waiters is under way, or has ended.
     pub(super) fn is_asked(&self) -> bool {
         self.lock().is_asked
     }
 
-    /// An ask was in vain; whether somebody of this client has the lock.
+    /// An attempt has failed; whether this client has the lock.
     pub(super) fn note_failure(&self, failure: AcquireFailure, clock: &dyn Clock) -> bool {
         let mut state = self.lock();
         let former = state.last_failure.replace(failure);
@@ -343,7 +343,7 @@ impl Slot {
         is_held_here
     }
 
-    /// What is in the way of those who wait, as far as it is known.
+    /// Why the waiters do not have the lock, as far as it is known.
     pub(super) fn in_the_way(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
         let state = self.lock();
         state.held_here(clock).or_else(|| state.last_failure.clone())
@@ -375,12 +375,12 @@ impl Slot {
         true
     }
 
-    /// The wait among other clients, and how it went so far, if nobody waits any more.
+    /// The wait among other clients, and how it went so far, if no caller waits any more.
     fn forget_wait(&self) -> Option<Asking> {
         if self.lock().waiting > 0 {
             return None;
         }
-        // Whoever has the turn tidies up after it.
+        // The caller that has the turn tidies up after it.
         self.queue.try_lock().ok().map(|mut asking| std::mem::take(&mut *asking))
     }
 

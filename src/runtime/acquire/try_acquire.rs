@@ -30,7 +30,7 @@ pub(crate) async fn try_acquire(shared: &Arc<Shared>, params: &Arc<AcquireParams
         return Ok(tenure);
     }
     if let Err(refusal) = stand_back(shared, params) {
-        yield_now().await; // whoever tries again and again must let others run
+        yield_now().await; // a caller that tries again and again must let others run
         return Err(refusal);
     }
     let begun = shared.clock.now();

@@ -7,16 +7,16 @@ use crate::protocol::Instant;
 /// So often in a row a lock is handed over while others are known to wait for it, or cannot be known.
 const MOST_IN_A_ROW: u32 = 16;
 
-/// For how long a lock is handed over at most: those who only ask again and again are not known.
+/// For how long a lock is handed over at most: clients that only poll are not known.
 const LONGEST_ROW: Duration = Duration::from_secs(1);
 
-/// How often a lock was handed over, and whether it is somebody else's turn.
+/// How often a lock was handed over, and whether it is the turn of another client.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// How often the lease was handed over since it was won, and since when.
     in_a_row: u32,
     since: Option<Instant>,
-    /// Whether the others get their turn before this client asks again.
+    /// Whether other clients get their turn before this one tries again.
     pause_due: bool,
 }
 
@@ -32,7 +32,7 @@ impl Turns {
         *self = Self::default();
     }
 
-    /// Whether the lock is to be given up for others, after so many hand-overs in a row, or a second of them. `others` tells
+    /// Whether the lock is to be given up for other clients, after so many hand-offs in a row, or a second of them. `others` returns
     /// how many are known to wait elsewhere, if that can be known.
     pub(super) fn is_over(&mut self, others: impl FnOnce() -> Option<usize>, now: Instant) -> bool {
         let is_long = now.saturating_since(*self.since.get_or_insert(now)) >= LONGEST_ROW;

@@ -80,7 +80,7 @@ impl WonLease {
         }
     }
 
-    /// Waits until somebody has taken it.
+    /// Waits until a caller has taken it.
     pub(super) async fn taken(&self) {
         self.taken.notified().await;
     }

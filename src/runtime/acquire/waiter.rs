@@ -1,7 +1,7 @@
 //! Waits until a lease is won: each wait is a task of the client (P22), from the caller's first poll on.
 //!
-//! So whoever is in a slot is always polled, whatever its caller does. Only what was won waits for the caller, for an
-//! instance timeout: then the client passes it on, and the caller stands in line again when it polls.
+//! So a waiter in a slot is always polled, even if its caller polls nothing. Only a won lease waits for the caller, for an
+//! instance timeout: then the client passes it on, and the caller queues again when it polls.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -60,13 +60,13 @@ pub(super) fn wait(
 
 pub(super) type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
 
-/// A lease for whoever waits, and the replies that are outstanding if it was asked for.
+/// A lease for a waiter, and the outstanding replies if an attempt was sent for it.
 pub(super) type Gained = (UncollectedLease, Option<Box<Attempt>>);
 
-/// An ask that was sent. The permit is given back with the outcome.
+/// An attempt that was sent. The permit is given back with the outcome.
 pub(super) type Sent = (Box<Attempt>, OwnedSemaphorePermit);
 
-/// One wait. Dropped at any time it leaves nothing behind: what it has asked for is released before the next one asks.
+/// One wait. Dropped at any time it leaves nothing behind: its attempt is released before the next one is sent.
 struct Waiter {
     place: Place,
     shared: Arc<Shared>,
@@ -78,7 +78,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// If it is its turn at once, what it asks for is sent before this returns.
+    /// If it is its turn at once, its attempt is sent before this returns.
     fn join(
         shared: &Arc<Shared>,
         params: &Arc<AcquireParams>,
@@ -113,11 +113,11 @@ impl Waiter {
         };
         let Self { tracked, shared, place, .. } = self;
         drop(sent); // in vain, if its holder has the lease by now
-        drop(place); // whoever is next goes on
+        drop(place); // the next waiter continues
         deliver(&shared, gained, tracked, result).await;
     }
 
-    /// Waits for a lease; then somebody of this client has it, as the slot knows.
+    /// Waits for a lease; then this client has it, as the slot knows.
     async fn gain(&mut self, sent: &mut Option<Sent>) -> Result<Gained, AcquireFailure> {
         let (shared, slot) = (Arc::clone(&self.shared), Arc::clone(self.place.slot()));
         let clock = &*shared.clock;
@@ -163,8 +163,8 @@ impl Waiter {
         }
     }
 
-    /// What was in the way, if the wait is over. An ask is waited for, so that a short wait still learns that; not for long if
-    /// its turn does not come, where very many ask.
+    /// Why the lock was not acquired, if the wait is over. An attempt is waited for, so that a short wait still learns that; not for
+    /// long if its turn does not come, where there are very many waiters.
     fn over(&self, slot: &Slot) -> Option<AcquireFailure> {
         let clock = &*self.shared.clock;
         if !self.deadline.has_passed(clock) {
@@ -195,7 +195,7 @@ impl Waiter {
         }
     }
 
-    /// One step of whoever is next.
+    /// One step of the next waiter.
     async fn take_turn(&mut self, slot: &Slot) -> Result<Option<Gained>, AcquireFailure> {
         let shared = Arc::clone(&self.shared);
         let clock = &*shared.clock;
@@ -245,7 +245,7 @@ impl Waiter {
         Ok(None)
     }
 
-    /// Waits for what comes of an ask, and after one that was in vain until it is worth asking again.
+    /// Waits for the outcome of an attempt, and after a lost one until another is worth sending.
     async fn ask(&mut self, slot: &Slot, (mut attempt, permit): Sent) -> Result<Option<Gained>, AcquireFailure> {
         let shared = Arc::clone(&self.shared);
         let clock = &*shared.clock;
@@ -261,10 +261,10 @@ impl Waiter {
                     return Ok(Some((lease, Some(attempt))));
                 }
                 Outcome::Lost(failure) => break failure,
-                // P31: it asks again as long as nobody is known to have the lock.
+                // P31: it is repeated as long as no holder is known.
                 Outcome::Undecided(failure, pause) => {
                     if slot.note_failure(failure.clone(), clock) {
-                        return Ok(None); // somebody of this client has it
+                        return Ok(None); // this client has it
                     }
                     self.rest(pause, failure).await?;
                     attempt.ask_again()?;
@@ -277,7 +277,7 @@ impl Waiter {
         Ok(None)
     }
 
-    /// What was in the way, once the wait is over; the first ask for those who wait is waited for.
+    /// Why the lock was not acquired, once the wait is over; the first attempt for the waiters is waited for.
     async fn over_while_asking(&self, slot: &Slot) -> AcquireFailure {
         let clock = &*self.shared.clock;
         self.deadline.wait(Duration::ZERO, clock).await;
@@ -307,7 +307,7 @@ impl Waiter {
         wait_events::refused(slot.resource(), round, || shared.known_waiters(slot.resource()));
         let leaves_mark = asking.note_readers(round, || begin_mark(&shared, slot.resource()));
         if slot.note_failure(failure.clone(), clock) || leaves_mark {
-            return Ok(()); // the next step is to wait for whoever has it, or to ask at once, and to leave the mark (P34)
+            return Ok(()); // the next step is to wait for the holder, or to try at once, and to leave the mark (P34)
         }
         asking.why = tokio::select! {
             biased;
@@ -320,7 +320,7 @@ impl Waiter {
     }
 }
 
-/// Sends an ask.
+/// Sends an attempt.
 fn begin(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,
@@ -374,7 +374,7 @@ pub(super) async fn deliver(
     }
 }
 
-/// Gives the caller an instance timeout to take what was won; then somebody else of this client gets it, or it is released.
+/// Gives the caller an instance timeout to take what was won; then another caller of this client gets it, or it is released.
 async fn pass_on_unless_taken(shared: &Shared, won: Arc<WonLease>, tracked: TrackedAttempt) {
     tokio::select! {
         biased;
@@ -386,7 +386,7 @@ async fn pass_on_unless_taken(shared: &Shared, won: Arc<WonLease>, tracked: Trac
     drop(tracked);
 }
 
-/// A mark for writers that begin to wait for readers now (P34). `None` if no clock tells when that is.
+/// A mark for writers that begin to wait for readers now (P34). `None` if no clock shows when that is.
 fn begin_mark(shared: &Arc<Shared>, resource: &Resource) -> Option<LeftMark> {
     let mark = WriterMark::new(shared.proposing_clock().ok()?.us, shared.tokens.client());
     let client = Arc::downgrade(shared) as Weak<dyn TakesMarks>;

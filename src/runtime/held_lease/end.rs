@@ -54,7 +54,7 @@ pub(super) struct LossLog {
 }
 
 impl LossLog {
-    /// A warning, if there are not too many; `times` is how many losses it stands for.
+    /// A warning, if there are not too many; `times` is how many losses it counts.
     pub(super) fn write(self, claim: &Claim, times: Option<u64>) {
         let (resource, token, ttl, held_for) = (claim.resource.display(), claim.token.get(), claim.ttl, self.held_for);
         let Some(times) = times else {

@@ -1,4 +1,4 @@
-//! A lease that is held: shared by its guards (P23), handed on within the client (P24), watched by those who wait for its
+//! A lease that is held: shared by its guards (P23), handed over within the client (P24), watched by tasks that wait for its
 //! loss, and ended in one place. Wakers, logs and metrics are foreign code, and run under no mutex.
 
 mod end;
@@ -30,7 +30,7 @@ const LONG_IN_TTLS: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     state: Mutex<HeldLeaseState>,
-    /// Whose it is; empty if nobody else may share it (P23).
+    /// Its holder; empty if it may not be shared (P23).
     holder: Arc<str>,
     /// Releases what is left of it when it is lost.
     client: Weak<dyn AfterLoss>,
@@ -41,7 +41,7 @@ pub(crate) struct HeldLease {
 
 /// What sees to a lease that was lost: the client that has it.
 pub(crate) trait AfterLoss: std::fmt::Debug + Send + Sync {
-    /// Releases what is left of the lease, behind whatever is in flight for it.
+    /// Releases what is left of the lease, behind all that is in flight for it.
     fn release_after_loss(&self, held: &HeldLease);
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct HeldLeaseState {
     last_number: GuardNumber,
     /// The longest terms that a guard has asked for.
     longest: LeaseTerms,
-    /// Whether it is not handed over: it ever had a second guard (P23), or its value tells its token (P36).
+    /// Whether it is not handed over: it ever had a second guard (P23), or its value contains its token (P36).
     is_bound: bool,
     was_handed_over: bool,
     /// Whether it was handed over since a caller had it, so that the next gets a larger token (P24).
@@ -95,7 +95,7 @@ pub(crate) struct ScheduleKey {
     pub(crate) entry: u64,
 }
 
-/// Tells the guards of a lease apart.
+/// Identifies a guard of a lease.
 pub(crate) type GuardNumber = u32;
 
 /// What one guard wants of its lease.
@@ -104,7 +104,7 @@ pub(crate) struct Wish {
     pub(crate) terms: LeaseTerms,
     /// Until when it is renewed: [`NEVER_RENEWED`], or [`RENEWED_FOR_EVER`].
     pub(crate) renewed_until: Instant,
-    /// When it ends, whatever becomes of the lease: one ttl after it may be renewed for the last time (P23).
+    /// When it ends, even if the lease lives on: one ttl after it may be renewed for the last time (P23).
     pub(crate) ends_at: Option<Instant>,
 }
 
@@ -118,18 +118,18 @@ struct GuardEntry {
     wish: Wish,
 }
 
-/// The end of a lease, for those who wait for it and for the log: they are told when no mutex is held.
+/// The end of a lease, for waiting tasks and the log: both are notified when no mutex is held.
 #[derive(Debug, Default)]
-#[must_use = "those who wait are to be told"]
+#[must_use = "waiting tasks are to be notified"]
 pub(crate) struct EndNotice<'a>(Option<(&'a HeldLease, Option<LossLog>)>);
 
 impl EndNotice<'_> {
-    /// Tells them, if the lease has just ended.
+    /// Notifies them, if the lease has just ended.
     pub(crate) fn tell(self) {
         let Some((held, log)) = self.0 else { return };
         let is_lost = held.state().is_lost();
         if let Some(client) = held.client.upgrade().filter(|_| is_lost) {
-            client.release_after_loss(held); // before anybody asks again
+            client.release_after_loss(held); // before the next attempt
         }
         held.changed.notify_waiters();
         if let Some(log) = log {
@@ -157,7 +157,7 @@ impl HeldLease {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whose it is; empty if nobody else may share it (P23).
+    /// Its holder; empty if it may not be shared (P23).
     pub(crate) const fn holder(&self) -> &Arc<str> {
         &self.holder
     }
@@ -177,7 +177,7 @@ impl HeldLease {
         self.state().remaining(clock)
     }
 
-    /// Whether anybody has a guard of it.
+    /// Whether it has a guard.
     pub(crate) fn has_guards(&self) -> bool {
         self.state().guards > 0
     }
@@ -196,7 +196,7 @@ impl HeldLease {
         let mut state = self.state();
         state.guards = state.guards.saturating_sub(1);
         if !state.has_ended() {
-            state.entries.retain(|entry| Some(entry.number) != number); // else its end is what views tell
+            state.entries.retain(|entry| Some(entry.number) != number); // else views show its end
         }
         if state.guards > 0 {
             drop(state);
@@ -215,12 +215,12 @@ impl HeldLease {
         is_due.then(|| state.lease.release_targets())
     }
 
-    /// From now on it ends with its guard, whoever of the client waits.
+    /// From now on it ends with its guard, even if callers of the client wait.
     pub(crate) fn never_hand_over(&self) {
         self.state().is_bound = true;
     }
 
-    /// From now on the last guard releases the keys, whatever an earlier one wanted.
+    /// From now on the last guard releases the keys, even if an earlier one was to keep them.
     pub(crate) fn release_keys(&self) {
         self.state().keeps_keys = false;
     }
@@ -230,9 +230,9 @@ impl HeldLease {
         self.state().keeps_keys = true;
     }
 
-    /// Ends the tenure of its only guard, for somebody else of the client; `false` if the lease is to be released instead, as
-    /// that of a holder is, and one that others may still have (P23). Those who wait for the end are told by
-    /// `note_tenure_end`.
+    /// Ends the tenure of its only guard, for another caller of the client; `false` if the lease is to be released instead: that
+    /// of a holder, and one that may have other guards (P23). `note_tenure_end` notifies the tasks that wait for the
+    /// end.
     pub(crate) fn end_tenure(&self, clock: &dyn Clock) -> bool {
         let mut state = self.state();
         let is_collected = state.last_number > 0;
@@ -247,7 +247,7 @@ impl HeldLease {
         true
     }
 
-    /// Tells those who wait for the end of a tenure that one was ended.
+    /// Notifies tasks that wait for the end of a tenure that one was ended.
     pub(crate) fn note_tenure_end(&self) {
         self.changed.notify_waiters();
     }
@@ -272,7 +272,7 @@ impl HeldLease {
     }
 
     /// Takes in the end of a round: how long the lease may be relied on now, if the round moved that. P9: by
-    /// the clock as it is now, for whoever asked meanwhile may have learnt that the lease is over.
+    /// the clock as it is now, for the caller may have learnt meanwhile that the lease is over.
     /// The guard that asked for it, if one did, has it for as long.
     pub(crate) fn settle(
         &self,
@@ -291,7 +291,7 @@ impl HeldLease {
         Some(remaining)
     }
 
-    /// Tells the log that it is held for long.
+    /// Logs that it is held for long.
     pub(crate) fn tell_long_held(&self, now: Instant, times: u64) {
         let (claim, held_for) = (self.claim(), self.state().held_for(now));
         let (resource, token) = (claim.resource.display(), claim.token.get());
@@ -364,18 +364,18 @@ impl HeldLease {
         if state.is_collected() {
             return EndNotice(Some((self, log)));
         }
-        state.untold = log.map(Box::new); // what nobody has is no loss
+        state.untold = log.map(Box::new); // without a guard there is no loss
         EndNotice(Some((self, None)))
     }
 
-    /// Tells a loss that came just before its caller had it.
+    /// Reports a loss that came just before its caller had it.
     pub(crate) fn take_untold(&self) -> EndNotice<'_> {
         EndNotice(self.state().untold.take().map(|log| (self, Some(*log))))
     }
 
     /// Where what is left of it once it is lost is to be released: its keys on some instances, perhaps put there by an extend
-    /// that was in flight when the others were deleted. Nobody got in for a whole ttl beside them. `None` if that was asked
-    /// for before.
+    /// that was in flight when the others were deleted. Beside them no client gets the lock for a whole ttl. `None` if that was
+    /// requested before.
     pub(crate) fn release_after_loss(&self) -> Option<InstanceSet> {
         let mut state = self.state();
         let is_lost = state.is_lost();
@@ -477,7 +477,7 @@ impl HeldLeaseState {
         !self.entries.is_empty()
     }
 
-    /// A caller has one of its guards from now on. Nobody else's wish counts (P22).
+    /// A caller has one of its guards from now on. The settings of other callers do not count (P22).
     fn add_entry(&mut self, wish: Wish) -> GuardNumber {
         self.last_number += 1;
         self.longest = self.longest.longer(wish.terms);
@@ -530,7 +530,7 @@ impl HeldLeaseState {
         self.lease.note_reply(id, reply, sent, answered);
     }
 
-    /// What an instance has that had not granted the lease was there before it, and tells nothing of its end.
+    /// A key on an instance that had not granted the lease was there before it, and shows nothing of its end.
     fn observe(&mut self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
         if self.lease.had_key(id, sent) {
             self.observed.record(id, value);
@@ -553,7 +553,7 @@ impl HeldLeaseState {
         self.failed.replace(Arc::new(round.clone())).is_none()
     }
 
-    /// Whether it has been renewed for so long, without a bound, that somebody should look at it; true once.
+    /// Whether it has been renewed for so long, without a bound, that a warning is due; true once.
     pub(crate) fn is_long_held(&mut self, now: Instant) -> bool {
         let longest = self.lease.terms().ttl().saturating_mul(LONG_IN_TTLS);
         let is_long = self.renewed_until() == RENEWED_FOR_EVER && self.held_for(now) >= longest;
@@ -594,7 +594,7 @@ impl Tenure {
         self.guard
     }
 
-    /// Whether somebody else had the lease before.
+    /// Whether another caller had the lease before.
     pub(crate) const fn was_handed_over(&self) -> bool {
         self.is_handed_over
     }
