@@ -172,7 +172,7 @@ impl AdmissionRecords {
         self.complete(opened.into_iter().map(of_trace))
     }
 
-    /// Sets the longest ttl that each record allows to this client's quarantine, and changes nothing else. If that is shorter than
+    /// Sets the longest ttl of each record to this client's quarantine, and leaves the rest. If that is shorter than
     /// before, the instance also waits for the former time.
     ///
     /// To allow longer ttls: give all clients the longer quarantine, call this, give them the longer `max_ttl`. To allow

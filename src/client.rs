@@ -122,7 +122,7 @@ impl Redlock {
         Semaphore { name: name.into(), permits, each: self.lock("").meant_for(Purpose::Permit) }
     }
 
-    /// An election: one of several candidates leads, and tells others who it is. Nothing is sent until one campaigns or asks.
+    /// An election: one of several candidates leads, and others can see which. Nothing is sent until a caller campaigns or reads the leader.
     pub fn election(&self, name: impl Into<ResourceName>) -> Election {
         Election { lock: self.lock(name) }
     }
@@ -239,7 +239,7 @@ impl Redlock {
     /// let inspection = redlock.inspect("job").await?;
     /// match inspection.holder() {
     ///     Some(holder) => println!("{} has it on {:?}, token {:?}", holder.by, holder.on, holder.token),
-    ///     None => println!("nobody has it on a quorum: {inspection:?}"),
+    ///     None => println!("no client has it on a quorum: {inspection:?}"),
     /// }
     /// # assert!(inspection.holder().is_some()); Ok(()) }
     /// ```

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::protocol::Instant;
 
-/// The clocks that a client goes by.
+/// The clocks of a client.
 pub(crate) trait Clock: Send + Sync + fmt::Debug + 'static {
     /// The clock that decides about validity. It counts time during which the machine slept.
     fn now(&self) -> Instant;
@@ -43,14 +43,14 @@ impl CorrectedClock {
         Self { clock, ahead_ns: AtomicU64::new(0), moved: Arc::default() }
     }
 
-    /// By so much; whoever calls this does so one after the other.
+    /// By so much; calls come one after the other.
     pub(crate) fn put_forward(&self, by: Duration) {
         let ahead = u64::try_from(self.ahead().saturating_add(by).as_nanos()).unwrap_or(u64::MAX);
         self.ahead_ns.store(ahead, Ordering::Release);
         self.moved.notify_one();
     }
 
-    /// Tells one task whenever it has been put forward: timers know nothing of that.
+    /// Notifies one task each time it has been put forward: timers know nothing of that.
     pub(crate) fn moved(&self) -> Arc<Notify> {
         Arc::clone(&self.moved)
     }
@@ -78,7 +78,7 @@ pub(crate) struct SystemClock;
 /// P3: the instances' clocks go on while this machine is suspended. `CLOCK_MONOTONIC` stands still there.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const VALIDITY: (ClockId, &str) = (ClockId::CLOCK_BOOTTIME, "CLOCK_BOOTTIME");
-/// `mach_continuous_time`. `CLOCK_MONOTONIC` counts suspended time too, but is made of the wall clock and has gone back.
+/// `mach_continuous_time`. `CLOCK_MONOTONIC` counts suspended time too, but depends on the wall clock and has gone back.
 #[cfg(target_vendor = "apple")]
 const VALIDITY: (ClockId, &str) = (ClockId::from_raw(nix::libc::CLOCK_MONOTONIC_RAW), "CLOCK_MONOTONIC_RAW");
 #[cfg(all(unix, not(any(target_os = "linux", target_os = "android", target_vendor = "apple"))))]
@@ -99,7 +99,7 @@ fn clock_of(os: &str) -> (&'static str, bool) {
 }
 
 impl SystemClock {
-    /// What the one who builds a client is told of the clock of this system.
+    /// A warning about the clock of this system, when a client is built.
     fn limit_on(os: &str) -> Option<String> {
         let (clock, is_sure) = clock_of(os);
         (!is_sure).then(|| {
@@ -178,7 +178,7 @@ mod tests {
     }
 
     /// `make sim WORLD_REPLAY=6450/0037114f8c` showed it: after a standstill, work went on under a lock that was
-    /// over, until a timer woke somebody who looked.
+    /// over, until a timer woke a task that looked.
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_is_put_forward_wakes_whoever_waits_for_it() {
         let clock = CorrectedClock::new(Arc::new(SystemClock));

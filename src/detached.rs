@@ -53,7 +53,7 @@ impl fmt::Debug for DetachedLease {
     }
 }
 
-/// The text is a promise to whoever has stored one: `1`, the ttl in ms, the token, the value, and the key, the last
+/// The text must stay readable, since programs have stored it: `1`, the ttl in ms, the token, the value, and the key, the last
 /// two in hexadecimal digits, with a blank between each.
 #[cfg(feature = "serde")]
 mod serialized {

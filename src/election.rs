@@ -38,7 +38,7 @@ const LOOKS_PER_TTL: u32 = 4;
 /// let leadership = redlock.election("scheduler").campaign("10.0.0.7:8080").await?;
 /// println!("leads under token {}", leadership.fencing_token());
 ///
-/// // A worker asks for it.
+/// // A worker reads it.
 /// let leader = worker.election("scheduler").leader().await?;
 /// assert_eq!(leader.map(|leader| leader.info).as_deref(), Some("10.0.0.7:8080"));
 /// leadership.resign().await?;
@@ -47,7 +47,7 @@ const LOOKS_PER_TTL: u32 = 4;
 ///
 /// All candidates and observers should give the same [`ttl`](Self::ttl).
 #[derive(Clone, Debug)]
-#[must_use = "an election does nothing until somebody campaigns or asks"]
+#[must_use = "an election does nothing until a caller campaigns or reads the leader"]
 pub struct Election {
     pub(crate) lock: Lock,
 }
@@ -68,7 +68,7 @@ pub struct Leadership<G = Guard> {
 pub struct Leader {
     /// What it says of itself.
     pub info: String,
-    /// Its fencing token: larger for every later leader. Requests to the leader may carry it, so that one that leads no more can tell.
+    /// Its fencing token: larger for every later leader. Requests to the leader may carry it, so that a former leader can refuse them.
     pub token: FencingToken,
     /// The id of its client: see [`Redlock::client_id`](crate::Redlock::client_id).
     pub client: String,
@@ -112,7 +112,7 @@ impl Election {
     /// Leads again and again until `work` ends: campaigns, runs `work` while it leads, and when the lead is lost drops the work
     /// where it waits, logs why, and campaigns again. When `work` ends, this resigns and returns what the work returned.
     ///
-    /// The work is the way to stop it: let it wait for whatever tells it to, and end. Dropping the future also resigns.
+    /// To stop it, end the work: let it wait for your own signal. Dropping the future also resigns.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -158,9 +158,9 @@ impl Election {
         }
     }
 
-    /// Who leads now; `None` if nobody does. It may have changed when this returns.
+    /// Who leads now; `None` if no client does. It may have changed when this returns.
     ///
-    /// A candidate that has the keys of a quorum is told even if it does not know that, as its answers were lost; it gives them up.
+    /// A candidate that has the keys of a quorum is returned even if it does not know that, as its answers were lost; it gives them up.
     ///
     /// # Cancel safety
     /// Safe: it only reads.
@@ -208,7 +208,7 @@ impl Observer {
     /// timeout later if an instance hangs. Of several changes in that time the last is seen. While too few instances answer, it waits.
     ///
     /// # Guarantees
-    /// Tokens only grow: a leader from before the last one that was returned is never returned, whatever instances say.
+    /// Tokens only grow: a leader from before the last one that was returned is never returned, with any answers of instances.
     ///
     /// # Cancel safety
     /// Safe: no leader is lost.

@@ -151,9 +151,9 @@ impl<M: Mode> Guard<M> {
         let LeaseView { shared, tenure, .. } = &self.lease;
         let (is_valid, is_gone) = (self.is_valid(), tenure.held().is_gone());
         let Some(targets) = shared.begin_to_let_go(tenure.held(), Some(tenure.guard())) else {
-            return Ok(Released { was_still_held: is_valid }); // somebody else of this client has it
+            return Ok(Released { was_still_held: is_valid }); // another caller of this client has it
         };
-        let released = release(shared, tenure.held(), targets); // sent before anybody listens, who may panic
+        let released = release(shared, tenure.held(), targets); // sent before a listener runs, which may panic
         let span = span::operation!("release", tenure.claim().resource.display());
         let was_still_held = match released.instrument(span.clone()).await {
             ReleaseOutcome::WasHeld => !is_gone,
@@ -245,7 +245,7 @@ impl Guard {
     pub async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         let LeaseView { shared, settings, tenure, .. } = &self.lease;
         let held = tenure.held();
-        held.keep_keys(); // whatever happens to this future
+        held.keep_keys(); // even if this future is dropped
         let remaining = self.remaining();
         if remaining >= time {
             let lost = ExtendError::Lost { reports: Vec::new() };

@@ -21,7 +21,7 @@ const MAX_HOLDER: usize = 200;
 /// In another client or process the same holder is refused: a process that crashed waits for the ttl when it comes back.
 /// An operator who knows that the former process is gone can run `redquorum release --holder`.
 ///
-/// At most 200 bytes: it is stored with every lock, and shown to those who are refused. A longer one is refused when a lock
+/// At most 200 bytes: it is stored with every lock, and shown to refused callers. A longer one is refused when a lock
 /// is acquired.
 ///
 /// ```no_run
@@ -35,7 +35,7 @@ const MAX_HOLDER: usize = 200;
 pub struct Holder(Arc<str>);
 
 impl Holder {
-    /// An identity that nobody else has: a random UUID, from the operating system's random source.
+    /// A unique identity: a random UUID, from the operating system's random source.
     ///
     /// # Errors
     /// If the operating system gives no random bytes.
@@ -60,14 +60,14 @@ impl Holder {
     }
 }
 
-/// An empty text stands for no identity.
+/// An empty text is no identity.
 impl From<&str> for Holder {
     fn from(text: &str) -> Self {
         Self(text.into())
     }
 }
 
-/// An empty text stands for no identity.
+/// An empty text is no identity.
 impl From<String> for Holder {
     fn from(text: String) -> Self {
         Self(text.into())

@@ -21,8 +21,8 @@ use crate::runtime::ask_all::{read_all, take_away};
 pub struct Inspection {
     /// The resource, with the namespace.
     pub resource: String,
-    /// Those who have it on some instances, a writer or readers, and writers that wait for readers ([`CurrentHolder::kind`]), one for each value that is stored; first who has it on most. Two tries of one
-    /// client, or of others that do not say who they are, look alike. Of readers the first 64.
+    /// All that have it on some instances: a writer or readers, and writers that wait for readers ([`CurrentHolder::kind`]), one for each value that is
+    /// stored, and first the one on most instances. Two attempts of one client, or of others without an identity, look alike. Of readers the first 64.
     pub holders: Vec<FoundHolder>,
     /// The addresses of the instances on which it is free.
     pub free_on: Vec<String>,
@@ -57,8 +57,8 @@ pub struct FoundHolder {
 }
 
 impl Inspection {
-    /// Who has it on a quorum of instances; of readers, one of them. Whoever has fewer is trying, or has lost it, and a lock that is kept for
-    /// whoever waits is nobody's.
+    /// Who has it on a quorum of instances; of readers, one of them. A client that has fewer is trying, or has lost it. A lock that is kept for
+    /// a waiter has no holder.
     #[must_use]
     pub fn holder(&self) -> Option<&FoundHolder> {
         let has_it =

@@ -162,8 +162,8 @@ impl<M: Mode> LeaseView<M> {
     /// Calls `notify` once when the lock is lost, in a task of the client; never if the guard is released or dropped
     /// before. It must not block.
     ///
-    /// If the runtime in which the client was built ends before, it is called then, with [`Loss::RuntimeEnded`]: nobody
-    /// renews the lock any more.
+    /// If the runtime in which the client was built ends before, it is called then, with [`Loss::RuntimeEnded`]: the lock is
+    /// not renewed any more.
     ///
     /// ```
     /// # use redquorum::testing::{Cluster, TestInstance};
@@ -199,7 +199,7 @@ impl<M: Mode> LeaseView<M> {
     /// A token that is cancelled when the lock is lost or given up, for work that takes one.
     ///
     /// It is also cancelled when the runtime in which the client was built ends. Each call makes another token, and
-    /// whoever cancels it changes nothing else.
+    /// cancelling it changes nothing else.
     ///
     /// ```
     /// # use redquorum::testing::{Cluster, TestInstance};

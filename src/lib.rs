@@ -206,7 +206,7 @@ pub use stats::ClientStats;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// What the documentation of `run` says that the compiler warns of compiles without that warning: it is nothing else that fails.
+/// The examples of `run` that cause a compiler warning compile without it, so only the warning makes them fail.
 ///
 /// ```no_run
 /// #![warn(unused_must_use)]

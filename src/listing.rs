@@ -88,8 +88,8 @@ impl Redlock {
         Listing { locks: page.into_iter().map(|(_, lock)| lock).collect(), next, is_complete, unknown }
     }
 
-    /// Asks each instance what it is and how it does, in the configured order. Changes nothing. What a client needs to know anyway
-    /// [`instances`](Self::instances) shows without asking.
+    /// Reads from each instance what it is and how it does, in the configured order. Changes nothing.
+    /// [`instances`](Self::instances) shows without a request what a client needs to know anyway.
     ///
     /// ```no_run
     /// # async fn f(redlock: redquorum::Redlock) {

@@ -417,7 +417,7 @@ impl Lock {
         acquired: impl Future<Output = Result<Tenure, AcquireFailure>>,
     ) -> Result<Guard<M>, AcquireError> {
         let begun = self.shared.clock.now();
-        // The guard is made before anything is reported: whatever a listener does, the guard releases its lock.
+        // The guard is made before anything is reported: the guard releases its lock even if a listener panics.
         let guard = |tenure| Guard::new(Arc::clone(&self.shared), Arc::clone(&self.settings), tenure);
         let result = async { acquired.await.map(guard) }.instrument(span.clone()).await;
         let took = self.shared.clock.now().saturating_since(begun);

@@ -2,7 +2,7 @@
 //!
 //! They are locks like any other: each has its own key, value, lease and token, and nothing below knows that they belong
 //! together. First all are tried side by side, 16 in one round trip. Where that fails those that were won are given back, and
-//! the locks are taken one after the other, in the order of their keys, each in its queue like any other waiter: so nobody
+//! the locks are taken one after the other, in the order of their keys, each in its queue like any other waiter: so no caller
 //! starves, and two callers of this function never wait for each other in a circle. Others may: one that has `b` and waits for
 //! `a`. So a pass that takes too long gives everything back, and begins again after a random pause.
 
@@ -109,7 +109,7 @@ impl LockAll {
                 match all.one_by_one(&locks, pass, left()).await {
                     Ok(guards) => return Ok(AllGuard::new(guards)),
                     Err(Some(error)) => last = error,
-                    Err(None) => {} // one was lost meanwhile; what stood in the way is the same as before
+                    Err(None) => {} // one was lost meanwhile; the last refusal is the same as before
                 }
                 let pause = (pass / PAUSE_PART).mul_f64(f64::from(random::spread()) / f64::from(u32::MAX));
                 sleep(left().map_or(pause, |left| left.min(pause))).await;

@@ -4,7 +4,7 @@ use std::io;
 
 use uuid::{Builder, Uuid};
 
-/// A name that nothing else has: a UUID of version 4.
+/// A unique name: a UUID of version 4.
 ///
 /// `Uuid::new_v4` would panic where the operating system has no random bytes.
 pub(crate) fn uuid() -> io::Result<Uuid> {
@@ -25,8 +25,8 @@ pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// What spreads pauses, so that clients do not try in step: evenly from all of `u32`. Nothing else
-/// depends on it, so without random bytes it is the middle.
+/// What spreads pauses, so that clients do not try in step: evenly from all of `u32`. It has no other
+/// use, so without random bytes it is the middle.
 pub(crate) fn spread() -> u32 {
     bytes().map_or(u32::MAX / 2, u32::from_ne_bytes)
 }

@@ -139,7 +139,7 @@ impl Resource {
     }
 
     fn of_key(key: Arc<[u8]>) -> Self {
-        // Names come from anybody: without a secret, many could be made that have the same.
+        // Names come from any client: without a secret, many could be made that have the same.
         static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let hash = SECRET.hash_one(&key);
         Self { key, hash }

@@ -35,7 +35,7 @@ pub(crate) async fn release_after_work(guard: Guard) {
     log_release(&lease, &released);
 }
 
-/// Says how a release went at which nobody else looks.
+/// Logs how a release went that no caller looks at.
 fn log_release(lease: &LeaseView, released: &Result<Released, ReleaseError>) {
     if matches!(released, Ok(Released { was_still_held: true })) {
         return;

@@ -80,9 +80,9 @@ impl Semaphore {
     /// Waits until there is a permit.
     ///
     /// A client begins with a permit that none of its callers has, each client elsewhere. If another client has that, one read of all
-    /// keys shows which are free. If none is, its callers queue, first come, first served. The first of them waits for what this client
-    /// has, which comes to it without a request whatever its index, and for up to four others at once: their holders know of it, and it
-    /// takes the first that is released. What else comes free it finds within a quarter of a second.
+    /// keys shows which are free. If none is, its callers queue, first come, first served. The first of them waits for each permit that this client
+    /// has, which comes to it without a request with any index, and for up to four others at once: their holders know of it, and it
+    /// takes the first that is released. Another permit that becomes free it finds within a quarter of a second.
     ///
     /// # Guarantees
     /// At no instant are more than [`permits`](Self::permits) valid, within the limits of a [`Lock`].
@@ -101,7 +101,7 @@ impl Semaphore {
         }
     }
 
-    /// Tries once, without waiting for anybody who has a permit: one after the other of those that are free.
+    /// Tries once, without waiting for a holder of a permit: one after the other of those that are free.
     ///
     /// ```
     /// # use redquorum::testing::Cluster;

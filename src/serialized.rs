@@ -1,4 +1,4 @@
-//! How times and words stand in what is serialised. The names are a promise to those who read it.
+//! The form of times and words in what is serialised. Programs rely on the names.
 
 use std::fmt::Display;
 use std::time::Duration;

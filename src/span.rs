@@ -24,7 +24,7 @@ macro_rules! operation {
 }
 pub(crate) use operation;
 
-/// The operation has come to its end as it should, which may be that somebody else has the lock.
+/// The operation has come to its end as it should, which may be that another client has the lock.
 pub(crate) fn ended(span: &Span, outcome: &'static str) {
     span.record("redquorum.outcome", outcome);
 }

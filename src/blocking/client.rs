@@ -77,7 +77,7 @@ impl Redlock {
         self.with(self.inner.semaphore(name, permits))
     }
 
-    /// An election: see [`Redlock::election`](crate::Redlock::election). Nothing is sent until somebody campaigns or asks.
+    /// An election: see [`Redlock::election`](crate::Redlock::election). Nothing is sent until a caller campaigns or reads the leader.
     pub fn election(&self, name: impl Into<ResourceName>) -> Election {
         self.with(self.inner.election(name))
     }

@@ -51,7 +51,7 @@ impl Guard {
         self.inner.detach()
     }
 
-    /// Gives the guard up without releasing the lock, which nobody gets for `time`: see
+    /// Gives the guard up without releasing the lock, which no client gets for `time`: see
     /// [`Guard::keep_for`](crate::Guard::keep_for).
     pub fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         self.running.wait(self.inner.keep_for(time))

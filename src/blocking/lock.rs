@@ -71,7 +71,7 @@ impl Lock {
 /// What work that blocked gave. Its lock's loss is looked for once more before that counts as done.
 pub(super) async fn seen_to_its_end<T>(output: T, is_valid: bool, lost: impl Future<Output = Loss>) -> T {
     if !is_valid {
-        lost.await; // so it is known to whoever waits for it beside the work
+        lost.await; // so it is known to a task that waits for it beside the work
     }
     yield_now().await;
     output

@@ -1,4 +1,4 @@
-//! The thread on which everything of a blocking client goes on that waits for nobody.
+//! The thread for all work of a blocking client for which no caller waits.
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;

@@ -56,7 +56,7 @@ impl Builder {
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
         let tokens = TokenSource::new(self.label.clone().unwrap_or_else(default_label));
         let (message, messages) = mpsc::channel(MAX_MESSAGES);
-        // Somebody who looks waits for nothing, and is no client that listens.
+        // A client that only looks waits for nothing, and does not subscribe.
         let keeps_order = self.order_between_clients && self.admission != Admission::AsRecorded;
         let listener = keeps_order.then(|| Listener { client: tokens.client(), messages: message });
         let instances = self.start(addresses, quorum, &own_clock, invalidation, listener);

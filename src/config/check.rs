@@ -43,7 +43,7 @@ impl Settings {
         AdmissionTerms { max_ttl_ms: millis(self.max_ttl), quarantine_ms: millis(self.quarantine()) }
     }
 
-    /// No client asks for a longer ttl, in milliseconds: none may ask for more than half of what tokens are kept for.
+    /// No client uses a longer ttl, in milliseconds: none may use more than half of the time for which tokens are kept.
     pub(crate) fn longest_ttl_ms(&self) -> u64 {
         millis(self.fence_retention / 2)
     }
@@ -175,7 +175,7 @@ mod tests {
             assert_eq!(setting(new().instance_timeout(far)), Some("instance_timeout"));
             assert_eq!(setting(new().connect_timeout(far)), Some("connect_timeout"));
             assert_eq!(setting(new().retry_delay(Duration::ZERO, far)), Some("the most retry_delay"));
-            assert_eq!(setting(new().max_hold(far)), None, "no instance is told");
+            assert_eq!(setting(new().max_hold(far)), None, "no instance learns it");
         }
         let all = new().fence_retention(LONGEST).max_ttl(LONGEST / 2).ttl(LONGEST / 2);
         assert_eq!(setting(all.instance_timeout(LONGEST).connect_timeout(LONGEST)), None);

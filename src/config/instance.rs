@@ -40,7 +40,7 @@ pub struct Instance {
 #[derive(Clone)]
 enum Place {
     Url(String),
-    /// Wherever these Sentinels say that the master of the group is.
+    /// The master of the group, as these Sentinels name it.
     Behind(Vec<Instance>, String),
 }
 

@@ -50,7 +50,7 @@ pub struct Builder {
     access: Config,
     /// Instances that a test connects to by itself.
     dialed: Vec<Address>,
-    /// Told the quarantine when a client is built.
+    /// Gets the quarantine when a client is built.
     on_build: Option<Arc<dyn Fn(Duration) + Send + Sync>>,
     /// What its locks share.
     settings: Settings,

@@ -1,4 +1,4 @@
-//! Settings from a file, from the environment, or from a part of somebody's own configuration.
+//! Settings from a file, from the environment, or from a part of a program's own configuration.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -74,7 +74,7 @@ settings! {
     fence_retention: time,
 }
 
-/// Variables that are no settings, and no misspelt ones: what `redquorum run` tells its command, and what scripts, tests and examples of this
+/// Variables that are no settings, and no misspelt ones: those that `redquorum run` gives its command, and those that scripts, tests and examples of this
 /// project take from the environment.
 const OF_OTHERS: [&str; 14] = [
     "REDQUORUM_RESOURCE",
@@ -338,7 +338,7 @@ impl<'de> Visitor<'de> for Settings {
                 let known = KEYS.join(", ");
                 return Err(A::Error::custom(format!("there is no setting {key:?}; there are {known}")));
             }
-            // Whatever is there: an error of serde's own might repeat it.
+            // Any value: an error of serde's own might repeat it.
             let value: Option<toml::Value> = entries.next_value()?;
             let taken = value.map_or(Ok(()), |value| config.take(&key, Value::Typed(value)));
             taken.map_err(|problem| A::Error::custom(format!("{key}: {problem}")))?;

@@ -19,7 +19,7 @@ pub enum AcquireError {
     #[error("{0}")]
     Contended(Box<HeldBy>),
     /// Undecided: several clients tried at the same moments, and none is known to hold the lock. Try again.
-    #[error("undecided: several clients tried at the same moment, and nobody is known to hold it; try again: {}", Reports(.reports))]
+    #[error("undecided: several clients tried at the same moment, and no holder is known; try again: {}", Reports(.reports))]
     SplitVote {
         /// What each instance answered in the last round.
         reports: Vec<InstanceReport>,
@@ -188,7 +188,7 @@ impl AcquireError {
         }
     }
 
-    /// Whether another client holds the lock, and nothing else was the cause.
+    /// Whether another client holds the lock, and there was no other cause.
     #[must_use]
     pub fn is_contended(&self) -> bool {
         self.held_by().is_some()

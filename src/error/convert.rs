@@ -35,7 +35,7 @@ pub(crate) fn acquire_error(shared: &Shared, resource: &Resource, failure: Acqui
     }
 }
 
-/// Who stands in the way, as far as this client knows without asking.
+/// Who has the lock, as far as this client knows without a request.
 fn held_by(shared: &Shared, resource: &Resource, by: CurrentHolder, in_this_client: bool) -> HeldBy {
     let waiting = shared.known_waiters(resource);
     HeldBy {

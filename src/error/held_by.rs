@@ -1,4 +1,4 @@
-//! Who stands in the way.
+//! Who has the lock.
 
 use std::fmt;
 use std::time::Duration;

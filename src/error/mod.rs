@@ -151,7 +151,7 @@ pub enum BadRequest {
         /// The most that are possible.
         most: u32,
     },
-    /// What a candidate tells of itself is too long: it is stored with the election.
+    /// The info of a candidate is too long: it is stored with the election.
     #[error("the info of a candidate takes {length} bytes, each `%` and `:` three; at most {most} are possible")]
     InfoTooLong {
         /// How many bytes it takes in a value.
@@ -187,7 +187,7 @@ pub enum BadRequest {
 #[non_exhaustive]
 pub enum LeaderError {
     /// Too few instances answered.
-    #[error("too few instances have told who leads: {}", unanswered(.unknown))]
+    #[error("too few instances answered who leads: {}", unanswered(.unknown))]
     Unknown {
         /// Those that did not answer.
         unknown: Vec<Unanswered>,

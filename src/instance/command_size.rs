@@ -1,5 +1,4 @@
-//! How much one command carries: an instance does nothing else while it carries it out, and what
-//! others ask of it waits.
+//! How much one command carries: while an instance carries it out, all other requests wait.
 
 use super::requests::Claim;
 

@@ -21,5 +21,5 @@ pub(crate) use unasked::{ChangedKeys, Invalidation, Listener, ReceivedMessage};
 use std::future::Future;
 use std::pin::Pin;
 
-/// Whether anybody heard it. It ends by the instance's own deadline. Dropping it takes nothing back.
+/// Whether a client received it. It ends by the instance's own deadline. Dropping it takes nothing back.
 pub(crate) type PublishFuture = Pin<Box<dyn Future<Output = bool> + Send>>;

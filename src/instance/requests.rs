@@ -1,4 +1,4 @@
-//! What a round asks of an instance.
+//! What a round requests of an instance.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::protocol::{Access, ClientId, CountedVotes, FencingToken, Message, Value, Waiter, WriterMark};
 use crate::resource::Resource;
 
-/// What a round asks of every instance.
+/// What a round requests of every instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     /// What is locked.
@@ -25,16 +25,16 @@ pub(crate) struct Claim {
     /// then its release leaves a tombstone even where it deletes the key, for what sets keys may
     /// still arrive (P6).
     pub(crate) resent: bool,
-    /// Whether it is the first that an acquire asks for, and nothing is known to be in the way (P28).
+    /// First attempt of an acquire, and no known contender (P28).
     pub(crate) is_first: bool,
     /// The votes that have counted for the value (P10): of all requests for it, however often the claim is cloned.
     pub(crate) votes: Votes,
-    /// What stands for it in commands, once a connection has put that together.
+    /// Its words in commands, once a connection has put them together.
     pub(crate) words: OnceLock<ClaimWords>,
 }
 
 impl Claim {
-    /// What the first round asks for under a value.
+    /// The claim of the first round under a value.
     pub(crate) fn new(resource: Resource, value: Value, token: FencingToken, ttl: Duration) -> Self {
         let (votes, words) = (Votes::default(), OnceLock::new());
         let (access, mark) = (Access::Write, None);
@@ -68,7 +68,7 @@ pub(crate) struct ClaimWords {
 pub(crate) struct Votes(Arc<Mutex<CountedVotes>>);
 
 impl Votes {
-    /// While nothing else is counted.
+    /// The counted votes, locked.
     pub(crate) fn lock(&self) -> MutexGuard<'_, CountedVotes> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,7 +76,7 @@ impl Votes {
 
 #[cfg(test)]
 impl Claim {
-    /// What a test asks for, of the round with this number.
+    /// The claim of a test, of the round with this number.
     pub(crate) fn sample(round: u128, name: &str) -> Self {
         let resource = Resource::new(b"", name.as_bytes()).unwrap();
         let value = Value::new("", uuid::Uuid::from_u128(round), "host/1");
@@ -93,7 +93,7 @@ pub(crate) enum Request {
     Extend(Arc<Claim>),
     /// Keep the key for another ttl where it is there.
     Keep(Arc<Claim>),
-    /// Delete the key if it still holds the value, and wake who is next, if anybody is known to wait (P26).
+    /// Delete the key if it still holds the value, and wake the next waiter, if one is known (P26).
     Release(Arc<Claim>, Option<Arc<[Wake]>>),
 }
 
@@ -107,8 +107,8 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// That a key was let go for which these wait, in order; none if none does, or the key is too long for a message. Of those who
-    /// are woken together the first is told of the others.
+    /// Wake-ups for the waiters of a released key, in order; none without waiters, or if the key is too long for a message. Of
+    /// waiters that are woken together the first gets the list of the others.
     pub(crate) fn all(key: &[u8], waiters: &[Waiter]) -> Vec<Self> {
         let (next, mut then) = waiters.split_at(Waiter::woken_together(waiters));
         let wake = |Waiter { client, access, .. }: &Waiter| {
@@ -127,7 +127,7 @@ impl AsRef<Claim> for Request {
 }
 
 impl Request {
-    /// What is asked for, whatever is asked.
+    /// The claim of any request.
     pub(crate) const fn claim(&self) -> &Arc<Claim> {
         match self {
             Self::Acquire(claim) | Self::Extend(claim) | Self::Keep(claim) | Self::Release(claim, _) => claim,
@@ -142,7 +142,7 @@ impl Request {
         }
     }
 
-    /// Whether it asks for a vote, and does not end a try or a lease.
+    /// Whether it requests a vote, and does not end an attempt or a lease.
     pub(crate) const fn asks_for_a_vote(&self) -> bool {
         matches!(self, Self::Acquire(_) | Self::Extend(_) | Self::Keep(_))
     }

@@ -31,7 +31,7 @@ pub struct InstanceStatus {
         serde(rename = "flushed_ago_ms", serialize_with = "crate::serialized::optional_millis")
     )]
     pub flushed_ago: Option<Duration>,
-    /// The longest ttl that its record allows; `None` if it has none to go by.
+    /// The longest ttl that its record allows; `None` without a valid record.
     #[cfg_attr(feature = "serde", serde(rename = "max_ttl_ms", serialize_with = "crate::serialized::optional_millis"))]
     pub max_ttl: Option<Duration>,
     /// Why it gives this client no votes, in words, if that is for the client's settings. It is up all the same, and may well vote for
@@ -154,7 +154,7 @@ pub enum AdmissionStatus {
     Admitted,
     /// It may have forgotten locks and sits out for this long.
     Quarantine(#[cfg_attr(feature = "serde", serde(serialize_with = "crate::serialized::millis"))] Duration),
-    /// It has no record to go by, as when it is new, or after a restart. The first client that wants a lock writes one, and from then on
+    /// It has no valid record: it is new, or has restarted. The first client that wants a lock writes one, and from then on
     /// it sits out. An operator can spare that, where no lock was held: see [`AdmissionRecords::open`](crate::operator::AdmissionRecords::open).
     Unrecorded,
     /// It gives this client no votes, for the client's settings: see [`InstanceStatus::refusal`].

@@ -27,7 +27,7 @@ pub(crate) struct ReceivedMessage {
     pub(crate) message: Vec<u8>,
 }
 
-/// Where a client listens, and who takes in what it hears.
+/// Where a client subscribes, and who takes in the messages.
 #[derive(Clone, Debug)]
 pub(crate) struct Listener {
     pub(crate) client: ClientId,

@@ -136,7 +136,7 @@ impl AllGuard {
         release_all(self.guards).await
     }
 
-    /// Gives the guard up without releasing anything: nobody else gets any of them for `time`, see [`Guard::keep_for`].
+    /// Gives the guard up without releasing anything: no other client gets any of them for `time`, see [`Guard::keep_for`].
     ///
     /// # Cancel safety
     /// As there.
@@ -144,11 +144,11 @@ impl AllGuard {
     /// # Errors
     /// That of the first that is not kept, in the order of their keys; others may be.
     pub async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
-        // At once: with the first poll none of them is released any more.
+        // At once: after the first poll no lock of it is released any more.
         join_all(self.guards.into_iter().map(|guard| guard.keep_for(time))).await.into_iter().collect()
     }
 
-    /// The single guards, in the order of their keys, for whoever lets them go one by one, or [detaches](Guard::detach) them.
+    /// The single guards, in the order of their keys, to drop one by one, or to [detach](Guard::detach).
     #[must_use = "the locks are released when the guards are dropped"]
     pub fn into_guards(self) -> Vec<Guard> {
         self.guards

@@ -68,7 +68,7 @@ pub(crate) async fn which_are_free(shared: &Arc<Shared>, resources: &[Resource])
 /// the next one.
 ///
 /// # Errors
-/// What each instance said, if too few did to tell.
+/// What each instance answered, if too few did.
 pub(crate) async fn look(
     shared: &Arc<Shared>,
     resource: &Resource,
@@ -104,7 +104,7 @@ pub(crate) async fn take_away(
     let mut outcome: Vec<Answer<bool>> = Vec::with_capacity(found.len());
     for ((id, instance), read) in InstanceId::all(found.len()).zip(shared.instances.iter()).zip(found) {
         let requests = read.map(|stored| releases(resource, expected, stored));
-        // Unless each is answered, nobody is left to answer.
+        // Unless each is answered, no answer is left to come.
         outcome.push(requests.as_ref().map(|_| false).map_err(Clone::clone));
         for (number, request) in requests.into_iter().flatten().enumerate() {
             instance.call(request, ReplyTo::numbered(Arc::clone(&replies) as Arc<_>, id, number));
@@ -127,7 +127,7 @@ struct TakenAwayReplies(mpsc::UnboundedSender<(InstanceId, Reply)>);
 
 impl TakesReplies for TakenAwayReplies {
     fn take(self: Arc<Self>, id: InstanceId, _: usize, reply: Reply) {
-        let _ = self.0.send((id, reply)); // nobody waits any more
+        let _ = self.0.send((id, reply)); // no caller waits any more
     }
 }
 

@@ -23,10 +23,10 @@ pub(crate) struct Detached {
 
 type Outcome = Result<UncollectedLease, ExtendFailure>;
 
-/// One extend round without repair: won where a quorum still has the key under the value. So nobody else was granted the
-/// lock since: whoever is needs one of those keys to be gone, and nothing sets them again. Valid from its send (P2).
+/// One extend round without repair: won where a quorum still has the key under the value. So no other client was granted the
+/// lock since: that needs one of those keys to be gone, and nothing sets them again. Valid from its send (P2).
 ///
-/// Whatever comes of it, nothing is deleted: the lease may go on elsewhere (P8).
+/// With any result nothing is deleted: the lease may live on elsewhere (P8).
 pub(crate) async fn attach(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,
@@ -88,7 +88,7 @@ async fn carry_out(
     in_flight.finish(|round| held.iter().for_each(|held| held.note_replies(round))).await; // P20
 }
 
-/// It is lost if no quorum can have it; else too few have answered to tell.
+/// It is lost if no quorum can have it; else too few have answered.
 fn failure(round: &Round) -> ExtendFailure {
     let round = Box::new(round.clone());
     if round.quorum().is_out_of_reach(round.refusals().count()) {

@@ -80,7 +80,7 @@ impl BackgroundReleaser {
     }
 
     /// Queues a release on `targets` at once, behind which `wakes` are published, and sends it again until it is confirmed. The
-    /// replies go to `ballot` too, if somebody waits for them.
+    /// replies go to `ballot` too, if the caller waits for them.
     pub(super) fn release(
         self: &Arc<Self>,
         (claim, wakes): (Arc<Claim>, Option<Arc<[Wake]>>),
@@ -216,14 +216,14 @@ impl std::fmt::Debug for BackgroundReleaser {
 struct SentRelease {
     releases: Arc<BackgroundReleaser>,
     release: PendingRelease,
-    /// Where the replies go too, if somebody waits for it.
+    /// Where the replies go too, if the caller waits for them.
     ballot: Option<Arc<Ballot>>,
 }
 
 impl TakesReplies for SentRelease {
     fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
         if number == 0 && self.ballot.is_some() && matches!(reply, Reply::NotSent(Cause::ScriptMissing)) {
-            // The scripts are on their way there again. Who asks next for the lock has another value.
+            // The scripts are on their way there again. The next attempt for the lock has another value.
             return self.call(id, 1, None);
         }
         self.settle(id, &reply);
@@ -234,7 +234,7 @@ impl TakesReplies for SentRelease {
 }
 
 impl SentRelease {
-    /// Sends it. Whoever was next may not wait any more when it is sent again.
+    /// Sends it. The next waiter may not wait any more when it is sent again.
     fn call(self: &Arc<Self>, id: InstanceId, number: usize, wakes: Option<Arc<[Wake]>>) {
         if let Some(instance) = self.releases.instances.get(id.index()) {
             let request = Request::Release(Arc::clone(&self.release.claim), wakes);

@@ -175,8 +175,8 @@ impl Counters {
         counter.add(1);
     }
 
-    /// Records all as they are for the first time: they begin at zero and not with the first event, which would be no rise to
-    /// those who watch them.
+    /// Records all as they are for the first time: they begin at zero and not with the first event, which would be no rise
+    /// for a monitoring system.
     #[cfg(feature = "metrics")]
     pub(crate) fn record(&self) {
         let acquires = [&self.acquired, &self.contended, &self.failed, &self.handed_over, &self.rounds];

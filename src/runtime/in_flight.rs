@@ -15,7 +15,7 @@ use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Ver
 /// The shortest wait that a timer is set for.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// What happens to the keys when a round in flight is dropped, at whatever point.
+/// What happens to the keys when a round in flight is dropped, at any point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnDrop {
     /// They stay: the round was won, will be repeated, was an extend (P8), or has been dealt with.
@@ -24,7 +24,7 @@ pub(super) enum OnDrop {
     ReleaseKeys,
 }
 
-/// One round whose replies are outstanding. It belongs to a task of the client, so that it goes on whoever
+/// One round whose replies are outstanding. It belongs to a task of the client, so that it continues without its caller's
 /// polls (P22). Dropping it at any time leaves nothing behind: keys are released in the background (P6).
 pub(super) struct RoundInFlight {
     shared: Arc<Shared>,
@@ -37,7 +37,7 @@ pub(super) struct RoundInFlight {
 }
 
 impl RoundInFlight {
-    /// Queues the request on all instances. Needs no runtime: whoever calls this sends, and a task goes on from there.
+    /// Queues the request on all instances. Needs no runtime: the caller sends, and a task continues from there.
     pub(super) fn send(shared: &Arc<Shared>, round: Round, request: Request) -> Self {
         let all = shared.all_instances();
         if let Request::Acquire(claim) = &request {
@@ -59,7 +59,7 @@ impl RoundInFlight {
         self.verdict_of(|_| {}).await
     }
 
-    /// As [`verdict`](Self::verdict); calls `on_replies` with the round when replies have come that tell something, also before it is decided.
+    /// As [`verdict`](Self::verdict); calls `on_replies` with the round when new evidence has come, also before it is decided.
     pub(super) async fn verdict_of(&mut self, mut on_replies: impl FnMut(&Round)) -> Verdict {
         // Each request is answered by the deadline of its connection; a timer is needed only if the round is of no use before that.
         let now = self.shared.clock.now();
@@ -96,7 +96,7 @@ impl RoundInFlight {
             if self.take_in(Some(cx)) {
                 on_replies(&self.round);
             }
-            // P4: whoever has not answered is not waited for, unless a moment more shows that somebody holds the lock (P31).
+            // P4: a silent instance is not waited for, unless a moment more shows a holder of the lock (P31).
             let verdict = self.round.verdict(self.shared.clock.now());
             let is_open = verdict == Verdict::Pending || (self.round.may_show_a_holder() && !self.is_hopeless());
             match is_open {
@@ -112,13 +112,13 @@ impl RoundInFlight {
         self.hopeless_at().is_some_and(|at| self.shared.clock.now() >= at)
     }
 
-    /// P31: when those who are silent are not waited for any more, as somebody else is in the way.
+    /// P31: when silent instances are not waited for any more, since a rival is known.
     fn hopeless_at(&self) -> Option<Instant> {
         self.round.hopeless_at(|id| self.shared.instances.get(id.index())?.round_trip())
     }
 
     /// Waits for the replies that are outstanding after the verdict (P6); calls `on_replies` with the round when some have come
-    /// that tell something, and when all have.
+    /// with new evidence, and when all have.
     pub(super) async fn finish(&mut self, mut on_replies: impl FnMut(&Round)) {
         poll_fn(|cx| {
             if self.take_in(Some(cx)) {
@@ -183,7 +183,7 @@ impl RoundInFlight {
         }
     }
 
-    /// Whether somebody else is in the way: then those who have not answered yet will most likely refuse as well.
+    /// Whether a rival is known: then instances that have not answered yet will most likely refuse as well.
     fn is_refused(&self) -> bool {
         !self.round.is_too_slow() && self.round.refusals().next().is_some()
     }

@@ -1,4 +1,4 @@
-//! Leaves the keys of a lease to run out later than the lease would, as a mark that nobody holds.
+//! Leaves the keys of a lease to run out later than the lease would, as a mark without a holder.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const PAUSE_DIVISOR: u32 = 10;
 type Outcome = Result<(), ExtendFailure>;
 
 /// Gives the keys of a lease another ttl, and leaves the lease as it is: instances that may have forgotten it wait for
-/// `max_ttl` only, so that nobody may rely on it for longer. Repeated until a quorum has confirmed it or the lease has ended.
+/// `max_ttl` only, so no client may rely on it for longer. Repeated until a quorum has confirmed it or the lease has ended.
 pub(crate) async fn keep_for(shared: &Arc<Shared>, held: &Arc<HeldLease>, terms: LeaseTerms) -> Outcome {
     let (client, lease) = (Arc::clone(shared), Arc::clone(held));
     let outcome = run_detached(&shared.runtime, |result| carry_out(client, lease, terms, result)).await;
@@ -37,7 +37,7 @@ async fn carry_out(shared: Arc<Shared>, held: Arc<HeldLease>, terms: LeaseTerms,
         tracing::debug!(?verdict, granted = ?in_flight.round.granted(), "round that keeps the keys");
         held.note_replies(&in_flight.round); // P20
         let round = Box::new(in_flight.round.clone());
-        // Instances that are slow get the keys later; nobody waits for them.
+        // Instances that are slow get the keys later, without a wait for them.
         shared.runtime.spawn(async move { in_flight.finish(|_| {}).await });
         if verdict == Verdict::Won {
             break Ok(());

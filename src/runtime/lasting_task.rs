@@ -1,5 +1,5 @@
-//! Tasks on which all locks of a client depend. They go on after a panic: of an instance, say, or of whoever listens to the
-//! log.
+//! Tasks on which all locks of a client depend. They continue after a panic: of an instance, say, or of a log
+//! subscriber.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 /// The pause before a task goes on that has panicked: what panics each time must not take a processor.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
-/// Whether `work` of a task on which all locks of a client depend came to its end. Should it panic, that is told,
+/// Whether `work` of a task on which all locks of a client depend came to its end. A panic is logged,
 /// and the task is to begin it again.
 pub(crate) async fn ran_to_its_end(what: &'static str, work: impl Future<Output = ()>) -> bool {
     if AssertUnwindSafe(work).catch_unwind().await.is_ok() {

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::instance::ChangedKeys;
 use crate::resource::Resource;
 
-/// The keys at which callers of a client look, and who is told when they change.
+/// The keys at which callers of a client look, and the receivers of their changes.
 #[derive(Debug)]
 pub(crate) struct Observed {
     keys: Mutex<BTreeMap<Vec<u8>, watch::Sender<()>>>,
@@ -21,14 +21,14 @@ impl Observed {
         Self { keys: Mutex::default(), hears }
     }
 
-    /// Tells of changes of this key from now on.
+    /// Notifies of changes of this key from now on.
     pub(crate) fn changes_of(&self, resource: &Resource) -> watch::Receiver<()> {
         let mut observed = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         observed.retain(|_, sender| sender.receiver_count() > 0);
         observed.entry(resource.key().to_vec()).or_default().subscribe()
     }
 
-    /// These may have changed. A push is no proof: whoever is told looks.
+    /// These may have changed. A push is no proof: its receiver looks.
     pub(super) fn changed(&self, keys: &ChangedKeys) {
         let observed = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         match keys {

@@ -34,7 +34,7 @@ impl PendingRelease {
     }
 }
 
-/// Tells the releases that wait apart: smaller is older.
+/// Identifies a release that waits: smaller is older.
 pub(super) type ReleaseNumber = u64;
 
 /// The releases that wait, by instance, in the order in which they came.

@@ -15,12 +15,12 @@ pub(crate) enum ReleaseOutcome {
     WasHeld,
     /// No quorum held it any more.
     WasNotHeld,
-    /// Too few instances answered to tell.
+    /// Too few instances answered.
     Unconfirmed(Box<Round>),
 }
 
-/// Deletes the keys on every instance that may have them. The round is sent before this returns. Whatever the outcome, and also if
-/// the future is dropped or not polled, the release goes on in the background wherever the keys are not known to be gone (P6):
+/// Deletes the keys on every instance that may have them. The round is sent before this returns. With any outcome, and also if
+/// the future is dropped or not polled, the release continues in the background where the keys are not known to be gone (P6):
 /// nothing of that waits for the caller.
 pub(crate) fn release(
     shared: &Arc<Shared>,
@@ -41,7 +41,7 @@ pub(crate) fn release(
             return ReleaseOutcome::Unconfirmed(shared.not_sent());
         }
         let verdict = poll_fn(|cx| {
-            // Once it is decided, the replies that are still to come wake nobody.
+            // Once it is decided, the replies that are still to come wake no task.
             for context in [None, Some(&*cx)] {
                 ballot.take_out(&mut round, context);
                 match round.verdict(shared.clock.now()) {

@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) retry: RetryDelay,
     /// The id of the process in which the client was built.
     pub(crate) process: u32,
-    /// Where the client's tasks run, whoever calls it.
+    /// Where the client's tasks run, from any caller.
     pub(crate) runtime: Handle,
     pub(crate) attempts: Arc<AttemptTracker>,
     /// `None` if waiting clients do not keep an order among themselves.
@@ -148,8 +148,8 @@ impl Shared {
     }
 
     /// Drops one guard of a lease; `None` for one that no caller has collected. After the last one it is laid down for
-    /// whoever of this client is next (P24), or to be released (P22): then this gives where. After that those of this client
-    /// who wait for the lock are told.
+    /// the next waiter of this client (P24), or to be released (P22): then this returns where. After that the waiters of this client
+    /// are notified.
     pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<InstanceSet> {
         let others = || self.others_waiting(held);
         if !self.is_forked() && self.slots.hand_over(held, others, &*self.clock) {
@@ -200,7 +200,7 @@ impl Shared {
         }
     }
 
-    /// Ends every lease that is held. Its keys are released when its guards are dropped, so that nobody gets in before the
+    /// Ends every lease that is held. Its keys are released when its guards are dropped, so that no client gets the lock before the
     /// work that it protects was dropped (P21), but after `patience` in any case.
     fn end_leases(self: &Arc<Self>, patience: Duration) {
         let leases = self.keep_alive.shut_down();
@@ -209,7 +209,7 @@ impl Shared {
         }
         tracing::info!(leases = leases.len(), "shut down: the leases that were held have ended");
         if self.has_ended() {
-            return leases.iter().for_each(|held| self.release_for_guards(held)); // in vain, and told so
+            return leases.iter().for_each(|held| self.release_for_guards(held)); // in vain, and logged
         }
         let (client, tracked) = (Arc::clone(self), TrackedAttempt::of_shutdown(&self.attempts));
         let begun = self.clock.now();
@@ -260,7 +260,7 @@ impl AfterLoss for Shared {
 /// After so long a mark has ended by itself (`acquire.lua`).
 const LONGEST_MARK: Duration = Duration::from_secs(3);
 
-/// P34: a mark leaves as a reader does. Readers that have told this client that they wait behind it are woken.
+/// P34: a mark leaves as a reader does. Readers that have announced themselves to this client are woken.
 impl TakesMarks for Shared {
     fn take_mark(&self, resource: &Resource, mark: &WriterMark, has_won: bool) {
         if self.is_forked() {

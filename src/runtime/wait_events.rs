@@ -1,5 +1,5 @@
-//! What waiting acquires tell through `tracing`, under a target of their own; `docs/operations.md` has the list. To be
-//! told while no mutex is held: who listens is foreign code.
+//! The log of waiting acquires through `tracing`, under a target of its own; `docs/operations.md` has the list. To be
+//! written while no mutex is held: a subscriber is foreign code.
 
 use tracing::{Level, debug};
 
@@ -16,15 +16,15 @@ pub(crate) enum AskReason {
     First,
     /// This client was woken: the lock was let go, and it comes first.
     Woken,
-    /// What stood in the way has expired.
+    /// The rival's key has expired.
     Expired,
     /// The pause since the last ask is over.
     Pause,
-    /// Somebody of this client let it go, or lost it.
+    /// Another caller of this client gave it up, or lost it.
     LetGo,
     /// Others had their turn: after the most hand-overs in a row, or a client that was woken.
     Turn,
-    /// Somebody joined the line, or left it.
+    /// A caller joined the queue, or left it.
     Line,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct KnownWaiters {
     pub(crate) next: Option<ClientId>,
 }
 
-/// A round for those who wait was lost.
+/// A round for the waiters was lost.
 pub(crate) fn refused(resource: &Resource, round: &Round, waiting: impl FnOnce() -> KnownWaiters) {
     if !tracing::enabled!(target: TARGET, Level::DEBUG) {
         return;

@@ -48,9 +48,9 @@ pub struct Ask {
     pub kind: Kind,
     /// The resource.
     pub name: String,
-    /// Who asks; empty if nobody in particular.
+    /// Who sends it; empty without a holder.
     pub holder: String,
-    /// Tells values apart.
+    /// Makes values differ.
     pub nonce: u128,
     /// The proposed token.
     pub token: FencingToken,

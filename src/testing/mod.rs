@@ -1,6 +1,6 @@
 //! Instances inside the process, for tests of programs that use this library.
 //!
-//! A [`Cluster`] stands for N independent instances. They are servers of this process that speak the protocol
+//! A [`Cluster`] is N independent instances. They are servers of this process that speak the protocol
 //! of Redis, and clients connect to them as to any other: connections, requests, admission and pushes are those
 //! of production, only the bytes never leave the process. No port is opened and no thread is started.
 //!
@@ -112,7 +112,7 @@ impl Cluster {
         Self { instances, clock, begun: Arc::new(Once::new()) }
     }
 
-    /// A builder for a client of these instances that goes by the runtime's clock. Every client has
+    /// A builder for a client of these instances with the runtime's clock. Every client has
     /// its own connections. Settings and defaults are those of [`Builder`].
     pub fn builder(&self) -> Builder {
         self.builder_with_wall_clock_off(Duration::ZERO, Duration::ZERO)
@@ -145,7 +145,7 @@ impl Cluster {
             .clock(Arc::new(self.clock.with_wall_clock_off(ahead, behind)))
     }
 
-    /// What the records of new instances allow is what the first client goes by.
+    /// The records of new instances allow the ttls of the first client.
     fn allow_first_clients_ttls(&self) -> Arc<dyn Fn(Duration) + Send + Sync> {
         let Self { instances, begun, .. } = self.clone();
         Arc::new(move |quarantine| begun.call_once(|| instances.iter().for_each(|instance| instance.allow(quarantine))))

@@ -68,7 +68,7 @@ fn a_permit_that_cannot_be_had_has_its_status() {
 fn one_of_several_commands_runs_where_it_leads_and_others_are_told_who() {
     let (fleet, dir) = (fleet_of(3), Dir::new());
     let tell = |options: &[&str]| output(&mut redquorum(&fleet, [&["elect", "scheduler"], options].concat()));
-    assert_eq!(stdout(&tell(&[])), "scheduler: nobody leads\n");
+    assert_eq!(stdout(&tell(&[])), "scheduler: no leader\n");
     let candidate = |name: &str| {
         let script = format!("echo $REDQUORUM_FENCING_TOKEN > {}; exec sleep 60", dir.file(name).display());
         let args = ["elect", "scheduler", "--ttl", "2s", "--info", name, "--", "sh", "-c", &script];

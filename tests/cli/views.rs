@@ -280,7 +280,7 @@ fn a_lock_is_taken_from_the_holder_that_is_named_or_from_anybody_after_a_questio
     assert_eq!(status_of(&mut stuck), 79, "its command was ended");
     assert!(begun.elapsed() < PATIENCE);
     let again = release(&["--force", "--yes"]);
-    assert_eq!((again.status.code(), stdout(&again).as_str()), (Some(0), "nobody has a\n"));
+    assert_eq!((again.status.code(), stdout(&again).as_str()), (Some(0), "no client has a\n"));
 
     let mut stuck = holder(&fleet, &dir, "a", &[]);
     let forced = json_of(redquorum(&fleet, ["release", "a", "--force", "--yes"]).arg("--json"));
@@ -415,7 +415,7 @@ fn a_check_warns_where_no_instance_may_fail() {
     assert_eq!(findings(&fleet, &checked)[0], "warning all # instances, # needed: none may fail; use a smaller quorum");
     // Of two no quorum is smaller.
     let pair = output(redquorum(&fleet, ["check"]).env("REDQUORUM_INSTANCES", fleet.addresses()[..2].join(" ")));
-    assert_eq!(findings(&fleet, &pair)[0], "warning all # instances can do without #, as # can; use an odd number");
+    assert_eq!(findings(&fleet, &pair)[0], "warning all # instances can lose #, as # can; use an odd number");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn what_is_wrong_with_the_credentials_in_an_address_is_told() {
         let server = Server::builder(&program).password("right").start().unwrap();
         let with = |credentials: &str| server.address().replacen("redis://", &format!("redis://{credentials}@"), 1);
         for admission in BOTH {
-            told(&server.address(), admission, &["asks for a password (NOAUTH)", "put one into the address"]).await;
+            told(&server.address(), admission, &["requires a password (NOAUTH)", "put one into the address"]).await;
             for credentials in [":wrong", "nobody:right"] {
                 let words = ["refuses the password (WRONGPASS)", "check user and password"];
                 told(&with(credentials), admission, &words).await;
@@ -191,7 +191,7 @@ fn servers_that_do_not_say_what_they_are_are_told_so() {
                 let instances = redlock.instances();
                 instances.into_iter().map(|status| status.last_error.unwrap_or_default()).collect::<Vec<_>>()
             };
-            let words = format!("does not tell {field}");
+            let words = format!("has no {field}");
             assert!(eventually(PATIENCE, || said().iter().all(|said| said.contains(&words))).await, "{:?}", said());
             told(&addresses[0], Admission::On, &[&words, "name the server itself"]).await;
         }

@@ -155,7 +155,7 @@ async fn a_try_that_ends_undecided_says_so_and_is_not_contended() {
     assert!(matches!(error, AcquireError::SplitVote { .. }), "{error:?}");
     assert!(!error.is_contended() && error.held_by().is_none() && error.is_retryable());
     let text = error.to_string();
-    assert!(text.contains("nobody is known to hold it; try again") && !text.contains("held by"), "{text}");
+    assert!(text.contains("no holder is known; try again") && !text.contains("held by"), "{text}");
 }
 
 /// Each has a vote, and would wait for the silent instance until the instance timeout.

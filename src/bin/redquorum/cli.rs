@@ -41,7 +41,7 @@ Exit status:
   127  the command does not exist
 Otherwise `run` ends as its command did: with the same status, or by the same signal.";
 
-/// Which instances, and how to speak to them.
+/// Which instances, and how to connect to them
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// An instance, such as `10.0.0.1:6379` or `redis://10.0.0.1:6379/0`; repeat it, or separate several with commas
@@ -90,7 +90,7 @@ pub(crate) struct Common {
     /// Let instances vote although they may have forgotten locks; must be the same for all clients
     #[arg(long, global = true)]
     pub(crate) no_admission: bool,
-    /// Keep them from voting, whatever a variable or the file says [the default]
+    /// Keep them from voting, even if a variable or the file turns admission off [the default]
     #[arg(long, global = true, overrides_with = "no_admission")]
     pub(crate) admission: bool,
 }
@@ -200,7 +200,7 @@ pub(crate) struct CheckArgs {
     /// The lock to try, for a user who may not lock every name
     #[arg(short, long, default_value = "redquorum-check", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) resource: String,
-    /// Write only what fails, on standard error: for probes, which go by the exit status
+    /// Write only what fails, on standard error: for probes, which read the exit status
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -260,10 +260,10 @@ pub(crate) struct ReleaseArgs {
     /// Only if this holder has it, as named by `run --holder`
     #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) holder: Option<String>,
-    /// From any client; asks before
+    /// From any client, after a question
     #[arg(long)]
     pub(crate) force: bool,
-    /// Do not ask
+    /// Without the question
     #[arg(long, requires = "force")]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -300,7 +300,7 @@ pub(crate) struct RunArgs {
     /// Run at most so many of these commands at a time, everywhere together: the resource is a semaphore of 1 to 256 permits
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, conflicts_with = "holder")]
     pub(crate) permits: Option<u32>,
-    /// What a candidate tells of itself, for `elect`
+    /// The info of a candidate, for `elect`
     #[arg(skip)]
     pub(crate) info: Option<String>,
     /// Wait for the lock at most so long [default: for ever]
@@ -337,7 +337,7 @@ pub(crate) struct ElectArgs {
     /// The name of the election, the same for all candidates
     #[arg(value_parser = one_line)]
     pub(crate) election: String,
-    /// What others are told of this candidate, as the address at which it listens
+    /// What other clients see of this candidate, as the address at which it listens
     #[arg(long, value_name = "TEXT", requires = "command")]
     pub(crate) info: Option<String>,
     /// Campaign at most so long; without end if not given

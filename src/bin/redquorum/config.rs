@@ -12,7 +12,7 @@ use crate::settings::{Settings, Source, Sources};
 
 pub(crate) fn config(command: &ConfigCommand, common: &Common) -> Result<ExitCode, Failure> {
     let ConfigCommand::Check { form } = command;
-    // Whatever is wrong: it is the settings.
+    // Any failure here is one of the settings.
     let of_settings = |failure: Failure| Failure { code: Code::Config, ..failure };
     let sources = Sources::gather(common).map_err(of_settings)?;
     let all = sources.said().or_defaults();

@@ -13,7 +13,7 @@ use crate::output;
 use crate::run;
 use crate::settings::Settings;
 
-/// Leads with a command, and tells who leads without one.
+/// Leads with a command, and shows who leads without one.
 pub(crate) async fn elect(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     if args.command.is_empty() { tell(&args, settings).await } else { lead(args, settings).await }
 }
@@ -49,7 +49,7 @@ async fn tell(args: &ElectArgs, settings: &Settings) -> Result<ExitCode, Failure
         return write(args, election.leader().await?.as_ref());
     }
     let mut leaders = election.observe()?;
-    // One who asks while nobody leads is told that.
+    // Without a leader this is the output.
     if let Ok(None) = timeout(settings.connect_timeout, election.leader()).await.unwrap_or(Ok(None)) {
         write(args, None)?;
     }
@@ -67,7 +67,7 @@ fn write(args: &ElectArgs, leader: Option<&Leader>) -> Result<ExitCode, Failure>
         Some(Leader { info, token, client, .. }) => {
             format!("{name}: led by {}, client {client}, token {token}\n", shown(info))
         }
-        None => format!("{name}: nobody leads\n"),
+        None => format!("{name}: no leader\n"),
     };
     output::write(text.as_bytes())
 }
@@ -84,7 +84,7 @@ impl From<LeaderError> for Failure {
         match error {
             LeaderError::BadRequest(error) => error.into(),
             LeaderError::Unknown { unknown, .. } => {
-                Self::new(Code::NoQuorum, format!("too few instances have told: {}", reasons(&unknown)))
+                Self::new(Code::NoQuorum, format!("too few instances answered: {}", reasons(&unknown)))
             }
             error => Self::new(Code::NoQuorum, error.to_string()),
         }

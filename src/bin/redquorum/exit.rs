@@ -14,7 +14,7 @@ use crate::roles::end_by;
 pub(crate) enum Code {
     /// Something that was checked is not as it must be.
     Failed,
-    /// Nobody has the lock that was asked for.
+    /// No client has the lock.
     Free,
     /// The command line cannot be carried out as it is (`EX_USAGE`).
     Usage,
@@ -22,7 +22,7 @@ pub(crate) enum Code {
     NoQuorum,
     /// The operating system refused something (`EX_OSERR`).
     OsError,
-    /// Somebody else has the lock (`EX_TEMPFAIL`), or the status that was asked for instead.
+    /// Another client has the lock (`EX_TEMPFAIL`), or the status of `-E`.
     Contended(u8),
     /// The file or the environment cannot be used (`EX_CONFIG`).
     Config,
@@ -77,7 +77,7 @@ impl Failure {
         Self { code, message: output::with_options(&message.into()) }
     }
 
-    /// Tells people, and gives the status. What a signal has ended ends by that signal.
+    /// Writes the message, and gives the status. A process that a signal has ended ends by that signal.
     pub(crate) fn report(self) -> ExitCode {
         if !self.message.is_empty() {
             output::say(&self.message);
@@ -123,7 +123,7 @@ impl From<AcquireError> for Failure {
     }
 }
 
-/// Somebody has started by hand what this program starts itself as.
+/// A user has started by hand what this program starts itself as.
 pub(crate) fn not_for_people(role: &str) -> Failure {
     Failure::new(Code::Usage, format!("{role} is not for people"))
 }

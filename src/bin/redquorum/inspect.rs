@@ -22,7 +22,7 @@ pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<E
     Ok(if inspection.holder().is_some() { ExitCode::SUCCESS } else { Code::Free.into() })
 }
 
-/// Why each of these instances has not told.
+/// Why each of these instances has not answered.
 pub(crate) fn reasons(unknown: &[Unanswered]) -> String {
     let told = alike(unknown).into_iter().map(|(addresses, reason)| format!("{addresses}: {reason}"));
     told.collect::<Vec<_>>().join("; ")
@@ -40,7 +40,7 @@ pub(crate) fn alike(said: &[Unanswered]) -> Vec<(String, &Cause)> {
     found
 }
 
-/// Whether so many instances have told that what they say of the lock counts.
+/// Whether enough instances have answered for their answers on the lock to count.
 pub(crate) fn is_known(inspection: &Inspection, instances: usize) -> Result<(), Failure> {
     if instances - inspection.unknown.len() >= inspection.quorum {
         return Ok(());
@@ -110,7 +110,7 @@ fn by(by: &CurrentHolder) -> Value {
     json!({ "kind": by.kind.name(), "holder": by.holder, "label": by.label, "client": by.client })
 }
 
-/// Instances that did not tell, and why.
+/// Instances that did not answer, and why.
 pub(crate) fn unknown(instances: &[Unanswered]) -> Value {
     let shown = |it: &Unanswered| {
         let reason = output::with_options(&it.cause.to_string());

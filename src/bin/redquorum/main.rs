@@ -26,7 +26,7 @@ use cli::{Cli, Command};
 use exit::{Code, Failure};
 use settings::Settings;
 
-/// Renewals go on beside whatever is written and waited for.
+/// Renewals continue beside output and waits.
 const WORKERS: usize = 2;
 
 #[cfg(not(unix))]

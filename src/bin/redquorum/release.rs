@@ -17,7 +17,7 @@ pub(crate) async fn release(args: &ReleaseArgs, settings: &Settings) -> Result<E
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     is_known(&inspection, redlock.instances().len())?;
     if inspection.holders.is_empty() {
-        return tell(args, &[], &[], &format!("nobody has {}", shown(&args.resource)));
+        return tell(args, &[], &[], &format!("no client has {}", shown(&args.resource)));
     }
     let theirs: Vec<&FoundHolder> = match &args.holder {
         Some(holder) => inspection.holders.iter().filter(|found| found.by.holder.as_ref() == Some(holder)).collect(),
@@ -35,7 +35,7 @@ pub(crate) async fn release(args: &ReleaseArgs, settings: &Settings) -> Result<E
     take_away(args, &redlock, &theirs).await
 }
 
-/// Several where nobody has a quorum, or only one of them.
+/// Several where no client has a quorum, or only one of them.
 fn all_of<'a>(holders: impl IntoIterator<Item = &'a FoundHolder>) -> String {
     let each = holders.into_iter().map(|holder| format!("{} on {}", holder.by, holder.on.join(", ")));
     each.collect::<Vec<_>>().join(", and by ")
@@ -77,7 +77,7 @@ fn tell(args: &ReleaseArgs, on: &[String], not_told: &[Unanswered], words: &str)
     output::write(format!("{words}\n").as_bytes())
 }
 
-/// Asks whoever is at the terminal.
+/// Asks the user at the terminal.
 fn is_agreed(args: &ReleaseArgs, inspection: &Inspection) -> Result<bool, Failure> {
     if !stdin().is_terminal() {
         return Err(Failure::new(Code::Usage, "standard input is no terminal; --yes releases without asking"));

@@ -164,8 +164,8 @@ impl Settings {
         self.build(self.builder())
     }
 
-    /// The same for a command that only looks: whatever the clients of these instances have agreed on counts, and nothing is
-    /// written.
+    /// The same for a command that only looks: it accepts the records that the clients of these instances have written, and
+    /// writes none.
     pub(crate) fn looking_client(&self) -> Result<Redlock, Failure> {
         self.build(self.looking(self.said.clone()))
     }
@@ -176,7 +176,7 @@ impl Settings {
         if says_what_all_agree_on { self.client() } else { self.looking_client() }
     }
 
-    /// A client that does something about admission records, and writes none by itself. Nobody hears it: a client that listens to be woken
+    /// A client that changes admission records, and writes none by itself. It does not subscribe: a client that does
     /// counts as a trace of use.
     pub(crate) fn operating_client(&self) -> Result<Redlock, Failure> {
         let max_ttl =
@@ -202,7 +202,7 @@ impl Settings {
         self.quorum.unwrap_or(instances / 2 + 1)
     }
 
-    /// A client of the instance at this place in the list, and of no other, that writes no record. Its locks exclude nobody
+    /// A client of the instance at this place in the list, and of no other, that writes no record. Its locks exclude no client
     /// elsewhere.
     pub(crate) fn client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
         let mut config = self.said.clone();

@@ -167,7 +167,7 @@ fn the_defaults_are_those_of_the_builder() {
     assert_eq!(of("max_ttl = '2s'").ttl, Some(Duration::from_secs(2)), "no longer than max_ttl");
     assert_eq!(of("max_ttl = '20s'").ttl, Some(builder.settings.ttl));
     assert_eq!(of("max_ttl = '20s'").quarantine, Some(Duration::from_secs(20)));
-    assert_eq!(of("").quorum, None, "nobody knows how many instances there are");
+    assert_eq!(of("").quorum, None, "the number of instances is not known");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(crate) struct InstanceSettings {
 pub(crate) struct Fallback {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
-    /// For URLs that ask for TLS.
+    /// For URLs with TLS.
     pub(crate) tls: Option<Tls>,
 }
 
@@ -66,7 +66,7 @@ impl Fallback {
 /// When the system gives up a connection by itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TcpSettings {
-    /// After how long without a byte it asks whether the other side is there.
+    /// After how long without a byte it checks whether the other side is there.
     pub(crate) keep_alive: Option<Duration>,
     /// How long what was sent may stay unacknowledged.
     pub(crate) user_timeout: Option<Duration>,
@@ -108,7 +108,7 @@ pub(super) enum Endpoint {
     Unix(PathBuf),
     /// The present master of a group.
     Group(SentinelGroup),
-    /// Wherever a test connects it to.
+    /// A stream of a test.
     #[cfg(feature = "testing")]
     Dialed(super::dialed::Dialer),
 }
@@ -182,7 +182,7 @@ impl Address {
     }
 
     /// The address without credentials. Two addresses that show the same lead to the same server
-    /// process, whatever database they name.
+    /// process, with any database.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
@@ -226,11 +226,11 @@ fn endpoint(info: &ConnectionInfo, tls: Option<Tls>) -> Result<(Endpoint, String
     }
 }
 
-/// What an address says, and whether it asks for TLS.
+/// What an address says, and whether it is one with TLS.
 fn read(url: &str) -> Result<(ConnectionInfo, bool), String> {
     check_form(url)?;
     let url = &*with_scheme(url);
-    // TLS is this library's own affair, whatever features of the redis crate others enable.
+    // TLS is this library's own affair, with any features of the redis crate.
     let with_tls = [("rediss:", "redis:"), ("valkeys:", "valkey:")]
         .into_iter()
         .find_map(|(scheme, plain)| url.strip_prefix(scheme).map(|rest| format!("{plain}{rest}")));

@@ -49,7 +49,7 @@ mod tests {
         let lookup = OneAtATime::default();
         let hung = lookup.0.lock().await;
         let by_name = timeout(Duration::from_millis(50), lookup.addresses("localhost", 1)).await;
-        assert!(by_name.is_err(), "somebody looks it up");
+        assert!(by_name.is_err(), "the name is looked up");
         assert_eq!(lookup.addresses("::1", 7).await.unwrap(), ["[::1]:7".parse().unwrap()]);
         drop(hung);
         assert!(!lookup.addresses("localhost", 1).await.unwrap().is_empty());

@@ -87,7 +87,7 @@ async fn ask_what_it_is(options: &ConnectOptions, wire: &Wire) -> Result<(Rights
     // by the next request, data that was replaced by an old copy of itself is not, and a lease that was
     // deleted is missed by its next renewal.
     let tracking = wire.ask(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("OPTIN").arg("NOLOOP"));
-    // Without the right to listen a client hears of nothing and only asks (P27).
+    // Without the right to subscribe a client gets no messages and only polls (P27).
     let channel = options.client.listener.as_ref().map(|listener| listener.client.channel());
     let hears = channel.map(|channel| wire.ask(redis::cmd("SUBSCRIBE").arg(channel)));
     let named = options.address.client_name();
@@ -126,7 +126,7 @@ async fn load(wire: &Wire) -> Result<(), Cause> {
 
 /// Ends the former connections to the same process, if that still has them, before anything is released over this one:
 /// what was on its way over them is not carried out any more. A plain acquire that came behind its own release would set
-/// the key again, for a ttl (P6, P28). Until the process has answered, the next connection asks for the same.
+/// the key again, for a ttl (P6, P28). Until the process has answered, the next connection requests the same.
 async fn end_former_sessions(options: &ConnectOptions, wire: &Wire, session: Option<u64>) -> Result<(), Cause> {
     let former = {
         let mut last = options.health.lock();
@@ -140,7 +140,7 @@ async fn end_former_sessions(options: &ConnectOptions, wire: &Wire, session: Opt
     for former in &former {
         commands.cmd("CLIENT").arg("KILL").arg("ID").arg(*former);
     }
-    // Whoever does not let it may find such a key until it expires.
+    // Without that right such a key may stay until it expires.
     if wire.ask_all(&commands).await.is_ok() {
         options.health.lock().sessions.note_ended(&former);
     }

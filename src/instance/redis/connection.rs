@@ -53,7 +53,7 @@ pub(crate) struct InstanceConnection {
     /// Whether it has not answered for so long that it is only probed.
     is_silent: AtomicBool,
     loading_scripts: AtomicBool,
-    /// Tells the task that looks at the deadlines that it is to look sooner.
+    /// Notifies the task that looks at the deadlines that it is to look sooner.
     begun: Arc<Notify>,
     watch: AbortHandle,
 }
@@ -211,7 +211,7 @@ impl InstanceConnection {
         }
     }
 
-    /// Sends a message to another client, and tells within the deadline whether anybody heard it. It does not wait in the send queue:
+    /// Sends a message to another client; returns within the deadline whether a client received it. It does not wait in the send queue:
     /// nothing depends on its order.
     pub(super) fn publish(&self, wake: &Wake) -> PublishFuture {
         if self.is_silent() {
@@ -238,12 +238,12 @@ impl InstanceConnection {
     /// Sends one write; whether the connection takes it.
     fn send(&self, number: u64, parts: Parts, requests: &[Asked], now: &KnownAtSending) -> bool {
         let encode = |commands: &mut Encoder<'_>| write::encode(commands, parts, requests, now.attached.as_ref());
-        // P26: whoever is next is woken behind the release, in the same write.
+        // P26: the next waiter is woken behind the release, in the same write.
         let behind: Vec<Cmd> = requests.iter().flat_map(|asked| asked.request.wakes()).map(publish).collect();
         self.wire.write(number, encode, &behind)
     }
 
-    /// Asks for the instance's clock; returns how long the answer took. Without requests it is also what
+    /// Reads the instance's clock; returns how long the answer took. Without requests this also
     /// notices that an instance fell silent.
     pub(super) async fn probe(&self) -> Option<Duration> {
         let sent = self.now();
@@ -282,7 +282,7 @@ impl InstanceConnection {
         }
     }
 
-    /// While nothing else is sent.
+    /// The send queue, locked.
     fn queue(&self) -> MutexGuard<'_, SendQueue> {
         self.send_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -391,7 +391,7 @@ fn publish(wake: &Wake) -> Cmd {
     redis::cmd("PUBLISH").arg(to.channel()).arg(message).to_owned()
 }
 
-/// The cause where a connection ended before it was heard what became of a request.
+/// The cause where a connection ended before the result of a request was known.
 fn given_up() -> Cause {
     Cause::Disconnected("the connection was closed".to_owned())
 }

@@ -59,7 +59,7 @@ type Provided = Result<Credentials, Box<dyn Error + Send + Sync>>;
 pub(crate) enum CredentialsSource {
     /// Always these.
     Fixed(Credentials),
-    /// Whatever it says at each connect.
+    /// Called at each connect.
     Provider(Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Provided> + Send>> + Send + Sync>),
 }
 

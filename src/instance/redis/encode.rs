@@ -51,7 +51,7 @@ impl<'a> Encoder<'a> {
         self.bounds
     }
 
-    /// A command of so many words, its name included, that asks for so many bytes.
+    /// A command of so many words, its name included, whose answer has so many bytes.
     pub(super) fn add(&mut self, name: &'static str, words: usize, asks_for: u64, others: impl FnOnce(&mut Words<'_>)) {
         let before = self.bytes.len();
         let mut all = Words(self.bytes);

@@ -42,6 +42,6 @@ async fn forget_some(connection: &InstanceConnection, retention: Duration, from:
             Some(Value::BulkString(next)) => String::from_utf8(next).ok(),
             _ => None,
         },
-        _ => None, // it is tried again after a pause; who does not let it is only left with old tokens
+        _ => None, // it is tried again after a pause; without the right only old tokens stay
     }
 }

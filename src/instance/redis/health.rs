@@ -12,7 +12,7 @@ use super::trouble::CurrentTrouble;
 use crate::instance::{InstanceCounts, ReplyKind};
 use crate::protocol::{AdmissionState, NotUsable, Reply, SeenRecords};
 
-/// Shared by the connections of an instance, one after the other, and by those who ask for its status.
+/// Shared by the connections of an instance, one after the other, and by callers that read its status.
 #[derive(Debug, Default)]
 pub(super) struct InstanceHealth {
     last: Mutex<LastKnown>,
@@ -75,13 +75,13 @@ impl Sessions {
         former
     }
 
-    /// The process was told to end these.
+    /// The process was to end these.
     pub(super) fn note_ended(&mut self, former: &[u64]) {
         self.ids.retain(|id| !former.contains(id));
     }
 }
 
-/// How the previous connection left the instance: its clock may step while nobody is connected.
+/// How the previous connection left the instance: its clock may step while the client is not connected.
 #[derive(Clone, Debug)]
 pub(super) struct PreviousAdmission {
     pub(super) state: AdmissionState,

@@ -29,7 +29,7 @@ pub(super) async fn log_in(
     of_hello(&said)
 }
 
-/// Speaks RESP3 from here on, in which a server may push.
+/// Uses RESP3 from here on, in which a server may push.
 pub(super) async fn hello(
     wire: &Wire,
     credentials: Option<&Credentials>,

@@ -71,7 +71,7 @@ use supervisor::ConnectionState;
 ///
 /// - *Queued when `call` returns.* Calls reach the instance in the order in which `call` was
 ///   called, so a release that is called after an acquire is carried out after it (P6).
-/// - *One reply.* Each request is answered once, whoever waits for that: by the task of the connection, or before `call` returns.
+/// - *One reply.* Each request is answered once, by the task of the connection or before `call` returns; no caller has to wait for it.
 /// - *No waiting for a connection.* Without one the call is `NotSent` at once; likewise when the
 ///   instance is known to be silent or has too many calls outstanding.
 /// - *A deadline.* The reply comes within the instance timeout, `Unknown` if need be. What an instance answers later is dropped.
@@ -123,7 +123,7 @@ impl RedisInstance {
         reply_to.answer(reply);
     }
 
-    /// A request, unless it asks for a vote that cannot be had.
+    /// A request, unless it is for a vote that cannot be had.
     fn unless_in_vain(
         &self,
         connection: &InstanceConnection,
@@ -138,7 +138,7 @@ impl RedisInstance {
         None
     }
 
-    /// Has the record written, and answers once there is one to go by: then the request is worth repeating, and not before the
+    /// Has the record written, and answers once there is a valid one: then the request is worth repeating, and not before the
     /// other instances are as far, or a bare quorum would have the first lock. It is not sent from here, as its own release
     /// may have been called meanwhile, and must come behind it (P6).
     fn answer_when_recorded(&self, connection: &InstanceConnection, reply_to: ReplyTo) {
@@ -191,7 +191,7 @@ impl RedisInstance {
         }
     }
 
-    /// Checks the keys of leases, and asks for one push at the next change of them.
+    /// Checks the keys of leases, and requests one push at the next change of them.
     pub(crate) fn check_keys(&self, claims: Vec<Arc<Claim>>) -> impl Future<Output = Vec<KeyState>> + use<> {
         let count = claims.len();
         let checked = self.answering().ok().map(|connection| questions::check_keys(&connection, claims));
@@ -204,19 +204,19 @@ impl RedisInstance {
         async { read?.await }
     }
 
-    /// Asks which of several locks are free; changes nothing.
+    /// Reads which of several locks are free; changes nothing.
     pub(crate) fn are_free(&self, resources: &[Resource]) -> impl Future<Output = Result<Vec<bool>, Cause>> + use<> {
         let free = self.answering().map(|connection| questions::are_free(&connection, resources));
         async { free?.await }
     }
 
-    /// Reads the value of a lock that others hold, and asks for one push at its next change.
+    /// Reads the value of a lock that others hold, and requests one push at its next change.
     pub(crate) fn look(&self, resource: &Resource) -> impl Future<Output = Result<Option<Vec<u8>>, Cause>> + use<> {
         let looked = self.answering().map(|connection| questions::look(&connection, resource));
         async { looked?.await }
     }
 
-    /// Asks the server about itself; changes nothing.
+    /// Reads the server's own report; changes nothing.
     pub(crate) fn examine(&self) -> impl Future<Output = Result<ServerDetails, Cause>> + use<> {
         let connection = self.answering();
         async { questions::examine(&*connection?).await }

@@ -36,11 +36,11 @@ pub(crate) struct ClientOptions {
     pub(crate) wants_locks: bool,
     /// The machine's clock as it is, which the instances' clocks are compared with.
     pub(crate) machine_clock: Arc<dyn Clock>,
-    /// The clock that the client's leases go by: put forward when the machine's turns out to have stood still.
+    /// The clock of the client's leases: put forward when the machine's turns out to have stood still.
     pub(crate) own_clock: Arc<CorrectedClock>,
     /// Who wants to know of keys that changed.
     pub(crate) invalidations: mpsc::Sender<Invalidation>,
-    /// Who wants to hear from other clients, if anybody.
+    /// Where messages of other clients go, if they are wanted.
     pub(crate) listener: Option<Listener>,
 }
 
@@ -79,8 +79,8 @@ impl ConnectOptions {
         self.client.machine_clock.now()
     }
 
-    /// How long an instance waits of which the client learns late that it is a process of its own: what may have been forgotten
-    /// behind its address has ended by then, whatever clocks do within the drift.
+    /// How long an instance waits of which the client learns late that it is a process of its own: locks that may have been forgotten
+    /// behind its address have expired by then, with any clocks within the drift.
     pub(super) fn wait_of_namesake(&self) -> Duration {
         let quarantine = Duration::from_millis(self.records.to_write().wait_ms);
         let drift = quarantine.saturating_mul(self.client.drift_ppm.saturating_mul(2)) / 1_000_000;

@@ -68,8 +68,8 @@ impl Pushes {
         }
     }
 
-    /// Takes in a message of another client. What is longer than any, or more than is taken in in time, is
-    /// dropped: whoever waits asks again anyway (P27).
+    /// Takes in a message of another client. A message that is longer than any, or comes when too many wait, is
+    /// dropped: its waiter polls anyway (P27).
     fn receive_message(&self, push: PushInfo) {
         let Some((instance, messages)) = &self.messages else { return };
         if let Some(Value::BulkString(message)) = push.data.into_iter().nth(1)

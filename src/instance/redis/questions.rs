@@ -23,7 +23,7 @@ use crate::resource::{Resource, TOKENS_KEY};
 /// accepted.
 const MOST_OF_ANY_VALUE: u64 = 64 * 1024;
 
-/// How many readers of a lock are told of: as many as fit into an answer.
+/// How many readers of a lock are listed: as many as fit into an answer.
 const MOST_READERS: usize = 64;
 
 /// What `PTTL` says where there is no key.
@@ -66,7 +66,7 @@ pub(super) fn read(connection: &InstanceConnection, resource: &Resource) -> impl
     }
 }
 
-/// Asks which of several locks are free: for each whether nothing is stored.
+/// Reads which of several locks are free: for each whether nothing is stored.
 pub(super) fn are_free(
     connection: &InstanceConnection,
     resources: &[Resource],
@@ -98,7 +98,7 @@ fn stored(values: &[Value]) -> Read {
     Ok(stored_beside(values))
 }
 
-/// What is not told of readers.
+/// What has no meaning for readers.
 fn stored_beside(values: &[Value]) -> StoredKey {
     let [value, left, token, ..] = values else { return StoredKey::default() };
     let is_there = *left != MISSING; // GETRANGE knows no difference between nothing and an empty value
@@ -127,7 +127,7 @@ fn read_beginning(commands: &mut Pipeline, key: &[u8], most: u64) {
     commands.cmd("GETRANGE").arg(key).arg(0).arg(most - 1);
 }
 
-/// Reads all keys at once, and asks for a push when any of them changes. Where other programs keep something long under the keys of
+/// Reads all keys at once, and requests a push when any of them changes. Where other programs store something long under the keys of
 /// locks it is of each as much as a value of this library may take: more may not be accepted as an answer.
 fn read_watched<'a>(connection: &InstanceConnection, keys: impl Iterator<Item = &'a [u8]>) -> Pipeline {
     let mut commands = redis::pipe();
@@ -143,7 +143,7 @@ fn read_watched<'a>(connection: &InstanceConnection, keys: impl Iterator<Item = 
     commands
 }
 
-/// Reads the value of a lock that others hold, and asks for a push when it changes, where the instance pushes.
+/// Reads the value of a lock that others hold, and requests a push when it changes, where the instance pushes.
 pub(super) fn look(
     connection: &InstanceConnection,
     resource: &Resource,
@@ -171,7 +171,7 @@ fn value_of(answer: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Checks all keys of `claims`, and asks for a push when any of them changes.
+/// Checks all keys of `claims`, and requests a push when any of them changes.
 pub(super) fn check_keys(
     connection: &InstanceConnection,
     claims: Vec<Arc<Claim>>,
@@ -183,7 +183,7 @@ pub(super) fn check_keys(
     async move { classify_key_check(&claims, &within(deadline, answer?.replies()).await.ok()?) }
 }
 
-/// Asks a server what it is and how it does.
+/// Reads what a server is and how it does.
 pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDetails, Cause> {
     let (wire, deadline) = (&connection.wire, connection.deadline());
     let clock = &connection.options.client.machine_clock;

@@ -13,20 +13,20 @@ use crate::protocol::Instant;
 /// The longest value that a lock may have: what is longer is another program's, and may be megabytes.
 pub(super) const MOST_OF_A_VALUE: u64 = 2048;
 
-/// The longest reply to a command that asks for nothing long, besides what it may repeat of the command: an error of
+/// The longest reply to a command without a long answer, besides what it may repeat of the command: an error of
 /// a server has a few hundred bytes.
 const LEAST: u64 = 2 * 1024;
 
 /// What a value of a lock takes in a reply, with what is said beside it.
 pub(super) const VALUE: u64 = MOST_OF_A_VALUE + 64;
 
-/// The most values that one script tells of: one for each request of a batch.
+/// The most values in the answer of one script: one for each request of a batch.
 const VALUES: u64 = 64;
 
 /// The most that is read of the values of leases at once. What is longer is read one by one, and cut.
 const WATCHED: u64 = 256 * 1024;
 
-/// The admission record, or what somebody else wrote over it.
+/// The admission record, or what another program wrote over it.
 pub(super) const RECORD: u64 = 16 * 1024;
 
 /// What a server says of itself: `commandstats` of one with modules takes 60 KiB.
@@ -35,7 +35,7 @@ const INFO: u64 = 128 * 1024;
 /// Two names of keys of the longest length.
 const NAMES: u64 = 130 * 1024;
 
-/// Some hundred names of keys, of whatever length: an operator lists them.
+/// Some hundred names of keys, of any length: an operator lists them.
 const LISTING: u64 = 4 * 1024 * 1024;
 
 /// What is asked over a connection.
@@ -66,14 +66,14 @@ const COMMANDS: [&str; 21] = [
 /// The longest push: it names a key, or is a message of another client.
 const MAX_PUSH: u64 = 256 * 1024;
 
-/// The most that is pushed in a second: what a holder hears of thousands of waiters takes a tenth of it.
+/// The most that is pushed in a second: the announcements of thousands of waiters take a tenth of it.
 const MAX_PUSHED: u64 = 8 * 1024 * 1024;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The deepest list in a list.
 const MAX_DEPTH: usize = 16;
 
-/// The most replies over one connection that nobody asked for. A server that is full says so unasked.
+/// The most replies over one connection without a request. A server that is full sends such an error.
 const MAX_UNASKED: u32 = 16;
 
 /// What the reply to a command may be at most.
@@ -118,7 +118,7 @@ impl ReplyBound {
         Self::named(command, packed, asked_for)
     }
 
-    /// Of the reply to a command with this name that takes so many bytes, and asks for so many. What it says may repeat the command, or
+    /// Of the reply to a command with this name that takes so many bytes, with an answer of so many. It may repeat the command, or
     /// one of its keys.
     pub(super) const fn named(command: &'static str, packed: usize, asked_for: u64) -> Self {
         Self::new(command, LEAST.saturating_add(packed as u64).saturating_add(asked_for))
@@ -135,7 +135,7 @@ impl ReplyBound {
     }
 }
 
-/// What a script tells of so many keys.
+/// The answer of a script about so many keys.
 pub(super) fn of_script(keys: u64) -> u64 {
     keys.min(VALUES).saturating_mul(VALUE)
 }

@@ -83,14 +83,14 @@ pub(super) struct SendQueue {
     writes: u64,
     /// Replies have just come: what those ask next who were answered goes into one write with what waits.
     gathers: bool,
-    /// The shortest time that it took to hear of the instance, as far as that is known.
+    /// The shortest time that an answer of the instance took, as far as that is known.
     least_round_trip: Option<Duration>,
     /// How many writes are still to carry one request each, and how many it was last time.
     unbatched_left: usize,
     unbatched_before: usize,
     /// When the first of what was sent since the last answer was sent.
     unheard_since: Option<Instant>,
-    /// When somebody looks at the deadlines next; `None` if nobody does.
+    /// When the deadlines are looked at next; `None` if no task will.
     watched_at: Option<Instant>,
     /// Whether anything has waited since the last look.
     has_waited: bool,
@@ -146,7 +146,7 @@ impl SendQueue {
         self.in_flight.push_back(Write { number: self.writes, at, attached, parts, requests });
     }
 
-    /// Whether somebody must look at the deadlines sooner than planned.
+    /// Whether the deadlines must be looked at sooner than planned.
     pub(super) fn needs_watch(&mut self, now: Instant, deadline: Duration) -> bool {
         let waits = !self.waiting.is_empty();
         self.has_waited |= waits;
@@ -170,7 +170,7 @@ impl SendQueue {
         Some(write)
     }
 
-    /// Whether those who were answered are about to ask for more.
+    /// Whether the callers that were just answered are about to send more.
     pub(super) const fn gathers(&self) -> bool {
         self.gathers
     }
@@ -205,7 +205,7 @@ impl SendQueue {
         let oldest = of_writes.chain(self.waiting.front().map(|asked| asked.since)).map(|since| age(since, now)).max();
         late.next = oldest.map(|age| now.saturating_add(deadline.saturating_sub(age)));
         let sooner = if self.waiting.is_empty() {
-            // Something may wait again at once: that is not to wake whoever looks each time.
+            // Something may wait again at once: that is not to wake the watching task each time.
             std::mem::take(&mut self.has_waited).then(|| now.saturating_add(PATIENCE))
         } else {
             self.patience_ends()
@@ -226,7 +226,7 @@ impl SendQueue {
         self.unheard_since = None;
     }
 
-    /// How long it took to hear of the instance.
+    /// How long the instance took to answer.
     pub(super) fn note_round_trip(&mut self, round_trip: Duration) {
         self.least_round_trip = Some(self.least_round_trip.map_or(round_trip, |least| least.min(round_trip)));
     }
@@ -261,7 +261,7 @@ fn pop_if<T>(items: &mut VecDeque<T>, fits: impl FnOnce(&T) -> bool) -> Option<T
     if items.front().is_some_and(fits) { items.pop_front() } else { None }
 }
 
-/// How much time has passed since then. By a clock that was set back nobody can tell: as much counts as it was set back by, so that
+/// How much time has passed since then. A clock that was set back does not show it: as much counts as it was set back by, so that
 /// nothing waits until it shows that time again.
 fn age(since: Instant, now: Instant) -> Duration {
     now.saturating_since(since).max(since.saturating_since(now))
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(send(&mut state, 0), [0; 0]);
         assert!(state.take_answered(1, at(0)).is_some());
         put(&mut state, 1, 0);
-        assert_eq!(send(&mut state, 0), [0; 0], "those who were answered ask next");
+        assert_eq!(send(&mut state, 0), [0; 0], "callers that were answered send next");
         put(&mut state, 1, 0);
         state.end_gathering();
         assert_eq!(send(&mut state, 0), [11]);
@@ -338,7 +338,7 @@ mod tests {
         state.end_gathering();
         put(&mut state, 1, 0);
         assert_eq!(send(&mut state, 0), [1]);
-        assert!(state.take_answered(3, at(0)).is_some() && !state.gathers(), "nobody else is there");
+        assert!(state.take_answered(3, at(0)).is_some() && !state.gathers(), "no other caller is there");
         put(&mut state, 1, 0);
         assert_eq!(send(&mut state, 0), [1]);
     }
@@ -409,7 +409,7 @@ mod tests {
         state.gathers = false;
         assert_eq!(send(&mut state, 401), [0; 0], "it was not sent, and is not any more");
         put(&mut state, 1, 500);
-        assert!(state.needs_watch(at(500), DEADLINE), "nobody looks any more");
+        assert!(state.needs_watch(at(500), DEADLINE), "no task looks any more");
     }
 
     #[test]

@@ -24,8 +24,8 @@ struct NamedMaster {
     epoch: u64,
 }
 
-/// Asks all Sentinels of a group at once. Those that are in doubt about each other differ for a while: of what the first
-/// majority says, or all that answer at all, the newest counts.
+/// Sends the question to all Sentinels of a group at once. Those that are in doubt about each other differ for a while: of the answers
+/// of the first majority, or of all that answer at all, the newest counts.
 pub(super) async fn find_master(options: &ConnectOptions, group: &SentinelGroup) -> Result<Endpoint, Cause> {
     let asks = group.sentinels.iter().map(|sentinel| async move {
         let asked = options.within_trips("asking it for the master", 6, ask(options, sentinel, &group.name)).await;
@@ -52,7 +52,7 @@ pub(super) async fn find_master(options: &ConnectOptions, group: &SentinelGroup)
 /// Resolves when the Sentinels name another master than the one that is connected; never for an instance without any.
 ///
 /// The former master of a failover that was not its own stays one for some seconds, until a Sentinel makes a replica of it.
-/// Whoever is still connected must have left it before the new one gives its first vote, `max_ttl` after it was promoted.
+/// A client that is still connected must have left it before the new one gives its first vote, `max_ttl` after it was promoted.
 pub(super) async fn moved(options: &ConnectOptions, connected: Option<Endpoint>) {
     let (Endpoint::Group(group), Some(Endpoint::Tcp { host, port, .. })) = (options.address.endpoint(), connected)
     else {
@@ -60,7 +60,7 @@ pub(super) async fn moved(options: &ConnectOptions, connected: Option<Endpoint>)
     };
     loop {
         sleep(options.client.max_ttl / 4).await;
-        // If none of them answers they have nothing to say against it.
+        // If no Sentinel answers, nothing speaks against it.
         if let Ok(Endpoint::Tcp { host: now, port: on, .. }) = find_master(options, group).await
             && (now.as_str(), on) != (host.as_str(), port)
         {
@@ -82,7 +82,7 @@ async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result
     hello(&wire, credentials.as_ref(), sentinel.database).await.map_err(|error| failed(&error))?;
     let ask = redis::cmd("SENTINEL").arg("MASTER").arg(name).to_owned();
     let told: HashMap<String, String> = wire.ask(&ask).read().await.map_err(|error| failed(&error))?;
-    read(&told).ok_or_else(|| Cause::OtherProtocol("it tells no address of the master".to_owned()))
+    read(&told).ok_or_else(|| Cause::OtherProtocol("it names no address of the master".to_owned()))
 }
 
 fn read(told: &HashMap<String, String>) -> Option<NamedMaster> {

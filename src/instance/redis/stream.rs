@@ -17,7 +17,7 @@ use super::tls::Tls;
 use super::wire::ByteStream;
 use crate::protocol::Cause;
 
-/// Connects: three round trips at most, with TLS. Sets `began_tls` once something answers that is to speak TLS.
+/// Connects: three round trips at most, with TLS. Sets `began_tls` once a server for TLS accepts.
 pub(super) async fn open_stream(
     endpoint: &Endpoint,
     settings: &TcpSettings,
@@ -39,7 +39,7 @@ pub(super) async fn open_stream(
 async fn plain(endpoint: &Endpoint, settings: &TcpSettings) -> io::Result<Box<dyn ByteStream>> {
     match endpoint {
         Endpoint::Tcp { host, port, .. } => Ok(Box::new(tcp(host, *port, settings).await?)),
-        Endpoint::Group(_) => Err(io::ErrorKind::Unsupported.into()), // whoever connects asks for its master first
+        Endpoint::Group(_) => Err(io::ErrorKind::Unsupported.into()), // the caller finds its master first
         #[cfg(feature = "testing")]
         Endpoint::Dialed(dialer) => dialer.open().await,
         #[cfg(unix)]
@@ -53,7 +53,7 @@ fn lost(error: io::Error) -> Cause {
     failed(&RedisError::from(error))
 }
 
-/// To whichever of the host's addresses answers first.
+/// To the first of the host's addresses that answers.
 async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
     let addresses = settings.lookup.addresses(host, port).await?;
     if addresses.is_empty() {

@@ -100,7 +100,7 @@ struct Supervisor {
 struct AnnouncedState(watch::Sender<ConnectionState>, Arc<Records>);
 
 impl AnnouncedState {
-    /// Tells those who wait of a change, if it says that there is one. Callers are among them.
+    /// Notifies tasks that wait for a change, if it says that there is one. Callers are among them.
     fn announce(&self, change: impl FnOnce(&mut ConnectionState) -> bool) {
         self.0.send_if_modified(change);
         self.1.wake_waiting();
@@ -121,7 +121,7 @@ impl Drop for AnnouncedState {
     }
 }
 
-/// Keeps a connection up until nobody reads its state any more.
+/// Keeps a connection up until its state is not read any more.
 pub(super) async fn supervise(
     options: Arc<ConnectOptions>,
     peers: Arc<PeerConnections>,
@@ -245,7 +245,7 @@ impl Supervisor {
                         }
                         Err(reason) => return reason.cause(),
                     }
-                    self.announced.announce(|_| true); // whoever waits for the record looks again
+                    self.announced.announce(|_| true); // tasks that wait for the record look again
                 }
             }
         }
@@ -261,7 +261,7 @@ impl Supervisor {
     }
 }
 
-/// Passes on what comes: to admission what is about the record, and to those who watch keys.
+/// Passes pushes on: those about the record to admission, changed keys to the tasks that watch them.
 ///
 /// What changed while there was no connection was not pushed: watched keys are checked first.
 async fn forward(pushes: &Pushes, connection: &InstanceConnection) {

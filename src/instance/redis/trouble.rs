@@ -24,7 +24,7 @@ struct State {
 }
 
 impl CurrentTrouble {
-    /// Records a reply to what asks for a vote (`may_vote`), or to a release. Warns when the cause changes.
+    /// Records a reply to a request for a vote (`may_vote`), or to a release. Warns when the cause changes.
     pub(super) fn note(&self, instance: &str, reply: &Reply, may_vote: bool, sent: Instant) {
         match reply {
             Reply::Unknown(cause) if is_its_own(cause) => self.begin(instance, cause, sent),

@@ -1,6 +1,6 @@
 //! The commands and answers of one connection.
 //!
-//! A command is encoded behind those that wait to be written, and written at once, by whoever asks, as far as the stream
+//! A command is encoded behind those that wait to be written, and written at once, by its caller, as far as the stream
 //! takes it. One task reads: it finds the end of each reply, decodes it, and gives it to the command at the front of the
 //! queue, for a server answers in order. The same task writes what the stream did not take at once, and sends what waited for
 //! answers.
@@ -55,7 +55,7 @@ pub(super) trait TakesAnswers: Send + Sync {
     /// The answer to the write with this number.
     fn answered(self: Arc<Self>, number: u64, answer: RedisResult<Value>);
 
-    /// Whether those who were answered are about to ask for more.
+    /// Whether the callers that were just answered are about to send more.
     fn gathers(&self) -> bool;
 
     /// They have asked: sends what waits.
@@ -67,7 +67,7 @@ pub(super) trait TakesAnswers: Send + Sync {
 pub(super) struct Wire(Arc<Shared>);
 
 struct Shared {
-    /// The mutex also orders commands: whoever is first here is first on the server (P6).
+    /// The mutex also orders commands: the first here is the first on the server (P6).
     state: Mutex<State>,
     /// Set if the server has said more than it was asked.
     too_much: Arc<OnceLock<TooMuch>>,
@@ -91,7 +91,7 @@ struct State {
     /// What the task has not taken over yet, and how many it has.
     asked: Vec<Asked>,
     awaited: usize,
-    /// Nothing is read before the first command: what a server says to whoever connects is the answer to that.
+    /// Nothing is read before the first command: what a server sends at connect is the answer to that.
     has_asked: bool,
     task: Option<Waker>,
 }
@@ -129,7 +129,7 @@ impl Future for Answer {
     type Output = RedisResult<Value>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Nobody answers any more once the task has ended.
+        // No answer comes any more once the task has ended.
         Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or_else(|_| Err(closed())))
     }
 }
@@ -192,7 +192,7 @@ impl Wire {
         self.ask_before(command, &[])
     }
 
-    /// As [`ask`](Self::ask), with others behind it in the same write, whose replies nobody waits for.
+    /// As [`ask`](Self::ask), with others behind it in the same write, whose replies are not awaited.
     pub(super) fn ask_before(&self, command: &Cmd, behind: &[Cmd]) -> Answer {
         let (answer, receiver) = oneshot::channel();
         self.0.send(|unsent| Expected::One(encode(command, unsent)), behind, AnswerTo::Caller(answer));
@@ -216,7 +216,7 @@ impl Wire {
         let _ = self.0.writes.set(writes); // once
     }
 
-    /// Sends a write of several commands, and others behind it whose replies nobody waits for; whether it is on its way.
+    /// Sends a write of several commands, and others behind it whose replies are not awaited; whether it is on its way.
     pub(super) fn write(&self, number: u64, encode: impl FnOnce(&mut Encoder<'_>), behind: &[Cmd]) -> bool {
         let asks = |unsent: &mut Vec<u8>| {
             let mut commands = Encoder::new(unsent);
@@ -273,7 +273,7 @@ impl Shared {
     /// Delivers an answer. No mutex is held.
     fn answer(&self, to: AnswerTo, answer: RedisResult<Value>) {
         match to {
-            AnswerTo::Caller(caller) => drop(caller.send(answer)), // an error: nobody waits any more
+            AnswerTo::Caller(caller) => drop(caller.send(answer)), // an error: no caller waits any more
             AnswerTo::Write(number) => {
                 if let Some(writes) = self.writes() {
                     writes.answered(number, answer);
@@ -283,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// Sends what waits, behind those who were just answered: what they ask next goes with it.
+    /// Sends what waits, behind the callers that were just answered: their next commands go with it.
     async fn send_gathered(&self) {
         if self.writes().is_some_and(|writes| writes.gathers()) {
             yield_now().await;
@@ -375,7 +375,7 @@ impl Reader {
                 },
                 Err(error) => error.into(),
             };
-            // Whoever is next hears why; the others only that it has ended.
+            // The next caller learns why; the others only that it has ended.
             if let Some(next) = self.awaited.pop_front() {
                 self.shared.answer(next.answer, Err(end));
             }
@@ -413,7 +413,7 @@ impl Reader {
     fn take_in(&mut self, mut bytes: &[u8]) -> RedisResult<()> {
         while let Some(first) = bytes.first() {
             if self.limit.is_between() && !FIRST_OF_A_REPLY.contains(first) {
-                parse_redis_value(bytes)?; // a stranger, which may say no more: it is told at once
+                parse_redis_value(bytes)?; // a stranger, which may send no more: this is an error at once
             }
             let next = self.awaited.front().and_then(Asked::next);
             if next.is_some()
@@ -528,7 +528,7 @@ mod tests {
         heard
     }
 
-    /// P26: the wake-up comes with the release, and behind it; what the server says to it answers nobody.
+    /// P26: the wake-up comes with the release, and behind it; the server's reply to it is no caller's answer.
     #[tokio::test]
     async fn what_is_sent_behind_a_command_goes_in_its_write_and_its_reply_is_passed_over() {
         let (wire, _task, mut server) = wire(4096);
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(after.await, Ok(Value::SimpleString("2".to_owned())));
     }
 
-    /// P6: what is sent later must not overtake what was sent before, whoever awaits its answer first.
+    /// P6: a later command must not overtake an earlier one, in any order in which their answers are awaited.
     #[tokio::test]
     async fn a_command_is_sent_when_it_is_asked_and_not_when_its_answer_is_awaited() {
         for room in [1, 7, 4096] {

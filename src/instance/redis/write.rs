@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// P33: what one reader asks does not wait for another's; a lock, and the mark of its writer, do.
+    /// P33: a request of one reader does not wait for another's; a lock, and the mark of its writer, do.
     #[test]
     fn readers_of_one_key_share_a_write_and_each_keeps_its_order() {
         let reader = |kind: fn(Arc<Claim>) -> Request, round| {

@@ -102,7 +102,7 @@ impl fmt::Display for Cause {
             Self::PasswordNeeded => {
                 write!(
                     f,
-                    "it asks for a password (NOAUTH); put one into the address, redis://user:password@host, or give Instance::credentials"
+                    "it requires a password (NOAUTH); put one into the address, redis://user:password@host, or give Instance::credentials"
                 )
             }
             Self::PasswordRefused => {
@@ -206,13 +206,13 @@ impl fmt::Display for NotUsable {
             Self::Untold(field) => {
                 write!(
                     f,
-                    "its INFO does not tell {field:?}: a proxy, or neither Redis nor Valkey; name the server itself"
+                    "its INFO has no {field:?}: a proxy, or neither Redis nor Valkey; name the server itself"
                 )
             }
             Self::QuarantineBelowRecord { recorded_ms, ours_ms } => write!(
                 f,
                 "its record allows ttls of {recorded_ms} ms, and this client makes instances wait for {ours_ms} ms only; give it a \
-                 quarantine of {recorded_ms} ms, or, once no client asks for more than {ours_ms} ms, run \
+                 quarantine of {recorded_ms} ms, or, once no client uses a ttl above {ours_ms} ms, run \
                  'redquorum admission set --quarantine {ours_ms}ms' {CHANGING}"
             ),
             Self::TtlAboveRecord { recorded_ms, ours_ms } => write!(

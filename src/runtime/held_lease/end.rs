@@ -107,7 +107,7 @@ pub(crate) fn who_did_not_grant(round: &Round) -> String {
     let said = round.answers().filter_map(|(id, answer)| {
         let what = match &answer.reply {
             Reply::Granted | Reply::Repaired => return None,
-            Reply::Refused(_) => "has somebody else's key".to_owned(),
+            Reply::Refused(_) => "has another holder's key".to_owned(),
             Reply::Kept { .. } | Reply::NotAdmitted { .. } => "may not vote".to_owned(),
             Reply::Stale { .. } => "has a larger token".to_owned(),
             Reply::NotSent(cause) | Reply::Unknown(cause) => cause.to_string(),

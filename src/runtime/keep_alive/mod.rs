@@ -60,7 +60,7 @@ impl KeepAlive {
     }
 
     /// Takes care of a lease for a guard whose tenure has begun; `false` if the client was shut down.
-    #[must_use = "after a shutdown nobody gets a lease"]
+    #[must_use = "after a shutdown no caller gets a lease"]
     pub(super) fn adopt(&self, held: &Arc<HeldLease>) -> bool {
         let is_adopted = self.table.lock_send_order().adopt(held);
         if is_adopted {
@@ -132,7 +132,7 @@ impl KeepAlive {
         }
     }
 
-    /// Asks the instances to push changes of the lease's keys, where they offer that.
+    /// Requests pushes of changes of the lease's keys, where instances offer that.
     pub(crate) fn watch(&self, held: &Arc<HeldLease>) {
         let is_watched = held.state().is_watched;
         if !is_watched && self.table.lock_send_order().has_room_to_watch() {

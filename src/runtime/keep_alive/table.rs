@@ -8,7 +8,7 @@ use crate::protocol::{Access, Instant};
 use crate::resource::Resource;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, ScheduleKey};
 
-/// The lease table behind a mutex that also orders requests: whoever sends an extend from here, or drops a
+/// The lease table behind a mutex that also orders requests: a task that sends an extend from here, or drops a
 /// guard, holds it. So no extend is sent behind the release of its lease (P6).
 #[derive(Debug)]
 pub(super) struct SharedLeaseTable(Mutex<LeaseTable>);
@@ -78,7 +78,7 @@ impl LeaseTable {
         !self.is_shut_down
     }
 
-    /// Whatever was under way for the leases that guards have is given up. Those that were just about to be scheduled are due.
+    /// Work that was under way for leases with guards is given up. Those that were just about to be scheduled are due.
     pub(super) fn recover(&mut self, now: Instant) {
         let adopted: Vec<_> = self.adopted.values().cloned().collect();
         for held in adopted {
@@ -164,7 +164,7 @@ impl LeaseTable {
     pub(super) fn watch(&mut self, held: &Arc<HeldLease>) -> bool {
         let state = &mut *held.state();
         if state.has_ended() || state.claim.access == Access::Read {
-            return false; // nobody would remove it
+            return false; // it would never be removed
         }
         if state.is_watched {
             return true;

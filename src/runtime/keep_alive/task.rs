@@ -37,7 +37,7 @@ pub(crate) struct KeepAliveParts {
     pub(crate) instances: Arc<[RedisInstance]>,
     pub(crate) quorum: Quorum,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Told when the clock was put forward.
+    /// Notified when the clock was put forward.
     pub(crate) clock_moved: Arc<Notify>,
     /// Pushes of the instances.
     pub(crate) invalidations: mpsc::Receiver<Invalidation>,
@@ -51,13 +51,13 @@ pub(crate) struct KeepAliveParts {
 pub(super) enum TaskMessage {
     /// A lease is due earlier than the task would wake.
     Wake,
-    /// Somebody waits for the loss of this lease.
+    /// A task waits for the loss of this lease.
     Watch(Arc<HeldLease>),
     /// These instances have extended a lease that is watched, which ended their watch of its keys.
     Recheck(Arc<HeldLease>, InstanceSet),
 }
 
-/// What a reply has made of a lease.
+/// What a reply means for a lease.
 enum RenewalOutcome {
     /// It has ended.
     Ended,
@@ -165,7 +165,7 @@ impl KeepAliveTask {
                     self.observed.changed(&invalidation.keys);
                     self.on_invalidation(&invalidation);
                 }
-                () = self.parts.clock_moved.notified() => {} // P17: what has ended by that is told at once
+                () = self.parts.clock_moved.notified() => {} // P17: leases that have ended by that are reported at once
                 () = sleep(pause.unwrap_or_default()), if pause.is_some() => {}
             }
         }
@@ -208,7 +208,7 @@ impl KeepAliveTask {
             InstanceId::all(self.parts.instances.len()).for_each(|id| self.send_to(&table, id, &batch, &claims));
         }
         let next = table.mark_asleep();
-        drop(table); // those who wait are told without it
+        drop(table); // waiting tasks are notified without it
         over.iter().for_each(|held| drop(held.ended(&*self.parts.clock)));
         for held in &long_held {
             if let Some(times) = self.parts.counters.renewal_warnings.note(now) {
@@ -228,7 +228,7 @@ impl KeepAliveTask {
             return Some((valid_until, None));
         }
         let terms = state.renewal_terms();
-        let next_at = RenewalSchedule::new(terms.ttl()).after_failure(now).min(valid_until); // whatever the answer
+        let next_at = RenewalSchedule::new(terms.ttl()).after_failure(now).min(valid_until); // with any answer
         if state.renewal.as_mut().is_some_and(|round| round.verdict(now) == Verdict::Pending) {
             return Some((next_at, None)); // its answers may still come
         }
@@ -288,7 +288,7 @@ impl KeepAliveTask {
     /// Takes in one reply; whether the lease is still held after it.
     fn record_reply(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId, reply: Reply) -> bool {
         let mut table = self.table.lock_send_order();
-        // Counts whatever has become of the round (P20).
+        // Counts with any result of the round (P20).
         let notice = held.note_reply(id, &reply, started_at, &*self.parts.clock);
         let outcome = self.feed_round(&mut table, held, started_at, (id, reply));
         drop(table);

@@ -16,7 +16,7 @@ use crate::protocol::{
 use crate::resource::{Resource, display_name};
 use crate::runtime::wait_events::TARGET;
 
-/// The key under which those who wait are announced; `None` if it is too long for a message.
+/// The key under which waiters are announced; `None` if it is too long for a message.
 pub(super) fn announced_key(resource: &Resource) -> Option<&[u8]> {
     Some(resource.key()).filter(|key| key.len() <= MAX_MESSAGE_KEY)
 }
@@ -30,7 +30,7 @@ pub(super) struct Parts {
     /// After so long no wake-up comes late.
     pub(super) instance_timeout: Duration,
     pub(super) known: Mutex<Known>,
-    /// Tells the client's task of what a wait has put into `known`: it is to be forgotten too.
+    /// Notifies the client's task that a wait has put something into `known`: it is to be removed in time, too.
     pub(super) grew: Notify,
 }
 
@@ -41,7 +41,7 @@ pub(super) type WaitKey = (Vec<u8>, Access);
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) waiters: Waiters,
-    /// The waits of this client: of those who write that of its line, and that of each reader.
+    /// The waits of this client: of its writers that of their queue, and that of each reader.
     pub(super) waits: BTreeMap<WaitKey, Vec<Arc<Woken>>>,
     /// The waits that have won, whose wake-ups may still come over slower instances.
     pub(super) won: BTreeMap<WaitKey, LateWakes>,
@@ -71,7 +71,7 @@ impl Woken {
         Self { ticket: AtomicU64::new(ticket), over: Mutex::default(), came: Notify::new() }
     }
 
-    /// When it began to wait. Each wake-up makes it larger by one, to those who have woken it a wait that goes on.
+    /// When it began to wait. Each wake-up makes it larger by one: a wait that continues is a new one to the clients that woke it.
     pub(super) fn ticket(&self) -> u64 {
         self.ticket.load(Ordering::Relaxed)
     }
@@ -106,12 +106,12 @@ impl Parts {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this client hears what is said to it, over a quorum of instances.
+    /// Whether messages reach this client over a quorum of instances.
     pub(super) fn hears(&self, quorum: Quorum) -> bool {
         self.instances.iter().filter(|instance| instance.hears()).count() >= quorum.votes()
     }
 
-    /// What wakes the first of those who wait for a key that is let go here.
+    /// What wakes the first waiter for a key that is released here.
     pub(super) fn next_to_wake(&self, key: &[u8]) -> Vec<Wake> {
         let mut known = self.known();
         if known.waiters.is_empty() {
@@ -138,7 +138,7 @@ impl Parts {
 
     fn on_waiting(&self, instance: InstanceId, waiter: Waiter, forwarded: bool, key: Vec<u8>) {
         if waiter.client == self.client {
-            return; // forwarded by whoever has woken this client meanwhile
+            return; // forwarded by a client that has woken this one meanwhile
         }
         let announcement = self.known().waiters.announce(&key, waiter, self.clock.now());
         if let (Announcement::Forward(to), false) = (announcement, forwarded)
@@ -148,7 +148,7 @@ impl Parts {
         }
     }
 
-    /// A key was let go on an instance, and this client comes first. Those who come `then` are its own to wake.
+    /// A key was released on an instance, and this client is next. It wakes the waiters in `then`.
     fn on_next(&self, instance: InstanceId, then: &[Waiter], wanted: WaitKey) {
         let now = self.clock.now();
         let mut known = self.known();
@@ -171,7 +171,7 @@ impl Parts {
         self.pass_on(std::iter::once(instance).collect(), key, then);
     }
 
-    /// A wake-up that came over these instances, for which nobody of this client waits any more, goes to the next.
+    /// A wake-up that came over these instances, without a waiter of this client, goes to the next.
     pub(super) fn pass_on(&self, over: InstanceSet, key: &[u8], waiters: &[Waiter]) {
         let wakes = Wake::all(key, waiters);
         let next = wakes.first().map(|wake| wake.to.to_string());

@@ -1,7 +1,7 @@
 //! Order between the clients that wait for the same lock (P25–P27).
 //!
-//! The clients tell each other who waits, over the instances; whoever releases the lock wakes the one that has waited
-//! longest, and stands back for a moment. All of it is about time: an ask that nothing here says anything about is as good.
+//! The clients announce their waiters to each other, over the instances; a client that releases the lock wakes the one that has
+//! waited longest, and steps back for a moment. All of it is about time: an attempt that no message has caused counts the same.
 
 mod known;
 mod wait;
@@ -62,13 +62,13 @@ impl Order {
         Some(Wait::begin(&self.parts, (announced_key(resource)?, access), quorum, wall_us))
     }
 
-    /// How many other clients are known to wait for this lock; `None` if they could not make themselves heard.
+    /// How many other clients are known to wait for this lock; `None` if they could not announce themselves.
     pub(crate) fn others_waiting(&self, resource: &Resource, quorum: Quorum) -> Option<usize> {
         let heard = announced_key(resource).is_some() && self.parts.hears(quorum);
         heard.then(|| self.known_waiters(resource).0)
     }
 
-    /// The client has this lock: those who are known to wait for it are its own to wake.
+    /// The client has this lock: it wakes the known waiters.
     pub(crate) fn hold(&self, resource: &Resource) {
         let mut known = self.parts.known();
         if !known.waiters.is_empty() {

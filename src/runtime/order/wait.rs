@@ -16,19 +16,19 @@ use crate::random;
 use crate::resource::display_name;
 use crate::runtime::wait_events::{AskReason, TARGET};
 
-/// The pause of a waiter that is known to whoever stands in its way: doubled with each, and cut by up to half at
+/// The pause of a waiter that is announced to the holder: doubled with each, and cut by up to half at
 /// random (P27).
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// By so much at most an ask is later than the expiry for which it waits, so that those who wait for the same do not
-/// ask together.
+/// An attempt comes later than the expiry for which it waits by so much at most, so that waiters for the same do not
+/// try together.
 const EXPIRY_SPREAD: Duration = Duration::from_millis(20);
 
 /// The part of the instance timeout for which a waiter that was woken over one instance waits for the others.
 const SETTLE_DIVISOR: u32 = 40;
 
-/// Over so many instances a client is told that somebody waits for it: one of them may be slow to pass that on.
+/// A waiter is announced to a client over so many instances: one of them may be slow to pass that on.
 const TOLD_OVER: usize = 2;
 
 /// A wait for one key. Dropped before it has won, it passes on the wake-ups that came for it.
@@ -70,7 +70,7 @@ impl Wait {
         let announced = if is_announced { self.announce(lost) } else { Vec::new() };
         // P34: the last reader wakes the writer that has left its mark.
         let is_marked = self.access == Access::Write && lost.shows_readers();
-        // Where several want it, and nobody has it, nobody wakes them.
+        // Where several want it, and none has it, no client wakes them.
         let hears = parts.hears(self.quorum) && !matches!(RoundFailure::of(lost), RoundFailure::SplitVote(_));
         let expiry = lost.refusals().filter_map(|refusal| refusal.expires_in).min();
         let is_refused = lost.refusals().next().is_some();
@@ -100,7 +100,7 @@ impl Wait {
         if self.take_woken() { AskReason::Woken } else { why }
     }
 
-    /// It has the lock, and those who are known to wait are its own to wake.
+    /// It has the lock, and wakes the known waiters.
     pub(crate) fn won(mut self) {
         self.has_won = true;
         let came = self.asked.map(|(_, over)| over).unwrap_or_default().union(self.woken.take());
@@ -144,8 +144,8 @@ impl Wait {
         true
     }
 
-    /// Tells the other client that stands in the way that this one waits (P25). What is left of its own tries goes by
-    /// itself, and nobody is woken then.
+    /// Announces this client to the client that has the lock (P25). What is left of its own attempts goes by
+    /// itself, and wakes no client.
     fn announce(&self, round: &Round) -> Vec<PublishFuture> {
         let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client, access: self.access };
         let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
@@ -159,7 +159,7 @@ impl Wait {
         told.map(|(instance, to)| instance.publish(Wake { to, message: message.clone() })).collect()
     }
 
-    /// The wake-ups that came for it, and may be for nobody now.
+    /// The wake-ups that came for it, and may have no waiter now.
     fn wakes_left(&mut self) -> InstanceSet {
         let now = self.parts.clock.now();
         let lately = |at: &Instant| now < at.saturating_add(self.parts.instance_timeout);
@@ -177,7 +177,7 @@ impl Drop for Wait {
         waits.retain(|woken| !Arc::ptr_eq(woken, &self.woken));
         match waits.first().cloned() {
             None => drop(known.waits.remove(&wanted)),
-            // Another one has begun for those who wait now.
+            // Another one has begun for the present waiters.
             Some(other) if !self.has_won => {
                 drop(known);
                 return other.note(left);

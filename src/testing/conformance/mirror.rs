@@ -61,7 +61,7 @@ impl Mirror {
     /// DEL and ZADD: a sorted set of another program.
     pub fn set_scores(&mut self, key: &str, member: &str, score: f64) {
         self.0.remove(key.as_bytes());
-        let _ = self.0.set_score(key.as_bytes(), member.as_bytes(), score); // there is nothing else now
+        let _ = self.0.set_score(key.as_bytes(), member.as_bytes(), score); // it is empty now
     }
 
     /// PEXPIRE.

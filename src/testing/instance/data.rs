@@ -62,7 +62,7 @@ impl TestInstance {
     /// Stores this as the fencing token of the lock with this key: [`FencingToken::to_score`], or anything.
     pub fn set_token_score(&self, key: impl AsRef<[u8]>, score: f64) {
         self.0.server.with_data(|store, _| {
-            let _ = store.set_score(TOKENS_KEY.as_bytes(), key.as_ref(), score); // nothing else is ever there
+            let _ = store.set_score(TOKENS_KEY.as_bytes(), key.as_ref(), score); // the key has no other type
         });
     }
 
@@ -74,7 +74,7 @@ impl TestInstance {
             .with_data(|store, now| store.set_if_absent(key.as_ref(), value.as_ref(), Some(now.saturating_add(ttl))))
     }
 
-    /// Sets a key that never expires, whatever was there.
+    /// Sets a key that never expires, in place of any other.
     pub fn set(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
         self.0.server.with_data(|store, _| store.set(key.as_ref(), value.as_ref(), None));
     }

@@ -30,8 +30,8 @@ impl TestInstance {
         }
     }
 
-    /// Breaks all connections and lets nobody connect, as a network does that cannot reach it. The process goes
-    /// on, and forgets nothing.
+    /// Breaks all connections and refuses new ones, as a network does that cannot reach it. The process continues,
+    /// and forgets nothing.
     pub fn cut_off(&self) {
         self.0.network.cut_off();
     }

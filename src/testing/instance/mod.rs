@@ -106,7 +106,7 @@ impl TestInstance {
         self.0.server.flush();
     }
 
-    /// As FLUSHDB of another database does: the data stays. Clients are told of any flush, and not of which database it was.
+    /// As FLUSHDB of another database does: the data stays. Clients get a push for any flush, which does not name the database.
     pub fn flush_another_database(&self) {
         self.0.server.flush_another_database();
     }

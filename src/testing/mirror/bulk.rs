@@ -1,4 +1,4 @@
-//! What the scripts `write_record.lua`, `open.lua` and `forget_tokens.lua` do. Whoever changes one of those changes its mirror here.
+//! What the scripts `write_record.lua`, `open.lua` and `forget_tokens.lua` do. A change of one of those changes its mirror here.
 
 use std::time::Duration;
 

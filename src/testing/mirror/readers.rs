@@ -1,4 +1,4 @@
-//! What `read.lua` does, and `acquire.lua` where readers are in the way. Whoever changes one of those changes its mirror here.
+//! What `read.lua` does, and `acquire.lua` where readers have the lock. A change of one of those changes its mirror here.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl Script<'_> {
         (Reply::Granted, next.and_then(|next| wake(next, self.key)))
     }
 
-    /// What of a set of readers is in the way of a lock.
+    /// What of a set of readers refuses a lock.
     pub(super) fn beside_readers(&mut self) -> Result<Option<Vec<u8>>, WrongType> {
         let (has_readers, first) = (self.has_readers(), self.first_mark());
         let mark = self.claim.mark.as_deref().map(WriterMark::as_bytes);

@@ -1,4 +1,4 @@
-//! What the scripts do, step by step as in `acquire.lua`, `extend.lua` and `release.lua`. Whoever changes one of those changes its mirror here.
+//! What the scripts do, step by step as in `acquire.lua`, `extend.lua` and `release.lua`. A change of one of those changes its mirror here.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::instance::{Claim, Request};
 use crate::protocol::{Access, AttachedRecord, Cause, FencingToken, Instant, Refusal, Reply};
 use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
-/// How much of a value that stands in the way is reported .
+/// How much of the rival's value is reported.
 const MOST_OF_A_VALUE: usize = 2048;
 
 /// Carries a request out at `now`, when the instance's wall clock reads `wall_us`. `attached` is the
@@ -136,7 +136,7 @@ impl Script<'_> {
         self.refused_by(self.store.get(self.key).map(<[u8]>::to_vec))
     }
 
-    /// Readers are told of no token.
+    /// A refusal of readers has no token.
     pub(super) fn refused_by(&self, value: Option<Vec<u8>>) -> Reply {
         let reads = self.claim.access == Access::Read;
         Reply::Refused(Refusal {

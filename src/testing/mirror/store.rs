@@ -29,7 +29,7 @@ pub(crate) struct WrongType;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     entries: BTreeMap<Vec<u8>, Entry>,
-    /// The keys that changed since somebody asked, if somebody does.
+    /// The keys that changed since they were last read, if they are recorded.
     changed: Option<Vec<Vec<u8>>>,
 }
 

@@ -81,7 +81,7 @@ impl AsyncWrite for End {
         let now = self.network.clock.now();
         let mut pipe = self.connection.pipe(self.writes);
         if pipe.is_ended {
-            // An instance learns late that nobody reads its answers: what came before is carried out.
+            // An instance learns late that its answers are not read: what came before is carried out.
             let is_told = self.writes == Way::Up;
             return Poll::Ready(if is_told { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) });
         }

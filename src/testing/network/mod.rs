@@ -1,7 +1,7 @@
 //! What lies between clients and one instance of a cluster: streams of bytes that take time, get lost, and
 //! come late over a connection that broke.
 //!
-//! No task runs here and nothing is sent anywhere: a byte has arrived when somebody reads it after its time.
+//! No task runs here and nothing is sent anywhere: a byte has arrived when it is read after its time.
 
 mod end;
 
@@ -37,7 +37,7 @@ struct State {
     delays: [Duration; 2],
     /// The way on which everything gets lost.
     loses: Option<Way>,
-    /// Whether nobody can connect.
+    /// Whether new connections are refused.
     is_cut_off: bool,
     connections: Vec<Weak<Connection>>,
 }
@@ -52,7 +52,7 @@ struct Pipe {
     last_arrival: Instant,
     /// Nothing more comes after what is on its way.
     is_ended: bool,
-    /// Whoever reads is told of an error, and not of an end.
+    /// A read ends with an error, and not with an end.
     is_reset: bool,
     /// What is missing makes no sense of the rest.
     lost_some: bool,
@@ -67,7 +67,7 @@ impl Network {
     /// Both ends of a new connection: the client's, and the instance's.
     ///
     /// # Errors
-    /// Nobody can connect.
+    /// No connection is accepted.
     pub(super) fn connect(self: &Arc<Self>) -> io::Result<(End, End)> {
         let connection = Arc::<Connection>::default();
         let mut state = self.state();
@@ -93,7 +93,7 @@ impl Network {
         self.state().loses = Some(way);
     }
 
-    /// Breaks all connections, and lets nobody connect.
+    /// Breaks all connections, and refuses new ones.
     pub(super) fn cut_off(&self) {
         let mut state = self.state();
         state.is_cut_off = true;

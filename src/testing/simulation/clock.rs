@@ -64,7 +64,7 @@ impl MachineClock {
         self.stepped_us.fetch_add(by, Ordering::AcqRel);
     }
 
-    /// Both clocks stand still, as if the machine were paused and nobody told it.
+    /// Both clocks stand still, as if the machine were paused without notice.
     pub fn stop(&self) {
         let _ = self.stopped_at_ns.compare_exchange(GOES, self.true_ns(), Ordering::AcqRel, Ordering::Acquire);
     }

@@ -41,7 +41,7 @@ pub fn remembered(client: &Redlock) -> Vec<(&'static str, usize)> {
     client.shared().remembered()
 }
 
-/// What is stored under the keys of a lease: it is in all that is sent for it, so what was granted to it can be told.
+/// What is stored under the keys of a lease: it is in all that is sent for it, so its grants can be recognised.
 #[must_use]
 pub fn value_of(lease: &LeaseView) -> Vec<u8> {
     lease.tenure.claim().value.as_bytes().to_vec()
@@ -53,7 +53,7 @@ pub fn lease_of(reader: &ReadGuard) -> LeaseView {
     LeaseView::new(Arc::clone(&reader.shared), Arc::clone(&reader.settings), reader.tenure.clone())
 }
 
-/// The longest that a client knows of another that it waited, after that was heard of last.
+/// For how long a client knows of another that it waited, after its last message.
 pub const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// A builder for a client on a machine with this clock. It connects to instance after instance over the
@@ -174,7 +174,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_one_instance_answers_to_an_extend_counts_before_the_others_answer() {
         let fleet = Fleet::new();
-        fleet.0.iter().for_each(Server::deny_tracking); // the answers alone tell
+        fleet.0.iter().for_each(Server::deny_tracking); // only answers show it
         let client = fleet.client();
         client.wait_connected(Duration::from_secs(1)).await.unwrap();
         let guard = client.lock("a").renew(Renewal::Off).acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! What a client asks for, read from what it sends.
+//! The requests of a client, read from what it sends.
 
 use super::server::{Input, read};
 use crate::instance::redis::scripts::ScriptKind;

@@ -17,7 +17,7 @@ pub(super) struct Pair {
     pub(super) release: Samples,
 }
 
-/// One after the other, with nobody in the way.
+/// One after the other, without contention.
 pub(super) async fn uncontended(redlock: &Redlock, resource: &str, long: Duration) -> Result<Pair, Failure> {
     let (mut pair, ends, lock) = (Pair::default(), since_boot().saturating_add(long), redlock.lock(resource));
     loop {

@@ -1,4 +1,4 @@
-//! `redquorum bench`: how long locks take on the user's own instances, and what ttl and timeouts that asks for.
+//! `redquorum bench`: how long locks take on the user's own instances, and what ttl and timeouts that requires.
 
 mod advice;
 mod measure;

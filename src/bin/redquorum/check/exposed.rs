@@ -1,4 +1,4 @@
-//! Whether an instance lets anybody in who reaches it, by connecting without the password that was given.
+//! Whether an instance is open to the network, by connecting without the password that was given.
 
 use redquorum::Redlock;
 

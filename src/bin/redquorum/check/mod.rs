@@ -66,7 +66,7 @@ const NO_RECORD: &str = "too few instances have admission records, which clients
 struct Attempt<'a> {
     resource: &'a str,
     ttl: Duration,
-    /// Whether enough instances have records to go by.
+    /// Whether enough instances have valid records.
     is_possible: bool,
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitC
     settle(&judging, settings).await;
     let mut findings = of_settings(&judging, settings);
     findings.extend(of_instances(&judging, settings).await);
-    // Its locks fit whatever the instances have recorded, and leave the records as they are.
+    // Its locks fit the records of the instances, and leave them as they are.
     let redlock = settings.looking_client()?;
     settle(&redlock, settings).await;
     let attempt = Attempt::new(&args.resource, settings, &redlock);
@@ -148,7 +148,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What can be said without asking anybody.
+/// What can be said without a request.
 fn of_settings(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
     let count = redlock.instances().len();
     let quorum = settings.quorum_of(count);
@@ -160,7 +160,7 @@ fn of_settings(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
         }
         count if count % 2 == 0 && quorum == count / 2 + 1 => {
             let fewer = count - 1;
-            (Verdict::Doubtful, format!("{count} instances can do without {spare}, as {fewer} can; use an odd number"))
+            (Verdict::Doubtful, format!("{count} instances can lose {spare}, as {fewer} can; use an odd number"))
         }
         count => (Verdict::Good, format!("{count} instances, {quorum} needed: {spare} may fail")),
     };

@@ -15,12 +15,12 @@ use crate::exit::{Code, Failure};
 pub(crate) use table::{Look, Table, painted, with_colours};
 pub(crate) use words::with_options;
 
-/// Tells people something, on standard error. Nothing can be done where that cannot be written.
+/// Writes a message for people to standard error. Nothing can be done where that cannot be written.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(stderr(), "redquorum: {message}");
 }
 
-/// Writes what was asked for to standard output. Who does not read to the end, as `head`, gets what it wants: the program
+/// Writes the result to standard output. A reader that does not read to the end, as `head`, gets what it wants: the program
 /// ends as one that a closed pipe has ended.
 pub(crate) fn write(text: &[u8]) -> Result<ExitCode, Failure> {
     let written = stdout().write_all(text).and_then(|()| stdout().flush());
@@ -35,7 +35,7 @@ pub(crate) fn not_written(error: &Error) -> Failure {
     }
 }
 
-/// Whether somebody reads standard output as it is written.
+/// Whether standard output is read as it is written.
 pub(crate) fn is_terminal() -> bool {
     stdout().is_terminal()
 }
@@ -77,7 +77,7 @@ impl ProgressLine {
         Self { is_shown: false, is_terminal: stderr().is_terminal() }
     }
 
-    /// Whether anybody sees it.
+    /// Whether a terminal shows it.
     pub(crate) const fn is_terminal(&self) -> bool {
         self.is_terminal
     }

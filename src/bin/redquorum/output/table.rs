@@ -13,7 +13,7 @@ pub(crate) enum Look {
     Heading,
 }
 
-/// Whether standard output is a terminal, and nobody has asked for no colours (no-color.org).
+/// Whether standard output is a terminal, and colours are not turned off (no-color.org).
 pub(crate) fn with_colours() -> bool {
     stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

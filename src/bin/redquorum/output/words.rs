@@ -1,4 +1,4 @@
-//! The library tells what to call; whoever is at the command line has options.
+//! The library's advice names functions; the user of the command line has options.
 
 const WORDS: &[(&str, &str)] = &[
     (

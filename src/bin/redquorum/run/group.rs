@@ -18,7 +18,7 @@ pub(super) enum Ended {
     Status(u8),
     /// Its number: signals for real time have no names.
     Signal(i32),
-    /// It was not seen: somebody else has collected it, or it still runs and cannot be ended.
+    /// It was not seen: another process has collected it, or it still runs and cannot be ended.
     Unseen,
 }
 
@@ -55,7 +55,7 @@ impl Group {
         self.0
     }
 
-    /// As the calls that wait take it, which tell the number of every signal.
+    /// As the calls that wait take it, which return the number of every signal.
     fn to_wait_for(self) -> Option<rustix::process::Pid> {
         rustix::process::Pid::from_raw(self.0.as_raw().max(0))
     }
@@ -65,7 +65,7 @@ impl Group {
         let _ = killpg(self.0, signal);
     }
 
-    /// Tells all of it to end; what is stopped goes on to hear it.
+    /// Sends SIGTERM to all of it; what is stopped continues to get it.
     pub(super) fn terminate(self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
@@ -129,7 +129,7 @@ impl Group {
         let status = match waitpid(self.to_wait_for(), options) {
             Ok(Some((_, status))) => status,
             Ok(None) => return Change::None,
-            // It is no child any more, so nothing else will ever be known of it.
+            // It is no child any more, so its end will never be known.
             Err(_) => return Change::Ended(Ended::Unseen),
         };
         if let Some(status) = status.exit_status() {

@@ -17,7 +17,7 @@ pub(super) fn check_keep(time: Duration, longest: Duration) -> Result<(), Failur
     Err(Failure::new(Code::Usage, message))
 }
 
-/// How much validity is left when a command is told to end, and when it is killed.
+/// How much validity is left when a command gets SIGTERM, and when it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     /// SIGTERM at so much.

@@ -143,7 +143,7 @@ async fn permit(
     Ok(permit.map(Held::Permit))
 }
 
-/// Waits for a quorum as long as the lock may be waited for. Who does not wait is told as soon as none can be had.
+/// Waits for a quorum as long as the lock may be waited for. With `--try` an error comes as soon as none can be had.
 async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Result<(), ConnectError> {
     let limit = args.wait.map_or(Duration::MAX, |wait| wait.max(LEAST_CONNECT)).min(settings.connect_timeout);
     if !args.once {

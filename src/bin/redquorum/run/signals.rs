@@ -36,7 +36,7 @@ impl Signals {
     pub(super) fn catch() -> io::Result<Self> {
         let ignored = ignored();
         let mut streams = Vec::new();
-        // Whoever starts this under nohup means the command, which inherits what is ignored.
+        // `nohup` is meant for the command, which inherits the ignored signals.
         for caught in CAUGHT.iter().filter(|caught| ignored >> (**caught as u32 - 1) & 1 == 0) {
             streams.push((*caught, signal(SignalKind::from_raw(*caught as i32))?));
         }
@@ -76,7 +76,7 @@ impl Signals {
     }
 }
 
-/// The signals that this program was started to ignore, as a set of bits; none where the system does not tell.
+/// The signals that this program was started to ignore, as a set of bits; none where the system does not show them.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

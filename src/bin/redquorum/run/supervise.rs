@@ -41,7 +41,7 @@ pub(super) struct Outcome {
     pub(super) forced: Option<Forced>,
     /// What could not be ended before the lock was lost.
     pub(super) left: Option<String>,
-    /// The key of a terminal that ended it: Ctrl-C or Ctrl-\\, which went to its group and to nobody else.
+    /// The key of a terminal that ended it: Ctrl-C or Ctrl-\\, which went to its group only.
     pub(super) of_terminal: Option<Signal>,
 }
 
@@ -193,7 +193,7 @@ impl Supervision<'_> {
             Signal::SIGTTIN | Signal::SIGTTOU => self.needs_terminal = true,
             Signal::SIGSTOP if !has_shell() => {}
             _ if is_told || is_in_front => self.stop_and_go_on(),
-            // By somebody who means the command, and lets it go on.
+            // By a user who means the command, and lets it go on.
             _ => {}
         }
     }
@@ -225,7 +225,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Looks at what is left of the lock, and does what that asks for.
+    /// Looks at what is left of the lock, and acts on it.
     fn check(&mut self) {
         let (now, left) = (since_boot(), self.lock.remaining());
         // Where this program stood still for too long the watchdog has done its work, and a renewal comes too late.
@@ -256,7 +256,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Somebody else may have the lock already: there is less time than where it runs out.
+    /// Another client may have the lock already: there is less time than where it runs out.
     fn lose(&mut self, loss: &Loss) {
         self.tell_loss(&loss.to_string());
         let soon = since_boot().saturating_add(self.limits.kill);
@@ -295,8 +295,8 @@ impl Supervision<'_> {
         self.stage == Stage::Killed && is_late && self.lock.remaining().is_zero()
     }
 
-    /// Nothing that the command has left in its process group goes on without the lock: it is renewed for what cannot be
-    /// ended. Tells what is left where the lock was lost before.
+    /// Nothing that the command has left in its process group goes on without the lock: it is renewed for processes that cannot be
+    /// ended. Returns what is left where the lock was lost before.
     async fn end_what_is_left(&mut self) -> Option<String> {
         let kill_at = since_boot().saturating_add(self.limits.grace());
         let mut is_told = false;

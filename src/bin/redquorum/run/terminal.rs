@@ -11,7 +11,7 @@ use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 
 use super::group::Group;
 
-/// The terminal, wherever standard input and output lead.
+/// The terminal, wherever standard input and output lead to.
 #[derive(Debug)]
 pub(super) struct Terminal {
     tty: File,
@@ -22,7 +22,7 @@ pub(super) struct Terminal {
 impl Terminal {
     /// Nothing where there is none, as for services.
     pub(super) fn of_session() -> Option<Self> {
-        // In a pipeline others may need it; the command gets it when it asks.
+        // In a pipeline others may need it; the command gets it when it tries to read.
         let is_wanted = stdin().is_terminal() && stdout().is_terminal();
         Some(Self { tty: open().ok()?, is_wanted })
     }
@@ -72,7 +72,7 @@ fn open() -> io::Result<File> {
     File::options().read(true).write(true).open("/dev/tty")
 }
 
-/// Whoever changes a terminal that it does not have is stopped, unless the signal for that is blocked.
+/// A process that changes a terminal that it does not have is stopped, unless the signal for that is blocked.
 fn unstopped(change: impl FnOnce() -> nix::Result<()>) -> nix::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTTOU);
@@ -90,8 +90,8 @@ pub(super) fn take_from_parent(parent: Pid) {
     }
 }
 
-/// Whether somebody is there who lets this program's process group go on when it is stopped: a shell with jobs, in the same
-/// session. It need not be the parent, which may be a script in the same group.
+/// Whether a shell with jobs in the same session can continue this program's process group when it is
+/// stopped. It need not be the parent, which may be a script in the same group.
 pub(super) fn has_shell() -> bool {
     let (session, group) = (getsid(None), getpgrp());
     let mut parent = getppid();
@@ -115,7 +115,7 @@ fn parent_of(process: Pid) -> Option<Pid> {
 }
 
 /// Stops this job as the shell expects it, with the script or the pipeline that this program is a part of, until it is to
-/// go on. At once where nobody would tell it to.
+/// go on. At once where no shell would continue it.
 pub(super) fn stop_as_job() {
     if has_shell() {
         // It stops this thread before it returns, as this is the process's first one.

@@ -8,10 +8,10 @@ use tokio::time::sleep;
 use crate::inspect::shown;
 use crate::output::{self, ProgressLine};
 
-/// Before this, waiting is nothing to speak of.
+/// A shorter wait is not reported.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How often people are told, at a terminal and in a log.
+/// How often the wait is reported, at a terminal and in a log.
 const INTERVAL: Duration = Duration::from_secs(1);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -38,7 +38,7 @@ async fn tell(redlock: &Redlock, names: &[String], mut line: ProgressLine) -> st
     }
 }
 
-/// As the instances tell it now; nothing if that cannot be asked.
+/// As the instances see it now; nothing if they cannot be reached.
 async fn what_is_in_the_way(redlock: &Redlock, names: &[String]) -> Option<String> {
     let mut free = None;
     for name in names {
@@ -60,7 +60,7 @@ async fn what_is_in_the_way(redlock: &Redlock, names: &[String]) -> Option<Strin
     free
 }
 
-/// Why nobody gets a lock that is free: how many instances may vote, and when enough of the others may.
+/// Why no client gets a lock that is free: how many instances may vote, and when enough of the others may.
 fn too_few_votes(instances: &[InstanceStatus], quorum: usize) -> Option<String> {
     let votes =
         |it: &&InstanceStatus| it.connected && matches!(it.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);

@@ -52,7 +52,7 @@ impl Watchdog {
         self.orders.set_nonblocking(true)
     }
 
-    /// Whether nobody watches any more.
+    /// Whether the watching process has ended.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }
@@ -72,7 +72,7 @@ impl Watchdog {
         Ok(Self { process, orders, rest: Vec::new(), last: Duration::ZERO })
     }
 
-    /// The group is to be killed at `deadline`, unless another is given before. What is not taken is told again with the
+    /// The group is to be killed at `deadline`, unless another is given before. What is not taken is sent again with the
     /// next call; until then an earlier deadline holds, or this program does all by itself.
     pub(super) fn set(&mut self, group: Group, deadline: Duration) {
         self.tell();
@@ -111,7 +111,7 @@ pub(crate) fn watch() -> Failure {
         }
     });
     if reader.and_then(|_| tell_ready()).is_err() {
-        return Failure::new(Code::OsError, ""); // whoever started it reads that nobody watches
+        return Failure::new(Code::OsError, ""); // its parent reads that the watching process has ended
     }
     match obey(&orders) {
         Some(()) => Failure::new(Code::OsError, ""),

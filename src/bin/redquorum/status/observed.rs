@@ -16,7 +16,7 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Whether its vote counts. Without admission its client would send requests to whatever answers.
+    /// Whether its vote counts. Without admission its client would send requests to any server.
     pub(crate) fn may_vote(&self) -> bool {
         let is_admitted = matches!(self.seen.admission, AdmissionStatus::Admitted | AdmissionStatus::Off);
         let is_of_its_own = !self.is_twin && self.is_master() != Some(false);
@@ -29,7 +29,7 @@ impl Observed {
     }
 }
 
-/// Asks all instances, in their order.
+/// Reads the status of all instances, in their order.
 pub(crate) async fn observe(redlock: &Redlock, settings: &Settings) -> Vec<Observed> {
     let asked = redlock.examine().await;
     let instances = redlock.instances().into_iter().zip(&asked).enumerate();

@@ -7,7 +7,7 @@ use redquorum::{AdmissionStatus, InstanceStatus};
 
 use crate::output::{offset, time, with_options};
 
-/// Clocks that differ by so much are not kept by anybody.
+/// Clocks that differ by so much are not synchronised.
 const FAR_APART: Duration = Duration::from_secs(1);
 
 /// What should be different.
@@ -46,7 +46,7 @@ fn about_votes(seen: &InstanceStatus) -> Option<(bool, String)> {
     })
 }
 
-/// What is wrong with an instance, as far as a client and the instance itself can tell. Its twin is an address that
+/// What is wrong with an instance, as far as a client and the instance itself can see. Its twin is an address that
 /// leads to the same process.
 pub(crate) fn problems(
     seen: &InstanceStatus,
@@ -76,7 +76,7 @@ pub(crate) fn problems(
             return found;
         }
     };
-    // With admission its client tells both, and does not use it.
+    // With admission its client reports both, and does not use it.
     if !details.is_master {
         add(true, "it is a replica; locks need an independent master at this address".to_owned());
     }

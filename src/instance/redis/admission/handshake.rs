@@ -1,5 +1,5 @@
 //! Admission over one connection: read the instance's record, apply the rule, write the record if
-//! the rule asks for it (P15).
+//! the rule requires it (P15).
 
 use redis::{FromRedisValue, RedisResult, Value};
 
@@ -90,7 +90,7 @@ impl AdmissionHandshake<'_> {
         })
     }
 
-    /// Reads the record, and asks for a push when it changes.
+    /// Reads the record, and requests a push when it changes.
     pub(crate) async fn read(&self) -> RedisResult<RecordReading> {
         let mut ask = redis::pipe();
         if self.tracking {

@@ -1,8 +1,8 @@
 //! Whether two addresses whose servers say that they are the same process lead to one or to two (P16).
 //!
 //! An instance may copy another's name, as a machine that was copied with its memory does. So the client loads a script with
-//! a secret of its own through one address and calls it through the other: scripts belong to the process, whatever database
-//! an address names. Only one that knows the secret is the same process, or passes everything on to it.
+//! a secret of its own through one address and calls it through the other: scripts belong to the process, not to the database
+//! of an address. Only one that knows the secret is the same process, or passes all requests on to it.
 
 use redis::{Cmd, Script, Value};
 use tokio::time::timeout;
@@ -28,7 +28,7 @@ enum Verdict {
 /// Notes the process behind a new connection, and gives the instant from which its votes count.
 ///
 /// # Errors
-/// If it is the process behind another address, as far as can be told.
+/// If it is the process behind another address, as far as can be known.
 pub(crate) async fn claim_name(
     options: &ConnectOptions,
     peers: &PeerConnections,
@@ -112,7 +112,7 @@ async fn ask(registry: &ProcessRegistry, options: &ConnectOptions, own: &Wire, o
     match within(&other.wire, &call).await {
         Ok(Ok(answer)) if knows(&answer) => Verdict::OneProcess,
         Ok(Ok(Value::ServerError(error))) if error.code() != "NOSCRIPT" => Verdict::Silent, // it may be busy
-        // Nobody has flushed the scripts meanwhile.
+        // The scripts were not flushed meanwhile.
         Ok(Ok(_)) if matches!(within(own, &call).await, Ok(Ok(answer)) if knows(&answer)) => Verdict::TwoProcesses,
         Ok(Ok(_)) => Verdict::Unknown,
         Ok(Err(_)) | Err(_) => Verdict::Silent, // it may have broken the connection so as not to answer

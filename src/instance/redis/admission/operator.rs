@@ -83,7 +83,7 @@ async fn change(handshake: &AdmissionHandshake<'_>, found: &FoundRecord) -> Resu
     Ok(there.is_some_and(|there| there.identity == record.identity && there.longest_ttl_ms == longest_ttl_ms))
 }
 
-/// A record with another time and nothing else changed. Where it allows less than before the votes that were given under it are waited for:
+/// A record with another time and the same rest. Where it allows less than before the votes that were given under it are waited for:
 /// their locks may last longer than those that clients wait for from now on (P29).
 fn changed(record: &AdmissionRecord, longest_ttl_ms: u64) -> RecordWrite {
     let is_shorter = longest_ttl_ms < record.longest_ttl_ms;

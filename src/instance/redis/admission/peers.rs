@@ -1,5 +1,5 @@
-//! Whether it was an instance's clock that jumped, or the own one that stood still: one connection cannot tell
-//! them apart, all connections of a client together can (P17).
+//! Whether an instance's clock jumped, or the client's own stood still: one connection cannot
+//! distinguish them, all connections of a client together can (P17).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -29,10 +29,10 @@ struct Connected {
     withheld_until: Instant,
 }
 
-/// The connections of one client, and the clock that it goes by.
+/// The connections of one client, and its clock.
 #[derive(Debug)]
 pub(crate) struct PeerConnections {
-    /// What the client's rounds and leases go by.
+    /// The clock of the client's rounds and leases.
     clock: Arc<CorrectedClock>,
     quorum: usize,
     comparison_limit: Duration,
@@ -80,7 +80,7 @@ impl PeerConnections {
     /// Before anything is written: a client that takes itself for the one that went on would put every
     /// instance into quarantine, and end the leases of everybody else.
     pub(crate) async fn own_clock_stood_still(&self, connection: &InstanceConnection) -> bool {
-        // One instance alone cannot tell. An error means that too few were there in time.
+        // One instance alone does not show it. An error means that too few were there in time.
         self.quorum > 1 && timeout(self.comparison_limit, self.compare_clocks(connection)).await.unwrap_or(false)
     }
 
@@ -107,7 +107,7 @@ impl PeerConnections {
         }
     }
 
-    /// Decides, and ages the own leases once, whichever connection finds out first.
+    /// Decides, and ages the own leases once, on the connection that finds out first.
     fn settle(&self, connection: &InstanceConnection, answered: &[&Arc<InstanceConnection>]) -> JumpedClock {
         let mut connected = self.connected(); // one decides at a time
         let Some(admission) = connection.admission.as_ref().filter(|admission| admission.has_jumped()) else {

@@ -51,7 +51,7 @@ impl Process {
     }
 }
 
-/// The name of a process as one connection has just been told it.
+/// The name of a process as one connection has just read it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
     pub(crate) index: usize,
@@ -134,7 +134,7 @@ impl ProcessRegistry {
         }
     }
 
-    /// What only this client knows, and an instance that it tells it to through the connection at `index`; `None` without randomness.
+    /// What only this client knows, and the instance behind the connection at `index` learns; `None` without randomness.
     pub(crate) fn secret(&self, index: usize) -> Option<String> {
         let nonce = self.nonce.get_or_init(|| random::uuid().ok().map(|nonce| nonce.simple().to_string()));
         nonce.as_ref().map(|nonce| format!("{nonce}-{index}"))
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(claim(&processes, (2, 1), "another", &[]), namesake(0, true, true));
     }
 
-    /// Whoever came while an instance was away for a moment took its name, and shut it out from then on.
+    /// An instance that came while another was away for a moment took its name, and shut it out from then on.
     #[test]
     fn a_name_stays_with_whom_had_it_first_also_while_that_is_away() {
         let processes = ProcessRegistry::default();
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(claim(&processes, (0, 12_001), "one", &[]), Ok(Instant::ZERO));
     }
 
-    /// Whoever came back again and again kept the name of another for ever, and was never asked for long enough to answer.
+    /// An instance that came back again and again kept the name of another for ever, and never had time enough to answer.
     #[test]
     fn a_name_is_not_kept_by_coming_back_for_a_moment() {
         let processes = ProcessRegistry::default();

@@ -17,7 +17,7 @@ pub(crate) struct Records {
     /// Whether the client takes records as they are and never writes one.
     as_recorded: bool,
     terms: AdmissionTerms,
-    /// No client asks for more, or tokens are forgotten before locks: a record that allows more was not written by a client.
+    /// No client uses a longer ttl, or tokens are removed before locks: a record that allows more was not written by a client.
     longest: u64,
     wants_locks: AtomicBool,
     wanted: Notify,
@@ -27,7 +27,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// For a client with these terms. None of its clients asks for a ttl above `longest_ms`.
+    /// For a client with these terms. None of its clients uses a ttl above `longest_ms`.
     pub(crate) const fn new(terms: AdmissionTerms, longest_ms: u64, as_recorded: bool) -> Self {
         Self {
             as_recorded,
@@ -69,7 +69,7 @@ impl Records {
         }
     }
 
-    /// Wakes those who wait for the record of an instance, as there is one now, or no connection.
+    /// Wakes tasks that wait for the record of an instance: there is one now, or no connection.
     pub(crate) fn wake_waiting(&self) {
         self.settled.notify_waiters();
     }
@@ -86,8 +86,8 @@ impl Records {
         }
     }
 
-    /// Notes the longest ttl that the record allows which was just read of the instance at `index`, of whatever process. What no
-    /// client can ask for is not believed.
+    /// Notes the longest ttl in the record that was just read of the instance at `index`, of any process. What no
+    /// client can use is ignored.
     pub(crate) fn note_read(&self, index: usize, longest_ttl_ms: u64) {
         if longest_ttl_ms <= self.longest {
             self.longest_ttls.lock().unwrap_or_else(PoisonError::into_inner).insert(index, longest_ttl_ms);
@@ -99,7 +99,7 @@ impl Records {
         self.terms
     }
 
-    /// What is written where there is no record to go by (P29): the longest ttl that votes are given for, which is the longest of the last
+    /// What is written where there is no valid record (P29): the longest ttl that votes are given for, which is the longest of the last
     /// records that were read, the replaced one included; and for how long the instance waits, which is never less than the
     /// own quarantine.
     pub(crate) fn to_write(&self) -> NewTimes {

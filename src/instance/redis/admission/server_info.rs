@@ -25,7 +25,7 @@ pub(crate) struct ServerReport {
     pub(crate) info: ServerInfo,
 }
 
-/// Asks a server for its report.
+/// Reads a server's report.
 ///
 /// # Errors
 /// What keeps it from being used, also if its report names too little.

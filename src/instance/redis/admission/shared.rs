@@ -17,9 +17,9 @@ use crate::protocol::{
     Reply, VoteRequest,
 };
 
-/// Why a request is not sent that asks for a vote.
+/// Why a request for a vote is not sent.
 pub(crate) enum VoteObstacle {
-    /// The client gets none, for its settings, or as there is no record to go by, and this client writes none.
+    /// The client gets none, for its settings, or since there is no valid record, and this client writes none.
     Known(Cause),
     /// There will be a record in a moment.
     NotYet,
@@ -29,7 +29,7 @@ pub(crate) enum VoteObstacle {
 pub(crate) struct SharedAdmission {
     options: Arc<ConnectOptions>,
     state: Mutex<AdmissionState>,
-    /// Whether votes are asked for without another look: there is a record to go by.
+    /// Whether votes are requested without another look: there is a valid record.
     asks_at_once: AtomicBool,
     pushes: Arc<Pushes>,
     follow_up: Mutex<Option<AdmissionFollowUp>>,
@@ -42,7 +42,7 @@ impl SharedAdmission {
         Self { options, state, asks_at_once: AtomicBool::new(false), pushes, follow_up, requested }
     }
 
-    /// Why a request is not sent that asks for a vote.
+    /// Why a request for a vote is not sent.
     pub(crate) fn vote_obstacle(&self, request: &Request) -> Option<VoteObstacle> {
         if !request.asks_for_a_vote() {
             return None;
@@ -70,7 +70,7 @@ impl SharedAdmission {
         }
     }
 
-    /// P29: a client that goes by whatever is recorded asks for no more than that.
+    /// P29: a client that accepts any record uses no longer ttl than that.
     fn too_long(&self, ttl: Duration) -> Option<NotUsable> {
         let ours_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let state = self.state();
@@ -79,7 +79,7 @@ impl SharedAdmission {
         (is_recorded && recorded_ms < ours_ms).then_some(NotUsable::TtlAboveRecord { recorded_ms, ours_ms })
     }
 
-    /// Whether an acquire waits until there is a record to go by.
+    /// Whether an acquire waits until there is a valid record.
     pub(crate) fn is_being_settled(&self) -> bool {
         *self.state().meaning() == RecordMeaning::Unrecorded
     }
@@ -233,14 +233,14 @@ impl SharedAdmission {
         last.previous_admission = Some(PreviousAdmission { state: state.clone(), own_clock_ahead });
     }
 
-    /// Goes by this record from now on.
+    /// Uses this record from now on.
     pub(crate) fn replace_record(&self, found: &AdmissionState) {
         let mut state = self.state();
         self.asks_at_once.store(false, Ordering::Release);
         state.replace_meaning(found);
     }
 
-    /// While nothing else is noted.
+    /// The state, locked.
     pub(crate) fn state(&self) -> MutexGuard<'_, AdmissionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -250,7 +250,7 @@ impl SharedAdmission {
     }
 }
 
-/// The replies to what asks for a vote.
+/// The replies to requests for a vote.
 fn votes<'a>(asked: &'a [Asked], replies: &'a mut [RawReply]) -> impl Iterator<Item = (&'a Claim, &'a mut RawReply)> {
     let asks = |(asked, _): &(&Asked, _)| asked.request.asks_for_a_vote();
     asked.iter().zip(replies).filter(asks).map(|(asked, raw)| (asked.as_ref(), raw))

@@ -16,7 +16,7 @@ const CUT: &str = " ..";
 /// What comes before the words of the command in the answer to one that the server does not know.
 const ECHO: &str = ", with args beginning with";
 
-/// What an error of the server means, whatever was asked.
+/// What an error of the server means, after any request.
 pub(crate) fn server_cause(code: &str, details: &str) -> Cause {
     let text = || clip(details);
     match code {

@@ -1,6 +1,6 @@
 //! From a server's answers to [`Reply`]s: the only place that knows the redis crate's errors.
 //!
-//! Whatever a server says, only the exact words of the request's own script count as a grant.
+//! Only the exact words of the request's own script count as a grant, and no other words of a server.
 
 mod cause;
 #[cfg(test)]
@@ -18,14 +18,14 @@ use crate::instance::{Claim, KeyState};
 use crate::protocol::{AttachedRecord, Cause, FencingToken, PlainAnswers, PlainOutcome, RawReply, Refusal, Reply};
 use cause::server_cause;
 
-/// The most that is kept of a value that stands in the way: more than any of ours has, and what other
-/// programs put there may be anything.
+/// The most that is stored of a rival's value: more than any of ours has. Other
+/// programs may put anything there.
 const MAX_VALUE: usize = 4096;
 
 /// In a second.
 const MICROS: u64 = 1_000_000;
 
-/// How much of an answer is put into words at most: a few times what is kept of them.
+/// How much of an answer is formatted at most: a few times what is stored of it.
 const MOST_WORDS: usize = 1024;
 
 /// What no script of ours says.
@@ -104,7 +104,7 @@ impl<'a> Said<'a> {
 }
 
 /// Whether a script failed as a whole, perhaps by the fault of one of its requests: not if the error is about the instance,
-/// whatever the request was.
+/// which any request would get.
 pub(crate) fn is_a_fault_of_a_request(answer: &Part<'_>) -> bool {
     let Ok([answer]) = answer else { return false };
     match error(answer) {
@@ -217,7 +217,7 @@ fn list<'a>(answer: &Part<'a>) -> Part<'a> {
     }
 }
 
-/// What a script that asks for votes returned behind its first word.
+/// What a script for votes returned behind its first word.
 fn done<'a>(answer: &Part<'a>) -> Part<'a> {
     let answers = list(answer)?;
     match answers {
@@ -273,7 +273,7 @@ pub(crate) fn classify_plain(
     let (Value::Int(larger), Some(us), true) = (added, clock(time), keys.len() == claims.len()) else {
         return all(odd(answers));
     };
-    // If one is not larger any of them may be it: which one is not told.
+    // If one is not larger any of them may be it: the answer does not say which one.
     let is_larger = usize::try_from(*larger) == Ok(claims.len());
     let is_known_record = attached.is_some_and(|attached| bytes(record) == Some(attached.wire().as_bytes()));
     let reply = |(claim, set): (&Claim, &Value)| {
@@ -315,7 +315,7 @@ fn clock(answer: &Value) -> Option<i64> {
 
 /// What a look at all keys of `claims` shows of each; `None` if these are no answers to that.
 ///
-/// Each look begins with the request to be told of changes. It is one at all keys, or one at the beginning of each.
+/// Each look begins with the request for a push. It is one at all keys, or one at the beginning of each.
 pub(crate) fn classify_key_check(claims: &[Arc<Claim>], answers: &[Value]) -> Option<Vec<KeyState>> {
     let values: Vec<Option<&[u8]>> = match answers {
         [Value::Okay, Value::Array(values)] => values.iter().map(of_mget).collect::<Option<_>>()?,
@@ -336,7 +336,7 @@ fn of_mget(value: &Value) -> Option<Option<&[u8]>> {
     if *value == Value::Nil { Some(None) } else { bytes(value).map(Some) }
 }
 
-/// The request to be told, and `GETRANGE`, which knows no difference between nothing and an empty value.
+/// The request for a push, and `GETRANGE`, which knows no difference between nothing and an empty value.
 fn of_getrange(look: &[Value]) -> Option<Option<&[u8]>> {
     match look {
         [Value::Okay, Value::ServerError(error)] if error.code() == "WRONGTYPE" => Some(None),

@@ -1,4 +1,4 @@
-//! Whatever a server says: only the exact words of the request's own script are a vote.
+//! Only the exact words of the request's own script are a vote, and no other words of a server.
 
 use std::cell::Cell;
 
@@ -375,7 +375,7 @@ fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one
         replies(&answers).into_iter().map(|raw| raw.reply).collect::<Vec<_>>()
     };
     let [stale, both] = [0, 1].map(|at| Reply::Stale { stored: claims[at].token });
-    assert_eq!(with(2, Value::Int(1)), [stale, both], "which one is in doubt is not told");
+    assert_eq!(with(2, Value::Int(1)), [stale, both], "the answer does not say which one is in doubt");
     assert_eq!(with(4, Value::Nil), [const { Reply::NotAdmitted { remaining: None } }; 2]);
     let by = |value: Option<&[u8]>| Reply::Refused(Refusal { value: value.map(<[u8]>::to_vec), ..Refusal::default() });
     assert_eq!(with(0, text("x")), [by(Some(b"x")), Reply::Granted]);

@@ -7,7 +7,7 @@
 -- Nothing is done, and it returns {'not admitted', ms left, -1 under another record}, if the instance may not vote (P14).
 -- Else {'done', its clock in us, and for each lock}
 --   1                                    granted
---   {'refused', ms left, value, token}   a key is in the way: -1 if it has no end, nil if it is no string, nil if there is none;
+--   {'refused', ms left, value, token}   the key exists: -1 if it has no end, nil if it is no string, nil if there is none;
 --                                        for a value 'redquorum' if it is read, or the mark of a writer that has waited longer
 --   {'stale', token}                     the stored token is not smaller
 --   'ahead'                              the token is more than a day ahead of the clock
@@ -45,8 +45,8 @@ local function refusal(key, found)
   return {'refused', redis.call('PTTL', key), value, type(stored) == 'string' and stored}
 end
 
--- What of a set of readers is in the way: nothing if all have left, and no other writer has waited longer. A writer that waits leaves
--- its mark, which lets in no more readers.
+-- The reader or mark that refuses, in a set of readers: nothing if all have left, and no other writer has waited longer. A writer that waits leaves
+-- its mark, which refuses new readers.
 local function beside_readers(key, mark)
   local function number(value)
     return string.format('%.0f', value)
@@ -78,9 +78,9 @@ local function acquire(key, value, token, ttl, mark)
     found = redis.call('SET', key, value, 'NX', 'PX', ttl, 'GET')
   end
   if found == value then
-    -- The acquire is repeated with a larger token. The end only moves forward: a late copy may ask for less (P9).
+    -- The acquire is repeated with a larger token. The end only moves forward: a late copy may have a shorter ttl (P9).
     if redis.call('PEXPIRE', key, ttl, 'GT') == 0 and redis.call('PTTL', key) == -1 then
-      redis.call('PEXPIRE', key, ttl) -- somebody took its end away
+      redis.call('PEXPIRE', key, ttl) -- its end was removed by hand
     end
   elseif found then
     return refusal(key, found)

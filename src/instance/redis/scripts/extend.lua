@@ -10,7 +10,7 @@
 --   2            repaired: the key was missing
 --   {'refused', ..}, 'ahead', an error: see acquire.lua
 --
--- An instance in quarantine keeps what it has, and sets nothing: it may have voted for somebody else before it forgot (P10).
+-- An instance in quarantine keeps what it has, and sets nothing: it may have voted for another client before it forgot (P10).
 local TOKENS, LONGEST_VALUE = 'redquorum:fence', 2048
 
 local time = redis.call('TIME')
@@ -44,7 +44,7 @@ local function extend(key, value, token, ttl)
   if found == value then
     -- The end only moves forward: a late copy may ask for less (P9).
     if redis.call('PEXPIRE', key, ttl, 'GT') == 0 and redis.call('PTTL', key) == -1 then
-      redis.call('PEXPIRE', key, ttl) -- somebody took its end away
+      redis.call('PEXPIRE', key, ttl) -- its end was removed by hand
     end
   elseif found or left > 0 or ARGV[3] == '' or (stored and tonumber(stored) == token + 0.5) then
     return refusal(key, found, stored) -- P8; or the lease was released, and this is late (P6)

@@ -2,7 +2,7 @@
 -- held. Whether there is a trace is seen in the same instant.
 --
 -- KEYS  1 the record's key; 2 the tokens' key
--- ARGV  1 identity; 2 the longest ttl that it allows, in ms; 3 the channel of the client that asks; 4 'write', or 'look' to write nothing
+-- ARGV  1 identity; 2 the longest ttl that it allows, in ms; 3 the channel of the calling client; 4 'write', or 'look' to write nothing
 --
 -- {'unused'}, or what there is: {'record', the record}, {'token', of which lock}, {'listener', its channel}, {'flushed'}
 local record = redis.pcall('GET', KEYS[1])

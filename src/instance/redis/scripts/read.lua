@@ -9,7 +9,7 @@
 --   1            it reads, or has left
 --   2            renewed: it was missing, and reads again (P10)
 --   0            it had left, or was never there
---   {'refused', ms left, value, nil}   what is in the way, see acquire.lua: a value, a writer's mark, nil if a reader is just gone
+--   {'refused', ms left, value, nil}   what refuses, see acquire.lua: a value, a writer's mark, nil if a reader is just gone
 --   an error     what is under the key could not be read
 --
 -- Under the key is a sorted set. Its members are the readers' values, with their ends by this clock in ms as scores; marks of writers that

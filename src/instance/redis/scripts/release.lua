@@ -1,4 +1,4 @@
--- Releases locks: deletes each key that has its own value, and nobody else's (P7).
+-- Releases locks: deletes each key that has its own value, and no other (P7).
 --
 -- KEYS  the keys of the locks, none twice
 -- ARGV  for each lock: value, token, and 'resent' if anything was sent for it more than once, else empty
@@ -6,7 +6,7 @@
 -- Returns for each lock whether its key was deleted, as 1 or 0, or the error of a key that could not be read.
 --
 -- A tombstone keeps a late acquire or extend of the same lease from setting the key again (P6). It is the lease's token and a half:
--- below any other token, so a larger one of somebody else stays. Where the key was found, and nothing was sent twice, nothing can
+-- below any other token, so a larger one of another lease stays. Where the key was found, and nothing was sent twice, nothing can
 -- be late. An instance that is full takes no tombstone, and the release goes on.
 local TOKENS = 'redquorum:fence'
 

@@ -36,7 +36,7 @@ pub struct Tls {
     pub(super) reading: Reading,
 }
 
-/// Held by whoever reads the files. It makes no difference between settings.
+/// Held by the task that reads the files. It makes no difference between settings.
 #[derive(Clone, Default)]
 pub(super) struct Reading(#[cfg(feature = "tls-rustls")] pub(super) OneAtATime);
 
@@ -97,7 +97,7 @@ impl Tls {
         self
     }
 
-    /// Shows this certificate to an instance that asks for one (`tls-auth-clients`), as PEM: the certificate, with those between
+    /// Shows this certificate to an instance that requires one (`tls-auth-clients`), as PEM: the certificate, with those between
     /// it and its authority, and its private key. Default: none.
     pub fn client_certificate(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         let given = |pem: &[u8]| Source::Given("Tls::client_certificate", pem.to_vec());

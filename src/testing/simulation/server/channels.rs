@@ -1,4 +1,4 @@
-//! SUBSCRIBE and PUBLISH. Messages are pushed to whoever is subscribed when they are sent, and kept for nobody.
+//! SUBSCRIBE and PUBLISH. Messages are pushed to the connections that are subscribed when they are sent, and not stored.
 
 use super::State;
 use super::resp::Answer;

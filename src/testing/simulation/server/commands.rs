@@ -18,7 +18,7 @@ use crate::testing::mirror::store::WrongType;
 const OK: Answer = Answer::Simple("OK");
 
 impl State {
-    /// Carries out one command of a connection, and tells everybody what changed by it.
+    /// Carries out one command of a connection, and pushes what changed by it.
     pub(super) fn carry_out(&mut self, number: u64, words: &[&[u8]], clock: &MachineClock) {
         let wall_us = clock.wall_us();
         self.commands += 1;
@@ -107,7 +107,7 @@ impl State {
         })
     }
 
-    /// GET, and an element of MGET; whoever asked to be told of changes of what it reads is.
+    /// GET, and an element of MGET; a connection that requested it gets pushes of changes of what it reads.
     fn read(&mut self, number: u64, key: &[u8]) -> Answer {
         let tracking = self.sessions.get(&number).and_then(|session| session.tracking);
         let is_told = tracking.is_some_and(|tracking| tracking.caching || !tracking.opt_in);

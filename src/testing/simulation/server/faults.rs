@@ -9,7 +9,7 @@ pub(super) struct Faults {
     pub(super) lost_replies: usize,
     /// The error that it answers every request with, and carries none out.
     pub(super) refusal: Option<String>,
-    /// The token that it claims to have stored, whatever an acquire asks for.
+    /// The token that it claims to have stored, for every acquire.
     pub(super) claimed: Option<FencingToken>,
 }
 

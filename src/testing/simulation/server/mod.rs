@@ -1,7 +1,7 @@
-//! A server in the process that speaks to its clients in bytes, as Redis does, over any stream.
+//! A server in the process with which its clients exchange bytes, as with Redis, over any stream.
 //!
 //! It knows the commands that this library sends, recognises the library's scripts by their hashes, and
-//! pushes what a tracking or subscribed connection is told. Its data has the time of its own wall clock.
+//! pushes to tracking and subscribed connections. Its data has the time of its own wall clock.
 
 mod channels;
 mod commands;
@@ -70,15 +70,15 @@ struct State {
     scripts: BTreeMap<&'static str, ScriptKind>,
     sessions: BTreeMap<u64, Session>,
     next_session: u64,
-    /// Who is to be told of the next change of a key.
+    /// The connections that get a push of the next change of a key.
     readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
     /// CLIENT TRACKING is denied to everybody.
     denies_tracking: bool,
     commands: u64,
-    /// Told once so many commands were carried out.
+    /// Notified once so many commands were carried out.
     awaited: Vec<(u64, Arc<Notify>)>,
     odd_commands: Vec<String>,
-    /// What it did, if somebody judges.
+    /// What it did, if a judge records it.
     steps: Option<Vec<Step>>,
 }
 
@@ -119,7 +119,7 @@ impl Server {
 
 /// What happens to it.
 impl Server {
-    /// The process ends. Whoever is connected is disconnected, and nobody can connect.
+    /// The process ends. Its clients are disconnected, and none can connect.
     pub fn stop(&self) {
         let mut state = self.state();
         (state.is_up, state.is_hung) = (false, false);
@@ -172,7 +172,7 @@ impl Server {
         state.process.flushes += 1;
     }
 
-    /// FLUSHDB of another database: its own data stays, and its clients are told as of any flush.
+    /// FLUSHDB of another database: its own data stays, and its clients get a push as after any flush.
     pub fn flush_another_database(&self) {
         let mut state = self.state();
         state.process.flushes += 1;
@@ -206,7 +206,7 @@ impl Server {
         }
     }
 
-    /// Somebody deletes the keys of all locks.
+    /// Deletes the keys of all locks, as by hand.
     pub fn delete_locks(&self) {
         self.with_data(|store, _| {
             let locks: Vec<_> = store.keys().filter(|key| !key.starts_with(RESERVED)).map(<[u8]>::to_vec).collect();
@@ -216,7 +216,7 @@ impl Server {
         });
     }
 
-    /// Somebody stores a token for this lock that is ahead of the clock by so much.
+    /// Stores a token for this lock that is ahead of the clock by so much, as by hand.
     pub fn store_token_ahead(&self, lock: &[u8], by: Duration) {
         let by_us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         let token = FencingToken::propose(self.0.clock.wall_us().saturating_add(by_us), None);
@@ -224,12 +224,12 @@ impl Server {
         let _ = self.with_data(|store, _| store.set_score(TOKENS_KEY.as_bytes(), lock, token.to_score()));
     }
 
-    /// From now on nobody is told of changes: no user has the right to CLIENT TRACKING.
+    /// From now on no changes are pushed: no user has the right to CLIENT TRACKING.
     pub fn deny_tracking(&self) {
         self.state().denies_tracking = true;
     }
 
-    /// Waits until it has carried out so many commands more. Whoever waits goes on before the next one, where others may
+    /// Waits until it has carried out so many commands more. The waiting task continues before the next one, where others may
     /// come in between.
     ///
     /// # Cancel safety
@@ -344,7 +344,7 @@ impl Server {
         })
     }
 
-    /// The connections that are told what it forgets, as they were called when they were served.
+    /// The connections that get pushes of what it forgets, as they were called when they were served.
     #[must_use]
     pub fn tracking(&self) -> Vec<u64> {
         let state = self.state();
@@ -357,7 +357,7 @@ impl Server {
         self.state().requests
     }
 
-    /// Looks at the data as it is now, or changes it as somebody would who is not connected.
+    /// Looks at the data as it is now, or changes it as by hand.
     pub(crate) fn with_data<T>(&self, access: impl FnOnce(&mut Store, Instant) -> T) -> T {
         let now = self.now();
         let mut state = self.state();
@@ -389,19 +389,19 @@ impl State {
         }
     }
 
-    /// All data is replaced under those who are connected.
+    /// All data is replaced while clients are connected.
     fn replace(&mut self, data: Data) {
         self.load(data);
         self.tell_of_flush();
         self.readers.clear();
     }
 
-    /// Whatever was flushed, every connection is told.
+    /// Every connection gets a push of any flush.
     fn tell_of_flush(&mut self) {
         self.sessions.values_mut().for_each(|session| session.invalidate(&Answer::Nothing));
     }
 
-    /// Tells those who read what has changed, `by` a connection, if it was one.
+    /// Pushes what has changed to its readers, `by` a connection, if it was one.
     fn tell_changes(&mut self, by: Option<u64>) {
         for key in self.store.take_changes() {
             for reader in self.readers.remove(&key).unwrap_or_default() {

@@ -28,7 +28,7 @@ impl Answer {
         Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
     }
 
-    /// Appends it in the version of the protocol that the connection speaks.
+    /// Appends it in the connection's version of the protocol.
     pub(super) fn write(&self, out: &mut Vec<u8>, is_resp3: bool) {
         match self {
             Self::Simple(word) => line(out, '+', word),

@@ -260,7 +260,7 @@ impl State {
         attached.is_none_or(|attached| there == Some(attached.wire().as_bytes()))
     }
 
-    /// Of its key, if anybody judges.
+    /// Of its key, if a judge records it.
     fn state_before(&self, request: &Request) -> Option<KeyState> {
         self.is_watched().then(|| self.key_state(request.claim().resource.key()))
     }

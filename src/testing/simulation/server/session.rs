@@ -22,7 +22,7 @@ pub(super) struct Session {
     pub(super) tracking: Option<Tracking>,
     /// What it is subscribed to.
     pub(super) channels: BTreeSet<Vec<u8>>,
-    /// How it is called by whoever judges, how much was read from it, and how much was sent over it before `out`.
+    /// The judge's name for it, how much was read from it, and how much was sent over it before `out`.
     pub(super) tag: u64,
     pub(super) read: u64,
     pub(super) sent: u64,
@@ -33,7 +33,7 @@ pub(super) struct Session {
 pub(super) struct Tracking {
     /// Only the keys of the command after CLIENT CACHING YES.
     pub(super) opt_in: bool,
-    /// It is not told of its own changes.
+    /// It gets no pushes of its own changes.
     pub(super) no_loop: bool,
     /// CLIENT CACHING YES was the last command.
     pub(super) caching: bool,
@@ -60,14 +60,14 @@ impl Session {
         self.wake.notify_one();
     }
 
-    /// Tells it which keys changed; nothing of them if it may be any.
+    /// Pushes which keys changed; without keys if it may be any.
     pub(super) fn invalidate(&mut self, keys: &Answer) {
         if self.tracking.is_some() {
             self.push(vec![Answer::bytes("invalidate"), keys.clone()]);
         }
     }
 
-    /// Whether it is told of what a connection changed.
+    /// Whether it gets pushes of what a connection changed.
     pub(super) fn is_told_by(&self, by: Option<u64>) -> bool {
         self.tracking.is_some_and(|tracking| by != Some(self.number) || !tracking.no_loop)
     }

@@ -1,4 +1,4 @@
-//! What a server did, request by request, for somebody who judges the clients by it.
+//! What a server did, request by request, for a judge of the clients.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ pub enum StepKind {
     Extend,
     /// An extend that sets nothing.
     Keep,
-    /// A release, whatever its form.
+    /// A release, in any form.
     Release,
     /// The key was read.
     Read,
-    /// A reader asks to be let in.
+    /// A reader wants to be added.
     ReaderComes,
     /// A reader renews.
     ReaderStays,
@@ -94,7 +94,7 @@ pub struct Step {
     pub is_admitted: bool,
     /// The answer.
     pub said: Said,
-    /// The stored token that the answer names as in the way.
+    /// The stored token that the answer names.
     pub stale: Option<FencingToken>,
     /// Before it, and after it.
     pub before: KeyState,
@@ -146,7 +146,7 @@ impl State {
         self.steps.is_some()
     }
 
-    /// What is stored for a key; nothing unless somebody judges.
+    /// What is stored for a key; nothing without a judge.
     pub(super) fn key_state(&self, key: &[u8]) -> KeyState {
         if !self.is_watched() {
             return KeyState::default();
