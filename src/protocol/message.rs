@@ -164,7 +164,7 @@ mod tests {
         for forged in [
             String::new(),
             "hello".to_owned(),
-            "w000001a".to_owned(),                                               // nobody waits
+            "w000001a".to_owned(),                                               // no waiter
             format!("w010000000000000001{id}w0001"),                             // no key
             format!("w010000000000000001{id}w0002a"),                            // cut
             format!("w010000000000000001{id}w0001ab"),                           // more than it says

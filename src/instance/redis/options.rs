@@ -117,7 +117,7 @@ impl ConnectFailure {
         match self {
             Self::Late(step) => Cause::NotConnected(format!("no answer in time while {step}")),
             Self::LateTls => {
-                Cause::Tls("no answer to the TLS handshake in time: it may not speak TLS there".to_owned())
+                Cause::Tls("no answer to the TLS handshake in time: there may be no TLS at this port".to_owned())
             }
             Self::Failed(cause) => cause,
         }

@@ -85,7 +85,7 @@ mod tests {
         let mut all = [watch(0, 5_000, [1, 1]); 5];
         all[3] = watch(0, 0, [1, 1]);
         assert_eq!(decide(&all), JumpedClock::Instances);
-        assert_eq!(decide(&all[2..4]), JumpedClock::Instances, "whoever else answers");
+        assert_eq!(decide(&all[2..4]), JumpedClock::Instances, "with any other answer");
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum Cause {
     NoMaster(String),
     /// The provider of credentials failed. Nothing was sent.
     NoCredentials(String),
-    /// What answers at the address speaks another protocol. Nothing was sent.
+    /// The program at the address uses another protocol. Nothing was sent.
     OtherProtocol(String),
     /// The instance needs a password, and the address has none (`NOAUTH`).
     PasswordNeeded,
@@ -97,7 +97,7 @@ impl fmt::Display for Cause {
             }
             Self::OtherProtocol(words) => write!(
                 f,
-                "what answers is no Redis or Valkey ({words}); check host and port, and whether it wants TLS (rediss://)"
+                "the program at the address is no Redis or Valkey ({words}); check host and port, and whether it wants TLS (rediss://)"
             ),
             Self::PasswordNeeded => {
                 write!(
@@ -204,10 +204,7 @@ impl fmt::Display for NotUsable {
                 write!(f, "it is compatible with Redis {version} only; locks need Redis 7.0 or later, or Valkey")
             }
             Self::Untold(field) => {
-                write!(
-                    f,
-                    "its INFO has no {field:?}: a proxy, or neither Redis nor Valkey; name the server itself"
-                )
+                write!(f, "its INFO has no {field:?}: a proxy, or neither Redis nor Valkey; name the server itself")
             }
             Self::QuarantineBelowRecord { recorded_ms, ours_ms } => write!(
                 f,

@@ -180,7 +180,7 @@ mod tests {
         let held = won_and_counted(3, TTL, &counters);
         InstanceId::all(3).for_each(|id| held.note_missing(id, None, SystemClock.now()));
         assert!(held.is_gone());
-        assert_eq!(counters.gone.get(), 0, "nobody has it");
+        assert_eq!(counters.gone.get(), 0, "no guard has it");
         assert!(keep_alive.adopt(&held));
         assert!(keep_alive.adopt(&held));
         assert_eq!(counters.gone.get(), 1);

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, getpgid, getpgrp, getppid, getsid, tcgetpgrp, tcsetpgrp};
 
 use super::group::Group;
 
-/// The terminal, wherever standard input and output lead to.
+/// The terminal, not standard input and output.
 #[derive(Debug)]
 pub(super) struct Terminal {
     tty: File,
