@@ -100,7 +100,7 @@ fn reasons(refusals: &[RecordRefusal]) -> String {
 }
 
 impl AdmissionRecords {
-    /// Does all that is asked for but the writing.
+    /// Does all of it but the writing.
     pub const fn dry_run(mut self) -> Self {
         self.writes = false;
         self

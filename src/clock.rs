@@ -75,7 +75,7 @@ impl Clock for CorrectedClock {
 #[derive(Debug, Default)]
 pub(crate) struct SystemClock;
 
-/// P3: the instances' clocks go on while this machine is suspended. `CLOCK_MONOTONIC` stands still there.
+/// P3: the instances' clocks run while this machine is suspended. `CLOCK_MONOTONIC` stands still there.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const VALIDITY: (ClockId, &str) = (ClockId::CLOCK_BOOTTIME, "CLOCK_BOOTTIME");
 /// `mach_continuous_time`. `CLOCK_MONOTONIC` counts suspended time too, but depends on the wall clock and has gone back.

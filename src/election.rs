@@ -25,7 +25,7 @@ const LOOKS_PER_TTL: u32 = 4;
 
 /// One of several candidates leads. Made by [`Redlock::election`](crate::Redlock::election).
 ///
-/// The lock of this name stands behind it, with all that is promised of one: at most one leader at a time, a loss that is reported, a
+/// It is the lock of this name, with all its guarantees: at most one leader at a time, a loss that is reported, a
 /// fencing token that is larger for every later leader. Beside that each leader says who it is: its `info` is stored with the lock.
 /// That is text for others, an address say, of at most 1 024 bytes, of which each `%` and `:` counts as three. It is no secret.
 ///

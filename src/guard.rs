@@ -39,7 +39,7 @@ pub type ReadGuard = Guard<Reader>;
 #[non_exhaustive]
 pub struct Released {
     /// Whether a quorum of instances still held the lock for this guard. If not, it had expired or
-    /// was taken away, and the work may have run beside that of another holder: the fencing token
+    /// was released by force, and the work may have run beside that of another holder: the fencing token
     /// decides whose writes count.
     pub was_still_held: bool,
 }
@@ -49,7 +49,7 @@ impl<M: Mode> Guard<M> {
         Self { lease: LeaseView::new(shared, settings, tenure), has_left: false }
     }
 
-    /// Whether less than a fifth is left of what was asked for, or of what its lease is for where that is less: then a lock
+    /// Whether less than a fifth is left of the ttl of this guard, or of its lease where that is less: then a lock
     /// is not given (P2).
     pub(crate) fn has_aged(&self, asked: Duration) -> bool {
         let Ok(terms) = self.lease.settings.terms(Some(self.lease.tenure.claim().ttl.min(asked))) else { return true };

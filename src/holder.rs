@@ -18,7 +18,7 @@ const MAX_HOLDER: usize = 200;
 ///   `max_hold` ends its own guard alone.
 /// - Waiting acquires of the holder get their guards as soon as one of them has the lock.
 ///
-/// In another client or process the same holder is refused: a process that crashed waits for the ttl when it comes back.
+/// In another client or process the same holder is refused: a process that crashed waits for the ttl when it restarts.
 /// An operator who knows that the former process is gone can run `redquorum release --holder`.
 ///
 /// At most 200 bytes: it is stored with every lock, and shown to refused callers. A longer one is refused when a lock

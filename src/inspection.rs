@@ -44,7 +44,7 @@ pub struct Inspection {
 pub struct FoundHolder {
     /// Who it is, as far as the stored value shows.
     pub by: CurrentHolder,
-    /// The largest token that is stored there: the holder's, or a larger one of a try that was not won. `None` for readers.
+    /// The largest token that is stored there: the holder's, or a larger one of an attempt that was lost. `None` for readers.
     pub token: Option<FencingToken>,
     /// When the first of the keys expires, unless it is renewed; `None` if one of them never does. Of readers: when the last of them ends.
     #[cfg_attr(
@@ -67,7 +67,7 @@ impl Inspection {
     }
 }
 
-/// What came of [`Redlock::force_release`](crate::Redlock::force_release).
+/// The result of [`Redlock::force_release`](crate::Redlock::force_release).
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -51,7 +51,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`Redlock::semaphore`] lets several work at a time, [`Redlock::election`] elects one that others can ask for, and [`Redlock::lock_all`]
+//! [`Redlock::semaphore`] lets several work at a time, [`Redlock::election`] elects a leader that others can find, and [`Redlock::lock_all`]
 //! takes several locks together.
 //!
 //! [`LeaseView::lost`] waits for the loss without dropping anything. [`Lock::renew`] and

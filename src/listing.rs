@@ -34,7 +34,7 @@ pub struct Listing {
 impl Redlock {
     /// The locks whose names match `pattern` (as of `KEYS`: `*`, `?`, `[ab]`), below this client's namespace. Changes nothing.
     ///
-    /// Each instance is asked to look at about `most_keys` of its keys, some hundreds at a time (`SCAN`, for which
+    /// Each instance looks at about `most_keys` of its keys, some hundreds at a time (`SCAN`, for which
     /// the user needs the right). Locks of other libraries look like any other data and are not listed.
     ///
     /// ```no_run

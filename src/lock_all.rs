@@ -1,10 +1,10 @@
 //! Several locks that are held together.
 //!
 //! They are locks like any other: each has its own key, value, lease and token, and nothing below knows that they belong
-//! together. First all are tried side by side, 16 in one round trip. Where that fails those that were won are given back, and
+//! together. First all are tried side by side, 16 in one round trip. Where that fails those that were won are released, and
 //! the locks are taken one after the other, in the order of their keys, each in its queue like any other waiter: so no caller
 //! starves, and two callers of this function never wait for each other in a circle. Others may: one that has `b` and waits for
-//! `a`. So a pass that takes too long gives everything back, and begins again after a random pause.
+//! `a`. So a pass that takes too long releases everything, and begins again after a random pause.
 
 mod guard;
 
@@ -59,9 +59,9 @@ impl LockAll {
 
     /// Waits until all of them are acquired.
     ///
-    /// All are tried side by side. If one is taken, those that were won are given back, and the locks are acquired one
+    /// All are tried side by side. If one is taken, those that were won are released, and the locks are acquired one
     /// after the other in the order of their keys; what is won meanwhile is kept and renewed. If that takes more than a second from the
-    /// first on, or a lock is lost meanwhile, all are given back, and it begins again after a random pause, with twice the time, up to the ttl.
+    /// first on, or a lock is lost meanwhile, all are released, and it begins again after a random pause, with twice the time, up to the ttl.
     ///
     /// # Guarantees
     /// Each lock is held as one by itself is; together they are held while all of them are. Callers of this function never block
@@ -180,7 +180,7 @@ impl LockAll {
         Ok(names.into_iter().map(|name| self.each.clone().named(name)).collect())
     }
 
-    /// Tries all at once; what was won is given back unless all were, and the first has not aged by the time of the last.
+    /// Tries all at once; those that were won are released unless all were, and the first has not aged by the time of the last.
     async fn side_by_side(&self, locks: &[Lock]) -> Result<Vec<Guard>, AcquireError> {
         let (mut won, mut failed) = (Vec::with_capacity(locks.len()), None);
         for some in locks.chunks(AT_ONCE) {
@@ -203,7 +203,7 @@ impl LockAll {
         }
     }
 
-    /// Acquires one after the other, and gives all back if that fails: `None` where one was lost meanwhile. From the first that
+    /// Acquires one after the other, and releases all if that fails: `None` where one was lost meanwhile. From the first that
     /// is won on it may take as long as `pass`, and all in all as long as `limit`.
     async fn one_by_one(
         &self,
@@ -270,7 +270,7 @@ impl LockAll {
     }
 }
 
-/// Releases what was won in vain. Whether that is confirmed is of no use to the caller; it goes on in the background.
+/// Releases those that were won. Whether that is confirmed is of no use to the caller; it continues in the background.
 async fn give_back(won: Vec<Guard>) {
     let _ = release_all(won).await;
 }

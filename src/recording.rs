@@ -1,4 +1,4 @@
-//! What a client records for the facade `metrics` when it is asked to, and the list of all that it records.
+//! What a client records for the facade `metrics`, and the list of all that it records.
 
 use metrics::Unit;
 

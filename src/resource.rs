@@ -23,7 +23,7 @@ pub(crate) const TOKENS_KEY: &str = "redquorum:fence";
 /// it searches from the beginning: that takes three times as long as where one was ever longer, as this is.
 pub(crate) const NO_LOCK: &str = "redquorum:fence: no lock, but longer than a name in a set that is kept as a list";
 
-/// Before the key of a semaphore, names its line in a client: nothing is stored under it.
+/// Before the key of a semaphore, names its queue in a client: nothing is stored under it.
 const LINE: &[u8] = b"redquorum:semaphore:";
 
 /// The longest key of a lock, namespace included.
@@ -154,7 +154,7 @@ impl Resource {
         self.hash
     }
 
-    /// The line in which callers of one client wait for any of several locks with this name (P35): no lock has it.
+    /// The queue in which callers of one client wait for any of several locks with this name (P35): no lock has it.
     pub(crate) fn line(&self) -> Self {
         Self::of_key([LINE, self.key()].concat().into())
     }

@@ -74,7 +74,7 @@ impl RwLock {
     /// many others come: the mark is left after a few round trips, and the last reader wakes the writer.
     ///
     /// # Cancel safety
-    /// Safe, as for [`Lock::acquire`](crate::Lock::acquire). The mark is taken away, too, and expires after three seconds.
+    /// Safe, as for [`Lock::acquire`](crate::Lock::acquire). The mark is removed, too, and expires after three seconds.
     ///
     /// # Errors
     /// As for [`Lock::acquire`](crate::Lock::acquire).

@@ -23,7 +23,7 @@ const MAX_PERMITS: u32 = 256;
 
 /// At most so many may work at a time. Made by [`Redlock::semaphore`](crate::Redlock::semaphore).
 ///
-/// `permits` numbered locks stand behind it, `<name>#0` and up, and a permit is one of them. So never more permits are valid than that,
+/// It is `permits` numbered locks, `<name>#0` and up, and a permit is one of them. So never more permits are valid than that,
 /// with all that is promised of a lock: while a minority of instances fails, with a loss that is reported, and with a fencing token. The
 /// number of a permit, [`Permit::index`], is its holder's alone while it has it: a shard, a port, the number of a worker.
 ///
@@ -60,7 +60,7 @@ pub struct Semaphore {
 
 /// One of the permits of a [`Semaphore`], for as long as [`remaining`](crate::LeaseView::remaining) says. It has all that a [`Guard`] has.
 ///
-/// It is renewed in the background. Dropping it gives the permit back in the background.
+/// It is renewed in the background. Dropping it releases the permit in the background.
 #[derive(Debug)]
 #[must_use = "the permit is given back when it is dropped"]
 pub struct Permit<G = Guard> {
@@ -216,7 +216,7 @@ impl<G> Permit<G> {
 }
 
 impl Permit {
-    /// Gives the permit back, and waits until a quorum of instances has answered: see [`Guard::release`].
+    /// Releases the permit, and waits until a quorum of instances has answered: see [`Guard::release`].
     ///
     /// # Cancel safety
     /// Safe: the release continues in the background.

@@ -12,7 +12,7 @@ use crate::lock::lease_settings;
 /// As [`redquorum::Semaphore`](crate::Semaphore): at most so many may work at a time.
 pub type Semaphore = Blocking<crate::Semaphore>;
 
-/// As [`redquorum::Permit`](crate::Permit): one of the permits of a semaphore. Dropped, it is given back in the background. It has all
+/// As [`redquorum::Permit`](crate::Permit): one of the permits of a semaphore. Dropped, it is released in the background. It has all
 /// that a [`Guard`] has.
 pub type Permit = crate::Permit<Guard>;
 
@@ -58,7 +58,7 @@ impl Semaphore {
 }
 
 impl Permit {
-    /// Gives the permit back, and waits until a quorum of instances has answered: see [`Permit::release`](crate::Permit::release).
+    /// Releases the permit, and waits until a quorum of instances has answered: see [`Permit::release`](crate::Permit::release).
     pub fn release(self) -> Result<Released, ReleaseError> {
         self.guard.release()
     }

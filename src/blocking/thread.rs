@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::client::Redlock;
 use crate::error::BuildError;
 
-/// For how long the thread goes on after its client, so that what was let go is released.
+/// For how long the thread runs after its client, so that what was given up is released.
 const LAST_RELEASES: Duration = Duration::from_secs(1);
 
 /// A thread with a tokio runtime.
@@ -41,7 +41,7 @@ impl RuntimeThread {
         pollster::block_on(future)
     }
 
-    /// Has what `client` let go released, for a second at most, and ends.
+    /// Has what `client` gave up released, for a second at most, and ends.
     pub(super) fn end(&mut self, client: Redlock) {
         let Some(end) = self.end.take() else { return };
         let _ = end.send(client);

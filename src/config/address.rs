@@ -15,13 +15,13 @@ fn has_password_in_query(rest: &str) -> bool {
     rest.split_once('?').is_some_and(|(_, query)| query.to_lowercase().contains("pass"))
 }
 
-/// What stands before the host. A password may contain anything but `/`, so the last `@` counts.
+/// The part before the host. A password may contain anything but `/`, so the last `@` counts.
 fn login(rest: &str) -> Option<&str> {
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
     authority.rsplit_once('@').map(|(login, _)| login)
 }
 
-/// Only what is asked for by its address has TLS.
+/// Only addresses with TLS have it.
 pub(super) fn is_with_tls(address: &str) -> bool {
     ["rediss://", "valkeys://"].iter().any(|scheme| address.starts_with(scheme))
 }

@@ -24,7 +24,7 @@ use crate::token::TokenSource;
 /// The most pushes that wait to be looked after; what comes meanwhile is gathered where it comes in.
 const MAX_INVALIDATIONS: usize = 64;
 
-/// The most keys of held locks that instances are asked to push changes of. What is beyond is noticed by the next renewal.
+/// The most keys of held locks of which changes are pushed. Changes of other keys are noticed by the next renewal.
 const MOST_WATCHED: usize = 4096;
 
 /// The most messages of other clients that wait to be taken in; more are dropped.

@@ -89,7 +89,7 @@ impl Builder {
         if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| *duration > LONGEST) {
             return Err(BuildError::TooLong { setting, most: LONGEST });
         }
-        // It ends a lease by the own clock alone, so that any length will do.
+        // It ends a lease by the client's clock alone, so that any length will do.
         let durations = durations.into_iter().chain(self.settings.max_hold.map(|longest| ("max_hold", longest)));
         if let Some((setting, _)) = durations.into_iter().find(|(_, duration)| duration.as_millis() == 0) {
             return Err(BuildError::Zero { setting });
@@ -113,7 +113,7 @@ impl Builder {
         if self.retry_delay.1.is_zero() {
             return Err(BuildError::Zero { setting: "the most retry_delay" });
         }
-        // Others may ask for ttls as long as the own quarantine (P29).
+        // Other clients may use ttls as long as this client's quarantine (P29).
         let quarantine = self.settings.quarantine();
         if quarantine < self.settings.max_ttl {
             return conflict(format!(

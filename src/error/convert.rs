@@ -57,7 +57,7 @@ fn held_here(shared: &Shared, resource: &Resource, by: Option<&Claim>, expires_i
     HeldBy { earliest_expiry: expires_in, ..held_by(shared, resource, by, true) }
 }
 
-/// This client has just let it go for another one.
+/// This client has just released it for another one.
 fn passed_on(shared: &Shared, resource: &Resource, next: ClientId) -> HeldBy {
     let next = Some(next.to_string());
     let by = CurrentHolder { client: next.clone(), ..CurrentHolder::default() };
@@ -107,7 +107,7 @@ pub(crate) fn release_error(shared: &Shared, round: &Round) -> ReleaseError {
     ReleaseError::Unconfirmed { reports: of_release(shared, round) }
 }
 
-/// Why the wait for connections was in vain.
+/// Why the wait for connections failed.
 pub(crate) fn connect_error(shared: &Shared, begun: Instant) -> ConnectError {
     let reports = of_obstacles(shared);
     ConnectError {

@@ -135,7 +135,7 @@ pub enum BadRequest {
         /// The most that is allowed.
         most: usize,
     },
-    /// The holder reads the lock, or writes it, and would wait until it has let it go itself.
+    /// The holder reads the lock, or writes it, and would wait until it has released it itself.
     #[error(
         "the holder {holder:?} would wait for itself: it has the lock already, and readers become no writers; release it first"
     )]
@@ -146,7 +146,7 @@ pub enum BadRequest {
     /// A semaphore cannot have so many permits.
     #[error("{given} permits were asked for; a semaphore has 1 to {most}")]
     Permits {
-        /// How many were asked for.
+        /// How many were given.
         given: u32,
         /// The most that are possible.
         most: u32,
@@ -280,7 +280,7 @@ pub struct ConnectError {
     pub needed: usize,
     /// How long it waited.
     pub waited: Duration,
-    /// What stands between this client and each instance that is not connected.
+    /// Why each instance is not connected.
     pub reports: Vec<InstanceReport>,
 }
 
@@ -293,7 +293,7 @@ pub struct ShutdownError {
     pub unreleased: Vec<(String, usize)>,
 }
 
-/// What instances said, if they were asked.
+/// What instances answered, if they got a request.
 fn told(reports: &[InstanceReport]) -> String {
     if reports.is_empty() { String::new() } else { format!(": {}", Reports(reports)) }
 }

@@ -20,7 +20,7 @@ pub struct InstanceReport {
     pub after: Option<Duration>,
 }
 
-/// An instance that did not answer when it was asked, and why.
+/// An instance that did not answer, and why.
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,5 +1,5 @@
 // The pages of `docs/`, so that they are at hand where the crate's documentation is, and their examples compile. A page links
-// by reference, as in `[fencing.md]`; what stands first counts, and `links.md` leads to the modules here.
+// by reference, as in `[fencing.md]`; the first definition counts, and `links.md` leads to the modules here.
 #![doc = include_str!("links.md")]
 #![doc = include_str!("../../docs/README.md")]
 

@@ -60,7 +60,7 @@ macro_rules! reply_kinds {
 }
 
 reply_kinds! {
-    /// The instance did what it was asked.
+    /// The instance carried out the request.
     Granted = "granted",
     /// Another lock has the key, or there was nothing to release.
     Refused = "refused",

@@ -13,7 +13,7 @@ pub(crate) enum KeyState {
     Own,
     /// A key is missing, or has this value.
     NotOwn(Option<Vec<u8>>),
-    /// It could not be asked.
+    /// It could not be reached.
     Unknown,
 }
 
@@ -92,7 +92,7 @@ pub struct ServerDetails {
     pub is_in_cluster_mode: bool,
     /// Whether it writes an append-only file.
     pub appends_to_file: bool,
-    /// Whether it saves snapshots by itself; `None` if the user may not ask (`CONFIG GET`).
+    /// Whether it saves snapshots by itself; `None` without the right to `CONFIG GET`.
     pub saves_snapshots: Option<bool>,
     /// `maxmemory` in bytes, if it is set.
     pub memory_limit: Option<u64>,

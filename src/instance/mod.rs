@@ -1,4 +1,4 @@
-//! One Redis or Valkey master: what is asked of it and what it says, and the connection to it.
+//! One Redis or Valkey master: requests to it, its answers, and the connection to it.
 
 mod cause;
 mod command_size;

@@ -17,15 +17,15 @@ pub struct InstanceStatus {
     pub address: String,
     /// Whether requests can be sent to it now.
     pub connected: bool,
-    /// Whether it is a master; `None` until it was asked.
+    /// Whether it is a master; `None` until it has answered.
     pub is_master: Option<bool>,
-    /// The server and its version, as in `valkey 9.1.2`; `None` until it was asked.
+    /// The server and its version, as in `valkey 9.1.2`; `None` until it has answered.
     pub version: Option<String>,
-    /// The id of the server process; `None` until it was asked. A restart changes it.
+    /// The id of the server process; `None` until it has answered. A restart changes it.
     pub run_id: Option<String>,
     /// Whether it may vote.
     pub admission: AdmissionStatus,
-    /// How long ago it was flushed, if that is what its last quarantine was for. A flush of any of its databases is a quarantine.
+    /// How long ago it was flushed, if that caused its last quarantine. A flush of any of its databases is a quarantine.
     #[cfg_attr(
         feature = "serde",
         serde(rename = "flushed_ago_ms", serialize_with = "crate::serialized::optional_millis")

@@ -128,10 +128,10 @@ impl AllGuard {
     /// were.
     ///
     /// # Cancel safety
-    /// Safe: the releases go on in the background.
+    /// Safe: the releases continue in the background.
     ///
     /// # Errors
-    /// [`ReleaseError::Unconfirmed`] if too few instances answered for one of them. Its release goes on in the background.
+    /// [`ReleaseError::Unconfirmed`] if too few instances answered for one of them. Its release continues in the background.
     pub async fn release(self) -> Result<Released, ReleaseError> {
         release_all(self.guards).await
     }

@@ -50,7 +50,7 @@ impl ClientId {
         Self::from_wire(parts.next().filter(|id| id.len() == 32)?.get(..DIGITS)?)
     }
 
-    /// Where it begins among so many things of which any will do, so that clients are spread over them.
+    /// Where it begins among so many equal things, so that clients are spread over them.
     #[must_use]
     pub fn place_among(self, count: usize) -> usize {
         let sum = self.0.iter().fold(0_usize, |sum, digit| sum.wrapping_mul(31).wrapping_add(usize::from(*digit)));

@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// A client whose clock is ahead asked before any instance was connected: all its later tokens were ahead by as much.
+    /// A client whose clock is ahead proposed before any instance was connected: all its later tokens were ahead by as much.
     #[test]
     fn a_proposal_by_a_clock_that_was_ahead_takes_no_later_ones_along() {
         const NOW: u64 = 1_750_000_000_000_000;

@@ -24,7 +24,7 @@ const LENGTH: usize = 4;
 pub enum Message {
     /// The sender was refused a key by what the receiver has there, and waits.
     Waiting {
-        /// Who waits.
+        /// The waiter.
         waiter: Waiter,
         /// Whether it comes from a client that has passed the key on to the receiver.
         forwarded: bool,

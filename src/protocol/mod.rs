@@ -22,7 +22,7 @@
 //! | P20 | a lease that no quorum can have kept is lost | [`Lease::note_replies`], [`Lease::no_quorum_has_key`], `crate::runtime::keep_alive` |
 //! | P21, P22 | work ends with its lease, guards can be dropped anywhere | `crate::lock`, `crate::guard` |
 //! | P23 | re-entry: the same holder enters its lease again | `crate::runtime::acquire::share` |
-//! | P24 | who waits in one client stands in line, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::slot`, `crate::runtime::held_lease` |
+//! | P24 | waiters of one client queue, and the lease is handed over | [`FencingToken::next_in_lease`], `crate::runtime::acquire::slot`, `crate::runtime::held_lease` |
 //! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `crate::runtime::order` |
 //! | P32 | a lease can be moved by its value | `crate::runtime::attach` |
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |

@@ -39,14 +39,14 @@ pub enum QuorumError {
     },
     /// Fewer votes than a majority: two holders could each have a quorum.
     BelowMajority {
-        /// The votes that were asked for.
+        /// The configured votes.
         votes: usize,
         /// The fewest that are safe.
         majority: usize,
     },
     /// More votes than there are instances: nothing could ever be locked.
     AboveInstances {
-        /// The votes that were asked for.
+        /// The configured votes.
         votes: usize,
         /// How many instances there are.
         instances: usize,

@@ -1,4 +1,4 @@
-//! What stands under the key of a lock that is read (P33, P34): a sorted set with the values of its readers, each with its end as the
+//! The content of the key of a lock that is read (P33, P34): a sorted set with the values of its readers, each with its end as the
 //! score, and marks of writers that wait. `read.lua` has the whole.
 
 use crate::protocol::client_id::{ClientId, MARK, TICKET};

@@ -12,7 +12,7 @@ pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
 /// millisecond, and so do both ends of a measurement.
 pub const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
-/// A lease must have at least this part of its ttl left when it is won, or it is given back.
+/// A lease must have at least this part of its ttl left when it is won, or it is released.
 const MIN_REMAINING_DIVISOR: u32 = 5;
 
 /// The ttl of a lease and what clocks may do to it meanwhile.
@@ -30,7 +30,7 @@ pub enum TtlError {
     ZeroTtl,
     /// The drift would eat at least half of the ttl.
     TtlBelowDrift {
-        /// The ttl that was asked for.
+        /// The ttl in the settings.
         ttl: Duration,
         /// The least ttl for the configured drift.
         least: Duration,

@@ -108,7 +108,7 @@ impl HolderKind {
 }
 
 impl CurrentHolder {
-    /// Reads what stands in a set of readers: a reader's value, or the mark of a writer that waits (P34).
+    /// Reads a member of a set of readers: a reader's value, or the mark of a writer that waits (P34).
     #[must_use]
     pub(crate) fn of_member(member: &[u8]) -> Self {
         let holder = Self::from_value(member);

@@ -1,4 +1,4 @@
-//! Who waits for which key, in the order in which they came (P25). All of it is hearsay: what is lost, late,
+//! The waiters for each key, in the order in which they came (P25). All of it is advice: what is lost, late,
 //! doubled or forged only costs time, and no rule of exclusion reads it.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub struct Waiter {
     /// When it began to wait: the clock by which it proposes tokens, in microseconds. It stays the same for the
     /// whole wait.
     pub ticket: u64,
-    /// Who waits.
+    /// The waiter's client.
     pub client: ClientId,
     /// What for.
     pub access: Access,
@@ -42,7 +42,7 @@ impl Waiter {
     }
 }
 
-/// What becomes of an announcement.
+/// The result of an announcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announcement {
     /// It is in the table.
@@ -65,11 +65,11 @@ struct KeyWaiters {
     waiting: Vec<Remembered>,
     /// Who was served last, of each client the latest: a slower instance may announce them once more.
     served: Vec<Remembered>,
-    /// Set when the key is let go for another client, until it is held here again.
+    /// Set when the key is released for another client, until it is held here again.
     passed_on: Option<PassedOn>,
 }
 
-/// That a client was woken, for which the key was let go.
+/// That a client was woken, for which the key was released.
 #[derive(Clone, Debug)]
 struct PassedOn {
     to: ClientId,
@@ -146,7 +146,7 @@ impl Waiters {
         waiters
     }
 
-    /// When the key was let go for another client, or a single try was refused since, and for which; `None` if it is held
+    /// When the key was released for another client, or a single try was refused since, and for which; `None` if it is held
     /// here again.
     #[must_use]
     pub fn passed_on(&self, key: &[u8], now: Instant) -> Option<(Instant, ClientId)> {

@@ -1,4 +1,4 @@
-//! What operators ask of every instance, beside any lock.
+//! Requests of operators to every instance, beside any lock.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const LEAST_TOKEN: u64 = 4096;
 
 type Answer<T> = Result<T, Cause>;
 
-/// One answer for each instance, in a task of the client. If the caller is dropped nothing more is asked.
+/// One answer for each instance, in a task of the client. If the caller is dropped no more requests are sent.
 pub(crate) async fn ask_all<T: Send + 'static, F>(
     shared: &Arc<Shared>,
     ask: impl Fn(&RedisInstance) -> F,
@@ -64,7 +64,7 @@ pub(crate) async fn which_are_free(shared: &Arc<Shared>, resources: &[Resource])
     (0..resources.len()).map(is_free).collect()
 }
 
-/// The value that a quorum of instances has under a key; `None` if no quorum has one. Instances that push changes are asked for
+/// The value that a quorum of instances has under a key; `None` if no quorum has one. Instances that push changes will push
 /// the next one.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Goes on with a lease that was detached, from its value.
+//! Continues a lease that was detached, from its value.
 
 use std::sync::Arc;
 use std::time::Duration;

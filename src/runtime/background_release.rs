@@ -93,7 +93,7 @@ impl BackgroundReleaser {
         targets.iter().for_each(|id| sent.call(id, 0, wakes.clone()));
     }
 
-    /// P6: what earlier tries for this lock may have left on `targets` is released now, ahead of what is asked
+    /// P6: keys that earlier attempts for this lock may have left on `targets` are released now, ahead of the request that is sent
     /// next.
     pub(super) fn release_ahead(self: &Arc<Self>, resource: &Resource, targets: InstanceSet) {
         for id in targets.iter() {
@@ -106,7 +106,7 @@ impl BackgroundReleaser {
         }
     }
 
-    /// The release of a try that is lost, on those of `instances` where no reply to the try shows that it set no key.
+    /// The release of an attempt that is lost, on those of `instances` where no reply to it shows that it set no key.
     pub(super) fn release_after_replies(self: &Arc<Self>, ballot: &Ballot, instances: InstanceSet, claim: Arc<Claim>) {
         self.count_up(instances);
         let release = PendingRelease::new(claim, self.clock.now());
@@ -252,7 +252,7 @@ impl SentRelease {
     }
 }
 
-/// A try that was lost before it was answered everywhere.
+/// An attempt that was lost before it was answered everywhere.
 struct LostTry {
     releases: Arc<BackgroundReleaser>,
     waiting: Vec<(InstanceId, ReleaseNumber)>,

@@ -24,7 +24,7 @@ struct State {
     came: Vec<(InstanceId, Reply, Instant)>,
     outstanding: InstanceSet,
     grants: usize,
-    /// How many will not grant, those included that were not asked.
+    /// How many will not grant, those included that got no request.
     others: usize,
     /// Whether each further reply wakes the round.
     wakes_for_each: bool,

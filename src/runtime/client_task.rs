@@ -1,4 +1,4 @@
-//! Work that goes on in a task of the client, whether its caller polls or not (P22).
+//! Work that continues in a task of the client, whether its caller polls or not (P22).
 //!
 //! A caller may hold a future and not poll it: another branch of its `select!` is busy. What was begun
 //! for it takes room in the queues of the instances, and perhaps a permit that others wait for, so a task
@@ -14,12 +14,12 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// The runtime of the client has ended: nothing goes on any more.
+/// The runtime of the client has ended: its tasks, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuntimeEnded;
 
 /// Runs work to its end, also if the caller is dropped. The work sends its result through the sender,
-/// and may go on after that.
+/// and may continue after that.
 pub(super) async fn run_detached<T, F>(
     runtime: &Handle,
     work: impl FnOnce(oneshot::Sender<T>) -> F,

@@ -30,7 +30,7 @@ pub(crate) enum ExtendFailure {
 
 type Outcome = Result<Duration, ExtendFailure>;
 
-/// One extend round for a held lease, repeated once if only the scripts were missing. It goes on in a
+/// One extend round for a held lease, repeated once if only the scripts were missing. It continues in a
 /// task of the client, also if the caller is dropped (P22). The guard that extends has the lease for as long.
 pub(crate) async fn extend(
     shared: &Arc<Shared>,

@@ -157,7 +157,7 @@ impl RoundInFlight {
         self.let_go(true);
     }
 
-    /// As [`release`](Self::release), but at once everywhere: what is asked next for the same lock stands behind it.
+    /// As [`release`](Self::release), but at once everywhere: the next request for the same lock is sent behind it.
     pub(super) fn release_before_repeat(&mut self) {
         self.let_go(false);
     }

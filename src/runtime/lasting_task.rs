@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::sleep;
 
-/// The pause before a task goes on that has panicked: what panics each time must not take a processor.
+/// The pause before a task continues that has panicked: what panics each time must not take a processor.
 const AFTER_PANIC: Duration = Duration::from_millis(10);
 
 /// Whether `work` of a task on which all locks of a client depend came to its end. A panic is logged,

@@ -78,7 +78,7 @@ impl Shared {
         }
     }
 
-    /// P26: for how long yet, and for which client, this one leaves a lock that it has let go to that one.
+    /// P26: for how long yet, and for which client, this one steps back from a lock that it has released to that one.
     pub(super) fn stands_back(&self, resource: &Resource) -> Option<(Duration, ClientId)> {
         let (since, next) = self.order.as_ref()?.passed_on(resource)?;
         let until = since.saturating_add(self.retry.least().min(self.instance_timeout));
@@ -91,7 +91,7 @@ impl Shared {
         self.order.as_ref().is_some_and(|order| order.is_wanted(resource))
     }
 
-    /// This client has won this lock, or goes on with it: the first guard has this token.
+    /// This client has won this lock, or continues with it: the first guard has this token.
     pub(super) fn hold(
         self: &Arc<Self>,
         lease: Lease,
@@ -112,7 +112,7 @@ impl Shared {
         self.order.as_ref()?.others_waiting(&held.claim().resource, self.quorum)
     }
 
-    /// Who waits for a lock, as far as this client knows.
+    /// The waiters for a lock, as far as this client knows.
     pub(crate) fn known_waiters(&self, resource: &Resource) -> KnownWaiters {
         let here = self.slots.waiting(resource);
         let others = self.order.as_ref().map(|order| order.known_waiters(resource));
@@ -121,7 +121,7 @@ impl Shared {
         KnownWaiters { here, elsewhere, next }
     }
 
-    /// What stands between the client and an instance.
+    /// Why an instance cannot be used by the client.
     pub(crate) fn obstacle(&self, instance: &RedisInstance) -> Option<Cause> {
         if self.has_ended() { Some(runtime_ended()) } else { instance.obstacle() }
     }
@@ -162,7 +162,7 @@ impl Shared {
         targets
     }
 
-    /// As [`begin_to_let_go`](Self::begin_to_let_go); the release goes on in the background.
+    /// As [`begin_to_let_go`](Self::begin_to_let_go); the release continues in the background.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) {
         if let Some(targets) = self.begin_to_let_go(held, guard) {
             self.releaser.release(self.with_wakes(held.claim()), targets, None);

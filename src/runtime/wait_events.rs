@@ -8,17 +8,17 @@ use crate::resource::Resource;
 
 pub(crate) const TARGET: &str = "redquorum::wait";
 
-/// Why a lock that is waited for is asked for now.
+/// Why an attempt for a waiter is sent now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AskReason {
     /// The wait has begun.
     #[default]
     First,
-    /// This client was woken: the lock was let go, and it comes first.
+    /// This client was woken: the lock was released, and it is the next.
     Woken,
     /// The rival's key has expired.
     Expired,
-    /// The pause since the last ask is over.
+    /// The pause since the last attempt is over.
     Pause,
     /// Another caller of this client gave it up, or lost it.
     LetGo,
@@ -35,7 +35,7 @@ pub(crate) struct KnownWaiters {
     pub(crate) here: usize,
     /// How many other clients.
     pub(crate) elsewhere: usize,
-    /// Who is woken if this client lets it go.
+    /// Which client is woken if this one releases it.
     pub(crate) next: Option<ClientId>,
 }
 

@@ -22,7 +22,7 @@ mod mirror;
 
 pub use mirror::{Content, Mirror};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// To set the key.
@@ -35,7 +35,7 @@ pub enum Kind {
     Release,
     /// To read.
     Read,
-    /// To go on reading.
+    /// To continue reading.
     Renew,
     /// To read no more.
     Leave,
@@ -44,7 +44,7 @@ pub enum Kind {
 /// A request, before its names have keys.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// What is asked.
+    /// A request.
     pub kind: Kind,
     /// The resource.
     pub name: String,
@@ -124,7 +124,7 @@ pub struct Write {
     parts: Parts,
 }
 
-/// The writes in which a client sends what is asked, in its order; acquires as plain commands if they may be so (P28). `None` for
+/// The writes in which a client sends the requests, in its order; acquires as plain commands if they may be so (P28). `None` for
 /// names that cannot be locked.
 #[must_use]
 pub fn writes(namespace: &str, asks: &[Ask], is_plain: bool) -> Option<Vec<Write>> {
@@ -140,7 +140,7 @@ pub fn writes(namespace: &str, asks: &[Ask], is_plain: bool) -> Option<Vec<Write
 }
 
 impl Write {
-    /// What is asked, in the order in which it is carried out.
+    /// The requests, in the order in which they are carried out.
     #[must_use]
     pub fn asks(&self) -> &[Ask] {
         &self.asks

@@ -1,4 +1,4 @@
-//! What an instance was asked.
+//! The requests that an instance got.
 
 use crate::instance::Request;
 

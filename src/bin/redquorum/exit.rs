@@ -9,7 +9,7 @@ use redquorum::{AcquireError, BadRequest, BuildError, ConnectError};
 use crate::output;
 use crate::roles::end_by;
 
-/// Why the program did not do what was asked for.
+/// Why the program did not do its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     /// Something that was checked is not as it must be.
@@ -128,7 +128,7 @@ pub(crate) fn not_for_people(role: &str) -> Failure {
     Failure::new(Code::Usage, format!("{role} is not for people"))
 }
 
-/// Whether a command may have been given to `run` without what must stand before it.
+/// Whether a command may have been given to `run` without the `--` before it.
 fn is_run_without_dashes(args: impl Iterator<Item = OsString>) -> bool {
     let args: Vec<OsString> = args.collect();
     args.iter().any(|arg| arg == "run") && !args.iter().any(|arg| arg == "--")

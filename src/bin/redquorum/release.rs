@@ -53,7 +53,7 @@ async fn take_away(args: &ReleaseArgs, redlock: &Redlock, theirs: &[&FoundHolder
         is_complete &= forced.is_complete();
         words.push(format!("{} on {}", holder.by, forced.released_on.len()));
         released_on.extend(forced.released_on);
-        // Each is asked for all of them; what one release learned another may not have.
+        // Each release is for all of them; what one release learned another may not have.
         not_told.extend(forced.unknown);
     }
     not_told.sort_by(|one: &Unanswered, other| one.address.cmp(&other.address));

@@ -25,7 +25,7 @@ pub(crate) fn own_program() -> io::Result<PathBuf> {
 /// The last signal for real time, where there are most.
 const MOST_SIGNAL: u8 = 127;
 
-/// Ends by this signal, so that the parent sees what has ended this program: shells go on with a script where a
+/// Ends by this signal, so that the parent sees what has ended this program: shells continue a script where a
 /// program merely has a status. It comes back where that cannot be done, as for the first process of a container.
 pub(crate) fn end_by(signal: i32) {
     // A signal that was caught once has its own effect again only in a fresh program, as far as safe code goes.

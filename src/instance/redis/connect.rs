@@ -81,7 +81,7 @@ async fn open(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, ConnectFa
     })
 }
 
-/// All asked together, as far as one answer does not decide the next question.
+/// All sent together, as far as one answer does not decide the next question.
 async fn ask_what_it_is(options: &ConnectOptions, wire: &Wire) -> Result<(Rights, Option<ServerReport>), Cause> {
     // Pushes of flushes, and of changes of the keys that this connection reads. Without them a flush is still noticed
     // by the next request, data that was replaced by an old copy of itself is not, and a lease that was

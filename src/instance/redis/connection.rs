@@ -30,7 +30,7 @@ const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// The most requests to one instance that may wait for their turn; more are not sent.
 pub(super) const MAX_WAITING: usize = 16 * 1024;
 
-/// How often an idle instance is asked for its clock: often enough that drift between two samples
+/// How often an idle instance's clock is read: often enough that drift between two samples
 /// hides no step worth a lock.
 pub(super) fn probe_interval(max_ttl: Duration) -> Duration {
     (max_ttl / 10).clamp(Duration::from_millis(50), Duration::from_secs(1))
@@ -103,7 +103,7 @@ impl InstanceConnection {
         }
     }
 
-    /// Nothing is sent any more. Requests that wait to be sent are `NotSent`; what came of those on their way is not known.
+    /// Nothing is sent any more. Requests that wait to be sent are `NotSent`; the results of those on their way are not known.
     pub(super) fn close(&self) {
         let (waiting, in_flight) = self.queue().close();
         waiting.into_iter().for_each(|asked| self.answer(asked, Reply::NotSent(closed())));
@@ -112,7 +112,7 @@ impl InstanceConnection {
         }
     }
 
-    /// Nothing is sent any more, and the next connection goes on.
+    /// Nothing is sent any more, and the next connection continues.
     pub(super) fn give_up(&self) {
         self.close();
         self.wire.broken().notify_one();

@@ -134,7 +134,7 @@ impl Words<'_> {
         self.encoded(words.get(..*key).unwrap_or_default())
     }
 
-    /// All that stands in the command that sets the key of a claim, if there is none.
+    /// All words of the command that sets the key of a claim, if there is none.
     pub(super) fn key_to_set(&mut self, claim: &Claim) -> &mut Self {
         let ClaimWords { words, key, .. } = words_of(claim);
         self.encoded(words.get(*key..).unwrap_or_default())
@@ -196,7 +196,7 @@ fn words_of(claim: &Claim) -> &ClaimWords {
     })
 }
 
-/// As it stands in commands.
+/// Its form in commands.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

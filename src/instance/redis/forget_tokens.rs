@@ -32,7 +32,7 @@ pub(super) async fn keep_forgetting_tokens(connection: &InstanceConnection, rete
     }
 }
 
-/// Gives from where to go on; none if there is nothing more to look at, or the instance did not say so.
+/// Returns from where to continue; none if there is nothing more to look at, or the instance did not say so.
 async fn forget_some(connection: &InstanceConnection, retention: Duration, from: &str) -> Option<String> {
     let mut commands = Pipeline::with_capacity(2);
     commands.add_command(scripts::forget_tokens(retention, from));

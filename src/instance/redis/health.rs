@@ -41,7 +41,7 @@ pub(super) struct LastKnown {
     pub(super) refusal: Option<NotUsable>,
 }
 
-/// What an instance does for a connection that it may as well refuse; `None` for what it was not asked for.
+/// What an instance does for a connection that it may as well refuse; `None` for what was not requested.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rights {
     /// Whether changes of keys are pushed.
@@ -85,7 +85,7 @@ impl Sessions {
 #[derive(Clone, Debug)]
 pub(super) struct PreviousAdmission {
     pub(super) state: AdmissionState,
-    /// How far the own clock had been put forward by then.
+    /// How far the client's clock had been put forward by then.
     pub(super) own_clock_ahead: Duration,
 }
 

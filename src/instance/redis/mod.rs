@@ -158,7 +158,7 @@ impl RedisInstance {
     }
 }
 
-/// What is asked of it.
+/// The request.
 impl RedisInstance {
     /// The address for people, without credentials.
     pub(crate) fn address(&self) -> &str {
@@ -265,7 +265,7 @@ impl RedisInstance {
         }
     }
 
-    /// What its wall clock shows at least at `now` of the own clock, in microseconds since the Unix epoch;
+    /// What its wall clock shows at least at `now` of the client's clock, in microseconds since the Unix epoch;
     /// `None` if that is not known.
     pub(crate) fn wall_us(&self, now: Instant) -> Option<u64> {
         Some(self.state.borrow().as_ref().ok()?.admission.as_ref()?.state().wall_us(now))
@@ -311,7 +311,7 @@ impl RedisInstance {
         }
     }
 
-    /// How it does, without asking it.
+    /// How it does, without a request.
     pub(crate) fn status(&self) -> InstanceStatus {
         let (health, now) = (&self.options.health, self.options.now());
         let mut status = InstanceStatus {

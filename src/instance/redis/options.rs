@@ -49,7 +49,7 @@ impl ClientOptions {
     pub(super) fn for_each(self: Arc<Self>, addresses: Vec<Address>) -> impl Iterator<Item = ConnectOptions> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let terms = AdmissionTerms { max_ttl_ms: ms(self.max_ttl), quarantine_ms: ms(self.quarantine) };
-        // No client may ask for more than half of what tokens are kept for.
+        // No client may use more than half of the time for which tokens are kept.
         let records = Arc::new(Records::new(terms, ms(self.fence_retention / 2), self.as_recorded));
         if self.wants_locks {
             records.want_locks();

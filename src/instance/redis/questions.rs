@@ -1,4 +1,4 @@
-//! What is asked beside requests: for what is stored under keys, for the server itself, and for the names of keys. These questions
+//! Questions beside requests: for what is stored under keys, for the server itself, and for the names of keys. They
 //! do not wait in the send queue: nothing depends on their order.
 
 use std::future::Future;

@@ -1,7 +1,7 @@
 //! How long the reply to a command may be.
 //!
 //! What an instance sends is followed to where its replies begin and end, without reading them, so that none is longer than the answer
-//! to what was asked; a reply is kept until it is whole.
+//! to the command; a reply is kept until it is whole.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,7 +38,7 @@ const NAMES: u64 = 130 * 1024;
 /// Some hundred names of keys, of any length: an operator lists them.
 const LISTING: u64 = 4 * 1024 * 1024;
 
-/// What is asked over a connection.
+/// The kinds of commands of a connection.
 const COMMANDS: [&str; 21] = [
     "CLIENT",
     "CONFIG",
@@ -146,7 +146,7 @@ fn number(text: &[u8]) -> u64 {
     digits.fold(0, |number: u64, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
 }
 
-/// An instance said more than the answer to what it was asked.
+/// An instance sent more than the answer to its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TooMuch {
     /// A reply to a command was longer than so many bytes.
@@ -245,7 +245,7 @@ impl ReplyLimit {
                 None => self.begin(*first, asked),
             };
             let step = if self.body > 0 { self.follow_body(left) } else { self.follow_line(left) };
-            // What another program keeps under a lock's key may be megabytes; there is no way to ask for its beginning alone.
+            // What another program stores under a lock's key may be megabytes; no command reads its beginning alone.
             self.is_passed_over |= bound.may_be_a_value() && self.awaited.is_empty() && self.body > MOST_OF_A_VALUE + 2;
             left = left.get(step..).unwrap_or_default();
             self.size += step as u64;

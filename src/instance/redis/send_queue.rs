@@ -1,7 +1,7 @@
 //! What waits in front of one connection, and what is on its way over it.
 //!
-//! While nothing is on its way, a request is sent the moment it is made. What is asked meanwhile waits for the reply, and then
-//! shares one write: under load an instance is asked about many locks at once, which costs it, and the client, half as much. To an
+//! While nothing is on its way, a request is sent the moment it is made. A request that is made meanwhile waits for the reply, and then
+//! shares one write: under load a write has many locks, which costs the instance, and the client, half as much. To an
 //! instance that is far away several writes are on their way at once, as waiting for its replies would cost a second round trip. For
 //! one that takes longer than usual nothing waits for long either: a release is to come right behind its acquire.
 
@@ -64,7 +64,7 @@ pub(super) struct KnownAtSending {
     pub(super) wall_us: u64,
 }
 
-/// What came of a look at the deadlines.
+/// The result of a look at the deadlines.
 pub(super) struct Late {
     /// Those that were not answered in time.
     pub(super) requests: Vec<Asked>,
@@ -81,7 +81,7 @@ pub(super) struct SendQueue {
     in_flight: VecDeque<Write>,
     /// How many writes were sent so far.
     writes: u64,
-    /// Replies have just come: what those ask next who were answered goes into one write with what waits.
+    /// Replies have just come: the next requests of the callers that got them go into one write with what waits.
     gathers: bool,
     /// The shortest time that an answer of the instance took, as far as that is known.
     least_round_trip: Option<Duration>,
@@ -175,13 +175,13 @@ impl SendQueue {
         self.gathers
     }
 
-    /// They have asked.
+    /// They have sent them.
     pub(super) const fn end_gathering(&mut self) {
         self.gathers = false;
     }
 
     /// Takes the requests that were made `deadline` ago or before, and forgets the writes that were sent then. What waits is not sent
-    /// any more then; a write goes on for those of its requests that are younger.
+    /// any more then; a write continues for those of its requests that are younger.
     pub(super) fn take_late(&mut self, now: Instant, deadline: Duration) -> Late {
         let is_late = |since: Instant| age(since, now) >= deadline;
         let mut late = Late { requests: Vec::new(), first_write: None, next: None };

@@ -1,4 +1,4 @@
-//! Masters that Sentinels know: whom to connect to is asked at each connect.
+//! Masters that Sentinels know: at each connect they name the address.
 
 use std::collections::HashMap;
 use std::sync::Arc;

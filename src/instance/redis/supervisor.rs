@@ -39,7 +39,7 @@ use crate::resource::ADMISSION_KEY;
 const RECONNECT_LEAST: Duration = Duration::from_millis(20);
 const RECONNECT_MOST: Duration = Duration::from_secs(1);
 
-/// How often an instance that gives this client no votes, for its settings, is asked whether that has changed.
+/// How often it is checked whether an instance that gives this client no votes, for its settings, does so now.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
 /// After a connection that broke sooner than this, the next is logged as connected only once it has lasted as

@@ -58,7 +58,7 @@ pub(super) trait TakesAnswers: Send + Sync {
     /// Whether the callers that were just answered are about to send more.
     fn gathers(&self) -> bool;
 
-    /// They have asked: sends what waits.
+    /// They have sent their next commands: sends what waits.
     fn send_gathered(&self);
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Wire(Arc<Shared>);
 struct Shared {
     /// The mutex also orders commands: the first here is the first on the server (P6).
     state: Mutex<State>,
-    /// Set if the server has said more than it was asked.
+    /// Set if the server has sent more than answers to its commands.
     too_much: Arc<OnceLock<TooMuch>>,
     /// Notified when the connection has ended, or is to be given up.
     broken: Notify,
@@ -108,7 +108,7 @@ struct Asked {
 
 /// Where an answer goes.
 enum AnswerTo {
-    /// To who waits for it.
+    /// To the caller that waits for it.
     Caller(oneshot::Sender<RedisResult<Value>>),
     /// To what takes in those to writes.
     Write(u64),
@@ -155,7 +155,7 @@ impl Answer {
         self.without_error().await.map(list)
     }
 
-    /// Whether the server has done what it was asked.
+    /// Whether the server has carried out the command.
     pub(super) async fn succeeded(self) -> bool {
         self.without_error().await.is_ok()
     }
@@ -649,7 +649,7 @@ mod tests {
         assert_eq!((first.await.unwrap(), second.await.unwrap()), (Value::Int(1), Value::Int(2)));
     }
 
-    /// A server that has no room for more clients says so and hangs up, before it is asked for anything.
+    /// A server that has no room for more clients says so and hangs up, before the first command.
     #[tokio::test]
     async fn what_a_server_says_to_whoever_connects_is_the_answer_to_the_first_command() {
         for (said, why) in [(&b"-ERR max number of clients reached\r\n"[..], "max number"), (b"SSH-2.0\r\n", "arse")] {
@@ -708,7 +708,7 @@ mod tests {
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            // Each second one is in vain.
+            // Each second one is refused.
             if self.flush.take().is_none() {
                 self.flush = Some(cx.waker().clone());
                 return Poll::Pending;

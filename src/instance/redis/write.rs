@@ -27,7 +27,7 @@ const BESIDE_PLAIN: usize = 3;
 /// How many kinds of calls there are.
 const PARTS: usize = 8;
 
-/// What a request is sent as. In a write they stand in this order.
+/// The commands for a request. In a write they have this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Release,
@@ -103,7 +103,7 @@ impl Parts {
 
 /// Takes from those that wait what goes into one write: `most` requests at most, in its order.
 ///
-/// The requests for one key keep their order (P6), but for those of different readers: one that would stand in the write before an earlier one, or in the same call,
+/// The requests for one key keep their order (P6), but for those of different readers: one that would come in the write before an earlier one, or in the same call,
 /// waits for the next write, and with it all that are behind it.
 pub(crate) fn take_for_one_write<T>(
     waiting: &mut VecDeque<T>,
@@ -155,7 +155,7 @@ pub(crate) fn take_for_one_write<T>(
     (all.unwrap_or_default(), parts)
 }
 
-/// The first part of the write in which one more request for a key may stand; `PARTS` if one waits, and so all behind it.
+/// The first part of the write in which one more request for a key may be; `PARTS` if one waits, and so all behind it.
 ///
 /// By the hashes of keys: of two with the same hash one waits for nothing.
 #[derive(Default)]
@@ -211,7 +211,7 @@ pub(crate) fn encode(
     }
 }
 
-/// Adds the commands of plain acquires. They are not one script, so their order matters: the time is asked behind the keys, so that a
+/// Adds the commands of plain acquires. They are not one script, so their order matters: the time is read behind the keys, so that a
 /// step of the clock before shows (P17), and the record is read behind everything else, and then still says that nothing was
 /// forgotten since the keys were set.
 fn add_plain<'a>(commands: &mut Encoder<'_>, claims: impl ExactSizeIterator<Item = &'a Claim> + Clone) {

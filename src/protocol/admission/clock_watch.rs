@@ -64,7 +64,7 @@ pub struct ClockWatch {
 
 impl ClockWatch {
     /// Begins with a first sample: the instance's clock read `instance_us` (microseconds since the
-    /// Unix epoch) at some time between `sent` and `received` of the own clock.
+    /// Unix epoch) at some time between `sent` and `received` of the client's clock.
     #[must_use]
     pub fn begin(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> Self {
         let (least, most) = sample(drift_ppm, sent, received, instance_us);
@@ -73,7 +73,7 @@ impl ClockWatch {
         Self { least, most, floor, set_at, since, at, drift_ppm, steps: 0, jumped: None, went }
     }
 
-    /// Goes on from a watch of before, over a time in which nothing was sampled: the same clock,
+    /// Continues a watch of before, over a time in which nothing was sampled: the same clock,
     /// and this watch's only sample.
     #[must_use]
     pub fn continue_from(&mut self, previous: &Self) -> Observation {
@@ -138,12 +138,12 @@ impl ClockWatch {
         explains || jump.after < self.since
     }
 
-    /// Goes on from where the clock is now.
+    /// Continues from where the clock is now.
     pub const fn settle(&mut self) {
         self.jumped = None;
     }
 
-    /// The own clock stood still, for so long at the most: what jumped because of that is settled, and
+    /// The client's clock stood still, for so long at the most: what jumped because of that is settled, and
     /// what has yet to show because of it will be no jump. A jump that is longer is the instance's own, and stays.
     pub fn own_clock_stood_still(&mut self, most: Duration) {
         let most = i128::try_from(most.as_nanos()).unwrap_or(i128::MAX);
@@ -160,7 +160,7 @@ impl ClockWatch {
         i128::midpoint(self.least, self.most)
     }
 
-    /// What the instance's clock shows at least at `now` of the own clock, in milliseconds, unless it
+    /// What the instance's clock shows at least at `now` of the client's clock, in milliseconds, unless it
     /// was set back since the last sample.
     #[must_use]
     pub fn at_least_ms(&self, now: Instant) -> u64 {
@@ -185,7 +185,7 @@ impl ClockWatch {
 /// The offsets that one sample allows, as of its arrival.
 fn sample(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> (i128, i128) {
     let instance_ns = i128::from(instance_us) * 1_000;
-    // Nothing here relies on the own clock not going back.
+    // Nothing here relies on the client's clock not going back.
     let (sent, received) = (sent.min(received), received.max(sent));
     // Read right after the sending, the instance's clock may have gained on ours since then.
     let gained = drift(drift_ppm, received.saturating_since(sent));

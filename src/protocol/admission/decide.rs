@@ -11,7 +11,7 @@ use crate::protocol::round::cause::NotUsable;
 /// What a server reports about itself when a client connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessFacts {
-    /// Which life of which process.
+    /// Which process, and which life of it.
     pub identity: ProcessIdentity,
     /// Whether it is a master now.
     pub is_master: bool,
@@ -45,7 +45,7 @@ pub fn decide_record(
     }
     // An unreadable record was overwritten by hand. It counts as none, and none as that of another process.
     let Some(record) = found.and_then(AdmissionRecord::from_wire) else { return Ok(RecordAction::Write) };
-    // Where the clock was set back the instance would sit out the difference. But the wait of others may be longer than the own one.
+    // Where the clock was set back the instance would sit out the difference. But the wait of others may be longer than this client's.
     let left_ms = record.vote_from_ms.saturating_sub(now_ms);
     let is_from_later = now_ms < record.order && left_ms > record.longest_ttl_ms.max(ours.quarantine_ms);
     let stands = record.identity == facts.identity && !is_from_later && seen.accepts(&record);

@@ -36,7 +36,7 @@ impl AttachedRecord {
     }
 }
 
-/// What the instance's record means for this client. Nothing is asked for that it may have to vote on unless it is
+/// What the instance's record means for this client. No vote is requested unless it is
 /// [`Recorded`](Self::Recorded).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordMeaning {

@@ -39,7 +39,7 @@ pub fn which_clock_jumped<'a>(watches: impl Iterator<Item = &'a ClockWatch> + Cl
     if jumps().count() < quorum.max(2) {
         return JumpedClock::Unknown;
     }
-    // Rather too long: the own leases then end too early.
+    // Rather too long: the client's leases then end too early.
     let most = jumps().map(|jump| jump.most).max().unwrap_or_default();
     JumpedClock::Own(Duration::from_nanos(u64::try_from(most).unwrap_or(0)))
 }
@@ -50,7 +50,7 @@ mod tests {
     use crate::protocol::Instant;
     use proptest::prelude::*;
 
-    /// A watch over a clock that was sampled before and after the own clock stood still, each time
+    /// A watch over a clock that was sampled before and after the client's clock stood still, each time
     /// within so many ms.
     fn watch(stood_still_ms: u64, stepped_ms: u64, trips_ms: [u64; 2]) -> ClockWatch {
         let [before, after] = trips_ms;

@@ -11,7 +11,7 @@ const ID_DIGITS: usize = 16;
 /// the next record must be able to count on.
 const MOST_ORDER: u64 = 1 << 52;
 
-/// Which life of which process: the beginnings of `run_id/master_replid`.
+/// Which process, and which life of it: the beginnings of `run_id/master_replid`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProcessIdentity(String);
 
@@ -156,7 +156,7 @@ impl SeenRecords {
     }
 
     /// Notes that the data that came with a record was replaced, or the clock was stepped, by `latest_ms` of the
-    /// instance's clock: from now on only a record that was written after that is believed. What came back may
+    /// instance's clock: from now on only a record that was written after that is accepted. An old copy may
     /// be one that this client had not seen yet.
     pub fn suspect(&mut self, record: &AdmissionRecord, latest_ms: u64) {
         self.note(record);

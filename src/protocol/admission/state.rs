@@ -37,7 +37,7 @@ pub struct AdmissionState {
     watch: ClockWatch,
     /// Whether the data is in doubt; the watch knows whether the clock is.
     suspended: bool,
-    /// Until when nothing counts, by the own clock, because that had stood still.
+    /// Until when nothing counts, by the client's clock, because that had stood still.
     withheld_until: Instant,
 }
 
@@ -81,7 +81,7 @@ impl AdmissionState {
         &self.attached.record
     }
 
-    /// What a request names that is sent at this instant of the own clock, and what the instance's clock shows at
+    /// What a request names that is sent at this instant of the client's clock, and what the instance's clock shows at
     /// least, in microseconds.
     #[must_use]
     pub fn known_at(&self, now: Instant) -> (AttachedRecord, u64) {
@@ -90,7 +90,7 @@ impl AdmissionState {
         (self.attached.at(quarantine_over), wall_us)
     }
 
-    /// What the instance's clock shows at least at this instant of the own clock, in microseconds.
+    /// What the instance's clock shows at least at this instant of the client's clock, in microseconds.
     #[must_use]
     pub fn wall_us(&self, now: Instant) -> u64 {
         self.watch.at_least_ms(now).saturating_mul(1_000)
@@ -126,8 +126,8 @@ impl AdmissionState {
         (self.meaning, self.most_left_ms) = (found.meaning.clone(), found.most_left_ms);
     }
 
-    /// Goes on from how a previous connection left the same process; whether its clock has jumped
-    /// forward since, so that the record must not stand. A clock of another process, or of another
+    /// Continues from how a previous connection left the same process; whether its clock has jumped
+    /// forward since, so that the record must be replaced. A clock of another process, or of another
     /// life of this one, is not compared: that has a record of its own.
     #[must_use]
     pub fn continue_from(&mut self, previous: &Self) -> bool {
@@ -137,15 +137,15 @@ impl AdmissionState {
         self.watch.jumped().is_some()
     }
 
-    /// The own clock had stood still, for so long at the most: the instance's did not jump. Still nothing counts until this
-    /// instant of the own clock, as all instances may have been stepped together: by then everybody who is
+    /// The client's clock had stood still, for so long at the most: the instance's did not jump. Still nothing counts until this
+    /// instant of the client's clock, as all instances may have been stepped together: by then everybody who is
     /// connected has noticed.
     pub fn own_clock_stood_still(&mut self, most: Duration, until: Instant) {
         self.watch.own_clock_stood_still(most);
         self.withhold_until(until);
     }
 
-    /// Counts nothing until this instant of the own clock.
+    /// Counts nothing until this instant of the client's clock.
     pub fn withhold_until(&mut self, until: Instant) {
         self.withheld_until = self.withheld_until.max(until);
     }

@@ -25,13 +25,13 @@ struct CountedVote {
     /// The record under which it was given, which names the process.
     record: Arc<AdmissionRecord>,
     sent: Instant,
-    /// By when the key may have expired that it set, by the own clock.
+    /// By when the key may have expired that it set, by the client's clock.
     until: Instant,
     /// The same by the instance's clock, in microseconds, where that is known. A step of it takes that much of the key's life.
     until_us: Option<u64>,
 }
 
-/// Where and when a vote was asked for, and answered.
+/// Where and when a vote was requested, and answered.
 #[derive(Clone, Copy, Debug)]
 pub struct VoteRequest<'a> {
     /// Of which instance.
@@ -40,7 +40,7 @@ pub struct VoteRequest<'a> {
     pub record: &'a Arc<AdmissionRecord>,
     /// How long the key lives; `None` for less than clocks can measure.
     pub terms: Option<LeaseTerms>,
-    /// When it was sent, by the own clock.
+    /// When it was sent, by the client's clock.
     pub sent: Instant,
     /// When it was answered.
     pub received: Instant,

@@ -26,7 +26,7 @@ pub struct Lease {
     presence: KeyPresence,
 }
 
-/// Why a lease cannot be extended on the asked terms.
+/// Why a lease cannot be extended on the new terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendRejected {
     /// Its validity has passed: it is lost and stays lost (P9).
@@ -84,7 +84,7 @@ impl Lease {
         self.release_targets
     }
 
-    /// Counts instances as asked that an earlier send of the same value reached (P12).
+    /// Adds instances that an earlier send of the same value reached (P12).
     #[must_use]
     pub const fn add_release_targets(mut self, before: InstanceSet) -> Self {
         self.release_targets = self.release_targets.union(before);
@@ -93,7 +93,7 @@ impl Lease {
 
     /// Begins a round that would move the validity forward.
     ///
-    /// From here on every instance counts as asked, because an extend may set the key again where
+    /// From here on every instance is a target of the release, because an extend may set the key again where
     /// it is missing (P10); a cancelled extend leaves it at that.
     ///
     /// # Errors

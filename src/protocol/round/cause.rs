@@ -169,14 +169,14 @@ pub enum NotUsable {
     TooOld(String),
     /// Its `INFO` lacks this field: what it is, or whether it is the same process, is not known.
     Untold(&'static str),
-    /// Its record allows longer ttls than this client's quarantine, both in milliseconds: others may ask for them.
+    /// Its record allows longer ttls than this client's quarantine, both in milliseconds: other clients may use them.
     QuarantineBelowRecord {
         /// The longest ttl that its record allows.
         recorded_ms: u64,
         /// The quarantine of this client: its `max_ttl` unless it is set to more.
         ours_ms: u64,
     },
-    /// This client may ask for longer ttls than its record allows, both in milliseconds.
+    /// This client may use longer ttls than its record allows, both in milliseconds.
     TtlAboveRecord {
         /// The longest ttl that its record allows.
         recorded_ms: u64,

@@ -12,17 +12,17 @@ const MOST_REPEATS: u32 = 8;
 /// The least that pauses are spread over: timers count whole milliseconds, and attempts that wake together collide again.
 const LEAST_SPREAD: Duration = Duration::from_millis(1);
 
-/// A try of several clients at the same moment, as one of them sees it: each has some votes and none a quorum, so all let
-/// go, and ask again after pauses that bring them apart.
+/// An attempt of several clients at the same moment, as one of them sees it: each has some votes and none a quorum, so all release
+/// them, and try again after pauses that bring them apart.
 #[derive(Clone, Debug, Default)]
 pub struct Contest {
     repeats: u32,
-    /// How long the longest round took until it was let go.
+    /// How long the longest round took until its votes were released.
     longest_round: Duration,
 }
 
 impl Contest {
-    /// How long to wait before the next round under a new value, after `round` was lost and let go, at `now`. `None` if it
+    /// How long to wait before the next round under a new value, after `round` was lost and released, at `now`. `None` if it
     /// was the last.
     ///
     /// Twice what the longest round so far took: within that a rival that has lost releases its votes, also one that

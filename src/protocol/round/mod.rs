@@ -37,7 +37,7 @@ struct Proposal {
     clock: ProposingClock,
 }
 
-/// The state of a round: feed it replies as they come and ask for the verdict.
+/// The state of a round: feed it replies as they come and read the verdict.
 ///
 /// A verdict, once given, does not change. Replies that come later are still recorded, because
 /// they say what must be released.
@@ -58,7 +58,7 @@ pub struct Round {
     refused_token: Option<FencingToken>,
     /// The rivals of the round before, if this one repeats it under a new value (P31).
     rivals: Vec<Rival>,
-    /// Which of them has not let go after this holds the lock; `None` if this repeats no other round.
+    /// A rival that has not released its votes after this holds the lock; `None` if this repeats no other round.
     patience: Option<Duration>,
 }
 
@@ -76,7 +76,7 @@ impl Round {
     #[must_use]
     pub fn acquire(quorum: Quorum, terms: LeaseTerms, started_at: Instant) -> Self {
         let valid_until = terms.valid_until(started_at);
-        // P2: with less than the least validity left the lease is given back as too slow.
+        // P2: with less than the least validity left the lease is released as too slow.
         let in_time = valid_until.saturating_sub(terms.min_remaining());
         Self { is_acquire: true, ..Self::new(quorum, started_at, valid_until, Some(in_time)) }
     }
@@ -138,7 +138,7 @@ impl Round {
         self.rivals.iter().find(|rival| rival.value == refusal.value).map(|rival| rival.since)
     }
 
-    /// P31: whether what this refusal names has not let go in the time that a rival takes for that which has lost.
+    /// P31: whether the rival in this refusal has not released its votes in the time that a losing rival takes for that.
     pub(super) fn has_stayed(&self, refusal: &Refusal) -> bool {
         let since = self.seen_since(refusal).filter(|_| self.may_be_held_by(refusal));
         since.is_some_and(|since| self.started_at >= since.saturating_add(self.patience()))
@@ -246,7 +246,7 @@ impl Round {
         self.verdict(now)
     }
 
-    /// Records a reply that was received at `received`, without asking for the verdict.
+    /// Records a reply that was received at `received`, without a verdict.
     pub fn record(&mut self, id: InstanceId, reply: Reply, received: Instant) {
         let after = received.saturating_since(self.started_at);
         let reply = self.believed(reply);
@@ -433,7 +433,7 @@ impl Round {
         !self.which(|reply| matches!(reply, Some(Reply::Repaired))).is_empty()
     }
 
-    /// The instances that may hold the round's key, now or later: all that were asked except
+    /// The instances that may hold the round's key, now or later: all that got the request except
     /// those to which nothing was sent (P5).
     #[must_use]
     pub fn must_release(&self) -> InstanceSet {

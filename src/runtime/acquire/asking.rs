@@ -1,4 +1,4 @@
-//! How the asking of one client for a lock goes.
+//! The state of one client's attempts for a lock.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use crate::runtime::wait_events::AskReason;
 /// What one waiter of a lock passes on to the next, until the lock is won.
 #[derive(Debug, Default)]
 pub(super) struct Asking {
-    /// The largest token that the last ask has seen (P12).
+    /// The largest token that the last attempt has seen (P12).
     pub(super) seen: Option<FencingToken>,
-    /// How often it was asked for, in how many rounds.
+    /// How many attempts were sent, in how many rounds.
     pub(super) asks: u32,
     pub(super) rounds: usize,
-    /// Why the next ask is sent.
+    /// Why the next attempt is sent.
     pub(super) why: AskReason,
-    /// How often it was asked for in vain.
+    /// How many attempts have failed.
     failures: u32,
     /// The wait in order with other clients, if this one keeps that (P25).
     /// Begun with the first failure.
@@ -49,7 +49,7 @@ impl Asking {
         self.mark = None;
     }
 
-    /// Waits until it is worth asking again after `lost`; why it is. The first time `begin_wait` begins the wait among other clients.
+    /// Waits until another attempt is worth sending after `lost`; why it is. The first time `begin_wait` begins the wait among other clients.
     pub(super) async fn pause(
         &mut self,
         retry: RetryDelay,

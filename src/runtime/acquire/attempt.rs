@@ -20,7 +20,7 @@ use crate::runtime::shared::Shared;
 /// The part of an instance timeout after which a rival that still refuses has not lost (P31).
 const PATIENCE_DIVISOR: u32 = 8;
 
-/// A try whose round is in flight. Dropped at any time it leaves nothing behind (P5).
+/// An attempt whose round is in flight. Dropped at any time it leaves nothing behind (P5).
 pub(super) struct Attempt {
     pub(super) shared: Arc<Shared>,
     params: Arc<AcquireParams>,
@@ -39,7 +39,7 @@ pub(super) struct Attempt {
     in_flight: RoundInFlight,
 }
 
-/// What came of the rounds under one value.
+/// The result of the rounds under one value.
 pub(super) enum Outcome {
     /// The lease, not renewed yet.
     Won(UncollectedLease),

@@ -1,4 +1,4 @@
-//! Why a try did not win a lease.
+//! Why an attempt did not win a lease.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) enum AcquireFailure {
     Forked,
     /// No value could be drawn.
     NoRandomness(Arc<io::Error>),
-    /// The own wall clock and the instances' are too far apart to propose a token (P12).
+    /// The client's wall clock and the instances' are too far apart to propose a token (P12).
     ClocksApart(ClocksApart),
     /// The round was lost.
     RoundLost(Box<Round>),
@@ -30,7 +30,7 @@ pub(crate) enum AcquireFailure {
         /// When that ends, unless it is renewed or released.
         expires_in: Option<Duration>,
     },
-    /// This client has just let it go for this other one (P26).
+    /// This client has just released it for this other one (P26).
     PassedOn(ClientId),
     /// It waited for other tries of this client for the same lock for as long as it could.
     QueueTimeout,
@@ -55,7 +55,7 @@ impl AcquireFailure {
     /// Others of this client wait for it.
     pub(super) const WAITED_FOR: Self = Self::HeldHere { by: None, expires_in: None };
 
-    /// Whether others have the lock or ask for it, as far as it is known.
+    /// Whether other clients have the lock or try to get it, as far as it is known.
     pub(super) fn is_of_others(&self) -> bool {
         let round_of_others = |round| {
             let failure = RoundFailure::of(round);

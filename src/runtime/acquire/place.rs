@@ -17,7 +17,7 @@ pub(super) struct Place {
     slot: Arc<Slot>,
     stay: Stay,
     turn: Option<Turn>,
-    /// Where a waiter stands in the queue until it is its turn.
+    /// The place of a waiter in the queue until it is its turn.
     queued: Option<Pin<Box<dyn Future<Output = Turn> + Send + Sync>>>,
 }
 
@@ -38,7 +38,7 @@ impl Place {
         }
         if waits {
             let mut queued: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot.turn());
-            // P24: it stands in line from now on, not only when its task is polled, which others may be before.
+            // P24: it is in the queue from now on, not only when its task is polled, which others may be before.
             match queued.as_mut().now_or_never() {
                 Some(turn) => place.begin_turn(turn),
                 None => place.queued = Some(queued),
@@ -55,7 +55,7 @@ impl Place {
         self.turn.is_some()
     }
 
-    /// Returns once it is the next. Dropped before that, a waiter keeps its place in the queue, and a try leaves it.
+    /// Returns once it is the next. Dropped before that, a waiter keeps its place in the queue, and a single try leaves it.
     pub(super) async fn wait_for_turn(&mut self) {
         let turn = match &mut self.queued {
             _ if self.turn.is_some() => return,
@@ -73,7 +73,7 @@ impl Place {
         }
     }
 
-    /// How the asking goes, if it is the next.
+    /// The state of the attempts, if it is the next.
     pub(super) fn asking(&mut self) -> Option<&mut Asking> {
         self.turn.as_deref_mut()
     }

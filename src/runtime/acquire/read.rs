@@ -1,4 +1,4 @@
-//! Reads: any number of readers have a lock together, each by a lease of its own (P33). They stand in no queue, but one that finds a
+//! Reads: any number of readers have a lock together, each by a lease of its own (P33). They are in no queue, but one that finds a
 //! writer of its own client there, or waiting, takes a place behind it (P34).
 
 use std::pin::pin;
@@ -45,7 +45,7 @@ struct Reader {
     params: Arc<AcquireParams>,
     deadline: Deadline,
     asking: Asking,
-    /// Why the last ask was in vain.
+    /// Why the last attempt failed.
     last: Option<AcquireFailure>,
     tracked: TrackedAttempt,
 }

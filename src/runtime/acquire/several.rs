@@ -56,7 +56,7 @@ impl Several {
         Self { line, each, first }
     }
 
-    /// The name of the line.
+    /// The name of the queue.
     pub(crate) fn line(&self) -> &Resource {
         &self.line.resource
     }

@@ -1,10 +1,10 @@
-//! Who of this client has a lock, and who waits for it, first come first served (P24).
+//! Which caller of this client has a lock, and which wait for it, first come first served (P24).
 //!
 //! Each lock has a slot with a fair mutex. The waiter that has the mutex is the next: it waits until the lease of this
 //! client is laid down for it, released or lost, and sends an attempt if there is none. With a lease it leaves the
 //! mutex to the waiter behind it. So one waiter of a client tries to get a lock at a time, and one watches its lease.
 //!
-//! Waiting acquires are counted: what was laid down belongs to them, and the last that leaves gives it back. Everything but
+//! Waiting acquires are counted: a lease that was laid down belongs to them, and the last that leaves releases it. Everything but
 //! the mutex is decided under the slot's state, and nothing foreign runs there.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,7 +83,7 @@ struct SlotState {
     turns: Turns,
     /// Whether an attempt was sent for the present waiters.
     is_asked: bool,
-    /// Why the last ask for them was in vain.
+    /// Why the last attempt for them failed.
     last_failure: Option<AcquireFailure>,
 }
 
@@ -108,7 +108,7 @@ impl Default for Slots {
 }
 
 impl Slots {
-    /// One more place in the slot for what is asked for.
+    /// One more place in the slot for a lock.
     pub(super) fn enter(&self, resource: &Resource, stay: Stay) -> Arc<Slot> {
         self.with_slot(resource, |state| {
             state.places += 1;
@@ -127,12 +127,12 @@ impl Slots {
         self.find(resource).is_some_and(|slot| slot.lock().held_here(clock).is_some())
     }
 
-    /// A permit to ask, if there is one now.
+    /// A permit for an attempt, if there is one now.
     pub(super) fn ask_now(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.asks).try_acquire_owned().ok()
     }
 
-    /// A permit to ask, as soon as there is one. Given back with the outcome of what is asked.
+    /// A permit for an attempt, as soon as there is one. Given back with the attempt's outcome.
     pub(super) async fn ask(&self) -> Result<OwnedSemaphorePermit, AcquireFailure> {
         Arc::clone(&self.asks).acquire_owned().await.map_err(|_| AcquireFailure::ShutDown) // it is never closed
     }
@@ -200,7 +200,7 @@ impl Slots {
         self.find(&held.claim().resource).is_some_and(|slot| slot.hand_over(held, others, clock))
     }
 
-    /// A lease was let go. Its release is queued by now, so that what is asked next stands behind it.
+    /// A lease was given up. Its release is queued by now, so that the next attempt is sent behind it.
     pub(crate) fn let_go(&self, held: &Arc<HeldLease>) {
         let Some(slot) = self.find(&held.claim().resource) else { return };
         let known = slot.lock().held.take_if(|known| Arc::ptr_eq(known, held));
@@ -273,7 +273,7 @@ impl Slot {
         drop(former);
     }
 
-    /// One place less. The last that waits has to let the lease go that was laid down.
+    /// One place less. The last that waits has to release the lease that was laid down.
     pub(super) fn leave(&self, stay: Stay) -> Option<Arc<HeldLease>> {
         let mut state = self.lock();
         state.places -= 1;
@@ -351,7 +351,7 @@ impl Slot {
 
     fn share(&self, is_meant: impl FnOnce(&HeldLease) -> bool) -> Option<Arc<HeldLease>> {
         let state = self.lock();
-        // Counted under the lease's mutex, so that it is not let go meanwhile.
+        // Counted under the lease's mutex, so that it is not given up meanwhile.
         state.held.as_ref().filter(|held| is_meant(held) && held.add_guard()).cloned()
     }
 

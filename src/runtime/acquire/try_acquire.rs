@@ -44,7 +44,7 @@ pub(crate) async fn try_acquire(shared: &Arc<Shared>, params: &Arc<AcquireParams
     run_abort_on_drop(&shared.runtime, |result| a_try.run(sent, result)).await??.collect(params)
 }
 
-/// What a try that had to wait begins with.
+/// What a single try that had to wait begins with.
 enum Begun {
     Attempt(Sent),
     /// Another of the same holder has won meanwhile (P23).
@@ -74,7 +74,7 @@ impl Try {
         let mut outcome = attempt.outcome().await;
         drop(permit);
         match &outcome {
-            // Who waits in this client need not ask.
+            // A waiter of this client need not try.
             Ok(lease) if self.place.is_some() => self.shared.slots.put_held(lease.held()),
             Err(AcquireFailure::RoundLost(_)) => self.shared.note_refused(&self.params.resource), // P26
             Ok(_) | Err(_) => {}
@@ -84,7 +84,7 @@ impl Try {
         if self.shared.attempts.is_closed() {
             outcome = outcome.and(Err(AcquireFailure::ShutDown));
         }
-        // If the caller is gone, the lease comes back and is dropped here.
+        // If the caller is gone, the lease is returned and is dropped here.
         let _ = result.send(outcome);
         drop(self.tracked);
         attempt.finish(held).await;
@@ -105,7 +105,7 @@ impl Try {
     }
 }
 
-/// Waits for what is left of an instance timeout at most; also in vain if the client is shut down meanwhile.
+/// Waits for what is left of an instance timeout at most; without a result if the client is shut down meanwhile.
 async fn within_limit<T>(
     shared: &Shared,
     begun: Instant,
@@ -117,8 +117,8 @@ async fn within_limit<T>(
     if shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
 }
 
-/// P24: a try does not overtake those of this client who wait, and does not ask for what one of them has. Nor does it
-/// overtake the client for which this one has just let the lock go (P26).
+/// P24: a single try does not overtake waiters of this client, and is not sent for a lock that it has. Nor does it
+/// overtake the client for which this one has just released the lock (P26).
 pub(super) fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
     let refusal = shared.slots.refusal(&params.resource, &*shared.clock);
     let passed_on = || shared.stands_back(&params.resource).map(|(_, next)| AcquireFailure::PassedOn(next));

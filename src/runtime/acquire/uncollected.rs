@@ -106,7 +106,7 @@ pub(super) async fn share(
     }
 }
 
-/// As [`share`], for a caller that goes on with it now; `None` also if it has ended in this moment.
+/// As [`share`], for a caller that continues with it now; `None` also if it has ended in this moment.
 pub(super) async fn share_now(shared: &Arc<Shared>, params: &AcquireParams) -> Result<Option<Tenure>, AcquireFailure> {
     match share(shared, params).await?.map(|lease| lease.collect(params)) {
         None | Some(Err(AcquireFailure::NotPolled)) => Ok(None),

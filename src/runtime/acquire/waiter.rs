@@ -47,7 +47,7 @@ pub(super) async fn acquire(
     }
 }
 
-/// Begins one wait: it stands in line when this returns. What is won waits for the caller for an instance timeout.
+/// Begins one wait: it is in the queue when this returns. What is won waits for the caller for an instance timeout.
 pub(super) fn wait(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,

@@ -56,7 +56,7 @@ pub(crate) struct HeldLeaseState {
     /// Those of them that callers have. Once the lease has ended they stay.
     entries: Vec<GuardEntry>,
     last_number: GuardNumber,
-    /// The longest terms that a guard has asked for.
+    /// The longest terms of a guard.
     longest: LeaseTerms,
     /// Whether it is not handed over: it ever had a second guard (P23), or its value contains its token (P36).
     is_bound: bool,
@@ -273,7 +273,7 @@ impl HeldLease {
 
     /// Takes in the end of a round: how long the lease may be relied on now, if the round moved that. P9: by
     /// the clock as it is now, for the caller may have learnt meanwhile that the lease is over.
-    /// The guard that asked for it, if one did, has it for as long.
+    /// The guard that extends it, if one does, has it for as long.
     pub(crate) fn settle(
         &self,
         round: &mut Round,
@@ -323,7 +323,7 @@ impl HeldLease {
         self.end_if_gone(state, sent)
     }
 
-    /// Records that an instance that was asked at `sent` had something else in its place (P20).
+    /// Records that an instance that got a request at `sent` had another value in its place (P20).
     pub(crate) fn note_missing(&self, id: InstanceId, value: Option<Vec<u8>>, sent: Instant) {
         let mut state = self.state();
         state.observe(id, value, sent);
@@ -391,7 +391,7 @@ impl HeldLease {
         matches!(self.state().end, Some(LeaseEnd::Gone(_)))
     }
 
-    /// Whether its last guard let it go.
+    /// Whether its last guard gave it up.
     pub(crate) fn is_given_up(&self) -> bool {
         matches!(self.state().end, Some(LeaseEnd::GivenUp))
     }
@@ -504,7 +504,7 @@ impl HeldLeaseState {
         now < self.renewed_until()
     }
 
-    /// The terms of its renewals: with the longest ttl that a guard has asked for (P23).
+    /// The terms of its renewals: with the longest ttl of a guard (P23).
     pub(crate) fn renewal_terms(&self) -> LeaseTerms {
         self.lease.terms().longer(self.longest)
     }
@@ -575,7 +575,7 @@ impl HeldLeaseState {
 }
 
 /// The time during which a guard has a lease. It ends with the lease, or before: when the guard is dropped, when the
-/// lease is handed over, and when the guard has had it for as long as it asked, while others of its holder go on (P23).
+/// lease is handed over, and when the guard has had it for as long as it wanted, while other guards of its holder continue (P23).
 #[derive(Clone, Debug)]
 pub(crate) struct Tenure {
     held: Arc<HeldLease>,

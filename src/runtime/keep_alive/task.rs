@@ -2,7 +2,7 @@
 //!
 //! It renews them before they end (P19); those that are due together share commands to each instance. And it checks their keys when
 //! an instance pushes that they changed (P20). A push is no proof: tables overflow, connections break. What counts is what the
-//! instance has when it is asked.
+//! instance has when it is looked at.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) struct KeepAliveParts {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// What others ask of the task.
+/// Requests to the task.
 #[derive(Debug)]
 pub(super) enum TaskMessage {
     /// A lease is due earlier than the task would wake.
@@ -349,7 +349,7 @@ impl KeepAliveTask {
             _ => {}
         }
         if round.verdict(now) == Verdict::Won && round.has_repaired() {
-            // P19: until the others are asked again, they may have lost the key before it was set.
+            // P19: until the other instances have answered again, they may have lost the key before it was set.
             let soon = state.retry_at(started_at, now);
             table.schedule_sooner(held, &mut state, soon);
         }
@@ -392,7 +392,7 @@ impl KeepAliveTask {
         self.check_all(&watched, id);
     }
 
-    /// After keys were set again: until the others are asked, they may have lost theirs before (P20).
+    /// After keys were set again: until the other instances have answered, they may have lost theirs before (P20).
     fn check_everywhere(&self, mut leases: Vec<Arc<HeldLease>>) {
         leases.retain(|held| held.state().is_watched);
         InstanceId::all(self.parts.instances.len()).for_each(|id| self.check_all(&leases, id));

@@ -57,7 +57,7 @@ impl Order {
     }
 
     /// Begins to wait, at `wall_us` of the clock by which tokens are proposed. `None` for waits that
-    /// only ask.
+    /// only poll.
     pub(crate) fn wait(&self, resource: &Resource, access: Access, quorum: Quorum, wall_us: u64) -> Option<Wait> {
         Some(Wait::begin(&self.parts, (announced_key(resource)?, access), quorum, wall_us))
     }
@@ -99,7 +99,7 @@ impl Order {
         }
     }
 
-    /// When this client has let this lock go for another one that it has woken, or was refused it since by a single
+    /// When this client has released this lock for another one that it has woken, or was refused it since by a single
     /// try, and for which; `None` if it has it again, or was woken itself.
     pub(crate) fn passed_on(&self, resource: &Resource) -> Option<(Instant, ClientId)> {
         let known = self.parts.known();

@@ -39,7 +39,7 @@ pub(crate) struct Wait {
     key: Vec<u8>,
     access: Access,
     woken: Arc<Woken>,
-    /// When it has asked for a wake-up last, and over which instances that came.
+    /// When it has announced itself last, and over which instances that came.
     asked: Option<(Instant, InstanceSet)>,
     has_won: bool,
 }
@@ -62,7 +62,7 @@ impl Wait {
         waits.and_then(|waits| waits.first()).is_none_or(|first| Arc::ptr_eq(first, &self.woken))
     }
 
-    /// Waits until it is worth asking again after `lost`: until it is woken, or for a while (P27). Returns why it is.
+    /// Waits until another attempt is worth sending after `lost`: until it is woken, or for a while (P27). Returns why it is.
     pub(crate) async fn pause(&mut self, lost: &Round, failures: u32, retry: RetryDelay) -> AskReason {
         let parts = Arc::clone(&self.parts);
         let began = parts.clock.now();
@@ -133,7 +133,7 @@ impl Wait {
         }
     }
 
-    /// Whether it was woken, which is answered by the next ask.
+    /// Whether it was woken, which the next attempt answers.
     fn take_woken(&mut self) -> bool {
         let over = self.woken.take();
         if over.is_empty() {

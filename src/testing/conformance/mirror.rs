@@ -103,7 +103,7 @@ impl Mirror {
         }
     }
 
-    /// As `forget_tokens.lua`: from which score on to go on, if there is more to look at.
+    /// As `forget_tokens.lua`: from which score on to continue, if there is more to look at.
     pub fn forget_tokens(
         &mut self,
         retention: Duration,

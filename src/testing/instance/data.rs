@@ -1,4 +1,4 @@
-//! The data of an instance, and what it was asked.
+//! The data of an instance, and the requests that it got.
 
 use std::time::Duration;
 

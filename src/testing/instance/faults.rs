@@ -11,7 +11,7 @@ use crate::testing::network::Way;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hang {
-    /// The process stands still (SIGSTOP): requests are carried out, in order, when it goes on.
+    /// The process stands still (SIGSTOP): requests are carried out, in order, when it continues.
     Stopped,
     /// Requests arrive and are carried out at once, answers get lost.
     RepliesLost,

@@ -74,7 +74,7 @@ pub(crate) fn open(
 /// How many tokens are looked at in one go (`forget_tokens.lua`).
 const MOST_TOKENS: usize = 128;
 
-/// As `forget_tokens.lua`: from which score on to go on, if there is more to look at.
+/// As `forget_tokens.lua`: from which score on to continue, if there is more to look at.
 pub(crate) fn forget_tokens(
     store: &mut Store,
     retention: Duration,

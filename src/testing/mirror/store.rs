@@ -21,7 +21,7 @@ struct Entry {
     expires_at: Option<Instant>,
 }
 
-/// A key is of another kind than a script needs, which ends it where it stands.
+/// A key is of another kind than a script needs, which ends the script.
 #[derive(Debug)]
 pub(crate) struct WrongType;
 
@@ -39,7 +39,7 @@ impl Store {
         self.changed = Some(Vec::new());
     }
 
-    /// The keys that changed, expired or were touched since this was last asked.
+    /// The keys that changed, expired or were touched since this was last read.
     pub(crate) fn take_changes(&mut self) -> Vec<Vec<u8>> {
         self.changed.as_mut().map(std::mem::take).unwrap_or_default()
     }

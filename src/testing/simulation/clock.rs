@@ -69,7 +69,7 @@ impl MachineClock {
         let _ = self.stopped_at_ns.compare_exchange(GOES, self.true_ns(), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// They go on from where they stood.
+    /// They continue from where they stood.
     pub fn go_on(&self) {
         let stopped_at = self.stopped_at_ns.swap(GOES, Ordering::AcqRel);
         if stopped_at != GOES {

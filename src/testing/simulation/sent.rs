@@ -3,7 +3,7 @@
 use super::server::{Input, read};
 use crate::instance::redis::scripts::ScriptKind;
 
-/// What is asked for a value.
+/// A request for a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// To set the keys.

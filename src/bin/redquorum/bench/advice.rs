@@ -1,4 +1,4 @@
-//! What the times that were measured ask for.
+//! The advice that follows from the measured times.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ use crate::output::{self, Look, offset, painted, time, with_colours, with_option
 use crate::settings::Settings;
 use crate::status::{observe, persistence, settle};
 
-/// What came of looking at one thing.
+/// The result of looking at one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Good,
@@ -43,7 +43,7 @@ impl Verdict {
     }
 }
 
-/// One thing that was looked at: whose, and what came of it with what to do.
+/// One thing that was looked at: whose, and the result with what to do.
 struct Finding {
     verdict: Verdict,
     about: String,

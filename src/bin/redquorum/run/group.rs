@@ -35,7 +35,7 @@ impl Ended {
     }
 }
 
-/// What has become of the command.
+/// The state of the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// Nothing new.
@@ -114,7 +114,7 @@ impl Group {
             let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
             let (state, group) = (fields.next()?, fields.nth(1)?);
             (group.parse() == Ok(self.0.as_raw())).then(|| {
-                // A program whose first thread has ended looks dead, and its others go on.
+                // A program whose first thread has ended looks dead, while its others run.
                 let threads = || fs::read_dir(path.join("task")).map_or(0, Iterator::count);
                 let is_dead = matches!(state, "Z" | "X") && threads() <= 1;
                 (process.file_name().to_string_lossy().into_owned(), is_dead)
@@ -123,7 +123,7 @@ impl Group {
         members.collect()
     }
 
-    /// What has become of the command itself, without waiting.
+    /// The state of the command itself, without waiting.
     pub(super) fn change(self) -> Change {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
         let status = match waitpid(self.to_wait_for(), options) {

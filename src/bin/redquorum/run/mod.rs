@@ -33,7 +33,7 @@ pub(crate) use watchdog::watch;
 /// How long what may be left on the instances is deleted at the end; it expires anyway.
 const SHUTDOWN: Duration = Duration::from_secs(1);
 
-/// Connections may take this long also where the lock is to be waited for less: who waits for nothing tries once.
+/// Connections may take this long also where the wait for the lock is shorter: with `--try` there is one attempt.
 const LEAST_CONNECT: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: RunArgs, settings: &Settings) -> Result<ExitCode, Failure> {
@@ -161,7 +161,7 @@ async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Resu
     }
 }
 
-/// Lets the lock go, and says how it ended.
+/// Releases the lock, and says how it ended.
 async fn finish(args: &RunArgs, guard: Held, outcome: Result<Outcome, Failure>) -> Result<ExitCode, Failure> {
     let Outcome { ended, forced, left, .. } = match outcome {
         Ok(outcome) => outcome,

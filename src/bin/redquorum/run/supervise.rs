@@ -185,7 +185,7 @@ impl Supervision<'_> {
         self.is_to_stop |= signal == Signal::SIGTSTP;
     }
 
-    /// The command was stopped. With it the whole job stops if it has the terminal: only its shell can let it go on.
+    /// The command was stopped. With it the whole job stops if it has the terminal: only its shell can continue it.
     fn stopped(&mut self, signal: Signal) {
         let is_told = std::mem::take(&mut self.is_to_stop);
         let is_in_front = self.terminal.as_ref().is_some_and(|terminal| terminal.is_of_job(self.group));
@@ -193,7 +193,7 @@ impl Supervision<'_> {
             Signal::SIGTTIN | Signal::SIGTTOU => self.needs_terminal = true,
             Signal::SIGSTOP if !has_shell() => {}
             _ if is_told || is_in_front => self.stop_and_go_on(),
-            // By a user who means the command, and lets it go on.
+            // By a user who means the command, and continues it.
             _ => {}
         }
     }
@@ -210,7 +210,7 @@ impl Supervision<'_> {
         self.needs_terminal = !has_it && self.terminal.is_some() && !has_shell();
     }
 
-    /// Nothing is renewed while this program is stopped. So the command goes on only if the lock is still valid.
+    /// Nothing is renewed while this program is stopped. So the command continues only if the lock is still valid.
     fn stop_and_go_on(&mut self) {
         if let Some(terminal) = &self.terminal {
             terminal.take_from(self.group);
@@ -276,7 +276,7 @@ impl Supervision<'_> {
         self.forced.get_or_insert_with(|| Forced::Lost(why.to_owned()));
     }
 
-    /// The watchdog was killed. Without one the command would go on where this program is killed too.
+    /// The watchdog was killed. Without one the command would continue where this program is killed too.
     fn replace_watchdog(&mut self, now: Duration) {
         let left = self.valid_until.saturating_sub(self.limits.terminate).saturating_sub(now);
         match Watchdog::start(LONGEST_START.min(left / 2)) {
@@ -289,13 +289,13 @@ impl Supervision<'_> {
         }
     }
 
-    /// Whether the lock is lost, and what was killed in time goes on.
+    /// Whether the lock is lost, and what was killed in time continues.
     fn is_hopeless(&self) -> bool {
         let is_late = self.valid_until.saturating_add(LONGEST_END) <= since_boot();
         self.stage == Stage::Killed && is_late && self.lock.remaining().is_zero()
     }
 
-    /// Nothing that the command has left in its process group goes on without the lock: it is renewed for processes that cannot be
+    /// Nothing that the command has left in its process group continues without the lock: it is renewed for processes that cannot be
     /// ended. Returns what is left where the lock was lost before.
     async fn end_what_is_left(&mut self) -> Option<String> {
         let kill_at = since_boot().saturating_add(self.limits.grace());

@@ -46,7 +46,7 @@ impl Terminal {
         group.has_terminal(&self.tty)
     }
 
-    /// Gives it to the command, which has asked for it, if this program has it. Whether the command has it now.
+    /// Gives it to the command, which has tried to use it, if this program has it. Whether the command has it now.
     pub(super) fn give_to(&mut self, group: Group) -> bool {
         self.is_wanted = true;
         self.give_back_to(group);
@@ -114,8 +114,8 @@ fn parent_of(process: Pid) -> Option<Pid> {
     after_name.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
 }
 
-/// Stops this job as the shell expects it, with the script or the pipeline that this program is a part of, until it is to
-/// go on. At once where no shell would continue it.
+/// Stops this job as the shell expects it, with the script or the pipeline that this program is a part of, until it is
+/// continued. At once where no shell would continue it.
 pub(super) fn stop_as_job() {
     if has_shell() {
         // It stops this thread before it returns, as this is the process's first one.

@@ -23,7 +23,7 @@ impl Observed {
         self.seen.connected && is_admitted && self.seen.trouble.is_none() && is_of_its_own
     }
 
-    /// A client without admission does not ask for it.
+    /// A client without admission does not read it.
     pub(crate) fn is_master(&self) -> Option<bool> {
         self.seen.is_master.or(self.details.as_ref().map(|details| details.is_master))
     }

@@ -7,7 +7,7 @@ use crate::instance::redis::connection::InstanceConnection;
 use crate::protocol::{AdmissionFollowUp, Cause};
 
 /// Takes what is to be done apart from flushes. A jump of its clock may be settled by now, or turn out to have
-/// been one of the own clock: then the record is only read again.
+/// been one of the client's clock: then the record is only read again.
 pub(crate) async fn take_due(
     connection: &InstanceConnection,
     admission: &SharedAdmission,

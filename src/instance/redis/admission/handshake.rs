@@ -72,7 +72,7 @@ impl AdmissionHandshake<'_> {
         action
     }
 
-    /// What this client makes of the record as it stands, if it writes none.
+    /// What the present record means for this client, if it writes none.
     fn state(
         &self,
         action: Result<RecordAction, NotUsable>,

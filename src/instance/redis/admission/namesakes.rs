@@ -21,7 +21,7 @@ enum Verdict {
     TwoProcesses,
     /// The other one did not answer.
     Silent,
-    /// It could not be asked.
+    /// It did not answer.
     Unknown,
 }
 

@@ -14,7 +14,7 @@ use crate::instance::redis::connection::{InstanceConnection, probe_interval};
 use crate::instance::redis::options::ClientOptions;
 use crate::protocol::{ClockWatch, Instant, JumpedClock, which_clock_jumped};
 
-/// How long connections that broke with the own standstill have to come back, at least.
+/// How long connections that broke with the client's standstill have to come back, at least.
 const MIN_COMPARISON: Duration = Duration::from_millis(500);
 
 /// The pause between two comparisons, where too few instances have answered.
@@ -44,7 +44,7 @@ pub(crate) struct PeerConnections {
 
 impl PeerConnections {
     pub(crate) fn new(client: &ClientOptions) -> Self {
-        // What others ask for, and so how often they look at clocks, is at most the own quarantine (P29).
+        // What others ask for, and so how often they look at clocks, is at most the client's quarantine (P29).
         let notice = probe_interval(client.quarantine).saturating_add(client.instance_timeout);
         let comparison_limit = client.instance_timeout.max(MIN_COMPARISON);
         let (clock, quorum) = (Arc::clone(&client.own_clock), client.quorum);
@@ -69,13 +69,13 @@ impl PeerConnections {
         self.connected().by_index.remove(&index);
     }
 
-    /// How far the own clock has been put forward, in all.
+    /// How far the client's clock has been put forward, in all.
     pub(crate) fn own_clock_ahead(&self) -> Duration {
         self.clock.ahead()
     }
 
-    /// Whether the instance behind `connection` seems to have jumped because the own clock stood still. If so
-    /// the own leases have aged by that, and nothing more needs to be done about any instance.
+    /// Whether the instance behind `connection` seems to have jumped because the client's clock stood still. If so
+    /// the client's leases have aged by that, and nothing more needs to be done about any instance.
     ///
     /// Before anything is written: a client that takes itself for the one that went on would put every
     /// instance into quarantine, and end the leases of everybody else.
@@ -107,7 +107,7 @@ impl PeerConnections {
         }
     }
 
-    /// Decides, and ages the own leases once, on the connection that finds out first.
+    /// Decides, and ages the client's leases once, on the connection that finds out first.
     fn settle(&self, connection: &InstanceConnection, answered: &[&Arc<InstanceConnection>]) -> JumpedClock {
         let mut connected = self.connected(); // one decides at a time
         let Some(admission) = connection.admission.as_ref().filter(|admission| admission.has_jumped()) else {

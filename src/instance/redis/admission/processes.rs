@@ -32,7 +32,7 @@ struct Process {
     run_id: String,
     /// Which claim of the client it was. The first that is still remembered goes before later ones.
     order: u64,
-    /// From when on its votes count, by the own clock.
+    /// From when on its votes count, by the client's clock.
     counts_from: Instant,
     /// When it was connected last, and for how long the name of one that is not connected stays its own.
     since: Instant,
@@ -95,7 +95,7 @@ impl ProcessRegistry {
             }
         }
         let later = if others.is_empty() { Instant::ZERO } else { now.saturating_add(quarantine) };
-        // Who comes back has answered nothing by that.
+        // An instance that comes back has answered nothing by that.
         let (order, counts_from, away, silent) = own.unwrap_or((processes.claims, later, None, 0));
         processes.claims += 1;
         let (address, run_id, since, is_connected) = (address.to_owned(), run_id.to_owned(), now, true);

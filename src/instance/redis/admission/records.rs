@@ -74,7 +74,7 @@ impl Records {
         self.settled.notify_waiters();
     }
 
-    /// Ends once `is_settled` says so. All who wait are woken in the order in which they came: what they ask next is asked
+    /// Ends once `is_settled` says so. All waiting tasks are woken in the order in which they came: their next requests are sent
     /// in that order.
     pub(crate) async fn settled(&self, is_settled: impl Fn() -> bool) {
         loop {
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(
             records.to_write(),
             times(5_000, 10_000),
-            "never less than the own quarantine, and nothing is raised"
+            "never less than the client's quarantine, and nothing is raised"
         );
         records.note_read(1, 30_000);
         records.note_read(2, 20_000);

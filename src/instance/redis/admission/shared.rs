@@ -149,7 +149,7 @@ impl SharedAdmission {
         }
     }
 
-    /// A vote for a key that is to be there for `ttl`, asked for with `record` at the first of these times, and answered at
+    /// A vote for a key that lives for `ttl`, requested with `record` at the first of these times, and answered at
     /// the second. A mark may be there for longer than any quarantine (P22): that counts for no more than `max_ttl`.
     fn vote_request<'a>(
         &self,

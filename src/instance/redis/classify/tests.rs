@@ -304,7 +304,7 @@ fn a_broken_connection_is_unknown() {
     }
 }
 
-/// Says how much of it was asked for.
+/// Says how much of it was requested.
 struct Counted(Cell<usize>);
 
 impl Debug for Counted {

@@ -4,7 +4,7 @@
 --
 -- ARGV  1 for how long tokens are kept in ms; 2 from which one on, -inf for the first
 --
--- Returns from which one on to go on, as text, or false if there is nothing more to look at.
+-- Returns where to continue, as text, or false if there is nothing more to look at.
 local TOKENS = 'redquorum:fence'
 local time = redis.call('TIME')
 local now_ms = math.floor(time[1] * 1000 + time[2] / 1000)

@@ -16,7 +16,7 @@ use crate::instance::redis::blocking::OneAtATime;
 /// Private keys are taken as PKCS #8, PKCS #1 and SEC 1.
 ///
 /// What is given as bytes stays as it is. Files are read when the client is built, and again at each
-/// connect: certificates that are renewed in place are taken up without a restart. A connection that is open goes on with those
+/// connect: certificates that are renewed in place are taken up without a restart. A connection that is open keeps those
 /// of before. They may have 4 MiB each. A read that hangs, as on a network drive, is the only one until it ends.
 ///
 /// ```no_run

@@ -44,7 +44,7 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// With what data an instance's process begins, or goes on.
+/// With what data an instance's process begins, or continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// With none.
@@ -255,7 +255,7 @@ impl Server {
         self.state().is_hung = true;
     }
 
-    /// It goes on.
+    /// It continues.
     pub fn go_on(&self) {
         let mut state = self.state();
         state.is_hung = false;
@@ -324,7 +324,7 @@ impl Server {
         self.state().steps = Some(Vec::new());
     }
 
-    /// What it did since this was last asked.
+    /// What it did since this was last read.
     #[must_use]
     pub fn take_steps(&self) -> Vec<Step> {
         self.state().steps.as_mut().map(std::mem::take).unwrap_or_default()

@@ -69,7 +69,7 @@ fn list(out: &mut Vec<u8>, kind: char, items: &[Answer], is_resp3: bool) {
     items.iter().for_each(|item| item.write(out, is_resp3));
 }
 
-/// What stands at the beginning of the input.
+/// The beginning of the input.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::testing::simulation) enum Input<'a> {
     /// A whole command, its words, and how many bytes it has.

@@ -1,4 +1,4 @@
-//! Runs the scripts: reads back from `KEYS` and `ARGV` what is asked, has the mirror carry it out, and
+//! Runs the scripts: reads the requests from `KEYS` and `ARGV`, has the mirror carry them out, and
 //! answers as the script does.
 
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl Call<'_> {
         Some(Answer::List(head.into_iter().chain(answers).collect()))
     }
 
-    /// What is asked for each key, in three words.
+    /// The request for each key, in three words.
     fn claims(&self, args: Words<'_>) -> Option<Vec<Arc<Claim>>> {
         let of_key = |(key, args): (&&[u8], &[&[u8]])| match args {
             [value, token, ttl] => claim(key, value, token, ttl),

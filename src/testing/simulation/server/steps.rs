@@ -6,7 +6,7 @@ use super::State;
 use crate::protocol::{FencingToken, Instant, READERS};
 use crate::resource::TOKENS_KEY;
 
-/// What was asked of one key.
+/// The request for one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// `SET` of a plain acquire.
@@ -76,7 +76,7 @@ pub struct Step {
     pub at: Duration,
     /// As `at`.
     pub wall: Duration,
-    /// What was asked.
+    /// The request.
     pub kind: StepKind,
     /// The key.
     pub key: Vec<u8>,
@@ -102,7 +102,7 @@ pub struct Step {
     pub after: KeyState,
 }
 
-/// What is asked of a key, before it is carried out.
+/// The request for a key, before it is carried out.
 #[derive(Debug)]
 pub(super) struct Ask<'a> {
     pub(super) kind: StepKind,
@@ -116,7 +116,7 @@ pub(super) struct Ask<'a> {
 }
 
 impl Step {
-    /// What was asked, before it is known over which connection and when.
+    /// The request, before it is known over which connection and when.
     fn new(ask: &Ask<'_>, command: u64, (said, stale): (Said, Option<FencingToken>)) -> Self {
         Self {
             connection: 0,
