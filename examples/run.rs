@@ -1,7 +1,7 @@
 //! A job that takes far longer than its lock's ttl, and what happens when the lock is deleted meanwhile.
 //!
 //! `cargo run --example run`. The instances are inside the process and push nothing: the next renewal
-//! finds the lock gone. Servers that push changes tell of it within a few round trips.
+//! finds the lock gone. With servers that push changes that takes a few round trips.
 
 use std::time::Duration;
 

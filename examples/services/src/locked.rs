@@ -1,4 +1,4 @@
-//! An extractor for axum: whoever handles the request has the lock of its path meanwhile.
+//! An extractor for axum: the handler of a request has the lock of its path meanwhile.
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::header::RETRY_AFTER;
@@ -29,7 +29,7 @@ where
     }
 }
 
-/// Somebody else handles the same: 409, come back. Or the instances are the problem: that is ours, 503.
+/// Another process handles the same: 409, come back. Or the instances are the problem: that is ours, 503.
 #[derive(Debug)]
 pub struct NotLocked(AcquireError);
 
@@ -42,7 +42,7 @@ impl IntoResponse for NotLocked {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             eprintln!("{}", self.0); // it names each instance and its cause, which is for the log alone
         }
-        // Who has it, by host and process, is nobody's business outside.
+        // The holder's host and process are not shown outside.
         let waiting = self.0.held_by().map_or(0, |held_by| held_by.waiting_here + held_by.waiting_elsewhere);
         let body = format!(r#"{{"locked":{},"waiting":{waiting}}}"#, status == StatusCode::CONFLICT);
         let body = ([("content-type", "application/json")], body);

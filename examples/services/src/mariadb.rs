@@ -10,7 +10,7 @@ use std::thread;
 use crate::database::{new_dir, user_of};
 use crate::{Outcome, ms, now};
 
-/// Ends the server when the program ends, in whatever way: that closes the input of `cat`.
+/// Ends the server when the program ends, in any way: that closes the input of `cat`.
 const SERVE: &str = r#"
 mariadb-install-db --no-defaults --datadir="$1"/data --auth-root-authentication-method=normal --skip-test-db >"$1"/log 2>&1 || exit 1
 "$2" --no-defaults --datadir="$1"/data --socket="$1"/socket --skip-networking --pid-file="$1"/pid >>"$1"/log 2>&1 &
@@ -89,6 +89,6 @@ impl Drop for MariaDb {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
         drop(self.shell.wait());
-        drop(fs::remove_dir_all(&self.dir)); // there is nobody to tell
+        drop(fs::remove_dir_all(&self.dir)); // no caller can handle it
     }
 }

@@ -87,7 +87,7 @@ impl Stage {
         Ok([one, other].map(Arc::new))
     }
 
-    /// Starts this program once more, as a process that is told `role`.
+    /// Starts this program once more, as a process with this `role`.
     ///
     /// # Errors
     /// When the system refuses.
@@ -98,7 +98,7 @@ impl Stage {
     }
 }
 
-/// Lets servers vote at once that this process has just started, as an operator does who knows that nobody held a lock on them.
+/// Lets servers vote at once that this process has just started, as an operator does who knows that no lock was held on them.
 ///
 /// # Errors
 /// When one of them cannot be reached, or was used.
@@ -108,7 +108,7 @@ pub async fn open(instances: &[String]) -> Outcome {
     Ok(operator.admission_records().open(TTL).await?)
 }
 
-/// What [`Stage::spawn`] told this process to be; empty in the one that a person has started.
+/// The role that [`Stage::spawn`] gave this process; empty in the one that a person has started.
 #[must_use]
 pub fn role() -> Vec<String> {
     if env::var_os(DATABASE).is_some() { env::args().skip(1).collect() } else { Vec::new() }

@@ -24,7 +24,7 @@ pub struct Worker {
 impl Worker {
     pub(crate) fn spawn(role: &[&str], environment: [(&str, String); 2]) -> Outcome<Self> {
         let mut command = Command::new(env::current_exe()?);
-        // Whoever runs the example may have settings for servers of their own.
+        // The user of the example may have settings for servers of their own.
         for (name, _) in env::vars_os().filter(|(name, _)| is_setting(name)) {
             command.env_remove(name);
         }

@@ -41,7 +41,7 @@ Exit status:
   127  the command does not exist
 Otherwise `run` ends as its command did: with the same status, or by the same signal.";
 
-/// Which instances, and how to connect to them
+/// Which instances, and how to connect to them.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// An instance, such as `10.0.0.1:6379` or `redis://10.0.0.1:6379/0`; repeat it, or separate several with commas

@@ -36,7 +36,7 @@ impl Queries {
         Ok(Self { all, without_data })
     }
 
-    /// Asks all of them; each must at least be understood.
+    /// Sends all of them; each must at least be understood.
     pub(crate) async fn ask(&self, prometheus: &Prometheus) -> Outcome {
         for (index, (_, query)) in self.all.iter().enumerate() {
             if !prometheus.query(query).await?.is_empty() {

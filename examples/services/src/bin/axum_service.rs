@@ -88,7 +88,7 @@ async fn metrics(State(Shared(service)): State<Shared>) -> String {
     service.metrics.render()
 }
 
-/// Serves until told to stop; then ends the requests under way, and gives the locks back.
+/// Serves until SIGTERM; then ends the requests under way, and gives the locks back.
 async fn serve(
     listener: TcpListener,
     service: Arc<Service>,

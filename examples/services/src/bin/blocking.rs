@@ -19,7 +19,7 @@ fn count(file: &Path) -> Outcome {
     thread::sleep(ms(2)); // the work
     let next = file.with_extension(format!("{:?}", thread::current().id()));
     fs::write(&next, (number + 1).to_string())?;
-    Ok(fs::rename(next, file)?) // nobody reads half of it
+    Ok(fs::rename(next, file)?) // no reader sees half of it
 }
 
 fn count_often(client: &blocking::Redlock, file: &Path, with_lock: bool) -> Outcome {

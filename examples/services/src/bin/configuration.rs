@@ -30,7 +30,7 @@ async fn change(database: &Connection, version: i64) -> Outcome {
     Ok(())
 }
 
-/// A process whose tasks read all the time; it tells how often, and how often they saw half of a change.
+/// A process whose tasks read all the time; it prints how often, and how often they saw half of a change.
 async fn read(with_lock: bool) -> Outcome {
     let stage = Stage::of_parent()?;
     let (redlock, database) = (stage.redlock().await?, Arc::new(stage.database().await?));

@@ -1,4 +1,4 @@
-//! A fleet of eight downloads from a partner who allows three at a time, and cuts off whoever opens a fourth.
+//! A fleet of eight downloads from a partner who allows three at a time, and cuts off the fourth.
 //!
 //! `cargo run -p redquorum-examples --bin downloads`
 
@@ -38,7 +38,7 @@ impl Partner {
                     sleep(ms(30)).await;
                     let _ = connection.write_all(b"file").await;
                 }
-                partner.now.fetch_sub(1, Ordering::SeqCst); // before whoever waits for the end of it comes again
+                partner.now.fetch_sub(1, Ordering::SeqCst); // before the next download begins
             });
         }
     }

@@ -28,7 +28,7 @@ enum Mode {
 /// The service. Nothing in it is wrong while requests come one after the other.
 async fn sign_in(database: &Connection, person: i64) -> Outcome {
     if database.number("SELECT COUNT(*) FROM account WHERE open_id = $1", &[person.into()]).await? == 0 {
-        sleep(ms(2)).await; // it asks for the name and the picture
+        sleep(ms(2)).await; // it fetches the name and the picture
         database.execute("INSERT INTO account (open_id) VALUES ($1)", &[person.into()]).await?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! A holder is paused after it has looked at its lock and before it writes. When it goes on, its lease is over and
-//! somebody else has written. No lock can stop that write; what it writes to can.
+//! A holder is paused after it has looked at its lock and before it writes. When it resumes, its lease is over and
+//! another holder has written. No lock can stop that write; what it writes to can.
 //!
 //! `cargo run -p redquorum-examples --bin fenced_writes`
 

@@ -19,7 +19,7 @@ const ADDITIONS: i64 = 5;
 const LOCK_TTL: Duration = ms(1_000);
 /// Two additions work for so long.
 const LONG_WORK: Duration = ms(1_800);
-/// For how long anybody waits for a lock without an end.
+/// How long a wait for a lock without an end takes at most.
 const STUCK_AFTER: Duration = ms(1_500);
 
 async fn add(database: &Connection, work: Duration) -> Outcome {

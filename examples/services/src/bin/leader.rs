@@ -1,4 +1,4 @@
-//! One of three processes leads. It is killed, and another takes over; that one is told to stop, and the last takes over.
+//! One of three processes leads. It is killed, and another takes over; that one gets SIGTERM, and the last takes over.
 //!
 //! `cargo run -p redquorum-examples --bin leader`
 
@@ -11,7 +11,7 @@ use tokio::select;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-/// Leads until it is told to stop or has lost the lead, and then begins again at the end of the line.
+/// Leads until SIGTERM or until it has lost the lead, and then begins again at the end of the queue.
 async fn candidate() -> Outcome {
     let mut stop = signal(SignalKind::terminate())?;
     let redlock = Stage::of_parent()?.redlock().await?;
@@ -25,7 +25,7 @@ async fn candidate() -> Outcome {
         println!("leads");
         let loss: Option<Loss> = select! {
             () = work() => None,
-            loss = guard.lost() => Some(loss), // whatever leads must stop now
+            loss = guard.lost() => Some(loss), // the work of the leader must stop now
             _ = stop.recv() => None,
         };
         match loss {
@@ -40,7 +40,7 @@ async fn candidate() -> Outcome {
     Ok(())
 }
 
-/// Without a lock whoever starts believes that it leads.
+/// Without a lock each process believes that it leads.
 async fn everybody_leads() -> Outcome {
     println!("ready");
     println!("leads");

@@ -25,7 +25,7 @@ async fn job(database: &Connection, time: i64, process: i64) -> Outcome {
     Ok(())
 }
 
-/// The lock has the name of the day, the hour or whatever the job is for. Whoever has done the job leaves it as a
+/// The lock has the name of the day or hour of the job. The process that has done the job leaves it as a
 /// mark, and a process whose clock is behind finds it. Should it die in the middle of the job, the job is not done that
 /// time: where that must not be, wait with `acquire`, and look whether it is done.
 async fn once(redlock: &Redlock, database: &Connection, time: i64, process: i64) -> Outcome {

@@ -1,4 +1,4 @@
-//! A scheduler in three processes, of which one leads and hands out the work; a worker asks who that is. The leader is killed, and
+//! A scheduler in three processes, of which one leads and hands out the work; a worker looks up which. The leader is killed, and
 //! the worker goes on with the next one, which continues the count.
 //!
 //! `cargo run -p redquorum-examples --bin scheduler`
@@ -42,7 +42,7 @@ async fn scheduler() -> Outcome {
     redlock.election("scheduler").lead(&address, async |lease| hand_out(&listener, &database, lease).await).await?
 }
 
-/// Asks whoever leads, until that answers; gives the number of the work, and whom it was asked of.
+/// Requests work from the leader, until that answers; returns the number of the work, and which leader gave it.
 async fn work(redlock: &Redlock) -> Outcome<(i64, String)> {
     loop {
         if let Some(leader) = redlock.election("scheduler").leader().await?
@@ -54,7 +54,7 @@ async fn work(redlock: &Redlock) -> Outcome<(i64, String)> {
                 return Ok((number.parse()?, leader.info));
             }
         }
-        sleep(ms(20)).await; // nobody leads yet, or whoever did is gone
+        sleep(ms(20)).await; // no leader yet, or it is gone
     }
 }
 

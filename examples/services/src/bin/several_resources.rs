@@ -1,5 +1,5 @@
 //! Transfers between accounts: each reads two balances, works, and writes both. The locks of both accounts, held together,
-//! whatever order they are named in.
+//! named in any order.
 //!
 //! `cargo run -p redquorum-examples --bin several_resources`
 
@@ -19,7 +19,7 @@ async fn transfer(database: &Connection, from: i64, to: i64, amount: i64) -> Out
     let balance = "SELECT balance FROM account WHERE id = $1";
     let left = database.number(balance, &[from.into()]).await? - amount;
     let right = database.number(balance, &[to.into()]).await? + amount;
-    sleep(ms(2)).await; // it asks whether this is allowed
+    sleep(ms(2)).await; // it checks whether this is allowed
     for (id, balance) in [(from, left), (to, right)] {
         let sql = "UPDATE account SET balance = $1 WHERE id = $2";
         database.execute(sql, &[balance.into(), id.into()]).await?;

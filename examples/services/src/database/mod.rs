@@ -13,7 +13,7 @@ pub(crate) use postgres::{new_dir, user_of};
 
 use crate::Outcome;
 
-/// `REDQUORUM_EXAMPLES=sqlite` asks for SQLite, also where PostgreSQL is.
+/// `REDQUORUM_EXAMPLES=sqlite` selects SQLite, also where PostgreSQL is.
 const CHOICE: &str = "REDQUORUM_EXAMPLES";
 
 /// How to reach a database.
@@ -105,6 +105,6 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         drop(self.server.take());
-        drop(std::fs::remove_dir_all(&self.dir)); // there is nobody to tell
+        drop(std::fs::remove_dir_all(&self.dir)); // no caller can handle it
     }
 }

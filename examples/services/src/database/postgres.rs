@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::{Address, Connection};
 use crate::{Outcome, ms, now};
 
-/// Ends the server when the example ends, in whatever way: that closes the input of `cat`.
+/// Ends the server when the example ends, in any way: that closes the input of `cat`.
 const SERVE: &str = r#"
 "$1"/initdb -D "$2"/data -U postgres --auth trust --no-sync -E UTF8 --locale C >"$2"/initdb.log 2>&1 || exit 1
 "$1"/postgres -D "$2"/data -k "$2" -c listen_addresses= -c fsync=off -c max_connections=60 >"$2"/log 2>&1 &
@@ -40,7 +40,7 @@ pub(super) fn programs() -> Option<PathBuf> {
     candidates.into_iter().find(|dir| dir.join("initdb").is_file() && dir.join("postgres").is_file())
 }
 
-/// A new directory that nobody else reads.
+/// A new directory that no other user reads.
 pub(crate) fn new_dir() -> io::Result<PathBuf> {
     for number in 0.. {
         let dir = std::env::temp_dir().join(format!("redquorum-example-{}-{number}", std::process::id()));
