@@ -84,7 +84,7 @@ macro_rules! lock_settings {
 }
 pub(crate) use lock_settings;
 
-/// Those of them that do not say who wants it.
+/// Those of them without a holder.
 macro_rules! lease_settings {
     ($lock:ident) => {
         /// How long each key lives without being extended: see [`Lock::ttl`](crate::Lock::ttl).

@@ -45,7 +45,7 @@ where
     let (sender, result) = oneshot::channel();
     let mut task = AbortableTask::spawn(runtime, work(sender));
     let result = result.await.map_err(|_| RuntimeEnded);
-    task.0 = None; // it goes on by itself
+    task.0 = None; // it continues by itself
     result
 }
 

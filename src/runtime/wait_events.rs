@@ -28,7 +28,7 @@ pub(crate) enum AskReason {
     Line,
 }
 
-/// Who is known to wait for a lock.
+/// The known waiters for a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KnownWaiters {
     /// How many of this client.

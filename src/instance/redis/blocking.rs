@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use tokio::task::{JoinError, spawn_blocking};
 
-/// Does one thing at a time. What hangs holds one thread: who comes later waits for its end, and takes no other thread.
+/// Does one thing at a time. A call that hangs holds one thread: later calls wait for its end, and take no other thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OneAtATime(Arc<Mutex<()>>);
 

@@ -144,7 +144,7 @@ impl InstanceConnection {
         }
     }
 
-    /// Gives those that are refused.
+    /// Returns the refused ones.
     fn put(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) -> Vec<(ReplyTo, Cause)> {
         let mut refused = Vec::new();
         let mut state = self.queue();

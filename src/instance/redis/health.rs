@@ -59,11 +59,11 @@ pub(super) struct Sessions {
     ids: Vec<u64>,
 }
 
-/// So many are remembered. Each more would be a connection that broke just before those of before it were ended.
+/// So many are remembered. One more would be a connection that broke just before the earlier ones were ended.
 const MOST_SESSIONS: usize = 16;
 
 impl Sessions {
-    /// Notes a connection, and gives those of before it that the same process may still have.
+    /// Notes a connection, and returns the server-side ids of earlier ones that may still be open.
     pub(super) fn begin(&mut self, run_id: String, session: Option<u64>) -> Vec<u64> {
         if self.run_id != run_id {
             *self = Self { run_id, ids: Vec::new() };

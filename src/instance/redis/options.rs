@@ -38,7 +38,7 @@ pub(crate) struct ClientOptions {
     pub(crate) machine_clock: Arc<dyn Clock>,
     /// The clock of the client's leases: put forward when the machine's turns out to have stood still.
     pub(crate) own_clock: Arc<CorrectedClock>,
-    /// Who wants to know of keys that changed.
+    /// Where changed keys are reported.
     pub(crate) invalidations: mpsc::Sender<Invalidation>,
     /// Where messages of other clients go, if they are wanted.
     pub(crate) listener: Option<Listener>,
@@ -106,7 +106,7 @@ impl ConnectOptions {
 pub(super) enum ConnectFailure {
     /// It did not answer in time, in this step.
     Late(&'static str),
-    /// What answers at its address did not go on with TLS in time: a server without TLS waits for more.
+    /// The program at its address did not continue with TLS in time: a server without TLS waits for more.
     LateTls,
     /// It could not be reached, or answered something else.
     Failed(Cause),

@@ -138,8 +138,8 @@ impl AdmissionState {
     }
 
     /// The client's clock had stood still, for so long at the most: the instance's did not jump. Still nothing counts until this
-    /// instant of the client's clock, as all instances may have been stepped together: by then everybody who is
-    /// connected has noticed.
+    /// instant of the client's clock, as all instances may have been stepped together: by then every connected
+    /// client has noticed.
     pub fn own_clock_stood_still(&mut self, most: Duration, until: Instant) {
         self.watch.own_clock_stood_still(most);
         self.withhold_until(until);

@@ -86,7 +86,7 @@ impl KeyPresence {
             return; // a late reply: it has had the key since
         };
         let is_full = self.absences.len() >= MOST;
-        // One that may have begun before the former was over goes on with it. Where there are too many, twice absent counts
+        // One that may have begun before the former was over continues it. Where there are too many, twice absent counts
         // as absent in between, on the safe side.
         let goes_on = |absence: &Absence| absence.until.is_none_or(|until| had_at < until) || is_full;
         let known = self.absences.iter_mut().find(|absence| absence.id == id && goes_on(absence));

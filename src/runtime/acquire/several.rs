@@ -154,7 +154,7 @@ impl Candidate {
 
     async fn run(mut self, result: oneshot::Sender<Won<Arc<WonLease>>>) {
         let gained = self.gain().await;
-        drop(self.place); // the next of the line goes on
+        drop(self.place); // the next of the queue continues
         let _ = result.send(gained); // if the caller is gone, the lease is let go here
         drop(self.tracked);
     }

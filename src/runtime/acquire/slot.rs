@@ -361,7 +361,7 @@ impl Slot {
         if !is_known || state.waiting == 0 || state.laid_down.is_some() || state.turns.is_over(others, clock.now()) {
             return false;
         }
-        // Who is about to be the next looks at it then.
+        // The next waiter looks at it then.
         let is_wanted = state.next.as_ref().is_none_or(|next| next.may_take(held, clock));
         if !is_wanted || !held.end_tenure(clock) {
             return false;
@@ -409,7 +409,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(10);
 
-    /// On another thread, who is woken by the end of the lease, and looks before the release is queued.
+    /// On another thread, which the end of the lease wakes, and which looks before the release is queued.
     #[tokio::test]
     async fn whoever_waits_for_a_release_to_be_queued_is_told_when_it_is() {
         let (slots, held) = (Slots::default(), won(3, TTL));

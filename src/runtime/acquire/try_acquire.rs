@@ -38,7 +38,7 @@ pub(crate) async fn try_acquire(shared: &Arc<Shared>, params: &Arc<AcquireParams
     let is_next = place.as_ref().is_none_or(Place::is_next);
     let a_try = Try { place, shared: Arc::clone(shared), params: Arc::clone(params), begun, tracked };
     let sent = match is_next.then(|| shared.slots.ask_now()).flatten() {
-        Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)), // at once, a task goes on from there
+        Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)), // at once, a task continues from there
         None => None,
     };
     run_abort_on_drop(&shared.runtime, |result| a_try.run(sent, result)).await??.collect(params)

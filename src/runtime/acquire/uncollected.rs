@@ -52,7 +52,7 @@ impl Drop for UncollectedLease {
     }
 }
 
-/// A lease that was won for a caller, who may not poll for long. Caller and client share it: either may take it.
+/// A lease that was won for a caller that may not poll for long. Caller and client share it: either may take it.
 #[derive(Debug)]
 pub(super) struct WonLease {
     lease: Mutex<Option<UncollectedLease>>,

@@ -41,7 +41,7 @@ impl Script<'_> {
         })
     }
 
-    /// Whether it was there; and who is woken, if it was the last.
+    /// Whether it was there; and the client to wake, if it was the last.
     pub(super) fn leave(&mut self) -> (Reply, Published) {
         if !self.is_set_of_readers() || !self.store.remove_score(self.key, self.claim.value.as_bytes()) {
             return (Reply::Refused(Refusal::default()), None);

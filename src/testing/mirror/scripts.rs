@@ -175,7 +175,7 @@ impl Script<'_> {
     fn set_tombstone(&mut self) {
         let tombstone = self.claim.token.tombstone();
         if !tombstone.is_ahead_of(self.wall_us) {
-            let _ = self.raise_token(tombstone); // the release goes on
+            let _ = self.raise_token(tombstone); // the release continues
         }
     }
 }

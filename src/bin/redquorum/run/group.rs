@@ -60,7 +60,7 @@ impl Group {
         rustix::process::Pid::from_raw(self.0.as_raw().max(0))
     }
 
-    /// Sends a signal to all of it. Who is gone needs none; whom it cannot be sent to, `is_there` still sees.
+    /// Sends a signal to all of it. A process that is gone needs none; one that cannot get it `is_there` still sees.
     pub(super) fn signal(self, signal: Signal) {
         let _ = killpg(self.0, signal);
     }

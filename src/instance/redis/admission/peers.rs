@@ -36,7 +36,7 @@ pub(crate) struct PeerConnections {
     clock: Arc<CorrectedClock>,
     quorum: usize,
     comparison_limit: Duration,
-    /// How long everybody who is connected takes to notice a step.
+    /// How long connected clients take to notice a step.
     notice: Duration,
     connected: Mutex<Connected>,
     pub(crate) processes: ProcessRegistry,

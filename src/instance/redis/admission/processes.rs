@@ -73,7 +73,7 @@ pub(crate) struct Namesake {
 }
 
 impl ProcessRegistry {
-    /// Notes who has this name from now on, and gives the instant from which its votes count: at once, unless another instance had the
+    /// Notes which instance has this name from now on, and returns the instant from which its votes count: at once, unless another instance had the
     /// name before. `others` are those that were shown to be other processes.
     ///
     /// # Errors
