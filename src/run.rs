@@ -22,7 +22,7 @@ pub(crate) async fn until_lost<F: Future>(
     work: impl FnOnce() -> F,
 ) -> Result<F::Output, RunError> {
     tokio::select! {
-        biased; // work whose lock is lost does not continue
+        biased; // what is lost does not go on
         loss = lost => Err(RunError::Lost(loss)),
         output = async { work().await } => Ok(output),
     }

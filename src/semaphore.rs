@@ -209,7 +209,7 @@ impl<G> Permit<G> {
         self.index
     }
 
-    /// The guard of the lock behind it, to [detach](Guard::detach) it, or to [keep](Guard::keep_for) the permit from everybody for a time.
+    /// The guard of the lock behind it, to [detach](Guard::detach) it, or to [keep](Guard::keep_for) the permit from all clients for a time.
     pub fn into_guard(self) -> G {
         self.guard
     }

@@ -89,7 +89,7 @@ pub(crate) enum Passing {
     /// It was released.
     #[error("the lock was won, but its future was not polled until too little of the ttl was left; poll it")]
     NotPolled,
-    /// Fencing tokens come from clocks, and one that is far ahead would block everybody, so nothing was sent. In seconds since the
+    /// Fencing tokens come from clocks, and one that is far ahead would block all clients, so nothing was sent. In seconds since the
     /// Unix epoch.
     #[error(
         "this machine's clock ({own_s} s since 1970) and the instances' ({instances_s} s) are more than a day apart; \

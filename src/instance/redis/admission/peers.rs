@@ -78,7 +78,7 @@ impl PeerConnections {
     /// the client's leases have aged by that, and nothing more needs to be done about any instance.
     ///
     /// Before anything is written: a client that takes itself for the one that went on would put every
-    /// instance into quarantine, and end the leases of everybody else.
+    /// instance into quarantine, and end the leases of all other clients.
     pub(crate) async fn own_clock_stood_still(&self, connection: &InstanceConnection) -> bool {
         // One instance alone does not show it. An error means that too few were there in time.
         self.quorum > 1 && timeout(self.comparison_limit, self.compare_clocks(connection)).await.unwrap_or(false)

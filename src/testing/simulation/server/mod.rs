@@ -72,7 +72,7 @@ struct State {
     next_session: u64,
     /// The connections that get a push of the next change of a key.
     readers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
-    /// CLIENT TRACKING is denied to everybody.
+    /// CLIENT TRACKING is denied to all users.
     denies_tracking: bool,
     commands: u64,
     /// Notified once so many commands were carried out.
