@@ -14,7 +14,8 @@ use crate::lock::{Lock, lock_settings};
 /// A writer has the ordinary lock of this name: it excludes [`Redlock::lock`](crate::Redlock::lock), and clients of other libraries,
 /// as they exclude readers and writers.
 ///
-/// New readers wait behind a writer that waits, and go in together when it has gone. So a task that reads, and reads the same lock again,
+/// New readers wait behind a writer that waits, and go in together when it has gone: those of 64 clients are woken, others try again within
+/// a second. So a task that reads, and reads the same lock again,
 /// can wait for itself; so does one that writes what it reads. Where a [`holder`](Self::holder) is set, its own client refuses both as
 /// [`BadRequest::WaitsForItself`](crate::BadRequest::WaitsForItself). A reader cannot become a writer, or a writer a reader.
 ///

@@ -1,7 +1,7 @@
 //! P5, P6: what may have been set is released, also later; pending releases are sent again, and a shutdown waits for them.
 
-use redquorum::AcquireError;
-use redquorum::testing::{Hang, TestInstance};
+use redquorum::testing::{Cluster, Hang, TestInstance};
+use redquorum::{AcquireError, Admission};
 
 use crate::support::{TIMEOUT, cluster_of, hang_first, held, how_many_have, ms, secs, settle, timed, until_voting};
 
@@ -188,6 +188,33 @@ async fn an_extend_that_arrives_behind_its_own_release_sets_nothing() {
     for _ in 0..70 {
         tokio::time::sleep(ms(10)).await;
         assert!(cluster.keys().is_empty());
+    }
+}
+
+/// P33: the release of a reader leaves no tombstone. Nothing is late, as the broken connections are ended first (P28); without admission,
+/// where they are not, a renewal that is late puts the reader back, for a ttl.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_arrives_behind_the_release_of_its_reader_is_kept_out_with_its_connection() {
+    let ttl = secs(2);
+    for (admission, comes_back) in [(Admission::On, false), (Admission::Off, true)] {
+        let cluster = Cluster::new(3);
+        let redlock = cluster.builder().ttl(ttl).admission(admission).connect().await.unwrap();
+        let guard = redlock.rw_lock("a").try_read().await.unwrap();
+        cluster.instances().for_each(|instance| instance.slow_down(ms(50), ms(0)));
+        assert!(tokio::time::timeout(ms(10), guard.extend()).await.is_err());
+        cluster.instances().for_each(|instance| instance.break_connections(ms(500)));
+        cluster.instances().for_each(|instance| instance.slow_down(ms(0), ms(0)));
+        settle().await; // so that connections which are broken are known to be
+        assert!(redlock.wait_connected(secs(1)).await.is_ok());
+        tokio::time::sleep(ms(200)).await;
+        assert!(guard.release().await.unwrap().was_still_held);
+        assert!(cluster.keys().is_empty());
+        tokio::time::sleep(ms(500)).await;
+        assert_eq!(!cluster.keys().is_empty(), comes_back, "{admission:?}");
+        let other = cluster.builder().admission(admission).connect().await.unwrap();
+        let (written, took) = timed(other.rw_lock("a").write()).await;
+        let longest = if comes_back { ttl + secs(1) } else { ms(0) }; // the last pause of a waiter (P27)
+        assert!(written.is_ok() && took <= longest, "{admission:?}: {took:?}");
     }
 }
 

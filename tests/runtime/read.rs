@@ -186,6 +186,33 @@ async fn many_readers_and_a_writer_of_one_client() {
     assert!(cluster.keys().is_empty());
 }
 
+/// P25, P34: the others are not known to the writer that goes.
+#[tokio::test(start_paused = true)]
+async fn of_many_clients_that_wait_to_read_64_are_woken_and_the_others_are_in_within_a_second() {
+    let (cluster, ours) = renewing(3).await;
+    let guard = held(&ours, "a").await;
+    let mut readers = Vec::new();
+    for _ in 0..96 {
+        let client = cluster.builder().connect().await.unwrap();
+        readers.extend((0..2).map(|_| tokio::spawn(client.rw_lock("a").read())));
+        sleep(ms(5)).await; // its wait begins after those of the clients before
+    }
+    sleep(secs(5)).await;
+    drop(guard);
+    sleep(ms(10)).await;
+    let woken = readers.iter().filter(|reader| reader.is_finished()).count();
+    assert!(woken >= 2 * 64, "{woken}");
+    let (read, took) = timed(async {
+        let mut guards = Vec::new();
+        for reader in readers {
+            guards.push(reader.await.unwrap().unwrap());
+        }
+        guards
+    })
+    .await;
+    assert!(woken < read.len() && took <= secs(1), "{woken} of {}, {took:?}", read.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn writers_of_one_client_do_not_keep_its_readers_out_for_ever() {
     let (_cluster, ours) = renewing(3).await;
