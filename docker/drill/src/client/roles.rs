@@ -53,6 +53,12 @@ pub(crate) enum Role {
     Permitted,
     /// Wants to lead, leads for a while, resigns.
     Candidate,
+    /// Reads the page, and goes on until that is lost.
+    Subscriber,
+    /// Takes one of two permits, and keeps it.
+    Tenant,
+    /// Wants to lead, and leads until that is lost.
+    Leader,
 }
 
 /// Never ends.
@@ -71,7 +77,7 @@ pub(crate) async fn play(
             Role::Worker => 10..50,
             Role::Waiter => 0..40,
             Role::Holder | Role::Careless | Role::Rival => 20..60,
-            Role::Reader | Role::Writer | Role::Permitted | Role::Candidate => 5..30,
+            _ => 5..30,
         };
         actor.pause(pause).await;
     }
@@ -93,7 +99,7 @@ impl Actor {
             Role::Worker => BUSY[self.random.random_range(0..BUSY.len())],
             Role::Holder | Role::Careless | Role::Rival => HELD,
             Role::Waiter => return self.wait_and_work().await,
-            Role::Reader | Role::Writer | Role::Permitted | Role::Candidate => return self.share_and_work(role).await,
+            _ => return self.share_and_work(role).await,
         };
         let Some(held) = self.acquire(resource).await else { return };
         match role {
@@ -130,6 +136,7 @@ impl Actor {
                 self.stop(held).await;
             }
             Role::Candidate => self.work(&resource, held, 800..2_500).await,
+            Role::Subscriber | Role::Tenant | Role::Leader => self.keep(&resource, held, true).await,
             _ => self.work(&resource, held, 20..200).await,
         }
     }
@@ -183,7 +190,7 @@ impl Actor {
         self.stop(held).await;
     }
 
-    /// Writes every tenth of a second, until the lease is lost. This library renews it meanwhile; where one does not,
+    /// Writes every tenth of a second, unless it reads, until the lease is lost. This library renews it meanwhile; where one does not,
     /// it is extended every third of the ttl.
     async fn keep(&mut self, resource: &str, mut held: Held, looks: bool) {
         let third = nanos(self.job.ttl() / 3);
@@ -195,7 +202,7 @@ impl Actor {
             // One who does not look finds out after the write.
             let due = now() >= write_at;
             let writes = if looks { valid && due } else { due || !valid };
-            if writes {
+            if writes && !held.reads() {
                 self.write(resource, &held).await;
                 write_at = now() + nanos(WRITES);
             }

@@ -96,9 +96,11 @@ impl Subject {
         let page = redlock.rw_lock(PAGE).wait_at_most(PATIENCE);
         let (desks, permits) = DESKS;
         let shared = match role {
-            Role::Reader => page.read().await.map(|guard| (format!("{PAGE}{READ}"), Held::Reads(Box::new(guard)))),
+            Role::Reader | Role::Subscriber => {
+                page.read().await.map(|guard| (format!("{PAGE}{READ}"), Held::Reads(Box::new(guard))))
+            }
             Role::Writer => page.write().await.map(|guard| (PAGE.to_owned(), Held::alone(guard, None))),
-            Role::Candidate => {
+            Role::Candidate | Role::Leader => {
                 let leads = redlock.election(LEADER).wait_at_most(PATIENCE).campaign("candidate").await;
                 leads.map(|leads| (LEADER.to_owned(), Held::Leads(Box::new(leads))))
             }
@@ -145,7 +147,8 @@ impl Subject {
 
 fn answer(error: &AcquireError) -> DenialReason {
     match error {
-        AcquireError::Contended(_) | AcquireError::SplitVote { .. } => DenialReason::Held,
+        AcquireError::SplitVote { .. } => DenialReason::Held,
+        error if error.is_contended() => DenialReason::Held, // also one that has waited as long as it may
         AcquireError::TryAgain(_) if error.kind() == "stale_token" => DenialReason::Held,
         _ => DenialReason::Failed,
     }
@@ -204,6 +207,10 @@ impl Held {
             Self::Leads(leadership) => leadership.is_valid(),
             Self::Rslock(_, _, until) => now() < *until,
         }
+    }
+
+    pub(crate) const fn reads(&self) -> bool {
+        matches!(self, Self::Reads(_))
     }
 
     /// Readers have none.
