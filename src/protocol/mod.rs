@@ -9,7 +9,7 @@
 //! | P1 | one random value for one round | [`Value`], `crate::token` |
 //! | P2 | validity counts from before the first send | [`LeaseTerms`], [`Round`] |
 //! | P3 | the deciding clock counts suspended time | `crate::clock` |
-//! | P4 | the verdict falls at the quorum-th reply | [`Quorum`], [`Round`] |
+//! | P4 | the verdict falls when a quorum has granted, or no longer can | [`Quorum`], [`Round`] |
 //! | P5 | unknown is a result: never a grant, always released | [`Reply`], [`Round::must_release`] |
 //! | P6 | calls are awaited past the verdict, releases are sent until confirmed, and leave a tombstone | `crate::runtime::background_release`, `release.lua` |
 //! | P7 | a release compares, on every instance | `release.lua`, [`Lease::release_targets`] |

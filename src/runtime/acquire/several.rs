@@ -29,7 +29,7 @@ use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
 
-/// So many locks are waited for at once, beside those that this client has: each waiter polls once a second.
+/// So many locks are waited for at once, and more only if this client has them or they are free: each waiter polls once a second.
 const AT_ONCE: usize = 4;
 
 /// How often the keys of those that are not waited for are read, at most; half of it at least.
