@@ -22,7 +22,6 @@ pub struct ClientId([u8; DIGITS]);
 
 impl ClientId {
     /// The id of the client whose values' ids begin with these bytes.
-    #[must_use]
     pub fn new(bytes: [u8; CLIENT_ID_BYTES]) -> Self {
         let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + half - 10 };
         let mut digits = [0; DIGITS];
@@ -33,7 +32,6 @@ impl ClientId {
     }
 
     /// Reads an id; anything that is not one is `None`.
-    #[must_use]
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
         let digits: [u8; DIGITS] = wire.try_into().ok()?;
         digits.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')).then_some(Self(digits))
@@ -41,7 +39,6 @@ impl ClientId {
 
     /// The client that has stored this value, or the mark of a writer that waits (P34). A value of another library has
     /// none; one that only looks like ours names a client that does not exist.
-    #[must_use]
     pub fn of_value(value: &[u8]) -> Option<Self> {
         if let Some(client) = Self::of_mark(value) {
             return Some(client);
@@ -51,21 +48,18 @@ impl ClientId {
     }
 
     /// Where it begins among so many equal things, so that clients are spread over them.
-    #[must_use]
     pub fn place_among(self, count: usize) -> usize {
         let sum = self.0.iter().fold(0_usize, |sum, digit| sum.wrapping_mul(31).wrapping_add(usize::from(*digit)));
         sum.checked_rem(count).unwrap_or_default()
     }
 
     /// The client whose writer's mark this is: `writer`, 16 digits and the id.
-    #[must_use]
     pub fn of_mark(mark: &[u8]) -> Option<Self> {
         let words = mark.strip_prefix(MARK.as_bytes()).filter(|words| words.len() == TICKET + 1 + DIGITS)?;
         Self::from_wire(words.get(TICKET + 1..)?)
     }
 
     /// The channel that this client listens to.
-    #[must_use]
     pub fn channel(self) -> String {
         format!("{CHANNEL}{self}")
     }

@@ -68,7 +68,6 @@ impl FencingToken {
     /// What a client proposes: its wall clock, or the next number after the last that it saw.
     ///
     /// `wall_us` is in microseconds since the Unix epoch. P12: the low bits stay zero.
-    #[must_use]
     pub fn propose(wall_us: u64, last_seen: Option<Self>) -> Self {
         let by_clock = wall_us.saturating_sub(EPOCH_US).max(1).saturating_mul(STEP).min(Self::MAX);
         let after_last = last_seen.map_or(0, |seen| seen.next_grant().0);
@@ -77,13 +76,11 @@ impl FencingToken {
 
     /// The largest token that a client believes an instance has stored, by the clock that it proposes by
     /// (P12). A quorum's clocks are about there, so a proposal above a larger one would be refused.
-    #[must_use]
     pub fn most_believed(wall_us: u64) -> Self {
         Self::propose(wall_us.saturating_add(MAX_AHEAD_US - MARGIN_US), None)
     }
 
     /// The largest token that a client believes of one instance alone (P12): no clock that is about right has made a larger one.
-    #[must_use]
     pub fn most_believed_alone(wall_us: u64) -> Self {
         Self::propose(wall_us.saturating_add(MARGIN_US), None)
     }
@@ -91,33 +88,28 @@ impl FencingToken {
     /// Whether it is so far ahead of an instance's clock that no clock can have made it (P12).
     ///
     /// As `acquire.lua`: in whole milliseconds, and before 2025 everything is.
-    #[must_use]
     pub const fn is_ahead_of(self, wall_us: u64) -> bool {
         let most_ms = (wall_us / 1000 + MAX_AHEAD_US / 1000).saturating_sub(EPOCH_US / 1000);
         self.0 > most_ms.saturating_mul(1000 * STEP)
     }
 
     /// What the clock read that proposed it, in microseconds since the Unix epoch.
-    #[must_use]
     pub const fn clock_us(self) -> u64 {
         self.0 / STEP + EPOCH_US
     }
 
     /// The smallest token that a grant may carry after this one, hand-overs included.
-    #[must_use]
     pub const fn next_grant(self) -> Self {
         let next = (self.0 / STEP).saturating_add(1).saturating_mul(STEP);
         Self(if next > Self::MAX { Self::MAX } else { next })
     }
 
     /// That of the grant by which a lease was won that has this token, perhaps after hand-overs (P24).
-    #[must_use]
     pub const fn of_grant(self) -> Self {
         Self(self.0 / STEP * STEP)
     }
 
     /// The token for a hand-over inside the process, if there is one left below the tombstone.
-    #[must_use]
     pub const fn next_in_lease(self) -> Option<Self> {
         if self.0 + 1 >= self.tombstone().0 { None } else { Some(Self(self.0 + 1)) }
     }
@@ -125,21 +117,18 @@ impl FencingToken {
     /// What a release leaves behind: above every token of the lease, below every other grant's. An
     /// acquire of the same lease that arrives later finds its token used up, an extend sees that it
     /// must not repair (P6, P10).
-    #[must_use]
     pub const fn tombstone(self) -> Self {
         Self(self.0 | (STEP - 1))
     }
 
     /// What requests carry: the microseconds since 2025 at which the lease's token was proposed. Hand-overs
     /// do not change it.
-    #[must_use]
     pub const fn proposed_us(self) -> u64 {
         self.0 / STEP
     }
 
     /// The token as an instance stores it, as the score of a sorted set (P13): microseconds since 2025, and a
     /// half more for a tombstone. Both are below 2^51, so a double holds either exactly.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "it is below 2^51")]
     pub fn to_score(self) -> f64 {
         let half = if self == self.tombstone() { 0.5 } else { 0.0 };
@@ -147,7 +136,6 @@ impl FencingToken {
     }
 
     /// Reads a token that an instance stored; anything that is not one is `None`.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was compared with the bounds")]
     pub fn from_score(score: f64) -> Option<Self> {
         // NaN is within no bounds.
@@ -159,13 +147,11 @@ impl FencingToken {
     }
 
     /// The same as text.
-    #[must_use]
     pub fn to_wire(self) -> String {
         self.to_score().to_string()
     }
 
     /// The same from a server's text.
-    #[must_use]
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
         Self::from_score(std::str::from_utf8(wire).ok()?.parse().ok()?)
     }
@@ -189,7 +175,6 @@ pub struct ProposingClock {
 impl ProposingClock {
     /// What a client proposes by it, above the last that it proposed. Not above one that is far ahead of the instances: that was
     /// proposed by the client's own clock, before any of theirs was known, or by one that was set back since.
-    #[must_use]
     pub fn propose(self, last: Option<FencingToken>) -> FencingToken {
         let is_near =
             |last: &FencingToken| !self.is_of_instances || *last <= FencingToken::most_believed_alone(self.us);

@@ -10,13 +10,11 @@ pub struct InstanceId(u8);
 
 impl InstanceId {
     /// The instance at `index`; indexes past the last possible instance are cut to it.
-    #[must_use]
     pub fn new(index: usize) -> Self {
         Self(u8::try_from(index.min(MAX_INSTANCES - 1)).unwrap_or(u8::MAX))
     }
 
     /// The position in the configured list.
-    #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -39,7 +37,6 @@ pub struct InstanceSet(u64);
 
 impl InstanceSet {
     /// The first `count` instances.
-    #[must_use]
     pub fn first(count: usize) -> Self {
         InstanceId::all(count).collect()
     }
@@ -55,7 +52,6 @@ impl InstanceSet {
     }
 
     /// Whether the instance is in the set.
-    #[must_use]
     pub const fn contains(self, id: InstanceId) -> bool {
         self.0 & (1 << id.0) != 0
     }
@@ -73,13 +69,11 @@ impl InstanceSet {
     }
 
     /// How many instances are in the set.
-    #[must_use]
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
     /// Whether the set is empty.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

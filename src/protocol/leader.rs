@@ -12,13 +12,11 @@ pub const MAX_LEADER_INFO: usize = 1024;
 /// The label of a value whose client leads under this token.
 ///
 /// The value carries the token, as the one that instances store may be that of a campaign that was refused.
-#[must_use]
 pub fn leader_label(token: FencingToken, info: &str) -> String {
     format!("{MARK} {token} {info}")
 }
 
 /// The token and the info in the value of a leader; `None` for the value of any other lock.
-#[must_use]
 pub fn read_leader(value: &[u8]) -> Option<(FencingToken, String)> {
     let label = Value::label(value)?;
     let (token, info) = label.strip_prefix(MARK)?.strip_prefix(' ')?.split_once(' ')?;

@@ -44,7 +44,6 @@ pub enum Message {
 
 impl Message {
     /// The bytes that are published; `None` if there is no room for it in a message.
-    #[must_use]
     pub fn to_wire(&self) -> Option<Vec<u8>> {
         let (kind, waiters, key) = match self {
             Self::Waiting { waiter, forwarded: false, key } => ('w', std::slice::from_ref(waiter), key),
@@ -65,7 +64,6 @@ impl Message {
     }
 
     /// Reads a message; `None` if it is none.
-    #[must_use]
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
         let mut rest = wire;
         let kind = *take(&mut rest, 1)?.first()?;

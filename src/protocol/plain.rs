@@ -29,7 +29,6 @@ pub enum PlainOutcome {
 
 impl PlainAnswers {
     /// A grant if and only if each says so.
-    #[must_use]
     pub fn outcome(self) -> PlainOutcome {
         match self {
             Self { is_known_record: false, .. } => PlainOutcome::NotAdmitted, // P14
@@ -42,7 +41,6 @@ impl PlainAnswers {
 
 /// Whether this token may be proposed by plain commands to an instance with this record, whose clock shows at least
 /// `wall_us`. They compare neither the record's instant nor how far a token is ahead, so both must be known (P12, P14).
-#[must_use]
 pub fn may_propose_plainly(token: FencingToken, attached: Option<&AttachedRecord>, wall_us: u64) -> bool {
     attached.is_some_and(|attached| attached.quarantine_over) && !token.is_ahead_of(wall_us)
 }

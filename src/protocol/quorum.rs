@@ -74,7 +74,6 @@ impl std::error::Error for QuorumError {}
 
 impl Quorum {
     /// Whether so many instances without a key leave no quorum that can have had it (P20).
-    #[must_use]
     pub const fn is_out_of_reach(self, without: usize) -> bool {
         without > self.instances.saturating_sub(self.votes)
     }
@@ -109,19 +108,16 @@ impl Quorum {
     }
 
     /// The number of configured instances.
-    #[must_use]
     pub const fn instances(self) -> usize {
         self.instances
     }
 
     /// The votes needed.
-    #[must_use]
     pub const fn votes(self) -> usize {
         self.votes
     }
 
     /// Judges `granted` votes while `outstanding` instances may still grant.
-    #[must_use]
     pub const fn tally(self, granted: usize, outstanding: usize) -> Verdict {
         if granted >= self.votes {
             Verdict::Won // P4: at the quorum-th grant, any other may be missing

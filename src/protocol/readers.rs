@@ -22,19 +22,16 @@ pub struct WriterMark(String);
 
 impl WriterMark {
     /// Of the client that waits since `ticket`, in microseconds.
-    #[must_use]
     pub fn new(ticket: u64, client: ClientId) -> Self {
         Self(format!("{MARK}{ticket:0TICKET$x} {client}"))
     }
 
     /// A mark as it is stored.
-    #[must_use]
     pub fn from_wire(wire: &[u8]) -> Self {
         Self(String::from_utf8_lossy(wire).into_owned())
     }
 
     /// As it is stored. No value has this form, for it has no colon.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }

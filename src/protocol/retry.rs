@@ -20,19 +20,16 @@ pub struct RetryDelay {
 
 impl RetryDelay {
     /// Pauses between `least` and `most`; bounds in the wrong order are swapped.
-    #[must_use]
     pub fn new(least: Duration, most: Duration) -> Self {
         Self { least: least.min(most), most: least.max(most) }
     }
 
     /// The shortest pause.
-    #[must_use]
     pub const fn least(self) -> Duration {
         self.least
     }
 
     /// The pause after so many failures before the last; `random` as for [`next`](Self::next).
-    #[must_use]
     pub fn after(self, failures: u32, random: u32) -> Duration {
         let times = 1u32.checked_shl(failures / DOUBLED_AFTER).unwrap_or(u32::MAX);
         let most = self.most.saturating_mul(times).min(self.most.max(LONGEST));
@@ -42,7 +39,6 @@ impl RetryDelay {
     }
 
     /// The next pause; `random` is a number drawn evenly from all of `u32`.
-    #[must_use]
     pub fn next(self, random: u32) -> Duration {
         let spread = self.most.saturating_sub(self.least).as_nanos();
         let part = spread.saturating_mul(u128::from(random)) / u128::from(u32::MAX);
@@ -52,7 +48,6 @@ impl RetryDelay {
 
 /// The pause before the next attempt to reconnect: doubled from `least` to `most`, each cut by up
 /// to half at random so that clients do not return in step.
-#[must_use]
 pub fn reconnect_delay(attempt: u32, least: Duration, most: Duration, random: u32) -> Duration {
     let full = least.saturating_mul(1u32.checked_shl(attempt.min(16)).unwrap_or(u32::MAX)).min(most);
     RetryDelay::new(full / 2, full).next(random)

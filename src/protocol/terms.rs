@@ -74,13 +74,11 @@ impl LeaseTerms {
     }
 
     /// The ttl of the keys, in whole milliseconds.
-    #[must_use]
     pub const fn ttl(self) -> Duration {
         self.ttl
     }
 
     /// What is taken off the ttl for clocks that run at different rates.
-    #[must_use]
     pub const fn drift(self) -> Duration {
         self.drift
     }
@@ -92,14 +90,12 @@ impl LeaseTerms {
     }
 
     /// Until when a lease may be relied on whose round was begun at `started_at`.
-    #[must_use]
     pub fn valid_until(self, started_at: Instant) -> Instant {
         // P2: from before the first send, so that time on the way is never counted as validity.
         started_at.saturating_add(self.ttl.saturating_sub(self.drift))
     }
 
     /// The validity that a lease must still have when it is won.
-    #[must_use]
     pub fn min_remaining(self) -> Duration {
         self.ttl / MIN_REMAINING_DIVISOR
     }

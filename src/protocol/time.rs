@@ -14,19 +14,16 @@ impl Instant {
     pub const ZERO: Self = Self(0);
 
     /// The reading that is `nanos` nanoseconds after the clock's start.
-    #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     /// The reading that is `millis` milliseconds after the clock's start.
-    #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
     /// Nanoseconds since the clock's start.
-    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -44,7 +41,6 @@ impl Instant {
     }
 
     /// How long after `earlier` this is; zero if it is not after it.
-    #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -20,7 +20,6 @@ pub struct Value(Box<[u8]>);
 
 impl Value {
     /// Puts a value together. `holder` and `label` are escaped so that they hold no `:`.
-    #[must_use]
     pub fn new(holder: &str, id: Uuid, label: &str) -> Self {
         let (holder, label) = (escape(holder), escape(label));
         let mut digits = [0; 32];
@@ -29,25 +28,21 @@ impl Value {
     }
 
     /// A value as it is stored.
-    #[must_use]
     pub fn from_wire(wire: &[u8]) -> Self {
         Self(wire.into())
     }
 
     /// The whole label of a stored value; `None` for that of another library.
-    #[must_use]
     pub fn label(wire: &[u8]) -> Option<String> {
         Some(parts(wire)?.1)
     }
 
     /// How many bytes a text takes in a value.
-    #[must_use]
     pub fn length_of(text: &str) -> usize {
         escape(text).len()
     }
 
     /// The bytes that instances compare.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -109,7 +104,6 @@ impl HolderKind {
 
 impl CurrentHolder {
     /// Reads a member of a set of readers: a reader's value, or the mark of a writer that waits (P34).
-    #[must_use]
     pub(crate) fn of_member(member: &[u8]) -> Self {
         let holder = Self::from_value(member);
         let kind = if holder.kind == HolderKind::Lock { HolderKind::Reader } else { holder.kind };
@@ -118,7 +112,6 @@ impl CurrentHolder {
 
     /// Reads the parts of a value; a value of another library has none.
     #[doc(hidden)]
-    #[must_use]
     pub fn from_value(value: &[u8]) -> Self {
         let (holder, label) = parts(value).unwrap_or_default();
         let given = |text: String| (!text.is_empty()).then(|| text.chars().take(MAX_SHOWN).collect());

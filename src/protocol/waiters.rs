@@ -30,7 +30,6 @@ pub struct Waiter {
 
 impl Waiter {
     /// How many of these, from the first on, are woken together: a writer alone, and all readers up to the next writer (P34).
-    #[must_use]
     pub fn woken_together(waiters: &[Self]) -> usize {
         let readers = waiters.iter().take_while(|waiter| waiter.access == Access::Read).count();
         readers.max(1).min(waiters.len())
@@ -148,7 +147,6 @@ impl Waiters {
 
     /// When the key was released for another client, or a single try was refused since, and for which; `None` if it is held
     /// here again.
-    #[must_use]
     pub fn passed_on(&self, key: &[u8], now: Instant) -> Option<(Instant, ClientId)> {
         let passed_on = self.keys.get(key)?.passed_on.as_ref().filter(|passed_on| passed_on.is_remembered(now))?;
         Some((passed_on.refused_at, passed_on.to))
@@ -168,19 +166,16 @@ impl Waiters {
     }
 
     /// Whether a waiter for a key is known, or has been served lately.
-    #[must_use]
     pub fn knows_of(&self, key: &[u8]) -> bool {
         self.keys.contains_key(key)
     }
 
     /// Whether anything is known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// How many entries there are, of any kind.
-    #[must_use]
     pub fn len(&self) -> usize {
         let entries = |known: &KeyWaiters| {
             let passed_on = known.passed_on.as_ref().map_or(0, |passed_on| 1 + passed_on.forwarded.len());

@@ -65,7 +65,6 @@ pub struct ClockWatch {
 impl ClockWatch {
     /// Begins with a first sample: the instance's clock read `instance_us` (microseconds since the
     /// Unix epoch) at some time between `sent` and `received` of the client's clock.
-    #[must_use]
     pub fn begin(drift_ppm: u32, sent: Instant, received: Instant, instance_us: u64) -> Self {
         let (least, most) = sample(drift_ppm, sent, received, instance_us);
         let went = Jump { after: received, least: 0, most: 0 };
@@ -125,14 +124,12 @@ impl ClockWatch {
     }
 
     /// What it jumped forward since that was last settled.
-    #[must_use]
     pub const fn jumped(&self) -> Option<Jump> {
         self.jumped
     }
 
     /// Whether it can have jumped like that unseen: because its samples leave room for it, or because
     /// they began after it.
-    #[must_use]
     pub fn leaves_room_for(&self, jump: Jump) -> bool {
         let explains = self.went.least <= jump.most && jump.least <= self.went.most + TOLERANCE_NS;
         explains || jump.after < self.since
@@ -155,28 +152,24 @@ impl ClockWatch {
     }
 
     /// The offset (instance clock - own clock) in nanoseconds, in the middle of what it can be.
-    #[must_use]
     pub const fn offset_ns(&self) -> i128 {
         i128::midpoint(self.least, self.most)
     }
 
     /// What the instance's clock shows at least at `now` of the client's clock, in milliseconds, unless it
     /// was set back since the last sample.
-    #[must_use]
     pub fn at_least_ms(&self, now: Instant) -> u64 {
         let least = self.least - drift(self.drift_ppm, now.saturating_since(self.at));
         u64::try_from((i128::from(now.as_nanos()) + least) / 1_000_000).unwrap_or(0)
     }
 
     /// What it shows at most, likewise.
-    #[must_use]
     pub fn at_most_ms(&self, now: Instant) -> u64 {
         let most = self.most + drift(self.drift_ppm, now.saturating_since(self.at));
         u64::try_from((i128::from(now.as_nanos()) + most) / 1_000_000).unwrap_or(0)
     }
 
     /// How many steps were seen.
-    #[must_use]
     pub const fn steps(&self) -> u32 {
         self.steps
     }

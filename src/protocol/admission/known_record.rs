@@ -17,20 +17,17 @@ pub struct AttachedRecord {
 
 impl AttachedRecord {
     /// A record that is named for the first time.
-    #[must_use]
     pub fn new(record: AdmissionRecord, quarantine_over: bool) -> Self {
         let wire = record.to_wire().into();
         Self { record: Arc::new(record), wire, quarantine_over }
     }
 
     /// The same at another time.
-    #[must_use]
     pub fn at(&self, quarantine_over: bool) -> Self {
         Self { quarantine_over, ..self.clone() }
     }
 
     /// The record as it is stored.
-    #[must_use]
     pub fn wire(&self) -> &str {
         &self.wire
     }

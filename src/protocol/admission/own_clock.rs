@@ -23,7 +23,6 @@ pub enum JumpedClock {
 ///
 /// It was one's own if a quorum of at least two instances jumped, all by what can be the same, and none
 /// shows that it did not.
-#[must_use]
 pub fn which_clock_jumped<'a>(watches: impl Iterator<Item = &'a ClockWatch> + Clone, quorum: usize) -> JumpedClock {
     let jumps = || watches.clone().filter_map(ClockWatch::jumped);
     let common = jumps().reduce(|one, other| Jump {

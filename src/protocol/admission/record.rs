@@ -17,14 +17,12 @@ pub struct ProcessIdentity(String);
 
 impl ProcessIdentity {
     /// The identity, from what the server reports about itself.
-    #[must_use]
     pub fn new(run_id: &str, replication_id: &str) -> Self {
         let beginning = |id: &str| id.get(..ID_DIGITS).unwrap_or(id).to_owned();
         Self(format!("{}/{}", beginning(run_id), beginning(replication_id)))
     }
 
     /// The identity as it is recorded.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -43,7 +41,6 @@ pub enum RecordOrigin {
 
 impl RecordOrigin {
     /// The word in the record.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Waits => "waits",
@@ -53,7 +50,6 @@ impl RecordOrigin {
     }
 
     /// The origin with this word.
-    #[must_use]
     pub fn of_word(word: &[u8]) -> Option<Self> {
         [Self::Waits, Self::Flushed, Self::Opened].into_iter().find(|origin| origin.word().as_bytes() == word)
     }
@@ -71,7 +67,6 @@ pub struct AdmissionTerms {
 
 impl AdmissionTerms {
     /// The same time for both.
-    #[must_use]
     pub const fn of_max_ttl(max_ttl_ms: u64) -> Self {
         Self { max_ttl_ms, quarantine_ms: max_ttl_ms }
     }
@@ -96,7 +91,6 @@ pub struct AdmissionRecord {
 
 impl AdmissionRecord {
     /// Reads a record; anything else is `None`.
-    #[must_use]
     pub fn from_wire(wire: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(wire).ok()?.split(' ');
         let identity = ProcessIdentity(words.next()?.to_owned());
@@ -111,7 +105,6 @@ impl AdmissionRecord {
     }
 
     /// The record as it is stored.
-    #[must_use]
     pub fn to_wire(&self) -> String {
         let Self { identity, vote_from_ms, longest_ttl_ms, origin, order } = self;
         format!("{} {vote_from_ms} {longest_ttl_ms} {} {order}", identity.as_str(), origin.word())
@@ -119,13 +112,11 @@ impl AdmissionRecord {
 
     /// How long ago it was flushed at an instant of the instance's clock, if it waits, or has waited, for that: the order of a record
     /// that begins a quarantine is the instance's clock then.
-    #[must_use]
     pub fn flushed_ago(&self, now_ms: u64) -> Option<Duration> {
         (self.origin == RecordOrigin::Flushed).then(|| Duration::from_millis(now_ms.saturating_sub(self.order)))
     }
 
     /// How long the process must still sit out at an instant of the instance's clock.
-    #[must_use]
     pub const fn quarantine_left(&self, now_ms: u64) -> Duration {
         Duration::from_millis(self.vote_from_ms.saturating_sub(now_ms))
     }
@@ -164,7 +155,6 @@ impl SeenRecords {
     }
 
     /// Whether a record can be one that was written last.
-    #[must_use]
     pub fn accepts(&self, record: &AdmissionRecord) -> bool {
         let Some(newest) = self.of(record) else { return true };
         // Two of the same order are not ordered: each may have been written by a client that did not
@@ -174,7 +164,6 @@ impl SeenRecords {
     }
 
     /// The least order of a record that is written next for this process.
-    #[must_use]
     pub fn next_order(&self, identity: &ProcessIdentity) -> u64 {
         let newest = self.newest.as_ref().filter(|newest| newest.identity == *identity);
         newest.map_or(0, |newest| newest.order.max(self.suspect_up_to.unwrap_or(0)).saturating_add(1))

@@ -43,7 +43,6 @@ pub struct AdmissionState {
 
 impl AdmissionState {
     /// Begins with the record that names this process, and the first sample of its clock.
-    #[must_use]
     pub fn new(record: AdmissionRecord, watch: ClockWatch) -> Self {
         Self {
             attached: AttachedRecord::new(record, false),
@@ -62,7 +61,6 @@ impl AdmissionState {
     }
 
     /// Begins without a valid record. Commands that are sent all the same name one that no instance ever has.
-    #[must_use]
     pub fn without_record(identity: ProcessIdentity, meaning: RecordMeaning, watch: ClockWatch) -> Self {
         let origin = RecordOrigin::Waits;
         let none = AdmissionRecord { identity, vote_from_ms: u64::MAX, longest_ttl_ms: 0, origin, order: 0 };
@@ -70,20 +68,17 @@ impl AdmissionState {
     }
 
     /// What the record means for this client.
-    #[must_use]
     pub const fn meaning(&self) -> &RecordMeaning {
         &self.meaning
     }
 
     /// The record that requests name.
-    #[must_use]
     pub const fn record(&self) -> &Arc<AdmissionRecord> {
         &self.attached.record
     }
 
     /// What a request names that is sent at this instant of the client's clock, and what the instance's clock shows at
     /// least, in microseconds.
-    #[must_use]
     pub fn known_at(&self, now: Instant) -> (AttachedRecord, u64) {
         let wall_us = self.wall_us(now);
         let quarantine_over = wall_us / 1_000 >= self.attached.record.vote_from_ms;
@@ -91,13 +86,11 @@ impl AdmissionState {
     }
 
     /// What the instance's clock shows at least at this instant of the client's clock, in microseconds.
-    #[must_use]
     pub fn wall_us(&self, now: Instant) -> u64 {
         self.watch.at_least_ms(now).saturating_mul(1_000)
     }
 
     /// The watch over its clock.
-    #[must_use]
     pub const fn watch(&self) -> &ClockWatch {
         &self.watch
     }
@@ -151,7 +144,6 @@ impl AdmissionState {
     }
 
     /// Whether nothing counts at present.
-    #[must_use]
     pub const fn votes_suspended(&self) -> bool {
         self.suspended || self.watch.jumped().is_some()
     }
@@ -164,7 +156,6 @@ impl AdmissionState {
 
     /// When at the latest, by the instance's clock, that happened which puts its record in doubt: by `now` if the
     /// data was replaced; where the clock jumped, by what it would show without that.
-    #[must_use]
     pub fn doubtful_by_ms(&self, now: Instant) -> u64 {
         let jumped = self.watch.jumped().filter(|_| !self.suspended);
         let jumped_ms = jumped.map_or(0, |jump| u64::try_from(jump.least / 1_000_000).unwrap_or(0));
@@ -172,13 +163,11 @@ impl AdmissionState {
     }
 
     /// How long the instance must still sit out, as far as this connection knows.
-    #[must_use]
     pub fn quarantine_left(&self, now: Instant) -> Duration {
         self.record().quarantine_left(self.about_ms(now)).max(self.withheld_until.saturating_since(now))
     }
 
     /// How long ago it was flushed, if its record says so.
-    #[must_use]
     pub fn flushed_ago(&self, now: Instant) -> Option<Duration> {
         self.record().flushed_ago(self.about_ms(now))
     }

@@ -55,31 +55,26 @@ impl Lease {
     }
 
     /// The terms of the last round that was begun for it.
-    #[must_use]
     pub const fn terms(&self) -> LeaseTerms {
         self.terms
     }
 
     /// Until when it may be relied on.
-    #[must_use]
     pub const fn valid_until(&self) -> Instant {
         self.valid_until
     }
 
     /// Whether it may be relied on at `now`.
-    #[must_use]
     pub fn is_valid(&self, now: Instant) -> bool {
         now < self.valid_until
     }
 
     /// How long it may still be relied on.
-    #[must_use]
     pub const fn remaining(&self, now: Instant) -> Duration {
         self.valid_until.saturating_since(now)
     }
 
     /// The instances that may hold its key: those that a release must reach (P6, P7).
-    #[must_use]
     pub const fn release_targets(&self) -> InstanceSet {
         self.release_targets
     }
@@ -143,7 +138,6 @@ impl Lease {
     }
 
     /// Whether an instance that was asked at `sent` is known to have had its key before.
-    #[must_use]
     pub fn had_key(&self, id: InstanceId, sent: Instant) -> bool {
         self.presence.had_by(id, sent)
     }
@@ -152,20 +146,17 @@ impl Lease {
     /// may have been without its key that another client may have held the lock.
     ///
     /// That they have it again, as a repair leaves it, does not undo that.
-    #[must_use]
     pub fn no_quorum_has_key(&self) -> bool {
         self.quorum.is_out_of_reach(self.presence.most_absent())
     }
 
     /// The instances that were found without its key at a time that still counts.
-    #[must_use]
     pub fn absent(&self) -> InstanceSet {
         self.presence.absent()
     }
 
     /// The instances that the lease rests on: those that granted the last round that won, or later, and
     /// that have not been found without its key since.
-    #[must_use]
     pub fn rests_on(&self) -> InstanceSet {
         self.presence.present(self.won_at)
     }

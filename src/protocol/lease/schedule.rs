@@ -15,20 +15,17 @@ const TICK_MOST: Duration = Duration::from_millis(25);
 
 impl RenewalSchedule {
     /// The plan for leases of this ttl.
-    #[must_use]
     pub const fn new(ttl: Duration) -> Self {
         Self { ttl }
     }
 
     /// When to renew after a round that was begun at `started_at` and won: a third of the ttl later.
-    #[must_use]
     pub fn after_success(self, started_at: Instant) -> Instant {
         self.on_grid(started_at.saturating_add(self.ttl / 3))
     }
 
     /// When to try again after a round that was begun at `started_at`: a tenth of the ttl later.
     /// Never sooner, however the round ends, so that this is also the fastest pace.
-    #[must_use]
     pub fn after_failure(self, started_at: Instant) -> Instant {
         started_at.saturating_add(self.ttl / 10)
     }

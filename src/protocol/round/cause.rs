@@ -189,7 +189,6 @@ pub enum NotUsable {
 
 impl NotUsable {
     /// Whether it is a matter of this client's settings beside those of others: the instance is well, and may be looked at.
-    #[must_use]
     pub const fn is_of_settings(&self) -> bool {
         matches!(self, Self::QuarantineBelowRecord { .. } | Self::TtlAboveRecord { .. })
     }

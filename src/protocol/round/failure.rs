@@ -36,7 +36,6 @@ pub struct Contention {
 
 impl RoundFailure {
     /// Says why a round was lost. Of no use for a round that was won or is pending.
-    #[must_use]
     pub fn of(round: &Round) -> Self {
         let votes = round.quorum().votes();
         // With more time these would have made a quorum. Without them time was not what mattered.

@@ -73,7 +73,6 @@ struct Rival {
 
 impl Round {
     /// Begins an acquire round. `started_at` is read before anything is sent (P2).
-    #[must_use]
     pub fn acquire(quorum: Quorum, terms: LeaseTerms, started_at: Instant) -> Self {
         let valid_until = terms.valid_until(started_at);
         // P2: with less than the least validity left the lease is released as too slow.
@@ -82,7 +81,6 @@ impl Round {
     }
 
     /// Begins an extend round for a lease that is valid until `former` (P9).
-    #[must_use]
     pub fn extend(quorum: Quorum, terms: LeaseTerms, former: Instant, started_at: Instant) -> Self {
         let valid_until = terms.valid_until(started_at);
         // P9: continuity, the former validity must not have passed.
@@ -90,7 +88,6 @@ impl Round {
     }
 
     /// Begins a release round: `Granted` means deleted, `Refused` gone or foreign (P7).
-    #[must_use]
     pub fn release(quorum: Quorum, started_at: Instant) -> Self {
         Self::new(quorum, started_at, Instant::ZERO, None)
     }
@@ -175,7 +172,6 @@ impl Round {
     /// P31: from when on silent instances are not waited for any more, neither for a quorum with a minority of votes
     /// in hand, nor to learn whether a quorum names one rival. `None` if no rival is known, or if fewer than a
     /// quorum have answered (then no other round is won either). `usual` is how long an instance usually takes.
-    #[must_use]
     pub fn hopeless_at(&self, usual: impl Fn(InstanceId) -> Option<Duration>) -> Option<Instant> {
         if !self.is_acquire || self.refusals().next().is_none() {
             return None;
@@ -192,7 +188,6 @@ impl Round {
     }
 
     /// P31: whether a lost round is worth waiting for outstanding answers: they may show a holder.
-    #[must_use]
     pub fn may_show_a_holder(&self) -> bool {
         if self.verdict != Verdict::Lost || self.too_slow || !self.is_acquire {
             return false;
@@ -223,7 +218,6 @@ impl Round {
     }
 
     /// Whether readers, or a writer that waits until they have gone, refused this (P34).
-    #[must_use]
     pub fn shows_readers(&self) -> bool {
         let shows = |value: &[u8]| value == READERS || ClientId::of_mark(value).is_some();
         self.refusals().any(|refusal| refusal.value.as_deref().is_some_and(shows))
@@ -368,43 +362,36 @@ impl Round {
     }
 
     /// From when on a victory would come too late; `None` if it never does.
-    #[must_use]
     pub const fn win_deadline(&self) -> Option<Instant> {
         self.win_deadline
     }
 
     /// Until when a lease won by this round is valid.
-    #[must_use]
     pub const fn valid_until(&self) -> Instant {
         self.valid_until
     }
 
     /// When it was begun, before anything was sent.
-    #[must_use]
     pub const fn started_at(&self) -> Instant {
         self.started_at
     }
 
     /// Whether the clock, not the votes, lost the round.
-    #[must_use]
     pub const fn is_too_slow(&self) -> bool {
         self.too_slow
     }
 
     /// When this answer of it came.
-    #[must_use]
     pub fn answered_at(&self, answer: &TimedReply) -> Instant {
         self.started_at.saturating_add(answer.after)
     }
 
     /// The votes needed and the number of instances.
-    #[must_use]
     pub const fn quorum(&self) -> Quorum {
         self.quorum
     }
 
     /// The answers so far, one place for each configured instance.
-    #[must_use]
     pub fn replies(&self) -> &[Option<TimedReply>] {
         &self.replies
     }
@@ -416,39 +403,33 @@ impl Round {
     }
 
     /// The instances that got the request and have not answered so far.
-    #[must_use]
     pub fn in_doubt(&self) -> InstanceSet {
         self.which(|reply| matches!(reply, None | Some(Reply::Unknown(_))))
     }
 
     /// The instances that granted.
-    #[must_use]
     pub fn granted(&self) -> InstanceSet {
         self.which(|reply| matches!(reply, Some(Reply::Granted | Reply::Repaired)))
     }
 
     /// Whether the key was set again on an instance that had lost it (P10).
-    #[must_use]
     pub fn has_repaired(&self) -> bool {
         !self.which(|reply| matches!(reply, Some(Reply::Repaired))).is_empty()
     }
 
     /// The instances that may hold the round's key, now or later: all that got the request except
     /// those to which nothing was sent (P5).
-    #[must_use]
     pub fn must_release(&self) -> InstanceSet {
         self.which(|reply| reply.is_none_or(Reply::may_hold_key))
     }
 
     /// As [`must_release`](Self::must_release), of requests of which each instance was sent one copy, over one
     /// connection: a refusal is the answer to that copy, so it set no key, and there is none that comes later (P5).
-    #[must_use]
     pub fn must_release_one_copy(&self) -> InstanceSet {
         self.which(|reply| reply.is_none_or(|reply| reply.may_hold_key() && !matches!(reply, Reply::Refused(_))))
     }
 
     /// The instances whose reply fits; `None` means no reply so far.
-    #[must_use]
     pub fn which(&self, fits: impl Fn(Option<&Reply>) -> bool) -> InstanceSet {
         let replies = self.replies.iter().map(|answer| answer.as_ref().map(|answer| &answer.reply));
         InstanceId::all(self.replies.len()).zip(replies).filter(|(_, reply)| fits(*reply)).map(|(id, _)| id).collect()
@@ -456,7 +437,6 @@ impl Round {
 
     /// The largest stored token if stale proposals alone kept the round from its quorum (P12): the
     /// round is then worth repeating with a larger token.
-    #[must_use]
     pub fn stale_token(&self) -> Option<FencingToken> {
         let alone_ahead = self.alone_ahead();
         let stored = self.replies.iter().flatten().filter_map(|answer| match answer.reply {
@@ -470,7 +450,6 @@ impl Round {
     /// The largest token that instances have stored, as far as replies show and are followed, or will have as the tombstone
     /// of this round's own release; the next proposal goes above it. None if a quorum refused this proposal as ahead of
     /// its clocks: the token that led there is not followed again (P12).
-    #[must_use]
     pub fn highest_seen(&self) -> Option<FencingToken> {
         let behind = self.which(|reply| matches!(reply, Some(Reply::Unknown(Cause::ClockBehind { .. }))));
         if self.quorum.is_out_of_reach(behind.len()) {

@@ -39,7 +39,6 @@ pub enum Reply {
 
 impl Reply {
     /// Whether the instance may hold the round's key after this reply.
-    #[must_use]
     pub const fn may_hold_key(&self) -> bool {
         // P5: unknown may have set the key, and where several copies were sent a refusal may be the echo of
         // the first. Only what was not sent surely left nothing behind.
