@@ -26,7 +26,7 @@
 //! | P25, P26, P27 | waiting clients find each other, and are served in order | [`ClientId`], [`Message`], [`Waiters`], `crate::runtime::order` |
 //! | P32 | a lease can be moved by its value | `crate::runtime::attach` |
 //! | P31 | of several that try a free lock one gets it | [`Contest`], [`RoundFailure`], [`Round::hopeless_at`], `crate::runtime::acquire` |
-//! | P28 | the usual acquire as plain commands in one write | [`PlainAnswers`], [`may_propose_plainly`], `crate::instance::redis::write` |
+//! | P28 | the usual acquire as plain commands in one write | [`AttachedRecord::lets_plain`], `crate::instance::redis::classify`, `crate::instance::redis::write` |
 //! | P33, P34 | readers share a lock, and a writer that waits lets in no more of them | [`Access`], [`WriterMark`], `read.lua`, `acquire.lua`, `crate::runtime::acquire::read` |
 //! | P35 | a semaphore is numbered locks, of which one is enough | `crate::runtime::acquire::several` |
 //! | P36 | a leader's value contains its token, and is replaced for a larger one | [`leader_label`], [`read_leader`], `crate::runtime::acquire` |
@@ -39,7 +39,6 @@ mod instance_set;
 mod leader;
 mod lease;
 mod message;
-mod plain;
 mod quorum;
 mod readers;
 mod retry;
@@ -64,7 +63,6 @@ pub use lease::counted_votes::{CountedVotes, VoteRequest};
 pub use lease::schedule::RenewalSchedule;
 pub use lease::{ExtendRejected, Lease};
 pub use message::{MAX_MESSAGE, MAX_MESSAGE_KEY, Message};
-pub use plain::{PlainAnswers, PlainOutcome, may_propose_plainly};
 pub use quorum::{MAX_INSTANCES, Quorum, QuorumError, Verdict};
 pub use readers::{Access, READERS, WriterMark};
 pub use retry::{RetryDelay, reconnect_delay};

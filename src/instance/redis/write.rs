@@ -12,7 +12,7 @@ use super::encode::Encoder;
 use super::reply_limit::{RECORD, VALUE};
 use super::scripts;
 use crate::instance::{Claim, MAX_COMMAND_BYTES, Request};
-use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue, may_propose_plainly};
+use crate::protocol::{Access, AttachedRecord, RawReply, Value as LockValue};
 use crate::resource::{ADMISSION_KEY, AsItIs, TOKENS_KEY};
 
 /// The most locks in one call of a script: an instance does nothing else meanwhile.
@@ -75,7 +75,7 @@ impl Part {
 /// least `wall_us`: the first request of an acquire (P28).
 pub(super) fn may_be_plain(request: &Request, attached: Option<&AttachedRecord>, wall_us: u64) -> bool {
     let Request::Acquire(claim) = request else { return false };
-    claim.is_first && may_propose_plainly(claim.token, attached, wall_us)
+    claim.is_first && attached.is_some_and(|attached| attached.lets_plain(claim.token, wall_us))
 }
 
 /// How many requests of a write are sent as what.

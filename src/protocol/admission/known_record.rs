@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::protocol::admission::record::AdmissionRecord;
+use crate::protocol::fencing::FencingToken;
 use crate::protocol::round::cause::NotUsable;
 
 /// The record as a request names it.
@@ -25,6 +26,12 @@ impl AttachedRecord {
     /// The same at another time.
     pub fn at(&self, quarantine_over: bool) -> Self {
         Self { quarantine_over, ..self.clone() }
+    }
+
+    /// P28: whether plain commands may propose this token where the instance's clock shows at least `wall_us`. They compare neither the
+    /// record's instant nor how far a token is ahead, so both must be known (P12, P14).
+    pub fn lets_plain(&self, token: FencingToken, wall_us: u64) -> bool {
+        self.quarantine_over && !token.is_ahead_of(wall_us)
     }
 
     /// The record as it is stored.

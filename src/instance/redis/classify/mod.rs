@@ -15,7 +15,7 @@ use std::time::Duration;
 use redis::{RedisError, RedisResult, Value};
 
 use crate::instance::{Claim, KeyState};
-use crate::protocol::{AttachedRecord, Cause, FencingToken, PlainAnswers, PlainOutcome, RawReply, Refusal, Reply};
+use crate::protocol::{AttachedRecord, Cause, FencingToken, RawReply, Refusal, Reply};
 use cause::server_cause;
 
 /// The most that is stored of a rival's value: more than any of ours has. Other
@@ -283,11 +283,11 @@ pub(crate) fn classify_plain(
             set if is_other_type(set) => (false, None),
             set => return without_clock(failed_plainly(set).unwrap_or_else(|| odd(set))),
         };
-        match (PlainAnswers { is_set, is_larger, is_known_record }).outcome() {
-            PlainOutcome::Granted => with_clock(Reply::Granted, us),
-            PlainOutcome::Refused => without_clock(Reply::Refused(Refusal { value: there, ..Refusal::default() })),
-            PlainOutcome::Stale => without_clock(Reply::Stale { stored: claim.token }),
-            PlainOutcome::NotAdmitted => without_clock(Reply::NotAdmitted { remaining: None }),
+        match (is_known_record, is_set, is_larger) {
+            (false, ..) => without_clock(Reply::NotAdmitted { remaining: None }), // P14
+            (_, false, _) => without_clock(Reply::Refused(Refusal { value: there, ..Refusal::default() })),
+            (.., false) => without_clock(Reply::Stale { stored: claim.token }), // P12
+            _ => with_clock(Reply::Granted, us),
         }
     };
     claims.iter().map(AsRef::as_ref).zip(keys).map(reply).collect()

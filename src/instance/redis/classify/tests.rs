@@ -382,6 +382,12 @@ fn a_grant_takes_its_own_key_and_all_that_is_said_of_all_and_nothing_else_is_one
     assert_eq!(with(0, text("")), [by(None), Reply::Granted], "what was too long to be read");
     let list = redis::parse_redis_value(b"-WRONGTYPE no\r\n").unwrap();
     assert_eq!(with(0, list), [by(None), Reply::Granted]);
+    for bits in 1..8_u8 {
+        let mut answers = grants.clone();
+        let all = [(0, text("x")), (2, Value::Int(1)), (4, Value::Nil)];
+        all.into_iter().filter(|(at, _)| bits >> (at / 2) & 1 == 1).for_each(|(at, answer)| answers[at] = answer);
+        assert!(replies(&answers).iter().take(1).all(|raw| raw.reply != Reply::Granted), "{bits:03b}");
+    }
 }
 
 fn look() -> impl Strategy<Value = Value> {
