@@ -4,9 +4,13 @@ use std::sync::mpsc::{Receiver, channel};
 
 use redquorum::testing::{Cluster, TestInstance};
 use redquorum::{Guard, Loss, Renewal};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
+#[cfg(feature = "tokio-util")]
+use tokio::time::timeout;
 
-use crate::support::{held, ms, renewing, secs, settle};
+#[cfg(feature = "tokio-util")]
+use crate::support::settle;
+use crate::support::{held, ms, renewing, secs};
 
 /// What a callback of the guard is called with.
 fn told(guard: &Guard) -> Receiver<Loss> {
