@@ -205,10 +205,7 @@ impl Settings {
     /// A client of the instance at this place in the list, and of no other, that writes no record. Its locks exclude no client
     /// elsewhere.
     pub(crate) fn client_of_one(&self, index: usize) -> Result<Redlock, Failure> {
-        let mut config = self.said.clone();
-        config.instances = self.said.instances.get(index..=index).unwrap_or_default().to_vec();
-        config.quorum = None;
-        Ok(self.looking(config).build()?)
+        self.alone(self.said.clone(), self.said.instances.get(index).cloned())
     }
 
     /// The same without the user, password and certificate that were given.
@@ -217,10 +214,13 @@ impl Settings {
         let url = self.said.instances.get(index).map(|url| without_user(url));
         // Without an address for TLS its settings are a mistake.
         config.tls_ca = config.tls_ca.filter(|_| url.as_ref().is_some_and(|url| url.starts_with("rediss")));
-        config.instances = url.into_iter().collect();
         (config.username, config.password, config.password_file) = (None, None, None);
         (config.tls_cert, config.tls_key) = (None, None);
-        config.quorum = None;
+        self.alone(config, url)
+    }
+
+    fn alone(&self, mut config: Config, url: Option<String>) -> Result<Redlock, Failure> {
+        (config.instances, config.quorum) = (url.into_iter().collect(), None);
         Ok(self.looking(config).build()?)
     }
 
