@@ -4,6 +4,7 @@ use std::future::ready;
 use std::pin::pin;
 
 use futures_util::stream::{self, StreamExt};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use crate::client::Redlock;
 use crate::error::{Unanswered, answered};
@@ -14,6 +15,17 @@ use crate::runtime::ask_all::ask_all;
 
 /// How many locks are read at once.
 const AT_ONCE: usize = 64;
+
+/// What is written as `%` and two digits in the text from which the next page is made.
+const UNUSUAL: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b':')
+    .remove(b'/')
+    .remove(b'@')
+    .remove(b'+')
+    .remove(b',');
 
 /// The locks that were found by [`Redlock::list`] or [`Redlock::list_page`]. A snapshot: each instance was scanned and read for itself,
 /// and meanwhile locks came and went.
@@ -75,7 +87,7 @@ impl Redlock {
         let mut keys: Vec<_> = found.into_iter().flat_map(|(_, found)| found.keys).collect();
         keys.sort_unstable();
         keys.dedup();
-        let after = key_of(after);
+        let after: Vec<u8> = percent_decode_str(after).collect(); // what is no such text is a key as it stands
         let resource = |key: &Vec<u8>| Resource::new(b"", key).ok().filter(|_| !key.starts_with(RESERVED));
         let locks = keys.iter().filter(|key| **key > after).filter_map(|key| Some((key, resource(key)?)));
         let locks = locks.map(|(key, resource)| async move { (key, inspect(&self.shared, &resource).await) });
@@ -84,7 +96,7 @@ impl Redlock {
         let mut rest = pin!(stream::iter(locks).buffered(AT_ONCE).filter(|(_, lock)| ready(is_ours(lock))));
         let page: Vec<_> = rest.by_ref().take(count).collect().await;
         let has_more = rest.next().await.is_some();
-        let next = page.last().filter(|_| has_more).map(|(key, _)| cursor(key));
+        let next = page.last().filter(|_| has_more).map(|(key, _)| percent_encode(key, UNUSUAL).to_string());
         Listing { locks: page.into_iter().map(|(_, lock)| lock).collect(), next, is_complete, unknown }
     }
 
@@ -116,27 +128,6 @@ impl Redlock {
     }
 }
 
-/// A key as text from which [`key_of`] makes it again.
-fn cursor(key: &[u8]) -> String {
-    let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:/@+,".contains(byte);
-    let text = |byte: &u8| if is_usual(byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") };
-    key.iter().map(text).collect()
-}
-
-/// What is no such text is a key as it stands.
-fn key_of(cursor: &str) -> Vec<u8> {
-    let (mut key, mut rest) = (Vec::new(), cursor.as_bytes());
-    while let Some((first, behind)) = rest.split_first() {
-        let digits =
-            behind.first_chunk::<2>().filter(|_| *first == b'%').and_then(|digits| str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => (key.push(byte), rest = behind.get(2..).unwrap_or_default()),
-            None => (key.push(*first), rest = behind),
-        };
-    }
-    key
-}
-
 /// A pattern that matches just this.
 fn literal(name: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::new();
@@ -156,9 +147,10 @@ mod tests {
     #[test]
     fn a_cursor_gives_its_key_back() {
         for (key, text) in [(&b"orders:42"[..], "orders:42"), (b"a b%41\xff'", "a%20b%2541%FF%27"), (b"", "")] {
-            assert_eq!((cursor(key).as_str(), key_of(text).as_slice()), (text, key));
+            assert_eq!(percent_encode(key, UNUSUAL).to_string(), text);
+            assert_eq!(Vec::from_iter(percent_decode_str(text)), key);
         }
-        assert_eq!(key_of("100%"), b"100%");
+        assert_eq!(Vec::from_iter(percent_decode_str("100%")), b"100%");
     }
 
     #[test]

@@ -23,11 +23,11 @@ const ROOMS: &[Room] = &[
     ("testing", &["*"], &["redis", "tokio", "uuid"]),
     ("bin", &[], &["*"]),
     // The interface, and all that is in no other room.
-    ("", &["*"], &["tokio", "tokio_util", "pollster", "metrics", "serde", "serde_core", "toml"]),
+    ("", &["*"], &["tokio", "tokio_util", "percent_encoding", "pollster", "metrics", "serde", "serde_core", "toml"]),
 ];
 const BELOW_RUNTIME: &[&str] =
     &["protocol", "resource", "clock", "log_limit", "random", "token", "instance", "instance::redis"];
-const SERVERS: &[&str] = &["redis", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];
+const SERVERS: &[&str] = &["redis", "itoa", "tokio", "socket2", "rustls", "rustls_native_certs", "tokio_rustls"];
 /// Crates that do nothing by themselves: open to all rooms but the protocol.
 const NEUTRAL: &[&str] = &["thiserror", "tracing", "futures_util"];
 /// Time, chance and the outside come into the protocol as arguments.

@@ -98,17 +98,11 @@ impl Words<'_> {
     pub(super) fn word(&mut self, word: impl AsRef<[u8]>) -> &mut Self {
         let word = word.as_ref();
         self.line(b'$', word.len() as u64);
-        self.0.extend_from_slice(word);
-        self.encoded(b"\r\n")
+        self.encoded(word).encoded(b"\r\n")
     }
 
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
-        let mut word = Backwards::default();
-        word.put(b'\n').put(b'\r');
-        let before = word.length;
-        word.put_number(number);
-        word.put_line(b'$', (word.length - before) as u64);
-        self.encoded(word.bytes())
+        self.word(itoa::Buffer::new().format(number))
     }
 
     /// Words that are encoded already.
@@ -141,45 +135,8 @@ impl Words<'_> {
     }
 
     fn line(&mut self, kind: u8, number: u64) {
-        let mut line = Backwards::default();
-        line.put_line(kind, number);
-        self.encoded(line.bytes());
-    }
-}
-
-/// Bytes that are put together from the last to the first, as the digits of a number are found.
-#[derive(Default)]
-struct Backwards {
-    room: [u8; 32],
-    length: usize,
-}
-
-impl Backwards {
-    fn put(&mut self, byte: u8) -> &mut Self {
-        self.length += 1;
-        if let Some(place) = self.room.len().checked_sub(self.length).and_then(|at| self.room.get_mut(at)) {
-            *place = byte;
-        }
-        self
-    }
-
-    fn put_number(&mut self, mut number: u64) -> &mut Self {
-        loop {
-            self.put(b'0' + (number % 10) as u8);
-            number /= 10;
-            if number == 0 {
-                return self;
-            }
-        }
-    }
-
-    fn put_line(&mut self, kind: u8, number: u64) {
-        self.put(b'\n').put(b'\r').put_number(number).put(kind);
-    }
-
-    /// All of them.
-    fn bytes(&self) -> &[u8] {
-        self.room.get(self.room.len() - self.length..).unwrap_or_default()
+        self.0.push(kind);
+        self.encoded(itoa::Buffer::new().format(number).as_bytes()).encoded(b"\r\n");
     }
 }
 
