@@ -10,7 +10,7 @@ use super::address::Endpoint;
 use super::admission::handshake::AdmissionHandshake;
 use super::admission::namesakes::claim_name;
 use super::admission::peers::PeerConnections;
-use super::admission::server_info::{self, ServerInfo, ServerReport};
+use super::admission::server_info::{self, ServerInfo};
 use super::admission::shared::SharedAdmission;
 use super::classify::failed;
 use super::connection::InstanceConnection;
@@ -82,7 +82,7 @@ async fn open(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, ConnectFa
 }
 
 /// All sent together, as far as one answer does not decide the next question.
-async fn ask_what_it_is(options: &ConnectOptions, wire: &Wire) -> Result<(Rights, Option<ServerReport>), Cause> {
+async fn ask_what_it_is(options: &ConnectOptions, wire: &Wire) -> Result<(Rights, Option<ServerInfo>), Cause> {
     // Pushes of flushes, and of changes of the keys that this connection reads. Without them a flush is still noticed
     // by the next request, data that was replaced by an old copy of itself is not, and a lease that was
     // deleted is missed by its next renewal.
@@ -153,10 +153,10 @@ async fn admit(
     peers: &PeerConnections,
     wire: &Wire,
     tracking: bool,
-    report: ServerReport,
+    info: ServerInfo,
     pushes: &Arc<Pushes>,
 ) -> Result<SharedAdmission, Cause> {
-    let (mut state, info) = AdmissionHandshake { wire, options, tracking }.run(report, false).await?;
+    let mut state = AdmissionHandshake { wire, options, tracking }.run(&info.facts, false).await?;
     note_refusal(options, state.meaning());
     let claim = Box::pin(claim_name(options, peers, wire, &info.run_id)); // it is large, and mostly done at once
     let counts_from = claim.await?;

@@ -324,7 +324,7 @@ impl RedisInstance {
         status.round_trip = known.round_trip;
         status.last_error.clone_from(&known.last_error);
         if let Some(info) = known.info.clone() {
-            status.is_master = Some(info.is_master);
+            status.is_master = Some(info.facts.is_master);
             status.version = Some(info.version);
             status.run_id = Some(info.run_id);
             status.evicts = info.evicts;

@@ -2,7 +2,7 @@
 //!
 //! - It is opened, logged in and admitted ([`connect()`]), each step within a deadline.
 //! - It is announced ([`ConnectionState`]): requests are sent over it. Meanwhile this task forwards pushes, probes the
-//!   instance, and does what replies or flushes require about its admission ([`follow_up`]).
+//!   instance, and does what replies or flushes require about its admission (P15, P17).
 //! - It ends when it breaks, when the instance has left several requests unanswered, or when its admission cannot
 //!   be settled. Then the cause is announced, and requests that wait are `NotSent`.
 //! - After a pause, longer with each failure, the next one is opened.
@@ -17,9 +17,9 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::admission::follow_up;
 use super::admission::peers::PeerConnections;
 use super::admission::records::Records;
+use super::admission::server_info::{self, ServerInfo};
 use super::admission::shared::SharedAdmission;
 use super::classify::clip;
 use super::connect::{ADMISSION_TRIPS, connect, note_refusal};
@@ -231,8 +231,8 @@ impl Supervisor {
                 }
                 admission = follow_up_requested(&connection) => {
                     let was_recorded = *admission.state().meaning() == RecordMeaning::Recorded;
-                    let follow_up = follow_up::take_due(&connection, admission, &self.peers).await;
-                    let carry_out = follow_up::carry_out(&connection, admission, follow_up);
+                    let follow_up = take_due(&connection, admission, &self.peers).await;
+                    let carry_out = carry_out(&connection, admission, follow_up);
                     match options.within_trips("renewing admission", ADMISSION_TRIPS, carry_out).await {
                         Ok(None) => {}
                         Ok(Some((follow_up, info))) => {
@@ -298,6 +298,39 @@ async fn follow_up_requested(connection: &InstanceConnection) -> &SharedAdmissio
         }
         None => std::future::pending().await,
     }
+}
+
+/// Takes what is to be done apart from flushes. A jump of its clock may be settled by now, or turn out to have
+/// been one of the client's clock: then the record is only read again.
+async fn take_due(
+    connection: &InstanceConnection,
+    admission: &SharedAdmission,
+    peers: &PeerConnections,
+) -> Option<AdmissionFollowUp> {
+    match admission.take_follow_up() {
+        Some(AdmissionFollowUp::Quarantine)
+            if !admission.has_jumped() || peers.own_clock_stood_still(connection).await =>
+        {
+            Some(AdmissionFollowUp::RereadRecord)
+        }
+        follow_up => follow_up,
+    }
+}
+
+/// Does what was requested, and what a flush requires. Returns what was done, and the server's report.
+async fn carry_out(
+    connection: &InstanceConnection,
+    admission: &SharedAdmission,
+    requested: Option<AdmissionFollowUp>,
+) -> Result<Option<(AdmissionFollowUp, ServerInfo)>, Cause> {
+    let flush = admission.unsettled_flush();
+    // P15: the data with the locks may be gone, or have come back as an old copy with the very record.
+    let required = flush.map(|_| AdmissionFollowUp::Quarantine);
+    let Some(follow_up) = required.or(requested) else { return Ok(None) };
+    admission.begin_follow_up(follow_up, flush);
+    let info = server_info::read(&connection.wire).await?;
+    admission.replace_record(&connection.handshake().run(&info.facts, flush.is_some()).await?);
+    Ok(Some((follow_up, info)))
 }
 
 async fn keep_probing(connection: &InstanceConnection, pause: Duration) {

@@ -4,7 +4,6 @@
 use redis::{FromRedisValue, RedisResult, Value};
 
 use super::records::NewTimes;
-use super::server_info::{ServerInfo, ServerReport};
 use crate::instance::redis::classify::{beginning, failed};
 use crate::instance::redis::options::ConnectOptions;
 use crate::instance::redis::scripts::{self, RecordWrite};
@@ -37,18 +36,12 @@ pub(crate) struct AdmissionHandshake<'a> {
 impl AdmissionHandshake<'_> {
     /// Finds the record for the process behind the connection, or writes it if this client wants locks: for a flush that
     /// was pushed, if `was_flushed`.
-    pub(crate) async fn run(
-        &self,
-        report: ServerReport,
-        was_flushed: bool,
-    ) -> Result<(AdmissionState, ServerInfo), Cause> {
-        let ServerReport { facts, info } = report;
+    pub(crate) async fn run(&self, facts: &ProcessFacts, was_flushed: bool) -> Result<AdmissionState, Cause> {
         for _ in 0..MAX_RACES {
             let reading = self.read().await.map_err(|error| failed(&error))?;
-            let action = self.decide(&facts, &reading);
+            let action = self.decide(facts, &reading);
             if action != Ok(RecordAction::Write) || !self.options.records.are_to_be_written() {
-                let state = self.state(action, &facts.identity, &reading)?;
-                return Ok((state, info));
+                return self.state(action, &facts.identity, &reading);
             }
             let write = self.quarantine(&facts.identity, was_flushed);
             self.write(&facts.identity, reading.record.as_deref(), write).await.map_err(|error| failed(&error))?;

@@ -1,6 +1,5 @@
 //! The rule of `protocol::admission`, carried out over a connection.
 
-pub(super) mod follow_up;
 pub(super) mod handshake;
 pub(super) mod namesakes;
 pub(super) mod operator;

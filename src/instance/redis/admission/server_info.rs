@@ -9,27 +9,21 @@ use crate::protocol::{Cause, NotUsable, ProcessFacts, ProcessIdentity};
 /// The longest word of a server: an id has 40 digits.
 const MAX_WORD: usize = 64;
 
-/// What a client shows of a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What `INFO` reports: what decides about votes, and what is shown.
+#[derive(Clone, Debug)]
 pub(crate) struct ServerInfo {
+    pub(crate) facts: ProcessFacts,
     pub(crate) run_id: String,
     pub(crate) version: String,
-    pub(crate) is_master: bool,
     /// The eviction policy, where it may throw locks away.
     pub(crate) evicts: Option<String>,
-}
-
-/// What `INFO` reports: what decides about votes, and what is shown.
-pub(crate) struct ServerReport {
-    pub(crate) facts: ProcessFacts,
-    pub(crate) info: ServerInfo,
 }
 
 /// Reads a server's report.
 ///
 /// # Errors
 /// What keeps it from being used, also if its report names too little.
-pub(crate) async fn read(wire: &Wire) -> Result<ServerReport, Cause> {
+pub(crate) async fn read(wire: &Wire) -> Result<ServerInfo, Cause> {
     let mut ask = redis::pipe();
     for section in ["server", "replication", "memory"] {
         ask.cmd("INFO").arg(section);
@@ -39,8 +33,7 @@ pub(crate) async fn read(wire: &Wire) -> Result<ServerReport, Cause> {
     if let Some(field) = missing_field(&server, &replication) {
         return Err(Cause::NotUsable(NotUsable::Untold(field)));
     }
-    let (facts, info) = from_info([&server, &replication, &memory]);
-    Ok(ServerReport { facts, info })
+    Ok(from_info([&server, &replication, &memory]))
 }
 
 fn no_info(error: &RedisError) -> Cause {
@@ -57,16 +50,14 @@ fn missing_field(server: &str, replication: &str) -> Option<&'static str> {
     missing(server, "run_id").or_else(|| missing(replication, "role"))
 }
 
-fn from_info([server, replication, memory]: [&str; 3]) -> (ProcessFacts, ServerInfo) {
+fn from_info([server, replication, memory]: [&str; 3]) -> ServerInfo {
     let run_id = word(field(server, "run_id"));
-    let is_master = field(replication, "role") == "master";
+    let identity = ProcessIdentity::new(&run_id, &word(field(replication, "master_replid")));
+    let facts = ProcessFacts { identity, is_master: field(replication, "role") == "master" };
     let policy = word(field(memory, "maxmemory_policy"));
     let bounded = field(memory, "maxmemory").parse().is_ok_and(|bytes: u64| bytes > 0);
-    let version = version(server);
-    let facts =
-        ProcessFacts { identity: ProcessIdentity::new(&run_id, &word(field(replication, "master_replid"))), is_master };
     let evicts = (bounded && policy != "noeviction").then_some(policy);
-    (facts, ServerInfo { run_id, version, is_master, evicts })
+    ServerInfo { facts, run_id, version: version(server), evicts }
 }
 
 /// The server and its version.
@@ -98,19 +89,18 @@ mod tests {
 
     #[test]
     fn a_plain_master_is_read() {
-        let (facts, info) = from_info([SERVER, MASTER, "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n"]);
-        assert_eq!(facts.identity, ProcessIdentity::new("abc", "def"));
-        assert!(facts.is_master);
+        let info = from_info([SERVER, MASTER, "maxmemory:0\r\nmaxmemory_policy:allkeys-lru\r\n"]);
+        let expected = ProcessFacts { identity: ProcessIdentity::new("abc", "def"), is_master: true };
+        assert_eq!(info.facts, expected);
         assert_eq!((info.version.as_str(), info.evicts), ("valkey 9.1.2", None));
     }
 
     #[test]
     fn a_replica_and_an_evicting_server_are_recognised() {
-        let (facts, info) =
-            from_info(["redis_version:7.0.15", MASTER, "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n"]);
-        assert!(facts.is_master);
+        let info = from_info(["redis_version:7.0.15", MASTER, "maxmemory:1\r\nmaxmemory_policy:allkeys-lru\r\n"]);
+        assert!(info.facts.is_master);
         assert_eq!((info.version.as_str(), info.evicts.as_deref()), ("redis 7.0.15", Some("allkeys-lru")));
-        assert!(!from_info(["", "role:slave\r\n", ""]).0.is_master);
+        assert!(!from_info(["", "role:slave\r\n", ""]).facts.is_master);
     }
 
     #[test]
@@ -125,7 +115,7 @@ mod tests {
         let long = "x".repeat(100_000);
         let server = format!("redis_version:{long}\r\nrun_id:\u{1b}[31m\u{202e}{long}\r\n");
         let memory = format!("maxmemory:1\r\nmaxmemory_policy:{long}\r\n");
-        let (_, info) = from_info([&server, MASTER, &memory]);
+        let info = from_info([&server, MASTER, &memory]);
         assert!(info.run_id.starts_with("?[31m?xx") && info.run_id.len() == MAX_WORD, "{}", info.run_id);
         assert_eq!((info.version.len(), info.evicts.map(|policy| policy.len())), (6 + MAX_WORD, Some(MAX_WORD)));
     }
