@@ -1,11 +1,13 @@
 //! Builds a client from its settings.
 
+use std::panic::{UnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::sleep;
 
-use super::runtime::check_runtime;
 use super::{Admission, Builder};
 use crate::client::Redlock;
 use crate::clock::{Clock, CorrectedClock};
@@ -147,6 +149,22 @@ pub enum StartError {
     /// The connections.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+}
+
+/// A runtime of tokio does not say what it can do; it panics where it cannot.
+fn check_runtime(needs_network: bool) -> Result<(), BuildError> {
+    if !can(|| drop(sleep(Duration::ZERO))) {
+        return Err(BuildError::NoTimers);
+    }
+    #[cfg(unix)]
+    if needs_network && !can(|| drop(tokio::net::UnixStream::pair())) {
+        return Err(BuildError::NoNetwork);
+    }
+    Ok(())
+}
+
+fn can(what: impl FnOnce() + UnwindSafe) -> bool {
+    catch_unwind(what).is_ok()
 }
 
 /// `host/pid`.

@@ -9,7 +9,6 @@ mod check;
 #[cfg(feature = "config")]
 mod duration;
 mod instance;
-mod runtime;
 #[cfg(feature = "config")]
 mod sources;
 #[cfg(feature = "config")]

@@ -94,7 +94,7 @@ impl Counter {
         self.number.load(Ordering::Relaxed)
     }
 
-    fn add(&self, number: u64) {
+    pub(super) fn add(&self, number: u64) {
         self.number.fetch_add(number, Ordering::Relaxed);
         #[cfg(feature = "metrics")]
         self.record(number);
@@ -153,16 +153,6 @@ impl Counters {
         if let Some((key, value)) = counter.metric.1 {
             metrics::histogram!("redquorum_acquire_seconds", key => value).record(took.as_secs_f64());
         }
-    }
-
-    /// A round of an acquire was sent.
-    pub(super) fn round_sent(&self) {
-        self.rounds.add(1);
-    }
-
-    /// A renewal was decided.
-    pub(super) fn renewal_decided(&self, is_won: bool) {
-        if is_won { &self.renewals } else { &self.failed_renewals }.add(1);
     }
 
     /// A lease was lost.

@@ -71,24 +71,12 @@ impl Shared {
         (claim, wakes)
     }
 
-    /// A single try was refused this lock.
-    pub(super) fn note_refused(&self, resource: &Resource) {
-        if let Some(order) = &self.order {
-            order.refused(resource);
-        }
-    }
-
     /// P26: for how long yet, and for which client, this one steps back from a lock that it has released to that one.
     pub(super) fn stands_back(&self, resource: &Resource) -> Option<(Duration, ClientId)> {
         let (since, next) = self.order.as_ref()?.passed_on(resource)?;
         let until = since.saturating_add(self.retry.least().min(self.instance_timeout));
         let left = until.saturating_since(self.clock.now());
         (!left.is_zero()).then_some((left, next))
-    }
-
-    /// Whether other clients are known to wait for a lock, or to have got it lately.
-    pub(super) fn is_wanted_elsewhere(&self, resource: &Resource) -> bool {
-        self.order.as_ref().is_some_and(|order| order.is_wanted(resource))
     }
 
     /// This client has won this lock, or continues with it: the first guard has this token.

@@ -128,11 +128,6 @@ impl ReplyBound {
     pub(super) fn may_be_a_value(self) -> bool {
         self.command == "SET"
     }
-
-    /// Whether its reply is a push.
-    pub(super) fn is_of_subscribe(self) -> bool {
-        self.command == "SUBSCRIBE"
-    }
 }
 
 /// The answer of a script about so many keys.

@@ -189,13 +189,8 @@ impl Wire {
 
     /// Sends a command: it is on its way, or behind those that are, when this returns. Needs no runtime.
     pub(super) fn ask(&self, command: &Cmd) -> Answer {
-        self.ask_before(command, &[])
-    }
-
-    /// As [`ask`](Self::ask), with others behind it in the same write, whose replies are not awaited.
-    pub(super) fn ask_before(&self, command: &Cmd, behind: &[Cmd]) -> Answer {
         let (answer, receiver) = oneshot::channel();
-        self.0.send(|unsent| Expected::One(encode(command, unsent)), behind, AnswerTo::Caller(answer));
+        self.0.send(|unsent| Expected::One(encode(command, unsent)), &[], AnswerTo::Caller(answer));
         Answer(receiver)
     }
 
@@ -450,7 +445,7 @@ impl Reader {
     fn deliver(&mut self, value: Value, next: Option<ReplyBound>) {
         // The answer to a subscription is a push.
         let is_subscribed = matches!(value, Value::Push { kind: PushKind::Subscribe, .. });
-        let is_answer = is_subscribed && next.is_some_and(ReplyBound::is_of_subscribe);
+        let is_answer = is_subscribed && next.is_some_and(|asked| asked.command == "SUBSCRIBE");
         let value = match value {
             Value::Push { kind, data } if !is_answer => {
                 return (self.on_push)(PushInfo { kind, data });
@@ -533,13 +528,15 @@ mod tests {
     async fn what_is_sent_behind_a_command_goes_in_its_write_and_its_reply_is_passed_over() {
         let (wire, _task, mut server) = wire(4096);
         let (release, behind) = (cmd("GET").arg("a").to_owned(), cmd("PUBLISH").arg("b").arg("c").to_owned());
-        let answer = wire.ask_before(&release, &[behind.clone(), behind.clone()]);
+        let (sender, receiver) = oneshot::channel();
+        let asks = |unsent: &mut Vec<u8>| Expected::One(encode(&release, unsent));
+        assert!(wire.0.send(asks, &[behind.clone(), behind.clone()], AnswerTo::Caller(sender)));
         let after = wire.ask(&release);
         let behind = behind.get_packed_command();
         let expected = [release.get_packed_command(), behind.clone(), behind, release.get_packed_command()].concat();
         assert_eq!(heard(&mut server, expected.len()).await, expected);
         server.write_all(b"+1\r\n:0\r\n-NOPERM no\r\n+2\r\n").await.unwrap();
-        assert_eq!(answer.await, Ok(Value::SimpleString("1".to_owned())));
+        assert_eq!(Answer(receiver).await, Ok(Value::SimpleString("1".to_owned())));
         assert_eq!(after.await, Ok(Value::SimpleString("2".to_owned())));
     }
 

@@ -2,7 +2,6 @@
 
 pub(super) mod clock_watch;
 pub(super) mod decide;
-pub(super) mod known_record;
 pub(super) mod own_clock;
 pub(super) mod record;
 pub(super) mod state;

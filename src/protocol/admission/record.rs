@@ -65,13 +65,6 @@ pub struct AdmissionTerms {
     pub quarantine_ms: u64,
 }
 
-impl AdmissionTerms {
-    /// The same time for both.
-    pub const fn of_max_ttl(max_ttl_ms: u64) -> Self {
-        Self { max_ttl_ms, quarantine_ms: max_ttl_ms }
-    }
-}
-
 /// The admission record of an instance: `identity vote_from_ms longest_ttl_ms origin order`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AdmissionRecord {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::protocol::admission::clock_watch::{ClockWatch, Observation};
-use crate::protocol::admission::known_record::{AttachedRecord, RecordMeaning};
 use crate::protocol::admission::record::{AdmissionRecord, ProcessIdentity, RecordOrigin};
+use crate::protocol::fencing::FencingToken;
+use crate::protocol::round::cause::NotUsable;
 use crate::protocol::round::reply::Reply;
 use crate::protocol::time::Instant;
 
@@ -25,6 +26,52 @@ pub enum AdmissionFollowUp {
     RereadRecord,
     /// It may have forgotten locks without its record telling: put it into quarantine again.
     Quarantine,
+}
+
+/// The record as a request names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttachedRecord {
+    /// The record.
+    pub record: Arc<AdmissionRecord>,
+    wire: Arc<str>,
+    /// Whether the instance's clock shows the record's instant by now, as far as this connection knows.
+    pub quarantine_over: bool,
+}
+
+impl AttachedRecord {
+    /// A record that is named for the first time.
+    pub fn new(record: AdmissionRecord, quarantine_over: bool) -> Self {
+        let wire = record.to_wire().into();
+        Self { record: Arc::new(record), wire, quarantine_over }
+    }
+
+    /// The same at another time.
+    pub fn at(&self, quarantine_over: bool) -> Self {
+        Self { quarantine_over, ..self.clone() }
+    }
+
+    /// P28: whether plain commands may propose this token where the instance's clock shows at least `wall_us`. They compare neither the
+    /// record's instant nor how far a token is ahead, so both must be known (P12, P14).
+    pub fn lets_plain(&self, token: FencingToken, wall_us: u64) -> bool {
+        self.quarantine_over && !token.is_ahead_of(wall_us)
+    }
+
+    /// The record as it is stored.
+    pub fn wire(&self) -> &str {
+        &self.wire
+    }
+}
+
+/// What the instance's record means for this client. No vote is requested unless it is
+/// [`Recorded`](Self::Recorded).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordMeaning {
+    /// The record is valid.
+    Recorded,
+    /// There is no valid record. A client that wants locks writes one (P15).
+    Unrecorded,
+    /// It gives no vote to a client with these settings (P16, P29).
+    Refused(NotUsable),
 }
 
 /// The state of an instance as one connection knows it (P14, P17).

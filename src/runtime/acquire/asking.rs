@@ -32,7 +32,7 @@ pub(super) struct Asking {
 impl Asking {
     /// The mark that an attempt leaves where readers refuse it.
     pub(super) fn mark(&self) -> Option<Arc<WriterMark>> {
-        self.mark.as_ref().map(|left| Arc::clone(left.mark()))
+        self.mark.as_ref().map(|left| Arc::clone(&left.mark))
     }
 
     /// Whether a lost round shows for the first time that readers have the lock: from now on this mark is left.

@@ -211,13 +211,14 @@ fn send(
     (mark, is_first, resent): (&Option<Arc<WriterMark>>, bool, bool),
     prepare: impl FnOnce(Round) -> Round,
 ) -> RoundInFlight {
-    shared.counters.round_sent();
+    shared.counters.rounds.add(1);
     let claim = Claim::new(params.resource.clone(), value, token, params.terms.ttl());
+    let is_wanted = || shared.order.as_ref().is_some_and(|order| order.is_wanted(&params.resource));
     let claim = Arc::new(Claim {
         access: params.access,
         mark: mark.clone(),
         resent,
-        is_first: params.access == Access::Write && is_first && !shared.is_wanted_elsewhere(&params.resource),
+        is_first: params.access == Access::Write && is_first && !is_wanted(),
         ..claim
     });
     let started_at = shared.clock.now(); // P2: before anything is sent

@@ -21,7 +21,7 @@ pub(crate) trait TakesMarks: Debug + Send + Sync {
 pub(super) struct LeftMark {
     client: Weak<dyn TakesMarks>,
     resource: Resource,
-    mark: Arc<WriterMark>,
+    pub(super) mark: Arc<WriterMark>,
     has_won: bool,
 }
 
@@ -33,10 +33,6 @@ impl LeftMark {
     /// Its writer has the lock. What was left on instances that did not grant it goes.
     pub(super) fn won(mut self) {
         self.has_won = true;
-    }
-
-    pub(super) const fn mark(&self) -> &Arc<WriterMark> {
-        &self.mark
     }
 }
 

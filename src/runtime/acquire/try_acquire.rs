@@ -76,7 +76,9 @@ impl Try {
         match &outcome {
             // A waiter of this client need not try.
             Ok(lease) if self.place.is_some() => self.shared.slots.put_held(lease.held()),
-            Err(AcquireFailure::RoundLost(_)) => self.shared.note_refused(&self.params.resource), // P26
+            Err(AcquireFailure::RoundLost(_)) => {
+                self.shared.order.iter().for_each(|order| order.refused(&self.params.resource)); // P26
+            }
             Ok(_) | Err(_) => {}
         }
         let held = outcome.as_ref().ok().map(|lease| Arc::clone(lease.held()));

@@ -297,9 +297,9 @@ impl KeepAliveTask {
         match outcome {
             RenewalOutcome::Ended => return false,
             RenewalOutcome::Held => {}
-            RenewalOutcome::Renewed => counters.renewal_decided(true),
+            RenewalOutcome::Renewed => counters.renewals.add(1),
             RenewalOutcome::Failed { is_first, cause, remaining } => {
-                counters.renewal_decided(false);
+                counters.failed_renewals.add(1);
                 let resource = held.claim().resource.display();
                 // The first failure of a lease is a warning, unless many leases fail at once.
                 if let Some(times) = is_first.then(|| counters.renewal_warnings.note(self.now())).flatten() {

@@ -111,22 +111,6 @@ impl Parts {
         self.instances.iter().filter(|instance| instance.hears()).count() >= quorum.votes()
     }
 
-    /// What wakes the first waiter for a key that is released here.
-    pub(super) fn next_to_wake(&self, key: &[u8]) -> Vec<Wake> {
-        let mut known = self.known();
-        if known.waiters.is_empty() {
-            return Vec::new();
-        }
-        let waiters = known.waiters.take(key, self.clock.now());
-        drop(known);
-        let wakes = Wake::all(key, &waiters);
-        if let Some(Wake { to: next, .. }) = wakes.first() {
-            let waiting_elsewhere = waiters.len();
-            tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next");
-        }
-        wakes
-    }
-
     /// Takes a message in.
     pub(super) fn on_message(&self, ReceivedMessage { instance, message }: ReceivedMessage) {
         match Message::from_wire(&message) {

@@ -16,8 +16,9 @@ use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{ReceivedMessage, Wake};
 use crate::protocol::{Access, ClientId, Instant, Quorum};
-use crate::resource::Resource;
+use crate::resource::{Resource, display_name};
 use crate::runtime::lasting_task::ran_to_its_end;
+use crate::runtime::wait_events::TARGET;
 use known::{Parts, announced_key};
 pub(crate) use wait::Wait;
 
@@ -111,8 +112,16 @@ impl Order {
 
     /// What wakes the client that has waited longest, if any has, behind the release of this lock (P26).
     pub(crate) fn next_to_wake(&self, resource: &Resource) -> Option<Arc<[Wake]>> {
-        let wakes = self.parts.next_to_wake(announced_key(resource)?);
-        (!wakes.is_empty()).then(|| wakes.into())
+        let (key, mut known) = (announced_key(resource)?, self.parts.known());
+        if known.waiters.is_empty() {
+            return None;
+        }
+        let waiters = known.waiters.take(key, self.parts.clock.now());
+        drop(known);
+        let wakes = Wake::all(key, &waiters);
+        let (next, waiting_elsewhere) = (wakes.first()?.to, waiters.len());
+        tracing::debug!(target: TARGET, key = display_name(key), %next, waiting_elsewhere, "wakes the next");
+        Some(wakes.into())
     }
 }
 

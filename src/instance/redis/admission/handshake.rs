@@ -55,10 +55,8 @@ impl AdmissionHandshake<'_> {
         let record = found.0.and_then(AdmissionRecord::from_wire);
         record.iter().for_each(|record| records.note_read(self.options.id.index(), record.longest_ttl_ms));
         let mut last = self.options.health.lock();
-        let action = match records.are_as_recorded() {
-            true => decide_as_recorded(facts, found, records.terms(), &last.seen),
-            false => decide_record(facts, found, records.terms(), &last.seen),
-        };
+        let decide = if records.as_recorded { decide_as_recorded } else { decide_record };
+        let action = decide(facts, found, records.terms, &last.seen);
         if let Some(record) = record.filter(|record| record.identity == facts.identity) {
             last.seen.note(&record);
         }

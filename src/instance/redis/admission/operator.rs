@@ -53,7 +53,7 @@ async fn found(handshake: &AdmissionHandshake<'_>) -> Result<FoundRecord, Cause>
 
 async fn look_for_trace(handshake: &AdmissionHandshake<'_>, channel: &str, writes: bool) -> Result<Trace, Cause> {
     let identity = server_info::read(handshake.wire).await?.facts.identity;
-    let longest_ttl_ms = handshake.options.records.terms().quarantine_ms;
+    let longest_ttl_ms = handshake.options.records.terms.quarantine_ms;
     let commands = scripts::open(&identity, longest_ttl_ms, channel, writes);
     let answers = handshake.wire.ask_all(&commands).replies_without_error().await;
     trace(answers.map_err(|error| failed(&error))?)
@@ -76,7 +76,7 @@ fn trace(mut answers: Vec<Value>) -> Result<Trace, Cause> {
 
 async fn change(handshake: &AdmissionHandshake<'_>, found: &FoundRecord) -> Result<bool, Cause> {
     let Some(record) = found.record() else { return Ok(false) };
-    let longest_ttl_ms = handshake.options.records.terms().quarantine_ms;
+    let longest_ttl_ms = handshake.options.records.terms.quarantine_ms;
     let write = changed(&record, longest_ttl_ms);
     let there = handshake.write(&record.identity, found.stored.as_deref(), write).await;
     let there = there.map_err(|error| failed(&error))?.as_deref().and_then(AdmissionRecord::from_wire);

@@ -15,8 +15,9 @@ use crate::protocol::AdmissionTerms;
 #[derive(Debug)]
 pub(crate) struct Records {
     /// Whether the client takes records as they are and never writes one.
-    as_recorded: bool,
-    terms: AdmissionTerms,
+    pub(crate) as_recorded: bool,
+    /// The client's own.
+    pub(crate) terms: AdmissionTerms,
     /// No client uses a longer ttl, or tokens are removed before locks: a record that allows more was not written by a client.
     longest: u64,
     wants_locks: AtomicBool,
@@ -38,11 +39,6 @@ impl Records {
             settled: Notify::const_new(),
             longest_ttls: Mutex::new(BTreeMap::new()),
         }
-    }
-
-    /// Whether the client takes records as they are and never writes one.
-    pub(crate) const fn are_as_recorded(&self) -> bool {
-        self.as_recorded
     }
 
     /// The client wants locks from now on.
@@ -94,11 +90,6 @@ impl Records {
         }
     }
 
-    /// The client's own terms.
-    pub(crate) const fn terms(&self) -> AdmissionTerms {
-        self.terms
-    }
-
     /// What is written where there is no valid record (P29): the longest ttl that votes are given for, which is the longest of the last
     /// records that were read, the replaced one included; and for how long the instance waits, which is never less than the
     /// own quarantine.
@@ -126,7 +117,7 @@ mod tests {
     use super::*;
 
     fn records() -> Records {
-        Records::new(AdmissionTerms::of_max_ttl(10_000), 60_000, false)
+        Records::new(AdmissionTerms { max_ttl_ms: 10_000, quarantine_ms: 10_000 }, 60_000, false)
     }
 
     #[test]
@@ -159,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn records_are_written_by_a_client_that_wants_locks_and_takes_none_as_it_is() {
-        let (records, looking) = (records(), Records::new(AdmissionTerms::of_max_ttl(1), 60_000, true));
+        let (records, looking) = (records(), Records { as_recorded: true, ..records() });
         for records in [&records, &looking] {
             assert!(!records.are_to_be_written());
             records.want_locks();

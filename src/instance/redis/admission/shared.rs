@@ -48,7 +48,7 @@ impl SharedAdmission {
             return None;
         }
         let is_acquire = matches!(request, Request::Acquire(_));
-        if self.options.records.are_as_recorded()
+        if self.options.records.as_recorded
             && let Some(refusal) = self.too_long(request.claim().ttl)
         {
             return Some(VoteObstacle::Known(Cause::NotUsable(refusal)));
