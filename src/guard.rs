@@ -120,7 +120,7 @@ impl<M: Mode> Guard<M> {
             if !self.is_valid() {
                 return Err(ExtendFailure::LeaseLost(None)); // others of its holder may have the lease still
             }
-            extend(shared, tenure.held(), Some(tenure.guard()), terms).await
+            extend(shared, &tenure.held, Some(tenure.guard), terms).await
         };
         let result = extended.instrument(span.clone()).await;
         let result = result.map_err(|failure| extend_error(shared, failure));
@@ -149,11 +149,11 @@ impl<M: Mode> Guard<M> {
     pub async fn release(mut self) -> Result<Released, ReleaseError> {
         self.has_left = true;
         let LeaseView { shared, tenure, .. } = &self.lease;
-        let (is_valid, is_gone) = (self.is_valid(), tenure.held().is_gone());
-        let Some(targets) = shared.begin_to_let_go(tenure.held(), Some(tenure.guard())) else {
+        let (is_valid, is_gone) = (self.is_valid(), tenure.held.is_gone());
+        let Some(targets) = shared.begin_to_let_go(&tenure.held, Some(tenure.guard)) else {
             return Ok(Released { was_still_held: is_valid }); // another caller of this client has it
         };
-        let released = release(shared, tenure.held(), targets); // sent before a listener runs, which may panic
+        let released = release(shared, &tenure.held, targets); // sent before a listener runs, which may panic
         let span = span::operation!("release", tenure.claim().resource.display());
         let was_still_held = match released.instrument(span.clone()).await {
             ReleaseOutcome::WasHeld => !is_gone,
@@ -199,11 +199,11 @@ impl Guard {
         let lease = DetachedLease {
             key: claim.resource.key().to_vec(),
             value: claim.value.clone(),
-            token: tenure.token(),
+            token: tenure.token,
             ttl: claim.ttl,
         };
-        tenure.held().keep_keys();
-        shared.let_go(tenure.held(), Some(tenure.guard())); // nothing is to be released
+        tenure.held.keep_keys();
+        shared.let_go(&tenure.held, Some(tenure.guard)); // nothing is to be released
         lease
     }
 
@@ -244,7 +244,7 @@ impl Guard {
     /// expire: after the ttl, or after `time` on instances that were reached.
     pub async fn keep_for(self, time: Duration) -> Result<(), ExtendError> {
         let LeaseView { shared, settings, tenure, .. } = &self.lease;
-        let held = tenure.held();
+        let held = &tenure.held;
         held.keep_keys(); // even if this future is dropped
         let remaining = self.remaining();
         if remaining >= time {
@@ -270,7 +270,7 @@ impl<M: Mode> Drop for Guard<M> {
     fn drop(&mut self) {
         if !self.has_left {
             let tenure = &self.lease.tenure;
-            self.lease.shared.let_go(tenure.held(), Some(tenure.guard())); // P22
+            self.lease.shared.let_go(&tenure.held, Some(tenure.guard)); // P22
         }
     }
 }

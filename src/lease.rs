@@ -81,7 +81,7 @@ impl LeaseView {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.tenure.token()
+        self.tenure.token
     }
 }
 
@@ -128,8 +128,8 @@ impl<M: Mode> LeaseView<M> {
     /// Each renewal sets the keys again where they are missing.
     #[must_use]
     pub fn redundancy(&self) -> Redundancy {
-        let quorum = self.shared.quorum;
-        Redundancy { held_on: self.tenure.rests_on().len(), instances: quorum.instances(), quorum: quorum.votes() }
+        let (quorum, rests_on) = (self.shared.quorum, self.tenure.held.state().lease.rests_on());
+        Redundancy { held_on: rests_on.len(), instances: quorum.instances(), quorum: quorum.votes() }
     }
 
     /// Waits until the lock is lost, and returns why; [`Loss::GivenUp`] once its guard is gone. Any number of tasks may wait.
@@ -154,7 +154,7 @@ impl<M: Mode> LeaseView<M> {
     /// # Cancel safety
     /// Safe: it only waits, and may be called again.
     pub async fn lost(&self) -> Loss {
-        self.shared.keep_alive.watch(self.tenure.held());
+        self.shared.keep_alive.watch(&self.tenure.held);
         let end = self.tenure.wait_for_end(&*self.shared.clock).await;
         loss(&self.shared, end)
     }
@@ -233,7 +233,7 @@ impl<M: Mode> LeaseView<M> {
         let mut shown = f.debug_struct(name);
         shown.field("resource", &self.tenure.claim().resource);
         if M::ACCESS == Access::Write {
-            shown.field("fencing_token", &self.tenure.token().get());
+            shown.field("fencing_token", &self.tenure.token.get());
         }
         shown.field("remaining", &self.remaining()).finish_non_exhaustive()
     }

@@ -423,7 +423,7 @@ impl Lock {
         let took = self.shared.clock.now().saturating_since(begun);
         let result = result.map_err(|failure| acquire_error(&self.shared, resource, failure));
         let outcome = match &result {
-            Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.tenure.was_handed_over() },
+            Ok(guard) => AcquireOutcome::Acquired { is_handed_over: guard.tenure.is_handed_over },
             Err(error) if error.is_contended() => AcquireOutcome::Contended,
             Err(_) => AcquireOutcome::Failed,
         };
@@ -436,7 +436,7 @@ impl Lock {
 fn log_acquire<M: Mode>(resource: &Resource, result: &Result<Guard<M>, AcquireError>, span: &Span) {
     match result {
         Ok(guard) => {
-            let (token, is_handed_over) = (guard.tenure.token(), guard.tenure.was_handed_over());
+            let (token, is_handed_over) = (guard.tenure.token, guard.tenure.is_handed_over);
             let resource = guard.tenure.claim().resource.display(); // of several, the one that was won
             tracing::debug!(resource, %token, is_handed_over, "acquired");
             span.record("redquorum.fencing_token", token.as_i64());

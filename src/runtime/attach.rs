@@ -50,7 +50,7 @@ pub(crate) async fn attach(
     let lease = outcome.unwrap_or_else(|RuntimeEnded| Err(nothing_sent()))?;
     // Too late, or after a shutdown: the keys stay until they expire.
     let tenure = lease.collect(params).map_err(|_| nothing_sent())?;
-    tenure.held().release_keys();
+    tenure.held.release_keys();
     Ok(tenure)
 }
 

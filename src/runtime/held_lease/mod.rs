@@ -578,42 +578,21 @@ impl HeldLeaseState {
 /// lease is handed over, and when the guard has had it for as long as it wanted, while other guards of its holder continue (P23).
 #[derive(Clone, Debug)]
 pub(crate) struct Tenure {
-    held: Arc<HeldLease>,
-    guard: GuardNumber,
-    is_handed_over: bool,
+    pub(crate) held: Arc<HeldLease>,
+    pub(crate) guard: GuardNumber,
+    /// Whether another caller had the lease before.
+    pub(crate) is_handed_over: bool,
     /// The token with which it began.
-    token: FencingToken,
+    pub(crate) token: FencingToken,
 }
 
 impl Tenure {
-    pub(crate) const fn held(&self) -> &Arc<HeldLease> {
-        &self.held
-    }
-
-    pub(crate) const fn guard(&self) -> GuardNumber {
-        self.guard
-    }
-
-    /// Whether another caller had the lease before.
-    pub(crate) const fn was_handed_over(&self) -> bool {
-        self.is_handed_over
-    }
-
-    pub(crate) const fn token(&self) -> FencingToken {
-        self.token
-    }
-
     /// How long the lease may still be relied on; zero once the tenure has ended.
     pub(crate) fn remaining(&self, clock: &dyn Clock) -> Duration {
         let mut state = self.held.state();
         let Some(entry) = state.entry(self.guard).copied() else { return Duration::ZERO };
         let remaining = state.remaining(clock);
         entry.wish.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(clock.now())))
-    }
-
-    /// The instances that the lease rests on, by what they have answered so far.
-    pub(crate) fn rests_on(&self) -> InstanceSet {
-        self.held.state().lease.rests_on()
     }
 
     pub(crate) fn claim(&self) -> Arc<Claim> {

@@ -201,7 +201,7 @@ mod tests {
             tenure
         });
         assert_eq!(held.state().renewed_until(), without_end);
-        let _ = keep_alive.drop_guard(&held, Some(tenures[0].guard()));
+        let _ = keep_alive.drop_guard(&held, Some(tenures[0].guard));
         assert_eq!(held.state().renewed_until(), bounded);
     }
 }
