@@ -1,31 +1,54 @@
 //! Runs one seed.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use redquorum::testing::simulation::seed_this_thread;
+use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use crate::batch::Outcome;
 use crate::chaos;
 use crate::deeds::Deed;
-use crate::faults::Fault;
+use crate::faults::{Fault, FaultKind};
 use crate::runtimes::run_world;
 use crate::scenario::Scenario;
 use crate::stats::Stats;
 use crate::world::World;
 
+/// A run in which a runtime ends runs alone, for its trace to depend on its seed only. The order in which tokio drops the tasks of a
+/// runtime depends on their ids, and those are counted in the whole process.
+static RUNS: RwLock<()> = RwLock::new(());
+
+/// In so many lists a runtime of one thread keeps its tasks, by their ids.
+const TASK_LISTS: u64 = 4;
+
 /// A run to its end.
 pub(crate) fn run(seed: u64, plan: Option<&[Fault]>, told: bool) -> Outcome<Stats> {
     seed_this_thread(seed);
     let scenario = Scenario::new(seed, plan);
-    let world = run_world(scenario, told);
+    let world = if scenario.plan.iter().any(|fault| fault.what == FaultKind::EndRuntime) {
+        let _alone = RUNS.write().unwrap_or_else(PoisonError::into_inner);
+        align_task_ids();
+        run_world(scenario, told)
+    } else {
+        let _beside = RUNS.read().unwrap_or_else(PoisonError::into_inner);
+        run_world(scenario, told)
+    };
     let mut history = world.history();
     history.stats.runs = 1;
     history.stats.commands = world.servers.iter().map(|server| server.commands()).sum();
     let hash = history.hash ^ history.stats.commands.rotate_left(32);
     let (violation, log) = (history.violation.take(), history.log.take().unwrap_or_default());
     Outcome { stats: history.stats, hash, violation, log }
+}
+
+/// The next task goes into the first of the lists.
+fn align_task_ids() {
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    let is_last =
+        || runtime.spawn(async {}).id().to_string().parse().is_ok_and(|id: u64| id % TASK_LISTS == TASK_LISTS - 1);
+    while !is_last() {}
 }
 
 /// What kind of run it is.
