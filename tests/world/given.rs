@@ -111,7 +111,6 @@ impl World {
 
     /// Its user relies on it no more.
     pub(crate) fn let_go(&self, number: usize) {
-        self.excuse_lost_hand_over(number);
         let mut history = self.history();
         history.holds[number].lease = None;
         history.note(self.at(), "let go", [number as u64, 0], || format!("lock {number}"));

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use redquorum::testing::simulation::{Said, Server, StepKind};
+use redquorum::testing::simulation::{Said, StepKind};
 
 use crate::demand::{Demand, Way};
+use crate::history::Hold;
 use crate::judge::Vote;
 use crate::schedule::Schedule;
 use crate::time::now;
@@ -46,40 +47,35 @@ impl<'a> Place<'a> {
     /// It was given the locks.
     pub(crate) fn check(&self) {
         let (at, machine) = (self.world.at(), &self.world.machines[self.client.0]);
-        let mut history = self.world.history();
-        let is_before = |other: &&Waiting| {
+        let is_before = |other: &Waiting| {
             let is_same = (other.client, other.resources) == (self.client, self.resources);
             is_same && other.place < self.place && !machine.was_disturbed_since(other.begun)
         };
-        if let Some(other) = history.waiting.iter().find(is_before) {
-            let what = format!("client {}: {} came before {}", self.client.0, other.place, self.place);
-            history.violate(at, "a line is served in its order", what);
-        }
-    }
-}
-
-impl World {
-    /// A lease that its client may find lost (P20) is handed over: the next finds that when it polls, and waits anew (P22).
-    /// So nobody who waits now can be said to be passed.
-    pub(crate) fn excuse_lost_hand_over(&self, number: usize) {
-        let mut history = self.history();
-        let Some(hold) = history.holds.get(number) else { return };
-        let (client, resources, value) = ((hold.client, hold.life), hold.resources, hold.value.clone());
-        let is_for_it = |waiting: &Waiting| (waiting.client, waiting.resources) == (client, resources);
-        if !history.waiting.iter().any(is_for_it) {
+        let Some(passed) = self.world.history().waiting.iter().find(|other| is_before(other)).map(|other| other.place)
+        else {
             return;
+        };
+        if self.may_have_been_lost() {
+            return self.world.history().waiting.retain(|other| !is_before(other));
         }
-        let mut judge = self.judge();
+        let what = format!("client {}: {passed} came before {}", self.client.0, self.place);
+        self.world.history().violate(at, "a line is served in its order", what);
+    }
+
+    /// Whether the answers for the lease that its client had before may show that it was lost (P20). Then the waiter that it was
+    /// handed to has found that when it was polled, and waits anew (P22).
+    fn may_have_been_lost(&self) -> bool {
+        self.world.absorb();
+        let history = self.world.history();
+        let is_of_it = |hold: &&Hold| ((hold.client, hold.life), hold.resources) == (self.client, self.resources);
+        let Some(former) = history.holds.iter().rfind(is_of_it).map(|hold| hold.value.clone()) else { return false };
+        drop(history);
         let was_missing =
-            |vote: &Vote| matches!((vote.kind, vote.said), (_, Said::Repaired) | (StepKind::Extend, Said::No));
-        let votes = judge.rounds_of(&value).votes.iter();
-        let mut without: HashSet<_> = votes.filter(|vote| was_missing(vote)).map(|vote| vote.server).collect();
-        drop(judge);
-        let has_it = |server: &Server| server.locks().iter().any(|(_, stored)| *stored == value);
-        without.extend((0..self.servers.len()).filter(|at| !has_it(&self.servers[*at])));
-        if without.len() > self.servers.len() - self.scenario.quorum {
-            history.waiting.retain(|waiting| !is_for_it(waiting));
-        }
+            |vote: &&Vote| matches!((vote.kind, vote.said), (_, Said::Repaired) | (StepKind::Extend, Said::No));
+        let mut judge = self.world.judge();
+        let votes = judge.rounds_of(&former).votes.iter();
+        let without: HashSet<_> = votes.filter(was_missing).map(|vote| vote.server).collect();
+        without.len() > self.world.servers.len() - self.world.scenario.quorum
     }
 }
 
