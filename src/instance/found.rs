@@ -106,7 +106,7 @@ pub struct ServerDetails {
     pub round_trip: Duration,
     /// Whether it pushes changes of keys to this client, so that a loss is known at once.
     pub pushes_changes: bool,
-    /// Whether messages for waiters come over it.
+    /// Whether messages for waiters come over it, or would if this client waited for locks.
     pub wakes_waiters: bool,
 }
 

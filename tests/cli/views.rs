@@ -455,3 +455,14 @@ fn a_dry_bench_measures_answers_beside_a_longer_max_ttl_and_writes_nothing() {
     assert!(bench["advice"][1].as_str().unwrap().starts_with("instance timeout: "), "{bench}");
     assert!(records[0].is_some() && [record(0), record(1)] == records);
 }
+
+#[test]
+fn who_only_looks_is_not_told_that_subscribing_is_denied() {
+    let fleet = fleet_of(3);
+    for view in ["status", "check"] {
+        let mut command = bare([view]);
+        let shown = output(command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+        assert!(stdout(&shown).contains("127.0.0.1"), "{view} shows each: {}", stderr(&shown));
+        assert!(!stdout(&shown).contains("SUBSCRIBE"), "{view} does not subscribe: {}", stdout(&shown));
+    }
+}

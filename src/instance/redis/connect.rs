@@ -61,8 +61,8 @@ pub(super) async fn connect(
             None
         }
     };
-    let (options, hears) = (Arc::clone(options), rights.hears == Some(true));
-    Ok((InstanceConnection::new(options, (wire, wire_task), tracking, hears, admission), pushes))
+    let options = Arc::clone(options);
+    Ok((InstanceConnection::new(options, (wire, wire_task), tracking, rights.hears, admission), pushes))
 }
 
 /// Opens the connection, to the present master where Sentinels name it.

@@ -44,8 +44,8 @@ pub(crate) struct InstanceConnection {
     wire_task: WireTask,
     /// Whether changes of keys are pushed to the connection.
     pub(super) tracking: bool,
-    /// Whether messages of other clients come over it.
-    pub(super) hears: bool,
+    /// Whether messages of other clients come over it; `None` if the client wants none.
+    pub(super) hears: Option<bool>,
     /// `None` if admission is turned off.
     pub(super) admission: Option<SharedAdmission>,
     runtime: Handle,
@@ -64,7 +64,7 @@ impl InstanceConnection {
         options: Arc<ConnectOptions>,
         (wire, wire_task): (Wire, WireTask),
         tracking: bool,
-        hears: bool,
+        hears: Option<bool>,
         admission: Option<SharedAdmission>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|connection: &Weak<Self>| {

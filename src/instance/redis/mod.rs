@@ -254,7 +254,7 @@ impl RedisInstance {
 
     /// Whether messages to this client come over it (P25).
     pub(crate) fn hears(&self) -> bool {
-        self.state.borrow().as_ref().is_ok_and(|connection| connection.hears)
+        self.state.borrow().as_ref().is_ok_and(|connection| connection.hears == Some(true))
     }
 
     /// Queues a message for another client.

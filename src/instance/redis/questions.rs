@@ -206,7 +206,7 @@ pub(super) async fn examine(connection: &InstanceConnection) -> Result<ServerDet
     let snapshots = redis::cmd("CONFIG").arg("GET").arg("save").to_owned();
     let snapshots = within(deadline, wire.ask(&snapshots).read()).await;
     let details = from_info(&info.concat(), snapshots.ok().as_ref());
-    let (pushes_changes, wakes_waiters) = (connection.tracking, connection.hears);
+    let (pushes_changes, wakes_waiters) = (connection.tracking, connection.hears != Some(false));
     Ok(ServerDetails { round_trip, clock_offset, pushes_changes, wakes_waiters, ..details })
 }
 
