@@ -62,20 +62,27 @@ impl<'a> Place<'a> {
         self.world.history().violate(at, "a line is served in its order", what);
     }
 
-    /// Whether the answers for the lease that its client had before may show that it was lost (P20). Then the waiter that it was
-    /// handed to has found that when it was polled, and waits anew (P22).
+    /// Whether the lease that its client had before may have been lost. Then the waiter that it was handed to has found that when
+    /// it was polled, and waits anew (P22).
     fn may_have_been_lost(&self) -> bool {
-        self.world.absorb();
         let history = self.world.history();
         let is_of_it = |hold: &&Hold| ((hold.client, hold.life), hold.resources) == (self.client, self.resources);
         let Some(former) = history.holds.iter().rfind(is_of_it).map(|hold| hold.value.clone()) else { return false };
         drop(history);
+        self.world.may_be_found_lost(&former)
+    }
+}
+
+impl World {
+    /// Whether the answers that its client has, or is about to get, may show that a lease was lost (P20).
+    pub(super) fn may_be_found_lost(&self, value: &[u8]) -> bool {
+        self.absorb();
         let was_missing =
             |vote: &&Vote| matches!((vote.kind, vote.said), (_, Said::Repaired) | (StepKind::Extend, Said::No));
-        let mut judge = self.world.judge();
-        let votes = judge.rounds_of(&former).votes.iter();
+        let mut judge = self.judge();
+        let votes = judge.rounds_of(value).votes.iter();
         let without: HashSet<_> = votes.filter(was_missing).map(|vote| vote.server).collect();
-        without.len() > self.world.servers.len() - self.world.scenario.quorum
+        without.len() > self.servers.len() - self.scenario.quorum
     }
 }
 
