@@ -5,9 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redquorum::testing::{Cluster, TestInstance};
 use redquorum::{AcquireError, BadRequest, Holder, HolderKind, Loss, ReadGuard, Redlock};
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::support::{cluster_of, held, ms, renewing, secs, settle, timed};
+
+async fn all_read(readers: Vec<JoinHandle<Result<ReadGuard, AcquireError>>>) -> Vec<ReadGuard> {
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(reader.await.unwrap().unwrap());
+    }
+    guards
+}
 
 async fn reads(redlock: &Redlock) -> ReadGuard {
     redlock.rw_lock("a").try_read().await.unwrap()
@@ -117,14 +126,7 @@ async fn a_writer_that_waits_lets_in_no_more_readers_and_gets_the_lock_with_the_
     sleep(secs(3)).await;
     assert!(writer.is_valid() && readers.iter().all(|reader| !reader.is_finished()));
     drop(writer);
-    let (together, took) = timed(async {
-        let mut guards = Vec::new();
-        for reader in readers {
-            guards.push(reader.await.unwrap().unwrap());
-        }
-        guards
-    })
-    .await;
+    let (together, took) = timed(all_read(readers)).await;
     assert!(together.iter().all(|guard| guard.is_valid()) && took <= ms(100), "{took:?}");
     drop(together);
     settle().await;
@@ -202,14 +204,7 @@ async fn of_many_clients_that_wait_to_read_64_are_woken_and_the_others_are_in_wi
     sleep(ms(10)).await;
     let woken = readers.iter().filter(|reader| reader.is_finished()).count();
     assert!(woken >= 2 * 64, "{woken}");
-    let (read, took) = timed(async {
-        let mut guards = Vec::new();
-        for reader in readers {
-            guards.push(reader.await.unwrap().unwrap());
-        }
-        guards
-    })
-    .await;
+    let (read, took) = timed(all_read(readers)).await;
     assert!(woken < read.len() && took <= secs(1), "{woken} of {}, {took:?}", read.len());
 }
 

@@ -1,10 +1,12 @@
 //! P20: once the answers that a client has show that no quorum can have kept a key, its lease is over.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use redquorum::testing::simulation::{Said, StepKind};
 
 use crate::history::Hold;
+use crate::judge::Vote;
 use crate::net::Passed;
 use crate::sharers::ELECTION_BIT;
 use crate::time::now;
@@ -68,6 +70,17 @@ impl World {
                 format!("lock {number} of client {client:?} is gone: {absences:?}: {}", self.judge().told(&value));
             self.violate("a lease ends with its evidence", what);
         }
+    }
+
+    /// Whether the answers that its client has, or is about to get, may show that a lease was lost (P20).
+    pub(super) fn may_be_found_lost(&self, value: &[u8]) -> bool {
+        self.absorb();
+        let was_missing =
+            |vote: &&Vote| matches!((vote.kind, vote.said), (_, Said::Repaired) | (StepKind::Extend, Said::No));
+        let mut judge = self.judge();
+        let votes = judge.rounds_of(value).votes.iter();
+        let without: HashSet<_> = votes.filter(was_missing).map(|vote| vote.server).collect();
+        without.len() > self.servers.len() - self.scenario.quorum
     }
 
     /// All that the client of a lease has heard of its key, in the order in which it did. What is read for others as well

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use redquorum::testing::simulation::value_of;
+
 use crate::world::World;
 
 /// Of each ttl so much is left at least when a lock is given (P2).
@@ -12,18 +14,14 @@ const AT_ONCE: Duration = Duration::from_millis(5);
 
 impl World {
     pub(super) fn check_least_left(&self, number: usize) {
+        let given = self.history().holds.get(number).and_then(|hold| Some((hold.client, hold.lease.clone()?)));
+        let Some((client, lease)) = given else { return };
         let least = self.scenario.ttl / LEAST_PART;
-        let given = self
-            .history()
-            .holds
-            .get(number)
-            .and_then(|hold| Some((hold.client, hold.lease.clone()?, hold.value.clone())));
-        let Some((client, lease, value)) = given else { return };
         // Whoever was suspended in between hears of it late.
         let is_disturbed = self.machines[client].was_disturbed_since(self.at().saturating_sub(AT_ONCE));
         let left = lease.remaining();
         // One that is handed over may be lost in the instant in which its user is given it.
-        let is_lost = || left.is_zero() && self.may_be_found_lost(&value);
+        let is_lost = || left.is_zero() && self.may_be_found_lost(&value_of(&lease));
         if left < least && !is_disturbed && !is_lost() {
             let what = format!("lock {number} of client {client}: {left:?} of at least {least:?}");
             self.violate("a lock is given with enough of it left", what);

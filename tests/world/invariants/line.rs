@@ -1,13 +1,9 @@
 //! Those of one client who wait for the same locks get them in the order in which they came (P24).
 
-use std::collections::HashSet;
 use std::time::Duration;
-
-use redquorum::testing::simulation::{Said, StepKind};
 
 use crate::demand::{Demand, Way};
 use crate::history::Hold;
-use crate::judge::Vote;
 use crate::schedule::Schedule;
 use crate::time::now;
 use crate::world::World;
@@ -70,19 +66,6 @@ impl<'a> Place<'a> {
         let Some(former) = history.holds.iter().rfind(is_of_it).map(|hold| hold.value.clone()) else { return false };
         drop(history);
         self.world.may_be_found_lost(&former)
-    }
-}
-
-impl World {
-    /// Whether the answers that its client has, or is about to get, may show that a lease was lost (P20).
-    pub(super) fn may_be_found_lost(&self, value: &[u8]) -> bool {
-        self.absorb();
-        let was_missing =
-            |vote: &&Vote| matches!((vote.kind, vote.said), (_, Said::Repaired) | (StepKind::Extend, Said::No));
-        let mut judge = self.judge();
-        let votes = judge.rounds_of(value).votes.iter();
-        let without: HashSet<_> = votes.filter(was_missing).map(|vote| vote.server).collect();
-        without.len() > self.servers.len() - self.scenario.quorum
     }
 }
 
