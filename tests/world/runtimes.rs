@@ -79,7 +79,10 @@ fn run_apart(main: &PausedRuntime, world: &Arc<World>, client: usize) {
                 }
             });
         }
-        at = at.max(main.block_on(async { shown() })); // it may have been blocked
+        let shown = main.block_on(async { shown() });
+        // Where the thread of all others was blocked, so was this one: else its timers would run while true time stands still.
+        apart.is_blocked |= shown > at + TICK;
+        at = at.max(shown);
         apart.go_on(main, world, at);
     }
 }
