@@ -15,6 +15,8 @@ CARGO=${CARGO:-cargo}
 LOGS=$PWD/target/tests
 THREADS=8 # of a program that sleeps and waits for servers, on two cores
 STARTED=$(date +%s)
+# Always together: with others, cargo would choose other features of the dependencies, and build them again.
+PROVED="--package redquorum --package redquorum-testkit --package redquorum-examples"
 export CARGO # a simulator builds copies of the library with it
 export CARGO_TERM_COLOR=never
 ONE=$(tests/scripts/servers.sh one) || exit 1
@@ -104,18 +106,18 @@ alone() {
 # What stands in a pair of parentheses runs in turn, beside the other pairs.
 prove() {
     export REDQUORUM_SERVER="$ONE"
-    build --package redquorum --package redquorum-testkit --package redquorum-examples
+    build $PROVED
     (program tests/admission/main.rs $THREADS) &
     (on_real_servers "") &
     (program tests/runtime/main.rs; program tests/conformance/main.rs; program examples/services/tests/run.rs
         others tests/admission tests/redis tests/cli tests/runtime tests/conformance examples/services/tests/run.rs) &
-    (run documentation $CARGO test --doc --package redquorum --all-features) &
+    (run documentation $CARGO test --doc $PROVED --all-features) &
     wait
     alone
 }
 
 prove_rest() {
-    build --package redquorum --package redquorum-testkit --package redquorum-examples
+    build $PROVED
     # By themselves: built together with them, the others would choose other features of the dependencies.
     build --package redquorum-bench --package redquorum-drill --package redquorum-observability
     # Without the one that is tested already.
