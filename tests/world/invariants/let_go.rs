@@ -37,8 +37,11 @@ impl World {
         let sent = |vote: &crate::judge::Vote| vote.sent.at.max(vote.at);
         let granted: BTreeSet<_> = rounds.votes.iter().filter(|vote| vote.grants()).map(|vote| vote.server).collect();
         let asked = rounds.votes.iter().map(sent).max()?;
-        // What comes later than a release is repeated for is left to its expiry (P6).
-        if rounds.votes.iter().any(|vote| vote.at > vote.sent.at + vote.ttl * 2) {
+        let (client, life) = judge.asked_by(rounds.votes.first()?)?;
+        let way = self.links[client][server].slowest() * 2;
+        let patience = self.scenario.instance_timeout * 2 + RETRY_PAUSE + way + AT_ONCE;
+        // What comes so late that the release may be repeated no more is left to its expiry (P6).
+        if rounds.votes.iter().any(|vote| vote.at + patience > vote.sent.at + vote.ttl * 2) {
             return None;
         }
         let since = match rounds.given {
@@ -47,7 +50,6 @@ impl World {
             0 => return None,
             _ => rounds.let_go?.max(asked),
         };
-        let (client, life) = judge.asked_by(rounds.votes.first()?)?;
         // Old data brings keys back, and a clock that was set back keeps them.
         let begun = rounds.votes.iter().map(|vote| vote.sent.at).min()?;
         if judge.accidents.iter().any(|accident| accident.server == server && accident.at >= begun) {
@@ -62,8 +64,6 @@ impl World {
             return None;
         }
         let (redlock, _) = self.client(client).filter(|(_, present)| *present == life)?;
-        let way = self.links[client][server].slowest() * 2;
-        let patience = self.scenario.instance_timeout * 2 + RETRY_PAUSE + way + AT_ONCE;
         let undisturbed = now().checked_sub(patience)?;
         // A client that was left without an answer probes the instance, and releases once it has answered.
         let address = format!("instance-{server}");
