@@ -14,7 +14,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: servers ## lock and release over five real servers
-	$(CARGO) run --release --example quickstart
+	$(CARGO) run --release --package redquorum-quickstart
 
 up: ## start five servers on 127.0.0.1:7101 to 7105 and leave them running
 	@tests/scripts/up.sh

@@ -1,6 +1,6 @@
 //! A first look: five servers, one lock, two clients, and two of the servers fail.
 //!
-//! `make demo`, or `cargo run --example quickstart`. It starts its own servers on free ports of
+//! `make demo`, or `cargo run --package redquorum-quickstart`. It starts its own servers on free ports of
 //! 127.0.0.1 and ends them again. Without a Redis or Valkey server on this machine it runs on
 //! instances inside the process.
 
