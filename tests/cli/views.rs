@@ -232,6 +232,23 @@ fn a_lock_is_shown_with_its_holder_and_listed_with_others() {
 }
 
 #[test]
+fn a_quiet_inspect_says_by_its_status_whether_a_lock_is_held() {
+    let (fleet, dir) = (fleet_of(3), Dir::new());
+    let inspect = |fleet: &Fleet, name: &str| output(&mut redquorum(fleet, ["inspect", "--quiet", name]));
+    let mut held = holder(&fleet, &dir, "a", &[]);
+    for (name, status) in [("a", 0), ("b", 1)] {
+        let seen = inspect(&fleet, name);
+        assert_eq!((seen.status.code(), stdout(&seen), stderr(&seen)), (Some(status), String::new(), String::new()));
+    }
+    signal(&held, Signal::SIGTERM);
+    assert_eq!(status_of(&mut held), 143);
+    fleet.iter().take(2).for_each(|server| server.kill().unwrap());
+    let unknown = inspect(&fleet, "a");
+    assert_eq!((unknown.status.code(), stdout(&unknown)), (Some(69), String::new()));
+    assert!(stderr(&unknown).contains("Connection refused"), "{}", stderr(&unknown));
+}
+
+#[test]
 fn a_listing_goes_on_behind_the_last_lock_of_a_page() {
     let (fleet, dir) = (fleet_of(3), Dir::new());
     let mut held = ["a", "b", "c"].map(|name| holder(&fleet, &dir, name, &[]));

@@ -228,6 +228,9 @@ pub(crate) struct BenchArgs {
 pub(crate) struct InspectArgs {
     /// What is locked
     pub(crate) resource: String,
+    /// Write only what fails, on standard error: the exit status is 0 if a client holds it, and 1 if none does
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) form: Form,
 }

@@ -15,7 +15,7 @@ pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<E
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     if args.form.json {
         output::write_json(&to_json(&inspection))?;
-    } else {
+    } else if !args.quiet {
         output::write(in_words(&inspection, redlock.instances().len()).as_bytes())?;
     }
     is_known(&inspection, redlock.instances().len())?;
