@@ -78,8 +78,11 @@ fn what_the_program_itself_ends_with() {
     }
     let of_file = output(&mut redquorum(&fleet, ["run", "-r", "a", "-c", &file("username = 'bob'"), "--", "true"]));
     assert_eq!(of_file.status.code(), Some(78), "not as the default user: {}", stderr(&of_file));
-    let nothing = output(&mut bare(["run", "-r", "a", "--", "true"]));
-    assert_eq!(nothing.status.code(), Some(64), "no instances were named");
+    for args in [&["run", "-r", "a", "--", "true"][..], &["status"], &["config", "check"]] {
+        let nothing = output(&mut bare(args));
+        assert_eq!(nothing.status.code(), Some(78), "{args:?}: no instances were named");
+        assert!(stderr(&nothing).contains("no instances are named"), "{args:?}: {}", stderr(&nothing));
+    }
     let help = output(&mut bare(["--help"]));
     assert!(help.status.success() && stdout(&help).contains("79  the lock was lost"));
 }

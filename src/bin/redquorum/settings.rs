@@ -124,7 +124,7 @@ impl Settings {
         let said = sources.said();
         if said.instances.is_empty() {
             let hint = "no instances are named; use -i, REDQUORUM_INSTANCES, or `instances` in a file (--config)";
-            return Err(Failure::new(Code::Usage, hint));
+            return Err(Failure::new(Code::Config, hint));
         }
         let all = said.clone().or_defaults();
         let time = Option::unwrap_or_default;
