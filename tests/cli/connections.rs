@@ -78,6 +78,20 @@ fn instances_that_hang_are_known_to_be_out_of_reach_before_the_time_for_connecti
 }
 
 #[test]
+fn commands_that_look_wait_no_longer_than_a_try_for_instances_that_refuse_connections() {
+    let fleet = fleet_of(3);
+    fleet[1].kill().unwrap();
+    fleet[2].kill().unwrap();
+    for args in [&["run", "-r", "a", "--try", "--", "true"][..], &["inspect", "a"], &["list"]] {
+        let begun = now();
+        let output = output(redquorum(&fleet, ["--connect-timeout", "15s"]).args(args));
+        assert_eq!(output.status.code(), Some(69), "{args:?}: {}", stderr(&output));
+        assert!(begun.elapsed().as_secs() < 5, "{args:?}: {:?}", begun.elapsed());
+        assert!(stderr(&output).contains("Connection refused"), "{args:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_lock_of_several_holders_is_shown_and_taken_with_each_of_them() {
     let fleet = fleet_of(3);
     // Clients with lists that have nothing in common.

@@ -6,10 +6,13 @@ pub(crate) mod duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redquorum::{Admission, AdmissionStatus, BuildError, Builder, Config, ConfigError, InstanceStatus, Redlock};
+use redquorum::{
+    Admission, AdmissionStatus, BuildError, Builder, Config, ConfigError, ConnectError, InstanceStatus, Redlock,
+};
 use tokio::time::sleep;
 
 use crate::cli::Common;
+use crate::clock::since_boot;
 use crate::exit::{Code, Failure};
 
 /// What may contain a password, and is no business of a command that runs under a lock.
@@ -230,7 +233,7 @@ impl Settings {
     }
 
     /// Waits until so many instances are known to be out of reach that the others are no quorum.
-    pub(crate) async fn is_out_of_reach(&self, redlock: &Redlock) {
+    async fn is_out_of_reach(&self, redlock: &Redlock) {
         loop {
             let instances = redlock.instances();
             let may_vote = |it: &&InstanceStatus| it.connected && it.admission != AdmissionStatus::Refused;
@@ -239,6 +242,20 @@ impl Settings {
                 return;
             }
             sleep(POLL).await;
+        }
+    }
+
+    /// Waits until a quorum is connected, and no longer than until it is known that none can be: for commands that try once.
+    pub(crate) async fn connect(&self, redlock: &Redlock, limit: Duration) -> Result<(), ConnectError> {
+        let begun = since_boot();
+        tokio::select! {
+            connected = redlock.wait_connected(limit) => connected,
+            () = self.is_out_of_reach(redlock) => {
+                redlock.wait_connected(Duration::ZERO).await.map_err(|mut error| {
+                    error.waited = since_boot().saturating_sub(begun);
+                    error
+                })
+            }
         }
     }
 
@@ -252,7 +269,7 @@ impl Settings {
     /// A client that only looks, and is connected to a quorum.
     pub(crate) async fn connected_to_look(&self) -> Result<Redlock, Failure> {
         let redlock = self.looking_client()?;
-        redlock.wait_connected(self.connect_timeout).await?;
+        self.connect(&redlock, self.connect_timeout).await?;
         Ok(redlock)
     }
 }

@@ -146,19 +146,7 @@ async fn permit(
 /// Waits for a quorum as long as the lock may be waited for. With `--try` an error comes as soon as none can be had.
 async fn connect(args: &RunArgs, settings: &Settings, redlock: &Redlock) -> Result<(), ConnectError> {
     let limit = args.wait.map_or(Duration::MAX, |wait| wait.max(LEAST_CONNECT)).min(settings.connect_timeout);
-    if !args.once {
-        return redlock.wait_connected(limit).await;
-    }
-    let begun = since_boot();
-    tokio::select! {
-        connected = redlock.wait_connected(limit) => connected,
-        () = settings.is_out_of_reach(redlock) => {
-            redlock.wait_connected(Duration::ZERO).await.map_err(|mut error| {
-                error.waited = since_boot().saturating_sub(begun);
-                error
-            })
-        }
-    }
+    if args.once { settings.connect(redlock, limit).await } else { redlock.wait_connected(limit).await }
 }
 
 /// Releases the lock, and says how it ended.
