@@ -6,7 +6,7 @@ use std::time::Duration;
 use redquorum::testing::simulation::{Said, StepKind};
 
 use crate::history::Hold;
-use crate::judge::Vote;
+use crate::judge::{Reading, Vote};
 use crate::net::Passed;
 use crate::sharers::ELECTION_BIT;
 use crate::time::now;
@@ -77,9 +77,14 @@ impl World {
         self.absorb();
         let was_missing =
             |vote: &&Vote| matches!((vote.kind, vote.said), (_, Said::Repaired) | (StepKind::Extend, Said::No));
-        let mut judge = self.judge();
-        let votes = judge.rounds_of(value).votes.iter();
-        let without: HashSet<_> = votes.filter(was_missing).map(|vote| vote.server).collect();
+        let judge = self.judge();
+        let Some(rounds) = judge.rounds.get(value) else { return false };
+        let mut without: HashSet<_> = rounds.votes.iter().filter(was_missing).map(|vote| vote.server).collect();
+        let is_without = |reading: &&Reading| {
+            (Some(reading.client), &reading.key) == (rounds.client, &rounds.key)
+                && reading.found.as_deref() != Some(value)
+        };
+        without.extend(judge.readings.iter().filter(is_without).map(|reading| reading.server));
         without.len() > self.servers.len() - self.scenario.quorum
     }
 
