@@ -399,7 +399,9 @@ impl Judge {
         // An old copy that comes back into the same process is seen only by who is connected, and is told of it; and of two
         // losses in a row only by who has seen the record of in between, which may be what comes back (A7).
         let is_used = |accident: &Accident| {
-            let before = mine.clone().rfind(|other| loses(other.what) && other.at < accident.at);
+            // Clients take the flush of another database for one of their own.
+            let begins_anew = |what| loses(what) || what == FaultKind::FlushAnotherDatabase;
+            let before = mine.clone().rfind(|other| begins_anew(other.what) && other.at < accident.at);
             let since = before.map_or(Duration::ZERO, |other| other.at);
             let mut votes = self.rounds.values().flat_map(|rounds| &rounds.votes);
             votes.any(|vote| vote.connection == step.connection && vote.command <= accident.command && vote.at >= since)
