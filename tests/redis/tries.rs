@@ -204,8 +204,16 @@ fn refusal(error: &AcquireError) -> (u16, Option<u64>, String) {
             println!("it is in use by {}", held_by.by); // host and process: for the log alone
             (409, Some(1), "in use".to_owned())
         }
-        None if error.is_retryable() => (503, Some(1), "try again later".to_owned()), // log it: it names each instance
+        // Log it: it names each instance.
+        None if error.is_retryable() => (503, Some(retry_after(error)), "try again later".to_owned()),
         None => (500, None, "not locked".to_owned()), // a name that cannot be locked, or a client that has ended
+    }
+}
+
+fn retry_after(error: &AcquireError) -> u64 {
+    match error {
+        AcquireError::InQuarantine { remaining: Some(left), .. } => left.as_secs() + 1,
+        _ => 1,
     }
 }
 
@@ -223,7 +231,7 @@ async fn report(redlock: &Redlock, day: &str) -> Result<(), Box<dyn std::error::
 
 #[test]
 fn the_handler_of_the_recipes_answers_409_only_while_another_one_charges() {
-    assert!(is_recipe("async fn charge(") && is_recipe("fn refusal("));
+    assert!(["async fn charge(", "fn refusal(", "fn retry_after("].into_iter().all(is_recipe));
     on_each_kind(async |program| {
         in_every_state(&program, async |redlocks, setup| {
             for order in 0..LOCKS as u64 {
