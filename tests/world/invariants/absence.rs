@@ -78,10 +78,12 @@ impl World {
         let was_missing =
             |vote: &&Vote| matches!((vote.kind, vote.said), (_, Said::Repaired) | (StepKind::Extend, Said::No));
         let judge = self.judge();
-        let Some(rounds) = judge.rounds.get(value) else { return false };
+        let granted = judge.granted_by(value, self.scenario.quorum);
+        let (Some(rounds), Some(granted)) = (judge.rounds.get(value), granted) else { return false };
         let mut without: HashSet<_> = rounds.votes.iter().filter(was_missing).map(|vote| vote.server).collect();
         let is_without = |reading: &&Reading| {
             (Some(reading.client), &reading.key) == (rounds.client, &rounds.key)
+                && reading.sent.at >= granted
                 && reading.found.as_deref() != Some(value)
         };
         without.extend(judge.readings.iter().filter(is_without).map(|reading| reading.server));
