@@ -17,7 +17,7 @@ use crate::inspection::{ForcedRelease, Inspection, force_release, inspect};
 use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::lock::Lock;
 use crate::lock_all::LockAll;
-use crate::names::{ResourceName, ResourceNames, display_name};
+use crate::names::{ResourceName, display_name};
 use crate::protocol::{Access, CurrentHolder};
 use crate::resource::Resource;
 use crate::runtime::Shared;
@@ -111,8 +111,12 @@ impl Redlock {
     }
 
     /// Several locks to be held together: [`LockAll`]. Nothing is sent until they are acquired.
-    pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
-        LockAll { names: names.into(), each: self.lock("") }
+    pub fn lock_all<I>(&self, names: I) -> LockAll
+    where
+        I: IntoIterator,
+        I::Item: Into<ResourceName>,
+    {
+        LockAll { names: names.into_iter().map(Into::into).collect(), each: self.lock("") }
     }
 
     /// A semaphore: at most so many permits are valid at any time, in all clients together. Nothing is sent until one is acquired.

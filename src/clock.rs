@@ -180,7 +180,7 @@ mod tests {
     /// `make sim WORLD_REPLAY=6450/0037114f8c` showed it: after a standstill, work went on under a lock that was
     /// over, until a timer woke a task that looked.
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_is_put_forward_wakes_whoever_waits_for_it() {
+    async fn a_clock_that_is_put_forward_wakes_what_waits_for_it() {
         let clock = CorrectedClock::new(Arc::new(SystemClock));
         let moved = clock.moved();
         let brief = Duration::from_millis(1);

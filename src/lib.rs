@@ -194,7 +194,7 @@ pub use instance::{AdmissionStatus, Cause, InstanceCounts, InstanceStatus, Reply
 pub use lease::{LeaseView, Reader, Redundancy, Writer};
 pub use lock::Lock;
 pub use lock_all::{AllGuard, AllLeases, LockAll};
-pub use names::{ResourceName, ResourceNames};
+pub use names::ResourceName;
 pub use protocol::{CurrentHolder, FencingToken, HolderKind, NotAToken, QuorumError, TtlError};
 pub use resource::ResourceError;
 pub use rw_lock::RwLock;

@@ -9,6 +9,7 @@
 mod guard;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -19,7 +20,7 @@ use crate::error::{AcquireError, Passing, RunError};
 use crate::guard::Guard;
 use crate::holder::Holder;
 use crate::lock::{Lock, lock_settings};
-use crate::names::ResourceNames;
+use crate::names::ResourceName;
 use crate::protocol::Instant;
 use crate::random;
 use crate::resource::check_together;
@@ -42,7 +43,7 @@ const PAUSE_PART: u32 = 8;
 #[derive(Clone)]
 #[must_use = "locks do nothing until they are acquired"]
 pub struct LockAll {
-    pub(crate) names: ResourceNames,
+    pub(crate) names: Arc<[ResourceName]>,
     /// One of them, without its name. Its limit is that of all together.
     pub(crate) each: Lock,
 }

@@ -35,8 +35,59 @@ impl<const MOST: u32> LogLimit<MOST> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::fmt::{Debug, Write};
+    use std::sync::Arc;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::with_default;
+    use tracing::{Event, Metadata, Subscriber};
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    struct Line(String);
+
+    impl Visit for Line {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            match field.name() {
+                "message" => write!(self.0, " {value:?}"),
+                name => write!(self.0, " {name}={value:?}"),
+            }
+            .unwrap();
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let mut line = Line(event.metadata().level().to_string());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    /// What this thread logs meanwhile: the level, the message, and then each field as `name=value`.
+    pub(crate) fn logged(work: impl FnOnce()) -> Vec<String> {
+        let lines = Lines::default();
+        with_default(lines.clone(), work);
+        std::mem::take(&mut *lines.0.lock().unwrap())
+    }
 
     fn at(millis: u64) -> Instant {
         Instant::ZERO.saturating_add(Duration::from_millis(millis))

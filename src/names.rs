@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The name of a lock. Made from
 ///
-/// - text: `&str`, `String`, `&String`, `Cow<str>`, `Box<str>`, `Arc<str>`;
+/// - text: `&str`, `&&str`, `String`, `&String`, `Cow<str>`, `Box<str>`, `Arc<str>`;
 /// - bytes: `&[u8]`, `Vec<u8>`, `&Vec<u8>`, `[u8; N]`, `&[u8; N]`, `Cow<[u8]>`, `Box<[u8]>`, `Arc<[u8]>`;
 /// - an integer, except `u8`, which is named by its decimal digits: `42` is `"42"`;
 /// - with the feature `uuid` a `Uuid`, named by its hyphenated form in small letters.
@@ -45,45 +45,6 @@ impl fmt::Display for ResourceName {
     }
 }
 
-/// Names to lock together: see [`Redlock::lock_all`](crate::Redlock::lock_all).
-///
-/// Made from an array, a `Vec` or a slice of what a [`ResourceName`] is made from, or what an iterator over that collects. Bytes
-/// are one name and not a list of small integers.
-///
-/// ```
-/// use redquorum::ResourceNames;
-///
-/// let several: ResourceNames = ["account:1", "account:2"].into();
-/// let owned = vec!["account:1".to_owned(), "account:2".to_owned()];
-/// assert_eq!(several, ResourceNames::from(&owned));
-/// assert_eq!(several, (1..=2).map(|id| format!("account:{id}")).collect());
-/// ```
-#[derive(Clone, PartialEq, Eq)]
-pub struct ResourceNames(Arc<[ResourceName]>);
-
-impl ResourceNames {
-    /// The names.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &ResourceName> {
-        self.0.iter()
-    }
-}
-
-impl fmt::Debug for ResourceNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-/// For people: bytes that are no text are replaced, and long names shortened.
-impl fmt::Display for ResourceNames {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.iter().enumerate() {
-            write!(f, "{}{name}", if index == 0 { "" } else { ", " })?;
-        }
-        Ok(())
-    }
-}
-
 /// Text and bytes. No blanket impl: it would overlap with that of a name for itself.
 macro_rules! named_by_bytes {
     ($([$($generics:tt)*] $name:ty),* $(,)?) => {$(
@@ -97,6 +58,7 @@ macro_rules! named_by_bytes {
 
 named_by_bytes!(
     [] &str,
+    [] &&str,
     [] String,
     [] &String,
     [] Box<str>,
@@ -138,25 +100,6 @@ named_by_text!(u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 #[cfg(feature = "uuid")]
 named_by_text!(uuid::Uuid);
 
-/// A list of names.
-macro_rules! list {
-    ($([$($generics:tt)*] $names:ty),* $(,)?) => {$(
-        impl<T: Into<ResourceName> + Clone, $($generics)*> From<$names> for ResourceNames {
-            fn from(names: $names) -> Self {
-                names.iter().cloned().collect()
-            }
-        }
-    )*};
-}
-
-list!([] Vec<T>, [] &Vec<T>, [] &[T], [const N: usize] [T; N], [const N: usize] &[T; N]);
-
-impl<T: Into<ResourceName>> FromIterator<T> for ResourceNames {
-    fn from_iter<I: IntoIterator<Item = T>>(names: I) -> Self {
-        Self(names.into_iter().map(Into::into).collect())
-    }
-}
-
 /// A name for people: at most 80 characters, bytes that are no text replaced.
 pub(crate) fn display_name(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
@@ -170,8 +113,10 @@ pub(crate) fn display_name(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn names(names: impl Into<ResourceNames>) -> Vec<String> {
-        names.into().iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()).collect()
+    /// As `lock_all` takes them.
+    fn names<I: IntoIterator<Item: Into<ResourceName>>>(names: I) -> Vec<String> {
+        let bytes = |name: ResourceName| String::from_utf8_lossy(name.as_bytes()).into_owned();
+        names.into_iter().map(|name| bytes(name.into())).collect()
     }
 
     fn name(name: impl Into<ResourceName>) -> String {
@@ -206,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_list_of_names() {
+    fn what_is_a_name_in_a_list() {
         let (text, bytes) = (["a", "b"].map(str::to_owned), [b"a".to_vec(), b"b".to_vec()]);
         let (texts, slices) = (text.to_vec(), ["a", "b"]);
         let borrowed: &[&str; 2] = &slices;
@@ -228,16 +173,15 @@ mod tests {
             names([b"a", b"b"]),
             names([Cow::Borrowed("a"), "b".to_owned().into()]),
             names(["a", "b"].map(Arc::<str>::from)),
-            names(texts.iter().collect::<ResourceNames>()),
-            names(texts.into_iter().collect::<ResourceNames>()),
-            names(bytes.into_iter().collect::<ResourceNames>()),
-            names(slices.into_iter().collect::<ResourceNames>()),
+            names(texts.iter()),
+            names(texts),
+            names(bytes),
         ];
         for (index, names) in lists.iter().enumerate() {
             assert_eq!(*names, ["a", "b"], "{index}");
         }
         assert_eq!(names([7_u64, 12]), ["7", "12"]);
-        assert_eq!(names((7..9).collect::<ResourceNames>()), ["7", "8"]);
+        assert_eq!(names(7..9), ["7", "8"]);
         assert_eq!(ResourceName::from([0_u8, 1]).as_bytes(), [0, 1], "bytes are one name");
         assert!(names([""; 0]).is_empty());
     }
@@ -254,6 +198,5 @@ mod tests {
     fn a_long_or_binary_name_is_shortened_for_people() {
         assert_eq!(display_name(&[b'x'; 200]).len(), 82);
         assert_eq!(display_name(b"a\xffb"), "a\u{fffd}b");
-        assert_eq!(ResourceNames::from([b"a\xff".as_slice(), b"b"]).to_string(), "a\u{fffd}, b");
     }
 }

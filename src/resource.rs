@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock};
 
 use thiserror::Error;
 
+use crate::names::ResourceName;
 pub(crate) use crate::names::display_name;
-use crate::names::{ResourceName, ResourceNames};
 
 /// Keys that begin with this are the library's own; no lock may be named so.
 pub(crate) const RESERVED: &[u8] = b"redquorum:";
@@ -171,8 +171,8 @@ impl Resource {
 }
 
 /// The names of several locks that are acquired together, in the order of their keys.
-pub(crate) fn check_together(names: &ResourceNames) -> Result<Vec<ResourceName>, ResourceError> {
-    let mut names: Vec<ResourceName> = names.iter().cloned().collect();
+pub(crate) fn check_together(names: &[ResourceName]) -> Result<Vec<ResourceName>, ResourceError> {
+    let mut names = names.to_vec();
     if names.is_empty() {
         return Err(ResourceError::NoResources);
     }
@@ -207,11 +207,11 @@ mod tests {
 
     #[test]
     fn names_that_are_locked_together_are_sorted_distinct_and_not_too_many() {
-        let checked = |names: &[&str]| check_together(&names.into());
+        let checked = |names: &[&str]| check_together(&Vec::from_iter(names.iter().map(ResourceName::from)));
         assert_eq!(checked(&["b", "a"]).unwrap(), ["a", "b"].map(ResourceName::from));
         assert_eq!(checked(&[]).unwrap_err(), ResourceError::NoResources);
         assert!(matches!(checked(&["a", "b", "a"]), Err(ResourceError::DuplicateResource { name }) if name == "a"));
-        let many: Vec<usize> = (0..=MAX_RESOURCES).collect();
-        assert!(matches!(check_together(&many.into()), Err(ResourceError::TooManyResources { .. })));
+        let many: Vec<ResourceName> = (0..=MAX_RESOURCES).map(Into::into).collect();
+        assert!(matches!(check_together(&many), Err(ResourceError::TooManyResources { .. })));
     }
 }

@@ -14,7 +14,8 @@ use crate::inspection::{Inspection, inspect};
 use crate::lock::{Lock, lease_settings};
 use crate::names::ResourceName;
 use crate::resource::Resource;
-use crate::runtime::acquire::{AcquireFailure, Purpose, Several};
+use crate::runtime::acquire::several::Several;
+use crate::runtime::acquire::{AcquireFailure, Purpose};
 use crate::runtime::held_lease::Tenure;
 use crate::span;
 

@@ -17,8 +17,8 @@ pub(crate) fn optional_millis<S: Serializer>(time: &Option<Duration>, serializer
     }
 }
 
-pub(crate) fn text<S: Serializer>(told: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(told)
+pub(crate) fn text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
 }
 
 fn in_millis(time: Duration) -> u64 {

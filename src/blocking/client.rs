@@ -9,7 +9,7 @@ use crate::config::{Builder, StartError};
 use crate::detached::DetachedLease;
 use crate::error::{BuildError, ConnectError, ExtendError, ShutdownError};
 use crate::instance::InstanceStatus;
-use crate::names::{ResourceName, ResourceNames};
+use crate::names::ResourceName;
 use crate::stats::ClientStats;
 
 /// As [`redquorum::Redlock`](crate::Redlock), for code without a runtime. Clones share the client and its thread.
@@ -68,7 +68,11 @@ impl Redlock {
     }
 
     /// Several locks to be held together. Nothing is sent until they are acquired.
-    pub fn lock_all(&self, names: impl Into<ResourceNames>) -> LockAll {
+    pub fn lock_all<I>(&self, names: I) -> LockAll
+    where
+        I: IntoIterator,
+        I::Item: Into<ResourceName>,
+    {
         self.with(self.inner.lock_all(names))
     }
 

@@ -51,8 +51,8 @@ impl Builder {
         if let Some(limit) = self.clock.limit() {
             tracing::warn!(limit, "see the assumptions in docs/safety.md");
         }
-        if let Some(told) = &self.on_build {
-            told(self.settings.quarantine());
+        if let Some(notify) = &self.on_build {
+            notify(self.settings.quarantine());
         }
         let (invalidation, invalidations) = mpsc::channel(MAX_INVALIDATIONS);
         let own_clock = Arc::new(CorrectedClock::new(Arc::clone(&self.clock)));
@@ -177,37 +177,10 @@ pub(super) fn default_label() -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Level, Metadata, Subscriber};
-
     use super::*;
     use crate::clock::SystemClock;
+    use crate::log_limit::tests::logged;
     use crate::protocol::Instant;
-
-    /// Keeps the warnings.
-    #[derive(Clone, Default)]
-    struct Warnings(Arc<Mutex<Vec<String>>>);
-
-    impl Subscriber for Warnings {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            *metadata.level() == Level::WARN
-        }
-
-        fn event(&self, event: &Event<'_>) {
-            self.0.lock().unwrap().push(format!("{event:?}"));
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
 
     /// As that of a system whose clock stands still while the machine is suspended.
     #[derive(Debug)]
@@ -229,12 +202,9 @@ mod tests {
         let sure = Redlock::builder().instances(addresses);
         let unsure = Builder { clock: Arc::new(Stops), ..sure.clone() };
         for (builder, expected) in [(sure, 0), (unsure, 1)] {
-            let warnings = Warnings::default();
-            let built = tracing::subscriber::with_default(warnings.clone(), || builder.build());
-            drop(built.unwrap());
-            let written = warnings.0.lock().unwrap();
-            let told = written.iter().filter(|line| line.contains("it stops in a suspension")).count();
-            assert_eq!(told, expected, "{written:?}");
+            let written = logged(|| drop(builder.build().unwrap()));
+            let is_it = |line: &&String| line.starts_with("WARN") && line.contains("it stops in a suspension");
+            assert_eq!(written.iter().filter(is_it).count(), expected, "{written:?}");
         }
     }
 }

@@ -292,8 +292,8 @@ impl Builder {
     }
 
     #[cfg(feature = "testing")]
-    pub(crate) fn on_build(mut self, told: Arc<dyn Fn(Duration) + Send + Sync>) -> Self {
-        self.on_build = Some(told);
+    pub(crate) fn on_build(mut self, notify: Arc<dyn Fn(Duration) + Send + Sync>) -> Self {
+        self.on_build = Some(notify);
         self
     }
 

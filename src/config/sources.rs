@@ -226,9 +226,9 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
         // Without what a terminal would obey.
-        let told = |problem: String| ConfigError(format!("{}: {problem}", path.to_string_lossy().escape_debug()));
-        let text = std::fs::read_to_string(path).map_err(|error| told(error.to_string()))?;
-        let mut config = Self::from_toml(&text).map_err(|error| told(error.0))?;
+        let failed = |problem: String| ConfigError(format!("{}: {problem}", path.to_string_lossy().escape_debug()));
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let mut config = Self::from_toml(&text).map_err(|error| failed(error.0))?;
         if let Some(directory) = path.parent() {
             for file in [&mut config.password_file, &mut config.tls_ca, &mut config.tls_cert, &mut config.tls_key] {
                 *file = file.take().map(|file| directory.join(file));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::report::Reports;
-use super::{BadRequest, HeldBy, InstanceReport, told};
+use super::{BadRequest, HeldBy, InstanceReport, listed};
 
 /// Why a lock was not acquired. After any of these no key stays behind: what may have been set is
 /// released in the background, within one instance timeout where the instance can be reached.
@@ -73,7 +73,7 @@ pub struct FinalReason(#[from] Final);
 #[derive(Debug, Error)]
 pub(crate) enum Passing {
     /// The grants came so late that too little of the ttl would have been left.
-    #[error("too slow: too little of the ttl was left when the grants came; use a longer ttl, nearer instances or fewer names{}", told(.reports))]
+    #[error("too slow: too little of the ttl was left when the grants came; use a longer ttl, nearer instances or fewer names{}", listed(.reports))]
     TooSlow {
         /// What each instance answered; empty where the first of several locks had aged by the time of the last.
         reports: Vec<InstanceReport>,

@@ -60,7 +60,7 @@ impl RunError {
 #[non_exhaustive]
 pub enum ExtendError {
     /// The lease is lost. It will not come back; stop what it protects. [`LeaseView::lost`](crate::LeaseView::lost) says why.
-    #[error("the lease is lost and will not come back{}", told(.reports))]
+    #[error("the lease is lost and will not come back{}", listed(.reports))]
     Lost {
         /// What each instance answered, if a request was sent.
         reports: Vec<InstanceReport>,
@@ -294,7 +294,7 @@ pub struct ShutdownError {
 }
 
 /// What instances answered, if they got a request.
-fn told(reports: &[InstanceReport]) -> String {
+fn listed(reports: &[InstanceReport]) -> String {
     if reports.is_empty() { String::new() } else { format!(": {}", Reports(reports)) }
 }
 
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_in_the_way_is_known_now_and_at_the_deadline() {
+    fn the_holder_is_known_now_and_at_the_deadline() {
         let held_by = || Box::new(HeldBy::sample());
         let late = |last| AcquireError::DeadlinePassed { waited: Duration::ZERO, last: Box::new(last) };
         for error in [AcquireError::Contended(held_by()), late(AcquireError::Contended(held_by()))] {

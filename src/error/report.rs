@@ -132,13 +132,13 @@ pub(super) struct Reports<'a>(pub(super) &'a [InstanceReport]);
 
 impl fmt::Display for Reports<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut told: Vec<&InstanceAnswer> = Vec::new();
+        let mut shown: Vec<&InstanceAnswer> = Vec::new();
         for report in self.0 {
-            if told.contains(&&report.answer) {
+            if shown.contains(&&report.answer) {
                 continue;
             }
-            write!(f, "{}", if told.is_empty() { "" } else { "; " })?;
-            told.push(&report.answer);
+            write!(f, "{}", if shown.is_empty() { "" } else { "; " })?;
+            shown.push(&report.answer);
             let alike = || self.0.iter().filter(|other| other.answer == report.answer);
             let addresses: Vec<&str> = alike().map(|other| other.address.as_str()).collect();
             let latest = alike().filter_map(|other| other.after).max();

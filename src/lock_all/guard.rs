@@ -13,7 +13,7 @@ use super::AT_ONCE;
 use crate::error::{ExtendError, Loss, ReleaseError, RunError};
 use crate::guard::{Guard, Released};
 use crate::lease::LeaseView;
-use crate::names::{ResourceName, ResourceNames};
+use crate::names::ResourceName;
 use crate::protocol::FencingToken;
 use crate::run::{release_after_work, until_lost};
 
@@ -39,7 +39,7 @@ impl AllLeases {
 
     /// What is locked: the names that were given, without the namespace, in the order of their keys.
     #[must_use]
-    pub fn resources(&self) -> ResourceNames {
+    pub fn resources(&self) -> Vec<ResourceName> {
         self.0.iter().map(LeaseView::resource).collect()
     }
 

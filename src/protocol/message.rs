@@ -187,7 +187,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_is_read_without_a_panic(wire in vec(any::<u8>(), 0..200), message in message(), at: usize) {
+        fn any_bytes_are_read_without_a_panic(wire in vec(any::<u8>(), 0..200), message in message(), at: usize) {
             let _ = Message::from_wire(&wire);
             let mut changed = message.to_wire().unwrap();
             let at = at % changed.len();

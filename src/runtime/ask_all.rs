@@ -5,8 +5,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 
-use super::client_task::{run_abort_on_drop, run_detached};
 use super::shared::{Shared, runtime_ended};
+use super::tasks::{run_abort_on_drop, run_detached};
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, FoundRecord, Read, ReplyTo, Request, StoredKey, TakesReplies};
 use crate::protocol::{Access, Cause, CurrentHolder, FencingToken, InstanceId, Reply, Value};
@@ -29,7 +29,7 @@ where
     let outcome = run_abort_on_drop(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
         drop(result.send(join_all(asked).await));
     });
-    outcome.await.unwrap_or_else(|_| nobody(shared))
+    outcome.await.unwrap_or_else(|_| none_asked(shared))
 }
 
 /// The same for what changes instances: also if the caller is dropped, as half of them would be as bad as none.
@@ -41,11 +41,11 @@ pub(crate) async fn carry_out<T: Send + 'static>(
     let outcome = run_detached(&shared.runtime, |result: oneshot::Sender<Vec<Answer<T>>>| async move {
         drop(result.send(join_all(deeds).await));
     });
-    outcome.await.unwrap_or_else(|_| nobody(shared))
+    outcome.await.unwrap_or_else(|_| none_asked(shared))
 }
 
 /// The runtime of the client has ended.
-fn nobody<T>(shared: &Shared) -> Vec<Answer<T>> {
+fn none_asked<T>(shared: &Shared) -> Vec<Answer<T>> {
     shared.instances.iter().map(|_| Err(runtime_ended())).collect()
 }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::acquire::{AcquireParams, UncollectedLease};
-use super::client_task::{RuntimeEnded, run_detached};
+use super::acquire::AcquireParams;
+use super::acquire::uncollected::UncollectedLease;
 use super::extend::{ExtendFailure, extend};
 use super::held_lease::Tenure;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
+use super::tasks::{RuntimeEnded, run_detached};
 use crate::instance::{Claim, Request};
 use crate::protocol::{FencingToken, Lease, Round, Value};
 

@@ -17,10 +17,11 @@ use super::ballot::Ballot;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, ReplyTo, Request, TakesReplies, Wake};
+use crate::log_limit::LogLimit;
 use crate::protocol::{Cause, InstanceId, InstanceSet, Reply};
 use crate::resource::Resource;
-use crate::runtime::lasting_task::ran_to_its_end;
 use crate::runtime::pending_releases::{PendingRelease, PendingReleases, ReleaseNumber};
+use crate::runtime::tasks::ran_to_its_end;
 
 /// The pause before a release that was not confirmed is sent again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
@@ -33,7 +34,7 @@ const RETRY_WAIT: Duration = Duration::from_secs(1);
 
 /// The most releases that are sent again to one instance at once, and the most that are kept for it.
 const MAX_BURST: usize = 1024;
-const MAX_PENDING: usize = 64 * 1024;
+const MAX_PENDING: usize = 128 * 1024;
 
 /// The releases of a client that are under way. Never blocks and needs no runtime.
 pub(crate) struct BackgroundReleaser {
@@ -45,6 +46,8 @@ pub(crate) struct BackgroundReleaser {
     for_retry: PendingReleases,
     /// Instances for which a retry is scheduled.
     retrying: Mutex<InstanceSet>,
+    /// Releases that were too many.
+    drops: LogLimit,
     /// How many releases are pending on each instance.
     pending: Box<[AtomicUsize]>,
     /// Notified when none is left on one of them.
@@ -71,6 +74,7 @@ impl BackgroundReleaser {
             pending: (0..count).map(|_| AtomicUsize::new(0)).collect(),
             none_left: Notify::new(),
             retrying: Mutex::default(),
+            drops: LogLimit::default(),
             instances,
             clock,
             pauses,
@@ -150,11 +154,24 @@ impl BackgroundReleaser {
 
     fn send_again_later(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
         self.for_retry.put(id, release);
-        if self.for_retry.len(id) > MAX_PENDING {
-            let dropped = self.for_retry.drop_surplus(id, MAX_PENDING, self.clock.now()); // the oldest expire first
+        let dropped = self.for_retry.drop_beyond(id, MAX_PENDING); // the oldest expire first
+        if dropped > 0 {
             self.count_down(id, dropped);
+            self.log_dropped(id);
         }
         self.retry_later(id);
+    }
+
+    fn log_dropped(&self, id: InstanceId) {
+        let (Some(times), Some(instance)) = (self.drops.note(self.clock.now()), self.instances.get(id.index())) else {
+            return;
+        };
+        let instance = instance.address();
+        tracing::warn!(
+            instance,
+            times,
+            "more than {MAX_PENDING} releases wait for an instance: of the oldest, the keys stay there until they expire"
+        );
     }
 
     fn retry_later(self: &Arc<Self>, id: InstanceId) {
@@ -168,7 +185,7 @@ impl BackgroundReleaser {
     fn retry(self: &Arc<Self>, id: InstanceId) {
         self.retrying.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         let Some(instance) = self.instances.get(id.index()) else { return };
-        let expired = self.for_retry.drop_surplus(id, MAX_PENDING, self.clock.now());
+        let expired = self.for_retry.drop_expired(id, self.clock.now());
         if instance.obstacle().is_none() {
             for release in self.for_retry.take_oldest(id, MAX_BURST) {
                 self.send(id, release.resent());

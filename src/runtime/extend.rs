@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::client_task::{RuntimeEnded, run_detached};
 use super::held_lease::{GuardNumber, HeldLease};
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
+use super::tasks::{RuntimeEnded, run_detached};
 use crate::instance::Request;
 use crate::protocol::{ExtendRejected, InstanceSet, LeaseTerms, Round};
 

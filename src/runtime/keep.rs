@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::client_task::{RuntimeEnded, run_detached};
 use super::extend::{ExtendFailure, not_extended};
 use super::held_lease::HeldLease;
 use super::in_flight::RoundInFlight;
 use super::shared::Shared;
+use super::tasks::{RuntimeEnded, run_detached};
 use crate::instance::Request;
 use crate::protocol::{LeaseTerms, Round, Verdict};
 

@@ -1,6 +1,6 @@
 //! The releases that wait to be sent, or to be sent again, to the instances (P6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -34,6 +34,10 @@ impl PendingRelease {
     }
 }
 
+/// So many of the releases of a lock are sent ahead of its next acquire: an instance that refuses them all keeps no client busy with
+/// thousands of them, and has the value of one of them at most.
+const MOST_AHEAD: usize = 16;
+
 /// Identifies a release that waits: smaller is older.
 pub(super) type ReleaseNumber = u64;
 
@@ -49,13 +53,13 @@ pub(super) struct PendingReleases {
 struct OfInstance {
     last: ReleaseNumber,
     releases: BTreeMap<ReleaseNumber, PendingRelease>,
-    by_key: ByResource<Vec<ReleaseNumber>>,
+    by_key: ByResource<BTreeSet<ReleaseNumber>>,
 }
 
 impl OfInstance {
     fn put(&mut self, release: PendingRelease) -> ReleaseNumber {
         self.last += 1;
-        self.by_key.entry(release.claim.resource.clone()).or_default().push(self.last);
+        self.by_key.entry(release.claim.resource.clone()).or_default().insert(self.last);
         self.releases.insert(self.last, release);
         self.last
     }
@@ -64,7 +68,7 @@ impl OfInstance {
         let release = self.releases.remove(&number)?;
         let resource = &release.claim.resource;
         if let Some(numbers) = self.by_key.get_mut(resource) {
-            numbers.retain(|other| *other != number);
+            numbers.remove(&number);
             if numbers.is_empty() {
                 self.by_key.remove(resource);
             }
@@ -94,12 +98,17 @@ impl PendingReleases {
         taken
     }
 
-    /// Those for a lock.
+    /// The newest of those for a lock, in their order.
     pub(super) fn take_for(&self, id: InstanceId, resource: &Resource) -> Vec<PendingRelease> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return Vec::new();
         }
-        self.take_where(id, |of_instance| of_instance.by_key.get(resource).cloned().unwrap_or_default())
+        self.take_where(id, |of_instance| {
+            let newest = of_instance.by_key.get(resource).into_iter().flat_map(|all| all.iter().rev().take(MOST_AHEAD));
+            let mut numbers: Vec<_> = newest.copied().collect();
+            numbers.reverse();
+            numbers
+        })
     }
 
     /// The oldest, so many at most.
@@ -107,13 +116,17 @@ impl PendingReleases {
         self.take_where(id, |of_instance| of_instance.releases.keys().take(most).copied().collect())
     }
 
-    /// Drops those whose keys have expired, and the oldest beyond `most`; how many.
-    pub(super) fn drop_surplus(&self, id: InstanceId, most: usize, now: Instant) -> usize {
-        let dropped = self.take_where(id, |of_instance| {
-            let surplus = of_instance.releases.len().saturating_sub(most);
-            let all = of_instance.releases.iter().enumerate();
-            let gone = all.filter(|(at, (_, release))| *at < surplus || release.expires_at <= now);
-            gone.map(|(_, (number, _))| *number).collect()
+    /// Drops the oldest beyond `most`; how many. Of thousands of releases that come at once each may come here: it looks at no others.
+    pub(super) fn drop_beyond(&self, id: InstanceId, most: usize) -> usize {
+        let surplus = |of_instance: &OfInstance| of_instance.releases.len().saturating_sub(most);
+        self.take_where(id, |all| all.releases.keys().take(surplus(all)).copied().collect()).len()
+    }
+
+    /// Drops those whose keys have expired; how many.
+    pub(super) fn drop_expired(&self, id: InstanceId, now: Instant) -> usize {
+        let is_over = |release: &PendingRelease| release.expires_at <= now;
+        let dropped = self.take_where(id, |all| {
+            all.releases.iter().filter(|(_, release)| is_over(release)).map(|(number, _)| *number).collect()
         });
         dropped.len()
     }
@@ -139,5 +152,51 @@ impl PendingReleases {
 
     fn lock(&self) -> MutexGuard<'_, Vec<OfInstance>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_beyond_the_bound_are_dropped_and_those_whose_keys_have_expired() {
+        let (releases, id, other) = (PendingReleases::new(2), InstanceId::new(0), InstanceId::new(1));
+        let claim = |name: &str, ttl: u64| Arc::new(Claim { ttl: Duration::from_secs(ttl), ..Claim::sample(1, name) });
+        for (name, ttl) in [("a", 9), ("b", 1), ("c", 9), ("d", 5)] {
+            for id in [id, other] {
+                releases.put(id, PendingRelease::new(claim(name, ttl), Instant::from_millis(1_000)));
+            }
+        }
+        assert_eq!((releases.drop_beyond(id, 4), releases.drop_beyond(id, 3)), (0, 1));
+        let expired = |seconds: u64| releases.drop_expired(id, Instant::from_millis(1_000 * seconds));
+        assert_eq!([2, 3, 10, 11].map(expired), [0, 1, 0, 1], "after twice their ttl");
+        let left = releases.take_oldest(id, 9);
+        assert_eq!(left.iter().map(|release| release.claim.resource.display()).collect::<Vec<_>>(), ["c"]);
+        assert_eq!((releases.len(id), releases.len(other)), (0, 4));
+    }
+
+    #[test]
+    fn of_a_lock_the_newest_are_sent_ahead_in_their_order() {
+        let (releases, id) = (PendingReleases::new(1), InstanceId::new(0));
+        let release = |round: u128, name: &str| {
+            PendingRelease::new(Arc::new(Claim::sample(round, name)), Instant::from_millis(1_000))
+        };
+        for round in 1..=20 {
+            releases.put(id, release(round, "a"));
+            releases.put(id, release(round, "b"));
+        }
+        let resource = release(1, "a").claim.resource.clone();
+        let ahead = || {
+            let taken = releases.take_for(id, &resource);
+            taken.into_iter().map(|release| release.claim.value.clone()).collect::<Vec<_>>()
+        };
+        let values = |rounds: std::ops::RangeInclusive<u128>| -> Vec<_> {
+            rounds.map(|round| release(round, "a").claim.value.clone()).collect()
+        };
+        assert_eq!([ahead(), ahead(), ahead()], [values(5..=20), values(1..=4), Vec::new()]);
+        assert_eq!(releases.len(id), 20);
     }
 }

@@ -6,14 +6,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
-use super::acquire::left_mark::TakesMarks;
 use super::acquire::slot::Slots;
-use super::acquire::tracker::{AttemptTracker, TrackedAttempt};
 use super::background_release::BackgroundReleaser;
 use super::counters::Counters;
 use super::held_lease::{AfterLoss, GuardNumber, HeldLease};
 use super::keep_alive::KeepAlive;
 use super::order::Order;
+use super::tasks::{AttemptTracker, TrackedAttempt};
 use super::wait_events::KnownWaiters;
 use crate::clock::Clock;
 use crate::instance::redis::RedisInstance;
@@ -31,8 +30,10 @@ const GUARD_POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// How often a shutdown checks which instances have pending releases.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
+/// After so long a writer's mark has ended by itself (`acquire.lua`).
+const LONGEST_MARK: Duration = Duration::from_secs(3);
+
 /// What the operations of one client share.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) instances: Arc<[RedisInstance]>,
     pub(crate) quorum: Quorum,
@@ -218,6 +219,18 @@ impl Shared {
         self.slots.let_go(held);
     }
 
+    /// P34: a mark leaves as a reader does. Unless its writer `has_won`, readers that have announced themselves to this client are woken.
+    pub(super) fn remove_mark(&self, resource: &Resource, mark: &WriterMark, has_won: bool) {
+        if self.is_forked() {
+            return;
+        }
+        let (value, token) = (Value::from_wire(mark.as_bytes()), FencingToken::propose(0, None));
+        let claim = Claim::new(resource.clone(), value, token, LONGEST_MARK);
+        let claim = Arc::new(Claim { access: Access::Read, ..claim });
+        let leaves = if has_won { (claim, None) } else { self.with_wakes(claim) };
+        self.releaser.release(leaves, self.all_instances(), None);
+    }
+
     /// Returns once only instances without a connection have had pending releases for one instance timeout.
     async fn until_only_unreachable(&self) -> Vec<usize> {
         let mut since = self.clock.now();
@@ -242,23 +255,6 @@ impl AfterLoss for Shared {
             let release = |targets| self.releaser.release((held.claim(), None), targets, None);
             self.keep_alive.release_after_loss(held, release);
         }
-    }
-}
-
-/// After so long a mark has ended by itself (`acquire.lua`).
-const LONGEST_MARK: Duration = Duration::from_secs(3);
-
-/// P34: a mark leaves as a reader does. Readers that have announced themselves to this client are woken.
-impl TakesMarks for Shared {
-    fn take_mark(&self, resource: &Resource, mark: &WriterMark, has_won: bool) {
-        if self.is_forked() {
-            return;
-        }
-        let (value, token) = (Value::from_wire(mark.as_bytes()), FencingToken::propose(0, None));
-        let claim = Claim::new(resource.clone(), value, token, LONGEST_MARK);
-        let claim = Arc::new(Claim { access: Access::Read, ..claim });
-        let leaves = if has_won { (claim, None) } else { self.with_wakes(claim) };
-        self.releaser.release(leaves, self.all_instances(), None);
     }
 }
 

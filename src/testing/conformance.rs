@@ -13,14 +13,13 @@ use crate::instance::redis::scripts::{self, RecordWrite};
 use crate::instance::redis::write::{self, Parts, take_for_one_write};
 use crate::instance::{Claim, Request};
 use crate::protocol::{
-    Access, AdmissionRecord, AttachedRecord, ClientId, FencingToken, ProcessIdentity, RawReply, RecordOrigin, Value,
-    WriterMark,
+    Access, AdmissionRecord, AttachedRecord, ClientId, FencingToken, Instant, RawReply, Reply, Value, WriterMark,
 };
 use crate::resource::{Resource, TOKENS_KEY};
+use crate::testing::mirror;
 
-mod mirror;
-
-pub use mirror::{Content, Mirror};
+pub use crate::testing::mirror::bulk::{Admission, forget_tokens as forget_tokens_in, write_record};
+pub use crate::testing::mirror::store::Store;
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,25 +88,6 @@ impl Ask {
             Kind::Release | Kind::Leave => Request::Release(claim, None),
         })
     }
-}
-
-/// An admission record that is to be written.
-#[derive(Clone, Debug)]
-pub struct Admission {
-    /// What must be there for it, empty for nothing.
-    pub found: Vec<u8>,
-    /// The process that it is for.
-    pub identity: ProcessIdentity,
-    /// The longest ttl that it allows.
-    pub longest_ttl_ms: u64,
-    /// Why it is written.
-    pub origin: RecordOrigin,
-    /// The least instant from which the process may vote.
-    pub vote_from_ms: u64,
-    /// For how long it waits from now; `None` if it only follows what was found.
-    pub wait_ms: Option<u64>,
-    /// Its order, or the least of it where it waits from now.
-    pub order: u64,
 }
 
 /// Loads the scripts.
@@ -191,6 +171,48 @@ pub fn admit(admission: &Admission) -> Cmd {
 pub fn forget_tokens(retention: Duration, after: Option<f64>) -> Cmd {
     let from = after.map_or_else(|| "-inf".to_owned(), |score| format!("({score}"));
     scripts::forget_tokens(retention, &from)
+}
+
+/// What is under a key.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Nothing.
+    Nothing,
+    /// A string, and how long it still lives; `None` for ever.
+    Text(Vec<u8>, Option<Duration>),
+    /// A sorted set: each member with its score, and how long it still lives; `None` for ever.
+    Scores(Vec<(Vec<u8>, f64)>, Option<Duration>),
+    /// Neither.
+    OtherType,
+}
+
+impl Content {
+    /// Of this key.
+    #[must_use]
+    pub fn of(store: &Store, key: &str, now: Instant) -> Self {
+        let key = key.as_bytes();
+        match store.get(key) {
+            Some(text) => Self::Text(text.to_vec(), store.ttl(key, now)),
+            None if !store.contains(key) => Self::Nothing,
+            None if store.score(key, b"").is_ok() => Self::Scores(store.scores(key), store.ttl(key, now)),
+            None => Self::OtherType,
+        }
+    }
+
+    /// Of what is stored as the token of this lock.
+    #[must_use]
+    pub fn of_token(store: &Store, lock: &str) -> Self {
+        match store.score(TOKENS_KEY.as_bytes(), lock.as_bytes()) {
+            Ok(score) => score.map_or(Self::Nothing, |score| Self::Text(score.to_string().into_bytes(), None)),
+            Err(_) => Self::OtherType,
+        }
+    }
+}
+
+/// What a server with this data answers when its wall clock reads `wall_us`; `None` for a name that cannot be locked.
+pub fn run(store: &mut Store, ask: &Ask, record: Option<&AdmissionRecord>, now: (Instant, u64)) -> Option<Reply> {
+    let attached = record.map(|record| AttachedRecord::new(record.clone(), false));
+    Some(mirror::scripts::run(store, &ask.request("")?, attached.as_ref(), now).0)
 }
 
 /// Where servers keep the tokens of all locks.

@@ -59,13 +59,12 @@
 //! # Ok(()) }
 //! ```
 
-#[doc(hidden)]
 mod clock;
+#[doc(hidden)]
 pub mod conformance;
 mod instance;
 mod mirror;
 mod network;
-mod requests;
 #[doc(hidden)]
 pub mod simulation;
 mod table_sizes;
@@ -80,18 +79,19 @@ pub mod protocol {
     pub use crate::protocol::*;
 }
 
-pub use self::instance::{Hang, TestInstance};
-pub use self::requests::Requests;
+pub use self::instance::{Hang, Requests, TestInstance};
 pub use self::simulation::Data;
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::config::Builder;
-use crate::testing::clock::{LaggingClock, RuntimeClock};
+use crate::testing::clock::LaggingClock;
+use crate::testing::instance::microseconds;
+use crate::testing::simulation::MachineClock;
 
 /// N independent instances inside the process. Cheap to clone; clones are the same instances.
 #[derive(Clone)]
 pub struct Cluster {
     instances: Arc<[TestInstance]>,
-    clock: Arc<RuntimeClock>,
+    clock: Arc<MachineClock>,
     /// Whether a client was built.
     begun: Arc<Once>,
 }
@@ -107,7 +107,7 @@ impl Cluster {
     /// called, or the machine's outside of any.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        let clock = Arc::new(RuntimeClock::start());
+        let clock = Arc::new(MachineClock::driven_by(clock::elapsed(), SystemClock.wall_us(), 0));
         let instances = (0..count).map(|index| TestInstance::new(index, &clock)).collect();
         Self { instances, clock, begun: Arc::new(Once::new()) }
     }
@@ -115,7 +115,7 @@ impl Cluster {
     /// A builder for a client of these instances with the runtime's clock. Every client has
     /// its own connections. Settings and defaults are those of [`Builder`].
     pub fn builder(&self) -> Builder {
-        self.builder_with_wall_clock_off(Duration::ZERO, Duration::ZERO)
+        self.builder_with_wall_clock_off(0)
     }
 
     /// As [`builder`](Self::builder), for a client that has the first `count` instances only, as while a list of instances grows.
@@ -127,22 +127,24 @@ impl Cluster {
     /// As [`builder`](Self::builder), for a client whose wall clock is behind. The wall clock only
     /// proposes fencing tokens.
     pub fn builder_with_wall_clock_behind(&self, by: Duration) -> Builder {
-        self.builder_with_wall_clock_off(Duration::ZERO, by)
+        self.builder_with_wall_clock_off(-microseconds(by))
     }
 
     /// As [`builder`](Self::builder), for a client whose wall clock is ahead.
     pub fn builder_with_wall_clock_ahead(&self, by: Duration) -> Builder {
-        self.builder_with_wall_clock_off(by, Duration::ZERO)
+        self.builder_with_wall_clock_off(microseconds(by))
     }
 
-    fn builder_with_wall_clock_off(&self, ahead: Duration, behind: Duration) -> Builder {
+    fn builder_with_wall_clock_off(&self, by_us: i64) -> Builder {
         let addresses = self.instances().map(TestInstance::to_address).collect();
+        let clock = self.clock.of_another();
+        clock.step_us(by_us);
         // As if the instances had been used before: what a first lock takes longer is no matter of most tests.
         Builder::default()
             .wants_locks()
             .dialed(addresses)
             .on_build(self.allow_first_clients_ttls())
-            .clock(Arc::new(self.clock.with_wall_clock_off(ahead, behind)))
+            .clock(Arc::new(clock))
     }
 
     /// The records of new instances allow the ttls of the first client.

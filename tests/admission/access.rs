@@ -15,6 +15,9 @@ const PAGE: &str = include_str!("../../docs/operations.md");
 /// Without these clients work on; a loss is noticed later.
 const FOR_NOTICE: [&str; 2] = ["+client|tracking", "+mget"];
 
+/// Without this the same, after a huge value.
+const AFTER_A_HUGE_VALUE: &str = "+getrange";
+
 /// Without these old tokens stay.
 const FOR_OLD_TOKENS: [&str; 2] = ["+zrange", "+zrem"];
 
@@ -22,7 +25,9 @@ const FOR_OLD_TOKENS: [&str; 2] = ["+zrange", "+zrem"];
 const FOR_BROKEN_CONNECTIONS: &str = "+client|kill";
 
 fn not_needed(right: &str) -> bool {
-    right == FOR_BROKEN_CONNECTIONS || FOR_NOTICE.contains(&right) || FOR_OLD_TOKENS.contains(&right)
+    [FOR_BROKEN_CONNECTIONS, AFTER_A_HUGE_VALUE].contains(&right)
+        || FOR_NOTICE.contains(&right)
+        || FOR_OLD_TOKENS.contains(&right)
 }
 
 /// The rule of the page: `user locks on ..`.
@@ -61,7 +66,7 @@ async fn everything(server: &Server, admission: Admission) -> Result<(), String>
         Err(error) => return Err(error.to_string()),
         Ok(_) => return Err("a second holder".to_owned()),
     }
-    // Whoever waits asks again, in another way than at first.
+    // A waiter asks again, in another way than at first.
     match other.lock(LOCK).wait_at_most(ms(600)).acquire().await {
         Err(error) if error.to_string().contains("is held by") => {}
         Err(error) => return Err(error.to_string()),
@@ -176,7 +181,7 @@ fn rights_for_order() -> Outcome<Vec<String>> {
     Ok(line.split_whitespace().map(str::to_owned).collect())
 }
 
-/// A pause that tells whoever was woken from whoever asked again.
+/// A pause that tells a client that was woken from a client that asked again.
 const LONG_PAUSE: Duration = ms(6_000);
 
 /// How long after the release a waiting client has the lock.
@@ -222,6 +227,10 @@ fn with_the_rights_for_order_a_waiting_client_is_woken_and_without_any_of_them_i
 async fn until_a_loss_is_known(server: &Server) -> Outcome<Duration> {
     let redlock = client(server, Admission::On)?;
     redlock.wait_connected(ms(5_000)).await?;
+    until_its_loss_is_known(&redlock, server).await
+}
+
+async fn until_its_loss_is_known(redlock: &Redlock, server: &Server) -> Outcome<Duration> {
     let guard = redlock.lock(LOCK).wait_at_most(SHORT + SLACK).acquire().await?;
     let kept = tokio::time::timeout(2 * SHORT, guard.lost()).await;
     assert!(kept.is_err() && guard.is_valid(), "not kept by renewals: {kept:?}");
@@ -245,6 +254,26 @@ fn without_mget_or_tracking_locks_are_kept_and_a_loss_is_known_by_the_next_renew
             let less: Vec<String> = rule.iter().filter(|word| *word != right).cloned().collect();
             let took = until_a_loss_is_known(&with_rights(&program, &less)?).await?;
             assert!(took >= NEXT_RENEWAL, "without {right} it is known after {took:?}: the test does not bite");
+        }
+        Ok(())
+    })
+}
+
+/// After a reply with a value that is too long, a client has values cut short.
+#[test]
+fn a_loss_is_known_at_once_also_after_a_huge_value() -> Outcome {
+    on_every_kind(|program| async move {
+        for without in [None, Some(AFTER_A_HUGE_VALUE)] {
+            let less: Vec<String> = rule()?.into_iter().filter(|word| Some(word.as_str()) != without).collect();
+            let server = with_rights(&program, &less)?;
+            let redlock = client(&server, Admission::On)?;
+            redlock.wait_connected(ms(5_000)).await?;
+            let guard = redlock.lock("orders:huge").wait_at_most(SHORT + SLACK).acquire().await?;
+            server.command(&["SET", "orders:huge", &"x".repeat(1 << 20)])?;
+            let loss = tokio::time::timeout(2 * SHORT, guard.lost()).await?;
+            assert!(matches!(loss, Loss::TakenOver { .. }), "{loss:?}");
+            let took = until_its_loss_is_known(&redlock, &server).await?;
+            assert_eq!(took < NEXT_RENEWAL, without.is_none(), "without {without:?} it took {took:?}");
         }
         Ok(())
     })

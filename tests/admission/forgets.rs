@@ -1,5 +1,5 @@
 //! An instance of the holder's quorum forgets its locks. Nobody else gets them before the lease
-//! ends; without admission somebody does.
+//! ends; without admission a client does.
 
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ fn an_instance_whose_clock_jumped_past_the_ttl_does_not_vote() -> Outcome {
     })
 }
 
-/// How long to try where nobody else must get the lock, and where somebody must.
+/// How long to try where nobody else must get the lock, and where a client must.
 const fn patience(mode: Admission) -> Duration {
     match mode {
         Admission::Off => ms(1_500),
@@ -175,7 +175,7 @@ fn a_clock_that_was_set_back_lengthens_no_quarantine() -> Outcome {
         let client = stage.client().await?;
         clock.step("-3600")?;
         sleep(ms(50)).await;
-        drop(client.lock("another").try_acquire().await); // whoever asks finds out
+        drop(client.lock("another").try_acquire().await); // a client that asks finds out
         sleep(ms(200)).await;
         crate::support::all_vote(&client).await
     })

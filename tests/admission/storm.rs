@@ -45,14 +45,14 @@ async fn during(stage: &Stage, guard: &Guard, tasks: &Tasks, event: impl Fn() ->
     while guard.remaining() > ms(300) && !tasks.acquired.load(Ordering::SeqCst) {
         sleep(ms(20)).await;
     }
-    // Whoever is told of a lock from here on may have been granted it after the lease.
+    // A client that is told of a lock from here on may have been granted it after the lease.
     let acquired = guard.is_valid() && tasks.acquired.load(Ordering::SeqCst);
     tasks.over.store(true, Ordering::SeqCst);
     tasks.acquired.store(acquired, Ordering::SeqCst);
     Ok(())
 }
 
-/// With admission nobody else ever gets the lock. Without it somebody does, though not every time:
+/// With admission nobody else ever gets the lock. Without it a client does, though not every time:
 /// those who try also take votes from each other.
 async fn scenario(program: Program, mode: Admission, event: fn(&Stage) -> Outcome) -> Outcome {
     if mode != Admission::Off {

@@ -169,7 +169,7 @@ impl Stage {
     }
 
     /// Old and new clients try to get the lock that `guard` holds. Under guard nobody does until the
-    /// lease has ended, and then the third instance votes again by itself; without it somebody does.
+    /// lease has ended, and then the third instance votes again by itself; without it a client does.
     pub(crate) async fn storm(&self, guard: &Guard, old: &[&Redlock]) -> Outcome {
         let second = self.second_holder(guard, old).await?;
         if self.mode == Admission::Off {

@@ -68,7 +68,7 @@ fn a_lease_is_renewed_while_its_holder_computes() {
 }
 
 #[test]
-fn a_loss_is_told_by_callback_and_to_whoever_waits_for_it() {
+fn a_loss_is_told_by_callback_and_to_what_waits_for_it() {
     let cluster = Cluster::new(3);
     let redlock = connected(&cluster, |builder| builder);
     let guard = redlock.lock("a").acquire().unwrap();
@@ -83,7 +83,7 @@ fn a_loss_is_told_by_callback_and_to_whoever_waits_for_it() {
 }
 
 #[test]
-fn work_runs_on_the_calling_thread_and_is_skipped_where_somebody_has_the_lock() {
+fn work_runs_on_the_calling_thread_and_is_skipped_where_another_has_the_lock() {
     let cluster = Cluster::new(3);
     let (redlock, other) = (connected(&cluster, |builder| builder), connected(&cluster, |builder| builder));
     let here = thread::current().id();

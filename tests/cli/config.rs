@@ -67,7 +67,7 @@ fn what_cannot_be_used_is_told_with_one_status() {
         (with(&[], "REDQUORUM_TTL", "5s"), "no instances are named; use -i, REDQUORUM_INSTANCES"),
         (with(&["-i", "h"], "REDQUORUM_MAXTTL", "5s"), "there is no setting REDQUORUM_MAXTTL"),
         (with(&["-i", "h", "-i", "htp://secret"], "REDQUORUM_TTL", "5s"), "the address of instance 2 cannot be used"),
-        (with(&["-i", "h,u:secret@h"], "REDQUORUM_TTL", "5s"), "a password in -i is seen by everybody"),
+        (with(&["-i", "h,u:secret@h"], "REDQUORUM_TTL", "5s"), "a password in -i is visible in the list of processes"),
         (with(&["-i", "h", "--ttl", "20s"], "REDQUORUM_TTL", "5s"), "above max_ttl"),
         (with(&["-i", "h"], "REDQUORUM_QUORUM", "2"), "a quorum of 2"),
         (with(&["-i", "h"], "REDQUORUM_CONFIG", &path), "locks.toml: password: it must be a text in quotes"),

@@ -60,7 +60,7 @@ fn what_the_program_itself_ends_with() {
         (&["run", "-r", "a", "-E", "-1", "--", "true"], 64, "'-1' for '--conflict-exit-code"),
         (&["run", "-r", "a", "--quorum", "-1", "--", "true"], 64, "'-1' for '--quorum"),
         (&["run", "-r", "a", "--try", "--wait", "1s", "--", "true"], 64, "cannot be used with"),
-        (&["run", "-r", "a", "-i", "redis://:secret@127.0.0.1", "--", "true"], 64, "seen by everybody"),
+        (&["run", "-r", "a", "-i", "redis://:secret@127.0.0.1", "--", "true"], 64, "visible in the list of processes"),
         (&["run", "-r", "a", "-i", "http://127.0.0.1", "--", "true"], 64, "cannot be used"),
         (&["run", "-r", "a", "-c", "/nonexistent.toml", "--", "true"], 78, "/nonexistent.toml: "),
         (&["run", "-r", "a", "-c", &file("speed = 9"), "--", "true"], 78, "no setting \"speed\""),
@@ -121,7 +121,7 @@ fn a_user_without_threads_is_told_so() {
 }
 
 #[test]
-fn who_does_not_get_the_lock_is_told_who_has_it() {
+fn a_refused_client_learns_who_has_the_lock() {
     let fleet = fleet_of(3);
     let dir = Dir::new();
     let begun = dir.file("begun");
@@ -167,7 +167,7 @@ fn a_lock_is_kept_after_success_and_not_after_failure() {
 }
 
 #[test]
-fn who_does_not_wait_is_told_at_once_that_no_quorum_can_be_had() {
+fn a_try_learns_at_once_that_no_quorum_can_be_had() {
     let fleet = fleet_of(3);
     fleet[0].kill().unwrap();
     let run = |options: &[&str]| {

@@ -50,7 +50,7 @@ fn in_use(count: usize, max_ttl: Duration) -> Fleet {
 }
 
 fn is_held(guard: &Guard) -> bool {
-    std::thread::sleep(Duration::from_millis(300)); // whoever is refused is told by then
+    std::thread::sleep(Duration::from_millis(300)); // a client that is refused is told by then
     guard.is_valid()
 }
 

@@ -93,7 +93,7 @@ fn two_that_run_in_a_loop_never_overlap() {
     check(&fs::read_to_string(log).unwrap());
 }
 
-/// Whoever has begun is the only one to write until the next begins, and tokens rise.
+/// A client that has begun is the only one to write until the next begins, and tokens rise.
 fn check(log: &str) {
     let (mut seen, mut last) = (HashSet::new(), 0_u64);
     for line in log.lines() {

@@ -1,4 +1,4 @@
-//! Secrets are not shown: not on a screen, not in an error, not to whoever lists processes.
+//! Secrets are not shown: not on a screen, not in an error, not in a list of processes.
 
 use std::fs;
 use std::process::Command;

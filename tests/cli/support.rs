@@ -47,7 +47,7 @@ fn take_default_signals() {
     }
 }
 
-/// The program, with nothing from the environment of whoever runs the tests.
+/// The program, with nothing from the environment of the tests.
 pub(crate) fn bare<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
     start_children_with_default_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_redquorum"));

@@ -91,7 +91,10 @@ fn what_all_instances_have_in_common_is_told_once() {
     );
     let text = stderr(&told);
     assert_eq!(text.matches("NOAUTH").count(), 1, "{text}");
-    assert!(text.contains(&addresses.join(", ")), "{text}");
+    // Two that refuse decide it: the third may still be connecting then.
+    let (those, _) = text.split_once(": it requires a password (NOAUTH)").unwrap();
+    let named = addresses.iter().filter(|&address| those.contains(address)).count();
+    assert!(named >= 2, "{text}");
     let status = output(bare(["--connect-timeout", "1s", "status"]).env("REDQUORUM_INSTANCES", addresses.join(" ")));
     assert_eq!(stdout(&status).matches("NOAUTH").count(), 1, "{}", stdout(&status));
 }

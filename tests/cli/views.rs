@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
-use redquorum_testkit::{Fleet, Program};
+use redquorum_testkit::{Fleet, Program, wait_until};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -41,7 +41,7 @@ fn json_of(command: &mut Command) -> Value {
     serde_json::from_str(&stdout(&output(command))).unwrap()
 }
 
-/// Somebody has the lock.
+/// A client has the lock.
 fn holder(fleet: &Fleet, dir: &Dir, resource: &str, options: &[&str]) -> Child {
     let begun = dir.file("begun");
     let _ = std::fs::remove_file(&begun);
@@ -49,6 +49,9 @@ fn holder(fleet: &Fleet, dir: &Dir, resource: &str, options: &[&str]) -> Child {
     let args = [&["run", "-r", resource], options, &["--", "sh", "-c", &script]].concat();
     let child = redquorum(fleet, args).stderr(Stdio::null()).spawn().unwrap();
     contents(&begun);
+    // A quorum is enough for the command to begin.
+    let on_all = || fleet.iter().all(|server| server.keys().unwrap().iter().any(|key| key == resource));
+    assert!(wait_until(PATIENCE, on_all));
     child
 }
 
@@ -76,6 +79,17 @@ fn the_status_is_a_table_with_what_to_do_and_a_verdict() {
     {
         assert!(shown.lines().any(|line| line == part), "{part}\n{shown}");
     }
+    for server in [&fleet[0], &fleet[2]] {
+        server.command(&["CONFIG", "SET", "maxmemory", "500kb"]).unwrap();
+        server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).unwrap();
+    }
+    let full = status(&[]);
+    assert_eq!(full.status.code(), Some(69));
+    let shown = stdout(&full);
+    assert!(shown.contains("2 of 3 may vote, 2 needed: too many are full, no lock can be acquired"), "{shown}");
+    let bench = output(&mut redquorum(&fleet, ["bench", "--time", "1s"]));
+    assert!(bench.status.code() == Some(69) && stderr(&bench).contains("in that time: "), "{}", stderr(&bench));
+    assert!(stderr(&bench).contains("maxmemory"), "{}", stderr(&bench));
     fleet[2].kill().unwrap();
     let dead = status(&[]);
     assert_eq!(dead.status.code(), Some(69));
@@ -302,7 +316,9 @@ fn a_lock_is_taken_from_the_holder_that_is_named_or_from_anybody_after_a_questio
     let mut stuck = holder(&fleet, &dir, "a", &[]);
     let forced = json_of(redquorum(&fleet, ["release", "a", "--force", "--yes"]).arg("--json"));
     assert_eq!((&forced["resource"], &forced["unknown"]), (&json!("a"), &json!([])));
-    assert_eq!(forced["released_on"].as_array().unwrap().len(), 3);
+    // Once two have lost it, the client that had it releases it itself: it may be the first on the third.
+    assert!(forced["released_on"].as_array().unwrap().len() >= 2, "{forced}");
+    assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty()), "it is free on each");
     assert_eq!(status_of(&mut stuck), 79);
 }
 
@@ -354,6 +370,12 @@ fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     has("ok all a lock was acquired in #");
     let left = fleet[..2].iter().map(|server| server.keys().unwrap()).collect::<Vec<_>>();
     assert!(left.iter().all(Vec::is_empty), "also a lock that was not extended is released: {left:?}");
+
+    fleet[0].command(&["ACL", "SETUSER", "default", "-zrange", "-getrange"]).unwrap();
+    let shown = masked(&fleet, &stdout(&output(&mut command)));
+    for right in ["inspect: permission denied", "read, beside other readers: "] {
+        assert!(shown.lines().any(|line| line.starts_with(&format!("warning A {right}"))), "{right}\n{shown}");
+    }
     let json = json_of(command.arg("--json"));
     assert_eq!(json["is_well"], json!(false));
     assert!(json["findings"].as_array().unwrap().iter().all(|it| it["verdict"].is_string() && it["text"].is_string()));
@@ -376,7 +398,7 @@ fn a_replica_and_a_second_address_of_one_process_do_not_pass_the_check() {
     let fleet = fleet_of(2);
     let port = |at: usize| fleet.addresses()[at].rsplit(':').next().unwrap().to_owned();
     fleet[1].command(&["REPLICAOF", "127.0.0.1", &port(0)]).unwrap();
-    assert!(redquorum_testkit::wait_until(PATIENCE, || {
+    assert!(wait_until(PATIENCE, || {
         fleet[1].info("replication", "master_link_status").unwrap().as_deref() == Some("up")
     }));
     let list = format!("127.0.0.1:{0} localhost:{0} 127.0.0.1:{1}", port(0), port(1));

@@ -1,7 +1,7 @@
 //! `write_record.lua` on real servers against its mirror: every state of the record, with every intention.
 
 use redis::Value as Wire;
-use redquorum::testing::conformance::{Admission, Content, Mirror, admit, load};
+use redquorum::testing::conformance::{Admission, Content, Store, admit, load, write_record};
 use redquorum::testing::protocol::{AdmissionRecord, Instant, ProcessIdentity, RecordOrigin};
 use redquorum_testkit::{Program, Server};
 
@@ -55,21 +55,21 @@ fn a_record_is_written_only_over_what_was_found_and_follows_it_or_begins_a_quara
                 let (identity, found) = (ProcessIdentity::new("run", "replication"), found.clone().into_bytes());
                 let longest_ttl_ms = 5_000;
                 let admission = Admission { found, identity, longest_ttl_ms, origin, vote_from_ms, wait_ms, order };
-                let mut mirror = Mirror::default();
+                let mut store = Store::default();
                 redis::cmd("DEL").arg(KEY).exec(&mut connection).unwrap();
                 match there.as_str() {
                     "" => {}
                     "no string" => {
                         redis::cmd("RPUSH").arg(KEY).arg("x").exec(&mut connection).unwrap();
-                        mirror.set_other_type(KEY);
+                        store.set_other_type(KEY.as_bytes());
                     }
                     text => {
                         redis::cmd("SET").arg(KEY).arg(text).exec(&mut connection).unwrap();
-                        mirror.set(KEY, text);
+                        store.set(KEY.as_bytes(), text.as_bytes(), None);
                     }
                 }
                 let answer = admit(&admission).query::<(Option<Vec<u8>>, u64)>(&mut connection).unwrap();
-                let expected = mirror.admit(&admission, wall_us());
+                let expected = write_record(&mut store, &admission, wall_us());
                 let at = format!("{server:?}: {there:?} is there, {admission:?}");
                 let agrees = answer.0.as_deref().zip(expected.as_deref()).map(|(one, other)| same(one, other));
                 assert!(agrees.unwrap_or(answer.0 == expected), "{at}: {answer:?} instead of {expected:?}");
@@ -80,7 +80,7 @@ fn a_record_is_written_only_over_what_was_found_and_follows_it_or_begins_a_quara
                     Ok(_) => Content::Nothing,
                     Err(_) => Content::OtherType,
                 };
-                let kept = match (mirror.content(KEY, Instant::ZERO), text) {
+                let kept = match (Content::of(&store, KEY, Instant::ZERO), text) {
                     (Content::Text(one, None), Content::Text(other, None)) => same(&one, &other),
                     (one, other) => one == other,
                 };

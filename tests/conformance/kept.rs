@@ -37,7 +37,7 @@ fn lives_for(ttl: Duration) -> Content {
 #[test]
 fn a_key_that_is_there_is_extended_and_leaves_its_token() {
     let record = waits();
-    let mut model = with_keys(&record, &["a"], Step::Asks(vec![extend("a")], Some(record.clone())));
+    let model = with_keys(&record, &["a"], Step::Asks(vec![extend("a")], Some(record.clone())));
     let replies = replies(&model);
     let near_an_hour = |left: Duration| left.abs_diff(Duration::from_secs(3_600)) < Duration::from_secs(20);
     assert!(matches!(&replies[..], [Reply::Kept { remaining }] if near_an_hour(*remaining)), "{replies:?}");
@@ -45,11 +45,11 @@ fn a_key_that_is_there_is_extended_and_leaves_its_token() {
     assert_eq!(model.contents()[..2], [lives_for(LONGER), kept]);
 }
 
-/// It may have voted for somebody else before it forgot that.
+/// It may have voted for another client before it forgot that.
 #[test]
 fn a_key_that_is_missing_is_not_set_and_leaves_no_token() {
     let record = waits();
-    let mut model = with_keys(&record, &["a"], Step::Asks(vec![extend("b")], Some(record.clone())));
+    let model = with_keys(&record, &["a"], Step::Asks(vec![extend("b")], Some(record.clone())));
     let replies = replies(&model);
     assert!(matches!(&replies[..], [Reply::Refused(refusal)] if refusal.value.is_none()));
     let nothing = || Content::Nothing;
@@ -61,7 +61,7 @@ fn nothing_new_is_granted_not_even_to_whom_has_the_key() {
     let record = waits();
     for there in [&[][..], &["a"]] {
         let acquire = vec![ask(Kind::Acquire, "a", 4096, true)];
-        let mut model = with_keys(&record, there, Step::Asks(acquire, Some(record.clone())));
+        let model = with_keys(&record, there, Step::Asks(acquire, Some(record.clone())));
         assert!(matches!(replies(&model)[..], [Reply::NotAdmitted { remaining: Some(_) }]));
         assert_eq!(model.contents()[0], if there.is_empty() { Content::Nothing } else { lives_for(TTL) });
     }
@@ -76,7 +76,7 @@ fn nothing_is_kept_for_whom_names_another_record() {
         Step::Asks(vec![extend("a")], Some(former.clone())),
         Step::Asks(vec![Ask { kind: Kind::Keep, ..extend("a") }], Some(former.clone())),
     ] {
-        let mut model = with_keys(&record, &["a"], step);
+        let model = with_keys(&record, &["a"], step);
         assert_eq!(replies(&model), [Reply::NotAdmitted { remaining: None }]);
         assert_eq!(model.contents()[..2], [lives_for(TTL), Content::Nothing]);
     }
@@ -86,7 +86,7 @@ fn nothing_is_kept_for_whom_names_another_record() {
 fn of_leases_that_are_renewed_together_those_are_extended_that_are_there() {
     let record = waits();
     let leases = vec![extend("b"), extend("a")];
-    let mut model = with_keys(&record, &["a"], Step::Asks(leases, Some(record.clone())));
+    let model = with_keys(&record, &["a"], Step::Asks(leases, Some(record.clone())));
     let replies = replies(&model);
     assert!(matches!(&replies[..], [Reply::Refused(_), Reply::Kept { .. }]), "{replies:?}");
     assert_eq!([&model.contents()[0], &model.contents()[2]], [&lives_for(LONGER), &Content::Nothing]);

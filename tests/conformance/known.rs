@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use redquorum::FencingToken;
-use redquorum::testing::conformance::{Ask, Content, Kind, Mirror, TOKENS, forget_tokens, load};
+use redquorum::testing::conformance::{Ask, Content, Kind, Store, TOKENS, forget_tokens, forget_tokens_in, load};
 use redquorum::testing::protocol::{AdmissionRecord, Cause, Reply};
 use redquorum_testkit::{Program, Server};
 
@@ -65,7 +65,7 @@ pub(crate) fn replies(model: &Model) -> Vec<Reply> {
 /// The extend was on its way over a connection that broke.
 #[test]
 fn an_extend_that_comes_after_its_release_does_not_repair() {
-    let mut model = on_every_server(&[
+    let model = on_every_server(&[
         asks(&[ask(Kind::Acquire, "a", 4096, false)]),
         asks(&[ask(Kind::Extend, "a", 4096, true), ask(Kind::Release, "a", 4096, true)]),
         asks(&[ask(Kind::Extend, "a", 4096, true), ask(Kind::Acquire, "a", 4096, false)]),
@@ -81,17 +81,17 @@ fn an_extend_that_comes_after_its_release_does_not_repair() {
 /// A lease that was not resent costs its release nothing more, and the next grant is above a mark.
 #[test]
 fn a_mark_is_left_only_where_it_is_needed_and_below_the_next_grant() {
-    let fence = |model: &mut Model| model.contents()[1].clone();
+    let fence = |model: &Model| model.contents()[1].clone();
     let stored = |number| text(&token(number).to_wire(), None);
     let pair = |resent| asks(&[ask(Kind::Acquire, "a", 4096, false), ask(Kind::Release, "a", 4096, resent)]);
-    assert_eq!(fence(&mut on_every_server(&[pair(false)])), stored(4096));
-    assert_eq!(fence(&mut on_every_server(&[pair(true)])), stored(8191));
-    let mut model = on_every_server(&[
+    assert_eq!(fence(&on_every_server(&[pair(false)])), stored(4096));
+    assert_eq!(fence(&on_every_server(&[pair(true)])), stored(8191));
+    let model = on_every_server(&[
         pair(true),
         asks(&[ask(Kind::Acquire, "a", 8192, false), ask(Kind::Release, "a", 4096, true)]),
     ]);
     assert_eq!(replies(&model)[2], Reply::Granted);
-    assert_eq!(fence(&mut model), stored(8192), "not lowered");
+    assert_eq!(fence(&model), stored(8192), "not lowered");
     assert_eq!(model.contents()[0], Content::Nothing);
 }
 
@@ -102,7 +102,7 @@ fn a_late_extend_does_not_shorten_the_life_of_a_key() {
     let longer = Ask { ttl: 2 * TTL, ..late.clone() };
     for step in [asks(std::slice::from_ref(&late)), asks(&[Ask { kind: Kind::Keep, ..late.clone() }])] {
         let first = [ask(Kind::Acquire, "a", 4096, false), longer.clone()];
-        let mut model = on_every_server(&[asks(&first), step]);
+        let model = on_every_server(&[asks(&first), step]);
         assert_eq!(replies(&model), [Reply::Granted, Reply::Granted, Reply::Granted]);
         assert_eq!(model.contents()[0], text(&value("", 1), Some(2 * TTL)));
     }
@@ -114,7 +114,7 @@ fn a_key_without_an_end_gets_one() {
     let extend = ask(Kind::Extend, "a", 4096, true);
     let again = ask(Kind::Acquire, "a", 4096, true);
     for step in [asks(std::slice::from_ref(&extend)), asks(&[again]), asks(&[Ask { kind: Kind::Keep, ..extend }])] {
-        let mut model = on_every_server(&[Step::Set(Key::Lock("a"), value("", 1)), step]);
+        let model = on_every_server(&[Step::Set(Key::Lock("a"), value("", 1)), step]);
         assert_eq!(replies(&model), [Reply::Granted]);
         assert_eq!(model.contents()[0], text(&value("", 1), Some(TTL)));
     }
@@ -123,7 +123,7 @@ fn a_key_without_an_end_gets_one() {
 /// Who has it is a matter of the whole value: its own holder is refused like anybody (P23).
 #[test]
 fn a_holder_with_another_value_is_refused_like_anybody() {
-    let mut model = on_every_server(&[
+    let model = on_every_server(&[
         asks(&[asks_as("me", 1, ask(Kind::Acquire, "a", 4096, false))]),
         asks(&[
             asks_as("me", 2, ask(Kind::Acquire, "a", 8192, false)),
@@ -142,7 +142,7 @@ fn a_holder_with_another_value_is_refused_like_anybody() {
 #[test]
 fn a_token_that_no_clock_can_have_made_is_neither_granted_nor_stored_nor_left_as_a_mark() {
     let ahead = FencingToken::propose(wall_us() + 25 * 3_600_000_000, None).get();
-    let mut model = on_every_server(&[
+    let model = on_every_server(&[
         asks(&[ask(Kind::Acquire, "a", ahead, false)]),
         asks(&[ask(Kind::Acquire, "b", ahead, true), ask(Kind::Acquire, "c", ahead, true)]),
         asks(&[ask(Kind::Extend, "b", ahead, true)]),
@@ -167,7 +167,7 @@ fn a_stored_token_that_no_clock_can_have_made_is_overwritten() {
         .iter()
         .flat_map(|poison| asked.iter().map(move |asked| (poison, asked)))
     {
-        let mut model = on_every_server(&[Step::SetToken("a", (*poison).to_owned()), asks(asked)]);
+        let model = on_every_server(&[Step::SetToken("a", (*poison).to_owned()), asks(asked)]);
         let kept = if asked[0].kind == Kind::Release { token(sane).tombstone() } else { token(sane) };
         assert_eq!(model.contents()[1], text(&kept.to_wire(), None), "{poison} {asked:?}");
     }
@@ -177,7 +177,7 @@ fn a_stored_token_that_no_clock_can_have_made_is_overwritten() {
 #[test]
 fn an_extend_stores_the_token_where_none_or_a_smaller_one_is() {
     let each = |kind, resent| asks(&["a", "b"].map(|name| ask(kind, name, 4096, resent)));
-    let mut model = on_every_server(&[
+    let model = on_every_server(&[
         each(Kind::Acquire, false),
         Step::SetToken("a", "0.5".to_owned()),
         Step::RemoveToken("b"),
@@ -191,7 +191,7 @@ fn an_extend_stores_the_token_where_none_or_a_smaller_one_is() {
 #[test]
 fn to_keep_what_is_there_sets_nothing() {
     let keep = |name| Ask { ttl: 2 * TTL, ..ask(Kind::Keep, name, 4096, true) };
-    let mut model = on_every_server(&[
+    let model = on_every_server(&[
         asks(&[ask(Kind::Acquire, "a", 4096, false)]),
         Step::SetIfAbsent(Key::Lock("b"), "foreign".to_owned(), TTL),
         asks(&[keep("b"), keep("a"), keep("c")]),
@@ -219,31 +219,32 @@ fn tokens_are_forgotten_by_their_age_in_slices_but_for_those_of_locks_that_live(
         let server = Server::start(&program).unwrap();
         let mut connection = redis::Client::open(server.address()).unwrap().get_connection().unwrap();
         load().exec(&mut connection).unwrap();
-        let (mut mirror, now) = (Mirror::default(), redquorum::testing::protocol::Instant::ZERO);
+        let mut mirror = Store::default();
         let mut store = |key: &str, score: &str| {
             redis::cmd("ZADD").arg(TOKENS).arg(score).arg(key).exec(&mut connection).unwrap();
-            mirror.set_token(key, score.parse().unwrap());
+            let _ = mirror.set_score(TOKENS.as_bytes(), key.as_bytes(), score.parse().unwrap());
         };
         store("recent", &hours_ago(23));
         store("ahead", &ahead);
         (0..COUNT).for_each(|number| store(&format!("old {number}"), &hours_ago(25 + number as u64)));
         for key in (0..COUNT).step_by(3).map(|number| format!("old {number}")) {
             redis::cmd("SET").arg(&key).arg("value").exec(&mut connection).unwrap();
-            mirror.set(&key, "value");
+            mirror.set(key.as_bytes(), b"value", None);
         }
         let mut after = None;
         for slice in 0..3 {
             let next: Option<String> = forget_tokens(DAY, after).query(&mut connection).unwrap();
-            after = mirror.forget_tokens(DAY, after, now, wall_us());
+            after = forget_tokens_in(&mut mirror, DAY, |score| after.is_none_or(|after| score > after), wall_us());
             assert_eq!(next, after.map(|score| format!("({score}")), "{server:?}");
             assert_eq!(after.is_some(), slice < 2);
         }
         let kept: Vec<String> = redis::cmd("ZRANGE").arg(TOKENS).arg(0).arg(-1).query(&mut connection).unwrap();
         assert_eq!(kept.len(), COUNT / 3 + 1, "{server:?}");
-        let in_mirror = kept.iter().filter(|key| mirror.token(key) != Content::Nothing).count();
+        let in_mirror = kept.iter().filter(|key| Content::of_token(&mirror, key) != Content::Nothing).count();
         assert_eq!(in_mirror, kept.len());
-        assert!(
-            kept.contains(&"recent".to_owned()) && ["ahead", "old 1"].map(|key| mirror.remove_token(key)) == [false; 2]
-        );
+        assert!(kept.contains(&"recent".to_owned()));
+        for gone in ["ahead", "old 1"] {
+            assert_eq!(Content::of_token(&mirror, gone), Content::Nothing);
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use redis::Value as Wire;
-use redquorum::testing::conformance::{Ask, Content, Mirror};
+use redquorum::testing::conformance::{Ask, Content, Store, TOKENS, run};
 use redquorum::testing::protocol::{self, AdmissionRecord, Cause, FencingToken, Reply};
 
 use crate::generate::{Key, Step};
@@ -30,7 +30,7 @@ impl Told {
 
 /// A sequence, its data and its history.
 pub(crate) struct Model {
-    mirror: Mirror,
+    store: Store,
     started: Instant,
     now: protocol::Instant,
     record: Option<AdmissionRecord>,
@@ -52,13 +52,13 @@ fn is_odd(fence: &Content) -> bool {
 
 impl Model {
     pub(crate) fn new(record: Option<&AdmissionRecord>) -> Self {
-        let mut mirror = Mirror::default();
+        let mut store = Store::default();
         if let Some(record) = record {
-            write_record(&mut mirror, record);
+            write_record(&mut store, record);
         }
         let (started, now) = (Instant::now(), protocol::Instant::ZERO);
         Self {
-            mirror,
+            store,
             started,
             now,
             record: record.cloned(),
@@ -71,13 +71,14 @@ impl Model {
     /// Begins another part.
     pub(crate) fn now_is(&mut self, now: Instant) {
         self.now = protocol::Instant::ZERO.saturating_add(now - self.started);
+        self.store.expire(self.now);
         let part = std::mem::take(&mut self.part);
         self.history.extend(part.iter().map(|(step, told)| format!("{step:?}\n    -> {told:?}")));
         self.history.push(format!("-- at {:?}", now - self.started));
     }
 
     pub(crate) fn flush(&mut self) {
-        self.mirror.flush();
+        self.store.flush();
         self.history.push("-- FLUSHALL (before the next part)".to_owned());
     }
 
@@ -91,13 +92,12 @@ impl Model {
         self.seen
     }
 
-    pub(crate) fn contents(&mut self) -> Vec<Content> {
-        let now = self.now;
-        let mut content = |key: Key| match key {
-            Key::Fence(name) => self.mirror.token(name),
-            _ => self.mirror.content(&key.within(""), now),
+    pub(crate) fn contents(&self) -> Vec<Content> {
+        let content = |key: Key| match key {
+            Key::Fence(name) => Content::of_token(&self.store, name),
+            _ => Content::of(&self.store, &key.within(""), self.now),
         };
-        Key::all().map(&mut content).collect()
+        Key::all().map(content).collect()
     }
 
     pub(crate) fn carry_out(&mut self, step: Step) {
@@ -106,13 +106,14 @@ impl Model {
     }
 
     fn answer(&mut self, step: &Step) -> Told {
-        let (mirror, now) = (&mut self.mirror, self.now);
+        let (store, now) = (&mut self.store, self.now);
+        let bytes = |key: &Key| key.within("").into_bytes();
         let answer = match step {
             Step::Asks(asks, record) => {
                 let run = |ask: &Ask| {
-                    let before = mirror.content(&ask.name, now);
-                    let odd = is_odd(&mirror.token(&ask.name));
-                    let reply = mirror.run(ask, record.as_ref(), now, wall_us()).unwrap();
+                    let before = Content::of(store, &ask.name, now);
+                    let odd = is_odd(&Content::of_token(store, &ask.name));
+                    let reply = run(store, ask, record.as_ref(), (now, wall_us())).unwrap();
                     self.seen.note(ask, &before, &reply);
                     self.seen.note_token(ask, odd, &reply);
                     reply
@@ -120,37 +121,41 @@ impl Model {
                 return Told::Replies(asks.iter().map(run).collect());
             }
             Step::SetIfAbsent(key, value, ttl) => {
-                if mirror.set_if_absent(&key.within(""), value, *ttl, now) {
+                if store.set_if_absent(&bytes(key), value.as_bytes(), Some(now.saturating_add(*ttl))) {
                     Wire::Okay
                 } else {
                     Wire::Nil
                 }
             }
             Step::Set(key, value) => {
-                mirror.set(&key.within(""), value);
+                store.set(&bytes(key), value.as_bytes(), None);
                 Wire::Okay
             }
             Step::SetToken(name, score) => {
-                let is_new = mirror.token(name) == Content::Nothing;
-                mirror.set_token(name, score.parse().unwrap());
+                let is_new = Content::of_token(store, name) == Content::Nothing;
+                let _ = store.set_score(TOKENS.as_bytes(), name.as_bytes(), score.parse().unwrap());
                 Wire::Int(is_new.into())
             }
-            Step::RemoveToken(name) => Wire::Int(mirror.remove_token(name).into()),
+            Step::RemoveToken(name) => Wire::Int(store.remove_score(TOKENS.as_bytes(), name.as_bytes()).into()),
             Step::OtherType(key) => {
-                let was_there = mirror.remove(&key.within(""), now);
-                mirror.set_other_type(&key.within(""));
+                let was_there = store.remove(&bytes(key));
+                store.set_other_type(&bytes(key));
                 return Told::Answers(vec![Wire::Int(was_there.into()), Wire::Int(1)]);
             }
             Step::OtherSet(key, member) => {
-                let was_there = mirror.remove(&key.within(""), now);
-                mirror.set_scores(&key.within(""), member, 7.0);
+                let was_there = store.remove(&bytes(key));
+                let _ = store.set_score(&bytes(key), member.as_bytes(), 7.0); // it is empty now
                 return Told::Answers(vec![Wire::Int(was_there.into()), Wire::Int(1)]);
             }
-            Step::Delete(key) => Wire::Int(mirror.remove(&key.within(""), now).into()),
-            Step::Persist(key) => Wire::Int(mirror.persist(&key.within(""), now).into()),
+            Step::Delete(key) => Wire::Int(store.remove(&bytes(key)).into()),
+            Step::Persist(key) => {
+                let had_end = store.ttl(&bytes(key), now).is_some();
+                store.persist(&bytes(key));
+                Wire::Int(had_end.into())
+            }
             Step::Expire(key, ttl) => {
-                let is_there = mirror.content(&key.within(""), now) != Content::Nothing;
-                mirror.expire_in(&key.within(""), *ttl, now);
+                let is_there = store.contains(&bytes(key));
+                store.expire_at(&bytes(key), now.saturating_add(*ttl));
                 Wire::Int(is_there.into())
             }
         };

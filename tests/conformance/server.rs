@@ -3,7 +3,7 @@
 use std::vec::IntoIter;
 
 use redis::{Cmd, Connection, ConnectionLike, Value as Wire};
-use redquorum::testing::conformance::{Ask, Content, TOKENS, Write, load, writes};
+use redquorum::testing::conformance::{Ask, Content, Store, TOKENS, Write, load, writes};
 use redquorum::testing::protocol::{AdmissionRecord, RawReply};
 use redquorum_testkit::Server;
 
@@ -161,8 +161,8 @@ impl Real {
 }
 
 /// Mirrors what `reset` writes.
-pub(crate) fn write_record(mirror: &mut redquorum::testing::conformance::Mirror, record: &AdmissionRecord) {
-    mirror.set(ADMISSION_KEY, &record.to_wire());
+pub(crate) fn write_record(store: &mut Store, record: &AdmissionRecord) {
+    store.set(ADMISSION_KEY.as_bytes(), record.to_wire().as_bytes(), None);
 }
 
 fn contents(seen: Wire) -> Vec<Content> {

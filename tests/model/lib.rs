@@ -180,7 +180,7 @@ fn a_flush_that_begins_no_new_quarantine_takes_what_an_extend_in_quarantine_reli
     );
 }
 
-/// The instance has voted for somebody else, and lost that key.
+/// The instance has voted for another client, and lost that key.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "takes minutes without optimization")]
 fn a_key_that_an_extend_sets_in_quarantine_is_a_second_vote() {

@@ -49,7 +49,7 @@ fn an_extend_that_is_confirmed_too_late_does_not_bring_the_lease_back() {
 }
 
 /// Counter-example: the verdict fell in time, but was settled with a clock that had been read before.
-/// Meanwhile somebody asked, was told that the lease is over, and then it was valid again.
+/// Meanwhile a client asked, was told that the lease is over, and then it was valid again.
 #[test]
 fn a_verdict_that_fell_in_time_but_is_settled_too_late_does_not_bring_the_lease_back() {
     let mut lease = lease();

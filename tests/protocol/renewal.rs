@@ -26,7 +26,7 @@ fn no_quorum_has_key(quorum: Quorum, without: usize) -> bool {
 }
 
 #[test]
-fn a_lease_is_gone_as_soon_as_fewer_than_a_quorum_can_have_kept_it_whatever_the_replies() {
+fn a_lease_is_gone_as_soon_as_fewer_than_a_quorum_can_have_kept_it_by_all_replies() {
     for quorum in quorums().filter(|quorum| quorum.instances() <= 4) {
         every_word(&ALL, quorum.instances(), |word| {
             let mut lease = lease_of(quorum);

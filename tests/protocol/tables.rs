@@ -88,12 +88,12 @@ fn check_all(alphabet: &[Kind], instances: usize) {
 }
 
 #[test]
-fn up_to_four_instances_decide_by_the_rule_whatever_they_reply() {
+fn up_to_four_instances_decide_by_the_rule_with_all_replies() {
     (1..=4).for_each(|instances| check_all(&ALL, instances));
 }
 
 #[test]
-fn five_instances_decide_by_the_rule_whatever_they_reply() {
+fn five_instances_decide_by_the_rule_with_all_replies() {
     for kind in [RequestKind::Acquire, RequestKind::Extend, RequestKind::Release] {
         every_word(&ALL, 5, |word| check(kind, 3, word));
     }

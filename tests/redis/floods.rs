@@ -109,7 +109,7 @@ fn a_list_without_end_is_given_up() {
 }
 
 /// Counter-example: what stood in the way was told in full, and a reply of that length ends a
-/// connection. Whoever waited for the one lock ended the connections of all others.
+/// connection. A client that waited for the one lock ended the connections of all others.
 #[test]
 fn a_long_value_under_the_key_of_one_lock_harms_no_other() {
     on_each_kind(async |program| {

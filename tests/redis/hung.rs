@@ -171,7 +171,7 @@ fn a_killed_majority_is_told_at_once_and_each_cause_is_named() {
 }
 
 #[test]
-fn whoever_waits_gets_the_lock_when_the_majority_comes_back() {
+fn a_waiter_gets_the_lock_when_the_majority_comes_back() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let redlock = client_of(&fleet).await;

@@ -1,6 +1,6 @@
 //! Names at their limits: any bytes, the longest, the most.
 
-use redquorum::{AcquireError, Redlock, ResourceNames};
+use redquorum::{AcquireError, Redlock};
 use redquorum_testkit::{Fleet, Reply};
 
 use crate::support::{PATIENCE, client_of, eventually, fleet_of, free_within, on_each_kind};
@@ -11,10 +11,9 @@ fn has(fleet: &Fleet, key: &[u8]) -> bool {
 
 /// Locks, finds every key under its own name, is in another client's way, extends and releases.
 async fn round_trip(fleet: &Fleet, (ours, other): (&Redlock, &Redlock), names: &[Vec<u8>]) {
-    let names_of = || names.iter().collect::<ResourceNames>();
-    let guard = ours.lock_all(names_of()).try_acquire().await.unwrap();
+    let guard = ours.lock_all(names).try_acquire().await.unwrap();
     assert!(eventually(PATIENCE, || names.iter().all(|name| has(fleet, name))).await);
-    assert!(matches!(other.lock_all(names_of()).try_acquire().await, Err(AcquireError::Contended(_))));
+    assert!(matches!(other.lock_all(names).try_acquire().await, Err(AcquireError::Contended(_))));
     guard.extend().await.unwrap();
     assert!(guard.release().await.unwrap().was_still_held);
     free_within(PATIENCE, fleet).await;

@@ -168,7 +168,7 @@ fn an_instance_that_was_known_goes_on_beside_one_that_takes_its_name() {
         let fronts =
             [Front::before(&fleet[0], &fleet[0], false).await, Front::before(&fleet[2], &fleet[0], false).await];
         let addresses = [fronts[0].address.clone(), fleet[1].address(), fronts[1].address.clone()];
-        // So that whoever had to wait would be seen to.
+        // So that a client that had to wait would be seen.
         let builder = with_admission(&fleet).quarantine(8 * MAX_TTL).instances(addresses);
         let redlock = builder.connect().await.unwrap();
         redlock.want_locks();

@@ -14,7 +14,7 @@ use crate::support::{
     ready, secs,
 };
 
-/// A client that would ask again only after seconds: whoever gets in sooner was woken.
+/// A client that would ask again only after seconds: one that gets in sooner was woken.
 fn patient(fleet: &Fleet) -> Builder {
     builder_of(fleet).retry_delay(secs(30), secs(30))
 }
@@ -267,7 +267,7 @@ fn forged_messages_let_nobody_in_twice() {
 }
 
 #[test]
-fn a_release_is_one_script_on_each_instance_and_one_message_to_whoever_is_next() {
+fn a_release_is_one_script_on_each_instance_and_one_message_to_the_next_waiter() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let clients = clients(&fleet, 3).await;

@@ -78,7 +78,7 @@ fn never_more_than_there_are_permits_among_sixteen_clients_and_nobody_starves() 
 }
 
 #[test]
-fn a_permit_passes_between_clients_whatever_its_index() {
+fn a_permit_of_any_index_passes_between_clients() {
     alone_on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
         let [one, other] = clients(&fleet, 2).await.try_into().unwrap();

@@ -5,8 +5,8 @@ use redquorum_testkit::{Reply, Server};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    MAX_TTL, PATIENCE, builder_of, client_of, fleet_of, free_within, held, ms, on_each_kind, ready, secs, timed,
-    with_admission,
+    MAX_TTL, PATIENCE, builder_of, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, ready, secs,
+    timed, with_admission,
 };
 
 fn said(server: &Server, command: &[&str]) -> Reply {
@@ -120,7 +120,8 @@ fn sixty_four_readers_and_a_writer() {
         for reader in readers {
             guards.push(reader.await.unwrap().unwrap());
         }
-        assert!(fleet.iter().all(|server| members(server, "a") == 65));
+        let has_all = || fleet.iter().all(|server| members(server, "a") == 65);
+        assert!(eventually(PATIENCE, has_all).await, "a grant needs two of them");
         let writer = tokio::spawn(other.rw_lock("a").wait_at_most(PATIENCE).write());
         sleep(ms(200)).await;
         drop(guards);

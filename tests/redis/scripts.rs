@@ -88,7 +88,7 @@ fn scripts_that_are_flushed_again_and_again_cost_no_lock_for_good() {
     });
 }
 
-/// Once, for whoever runs it, and as the trouble of the instance that they see.
+/// Once, in the log, and as the trouble of the instance that users see.
 #[test]
 fn an_instance_that_may_not_load_its_scripts_again_says_which_right_is_missing() {
     on_each_kind(async |program| {

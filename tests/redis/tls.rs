@@ -112,7 +112,7 @@ fn a_server_that_wants_a_certificate_takes_one_of_its_authority_and_no_other() {
     });
 }
 
-/// The certificates of an installation, as whoever rotates them writes them: those of the server, and of its clients.
+/// The certificates of an installation, as an operator writes them who rotates them: those of the server, and of its clients.
 fn rotate(server: &Server, authority: &Authority) -> Result<(), std::io::Error> {
     let (of_server, of_client) = (authority.sign("127.0.0.1"), authority.sign("client"));
     let texts =

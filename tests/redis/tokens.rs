@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use redquorum::{FencingToken, Renewal};
 use redquorum_testkit::{Fleet, Server};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use crate::support::{MAX_TTL, builder_of, client_of, fleet_of, held, on_each_kind, ready, with_admission};
+use crate::support::{MAX_TTL, PATIENCE, builder_of, client_of, fleet_of, held, on_each_kind, ready, with_admission};
 
 const TOKENS: &str = "redquorum:fence";
 
@@ -41,7 +41,7 @@ fn the_largest_token_on_all_instances_stands_in_nobodys_way() {
 
 /// It would be granted a smaller one than the lease has, once that was gone.
 #[test]
-fn a_lease_that_is_held_for_longer_than_tokens_are_kept_keeps_its_own() {
+fn a_lease_that_is_held_for_longer_than_tokens_are_kept_keeps_its_own_until_it_ends() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
         let retention = 2 * MAX_TTL;
@@ -55,6 +55,12 @@ fn a_lease_that_is_held_for_longer_than_tokens_are_kept_keeps_its_own() {
             assert_eq!(kept, 3);
         }
         assert!(guard.release().await.unwrap().was_still_held);
+        let forgotten = async {
+            while fleet.iter().any(|server| stored(server).is_some()) {
+                sleep(retention / 20).await;
+            }
+        };
+        timeout(retention + PATIENCE, forgotten).await.unwrap();
     });
 }
 

@@ -104,7 +104,7 @@ async fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     tries.join_all().await
 }
 
-/// Counter-example: with one of three down, 10 to 20 % of free locks were taken by nobody, and all were told that somebody
+/// Counter-example: with one of three down, 10 to 20 % of free locks were taken by nobody, and all were told that a client
 /// has it.
 #[test]
 fn of_five_that_try_a_free_lock_one_gets_it_and_the_others_are_told_by_whom_it_is_held() {

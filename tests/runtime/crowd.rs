@@ -58,7 +58,7 @@ async fn a_wait_has_an_end_although_its_turn_to_ask_has_not_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_the_line_is_passed_over() {
+async fn a_waiter_that_leaves_the_line_is_passed_over() {
     let (cluster, redlock) = cluster_of(3).await;
     hang_first(&cluster, 2, Hang::RequestsLost);
     let mut crowd = JoinSet::new();
@@ -154,4 +154,28 @@ async fn single_tries_for_thousands_of_locks_take_turns_and_fail_when_their_turn
         }
     }
     assert!(answered >= ASKS_AT_ONCE && answered + turned_away == 2 * ASKS_AT_ONCE, "{answered} {turned_away}");
+}
+
+/// The pauses of waiters end all the time, where there are thousands. Each of their attempts takes a round trip.
+#[tokio::test(start_paused = true)]
+async fn a_free_lock_is_acquired_beside_thousands_of_waiters_that_poll() {
+    let (cluster, redlock) = cluster_of(3).await;
+    cluster.instances().for_each(|instance| {
+        for number in 0..2_500 {
+            instance.set(number.to_string(), "another library's");
+        }
+        instance.slow_down(ms(75), ms(75));
+    });
+    let mut crowd = JoinSet::new();
+    for number in 0..2_500 {
+        let lock = redlock.lock(number.to_string());
+        crowd.spawn(async move { lock.acquire().await.map(drop) });
+    }
+    sleep(secs(5)).await;
+    for number in 0..10 {
+        let (free, took) = timed(redlock.lock(format!("free {number}")).try_acquire()).await;
+        assert!(took <= ms(160), "{took:?}");
+        drop(free.unwrap());
+        sleep(ms(100)).await;
+    }
 }

@@ -1,6 +1,6 @@
 //! What `{:?}` shows: one line for people, and nothing secret.
 
-use redquorum::{Builder, Holder, Redlock, ResourceNames};
+use redquorum::{Builder, Holder, Redlock, ResourceName};
 
 use crate::support::{cluster_of, held, secs};
 
@@ -45,5 +45,5 @@ fn a_builder_shows_addresses_without_passwords() {
 
 #[test]
 fn names_are_shown_as_text() {
-    assert_eq!(format!("{:?}", ResourceNames::from(["orders:42", "b"])), r#"["orders:42", "b"]"#);
+    assert_eq!(format!("{:?}", ["orders:42", "b"].map(ResourceName::from)), r#"["orders:42", "b"]"#);
 }

@@ -71,6 +71,8 @@ async fn the_value_tells_the_token_of_its_leader_also_above_one_that_is_stored()
             instance.set_token_score("e", score as f64);
         }
         let leadership = late.election("e").campaign("me").await.unwrap();
+        let stats = late.stats();
+        assert_eq!((stats.acquired, stats.acquire_rounds), (1, 3), "one attempt, which was repeated above it");
         assert_eq!(leader(&worker.election("e")).await, Some(seen(&leadership)));
         sleep(TIMEOUT).await;
         let values: Vec<_> = cluster.instances().filter_map(|instance| instance.value("e")).collect();

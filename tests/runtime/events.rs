@@ -15,9 +15,6 @@ thread_local! {
     static PANICS_AT: Cell<Option<&'static str>> = const { Cell::new(None) };
 }
 
-/// Who tells of connections.
-const LOG_OF_CONNECTIONS: &str = "redquorum::instance::redis::connection_log";
-
 /// One for all tests of the process.
 struct Listener;
 
@@ -40,13 +37,7 @@ pub(crate) fn panic_at(message: &'static str) {
 impl Subscriber for Listener {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         // Who listens is another question on each thread.
-        let told = [
-            "redquorum::run",
-            "redquorum::runtime",
-            "redquorum::wait",
-            "redquorum::instance::redis::trouble",
-            LOG_OF_CONNECTIONS,
-        ];
+        let told = ["redquorum::run", "redquorum::runtime", "redquorum::wait", "redquorum::instance::redis::trouble"];
         let is_told = told.iter().any(|target| metadata.target().starts_with(target));
         if is_told { Interest::sometimes() } else { Interest::never() }
     }
@@ -63,9 +54,6 @@ impl Subscriber for Listener {
         if PANICS_AT.get() == Some(message.as_str()) {
             PANICS_AT.set(None);
             panic!("somebody who listens to the log");
-        }
-        if event.metadata().target().starts_with(LOG_OF_CONNECTIONS) {
-            return; // it comes and goes with the faults of a test
         }
         LINES.with_borrow_mut(|lines| lines.push(format!("{message}{fields}")));
     }

@@ -74,7 +74,7 @@ async fn a_rolling_restart_of_every_instance_does_not_end_an_extended_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extend_leaves_a_key_of_somebody_else_alone() {
+async fn an_extend_leaves_the_key_of_another_owner_alone() {
     let (cluster, redlock) = cluster_of(3).await;
     let guard = held(&redlock, "a").await;
     for index in 0..2 {

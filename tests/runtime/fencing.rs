@@ -205,7 +205,7 @@ async fn an_instance_that_only_the_first_send_reached_is_released_too() {
 
 /// Otherwise each try of those who wait for a busy lock would take two rounds.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_proposes_above_the_token_of_the_holder_that_it_was_refused_by() {
+async fn a_waiter_proposes_above_the_token_of_the_holder_that_it_was_refused_by() {
     let (cluster, _) = cluster_of(3).await;
     let redlock = cluster.builder().retry_delay(ms(100), ms(100)).connect().await.unwrap();
     let far = token_ahead_by(&cluster, HOUR);
@@ -225,7 +225,7 @@ async fn whoever_waits_proposes_above_the_token_of_the_holder_that_it_was_refuse
 /// Counter-example: what one instance said while others waited with it was proposed for as long as they
 /// waited. Once that was more than a day ahead, the honest ones refused it for good.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_beside_an_instance_that_lies_gets_the_lock_when_it_is_free() {
+async fn a_waiter_beside_an_instance_that_lies_gets_the_lock_when_it_is_free() {
     let (cluster, redlock) = cluster_of(5).await;
     for ahead in [20 * HOUR, 30 * HOUR, 40 * HOUR, 47 * HOUR] {
         let other = cluster.builder().connect().await.unwrap();

@@ -60,7 +60,7 @@ fn assert_woken(waker: &DropsGuards) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_its_release_under_no_mutex() {
+async fn a_wait_for_the_end_of_a_lease_is_woken_by_its_release_under_no_mutex() {
     let (_cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let lease = guard.lease();
@@ -71,7 +71,7 @@ async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_its_release_under_no_m
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_its_expiry_under_no_mutex() {
+async fn a_wait_for_the_end_of_a_lease_is_woken_by_its_expiry_under_no_mutex() {
     let cluster = Cluster::new(3);
     let redlock = cluster.builder().connect().await.unwrap();
     let guard = redlock.lock("a").renew(Renewal::Off).try_acquire().await.unwrap();
@@ -83,7 +83,7 @@ async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_its_expiry_under_no_mu
 
 /// Without pushes it is the answers to a renewal that tell.
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_answers_to_a_renewal_under_no_mutex() {
+async fn a_wait_for_the_end_of_a_lease_is_woken_by_answers_to_a_renewal_under_no_mutex() {
     let cluster = Cluster::new(3);
     let redlock = cluster.builder().without_watched_keys().connect().await.unwrap();
     let guard = held(&redlock, "a").await;
@@ -97,7 +97,7 @@ async fn whoever_waits_for_the_end_of_a_lease_is_woken_by_answers_to_a_renewal_u
 
 /// Answers are looked at in the task that renews, and in the one that releases.
 #[tokio::test(start_paused = true)]
-async fn an_answer_over_which_somebody_panics_ends_no_renewals_and_no_releases() {
+async fn an_answer_over_which_a_caller_panics_ends_no_renewals_and_no_releases() {
     listen(Level::WARN);
     let (cluster, redlock) = renewing(3).await;
     let (kept, released) = (held(&redlock, "a").await, held(&redlock, "b").await);

@@ -22,7 +22,7 @@ fn voting(redlock: &Redlock) -> usize {
     redlock.instances().iter().filter(|known| known.admission == AdmissionStatus::Admitted).count()
 }
 
-/// A majority forgets a lock that is held: nobody else gets it while it is valid, and somebody does afterwards.
+/// A majority forgets a lock that is held: nobody else gets it while it is valid, and a client does afterwards.
 async fn lets_no_second_holder_in(what: &str, forgets: impl Fn(&TestInstance)) {
     let (cluster, one) = cluster_of(5).await;
     let two = cluster.builder().connect().await.unwrap();
@@ -214,7 +214,7 @@ async fn an_instance_that_nobody_can_reach_forgets_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_instances_of_a_test_vote_at_once_whatever_its_first_client_asks_for() {
+async fn the_instances_of_a_test_vote_at_once_for_any_first_client() {
     for (max_ttl, admission) in [(secs(10), Admission::On), (ms(500), Admission::On), (secs(60), Admission::Off)] {
         let cluster = Cluster::new(3);
         let builder = cluster.builder().max_ttl(max_ttl).ttl(max_ttl).admission(admission);

@@ -131,7 +131,7 @@ async fn everybody_else_is_refused_and_sees_who_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_crashed_waits_for_the_ttl() {
+async fn a_holder_that_crashed_waits_for_the_ttl() {
     let (cluster, crashed) = cluster_of(3).await;
     let redlock = cluster.builder().connect().await.unwrap();
     std::mem::forget(held_by(&crashed, "me", "a").await);
@@ -287,7 +287,7 @@ async fn the_longest_time_of_one_guard_ends_that_guard_alone() {
     assert!(!bounded.release().await.unwrap().was_still_held);
     assert!(other.is_valid() && how_many_have(&cluster, "a") == 3);
 
-    // Alone, it ends the lease; and whoever extends it by hand has it for longer.
+    // Alone, it ends the lease; and a client that extends it by hand has it for longer.
     drop(other);
     let bounded = lock().max_hold(secs(5)).try_acquire().await.unwrap();
     sleep(secs(10)).await;

@@ -40,7 +40,7 @@ async fn a_lock_is_shown_with_its_holder_its_token_and_where_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_too_few_instances_is_shown_and_is_no_holder() {
+async fn a_client_with_too_few_instances_is_shown_and_is_no_holder() {
     let (cluster, ours, _other) = two_clients().await;
     cluster.instances().take(2).for_each(|instance| instance.set("a", "a client of another library"));
     let seen = ours.inspect("a").await.unwrap();
@@ -84,7 +84,7 @@ async fn a_lock_that_is_taken_away_is_free_and_its_holder_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_is_not_taken_away_from_somebody_else() {
+async fn a_lock_is_not_taken_away_from_another_holder() {
     let (cluster, ours, other) = two_clients().await;
     let first = held(&other, "a").await;
     settle().await;
@@ -99,4 +99,17 @@ async fn a_lock_is_not_taken_away_from_somebody_else() {
     let forced = other.force_release("a", &seen.holder().unwrap().by).await.unwrap();
     assert!(!forced.is_complete() && forced.unknown.len() == 3);
     assert!(timeout(ms(1), ours.inspect("a")).await.is_ok(), "nobody waits for those out of reach");
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_are_read_and_cannot_delete_are_unknown_and_not_free() {
+    let (cluster, ours, other) = two_clients().await;
+    let _guard = held(&ours, "a").await;
+    settle().await;
+    cluster.instances().for_each(TestInstance::forget_scripts);
+    let by = ours.inspect("a").await.unwrap().holder().unwrap().by.clone();
+    let forced = other.force_release("a", &by).await.unwrap();
+    assert!(!forced.is_complete() && forced.not_theirs_on.is_empty(), "{forced:?}");
+    let forced = other.force_release("a", &by).await.unwrap();
+    assert!(forced.is_complete() && forced.unknown.is_empty(), "{forced:?}");
 }

@@ -89,7 +89,7 @@ async fn a_vote_that_is_older_than_the_ttl_keeps_nothing() {
     let (cluster, redlock) = cluster_of(5).await;
     let guard = held(&redlock, "a").await;
     let value = cluster.instance(0).value("a").unwrap();
-    // Two instances hear no extend, and somebody sets the key there again when it has expired.
+    // Two instances hear no extend, and another program sets the key there again when it has expired.
     cluster.instances().take(2).for_each(TestInstance::cut_off);
     sleep(secs(6)).await;
     guard.extend().await.unwrap();

@@ -45,7 +45,7 @@ async fn a_lock_goes_to_the_next_in_line_without_a_word_to_the_instances() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_is_dropped_hands_over_as_well_and_whoever_looks_on_is_told_at_once() {
+async fn a_guard_that_is_dropped_hands_over_as_well_and_observers_learn_it_at_once() {
     let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let (view, next) = (guard.lease(), wait(&redlock, "a"));
@@ -104,7 +104,7 @@ async fn a_lease_whose_tokens_are_used_up_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_for_other_terms_gets_a_lease_of_its_own() {
+async fn a_waiter_with_other_terms_gets_a_lease_of_its_own() {
     let (cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let waiting = tokio::spawn(redlock.lock("a").ttl(secs(5)).acquire());
@@ -150,7 +150,7 @@ async fn what_was_handed_over_is_renewed_for_its_new_guard_and_its_longest_time_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_ends_whoever_has_the_lease_by_now() {
+async fn a_loss_ends_the_lease_of_its_present_holder() {
     let (cluster, redlock) = renewing(3).await;
     let first = held(&redlock, "a").await;
     let former = first.lease();
@@ -182,7 +182,7 @@ async fn a_renewal_that_is_answered_after_the_hand_over_counts_for_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_behind_a_lease_that_is_lost_asks_the_instances() {
+async fn a_waiter_behind_a_lease_that_is_lost_asks_the_instances() {
     let (cluster, redlock) = cluster_of(3).await;
     let guard = held(&redlock, "a").await;
     let waiting = wait(&redlock, "a");
@@ -196,7 +196,7 @@ async fn whoever_waits_behind_a_lease_that_is_lost_asks_the_instances() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_try_is_refused_without_a_word_while_somebody_of_its_client_has_the_lock() {
+async fn a_single_try_is_refused_without_a_request_while_another_task_of_its_client_has_the_lock() {
     let (cluster, redlock) = cluster_of(3).await;
     let guard = held(&redlock, "a").await;
     let sent = cluster.requests();
@@ -242,10 +242,10 @@ async fn a_wait_in_line_ends_with_its_limit_and_names_who_has_the_lock() {
     drop(guard);
 }
 
-/// The ask for which it waits past its limit is won, by somebody before it in line: nothing is asked any more until that
+/// The ask for which it waits past its limit is won, by a client before it in line: nothing is asked any more until that
 /// lets the lock go.
 #[tokio::test(start_paused = true)]
-async fn a_wait_whose_limit_passes_during_the_first_ask_ends_when_somebody_before_it_gets_the_lock() {
+async fn a_wait_whose_limit_passes_during_the_first_ask_ends_when_one_before_it_gets_the_lock() {
     let (cluster, redlock) = renewing(3).await;
     hang_first(&cluster, 3, Hang::Stopped);
     let first = wait(&redlock, "a");

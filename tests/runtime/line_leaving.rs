@@ -1,4 +1,4 @@
-//! P24: whoever leaves the line, at whatever point, or is not polled, leaves no trace and holds nobody up.
+//! P24: a client that leaves the line, at whatever point, or is not polled, leaves no trace and holds nobody up.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -29,7 +29,7 @@ fn begin<'a>(redlock: &'a Redlock, name: &'a str) -> Acquire<'a> {
 /// The first of three in line is dropped after so many polls, each after the client's tasks have gone on; before, during
 /// or after its turn.
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_after_any_poll_leaves_the_lock_to_the_next() {
+async fn a_waiter_that_leaves_after_any_poll_leaves_the_lock_to_the_next() {
     for is_held_before in [false, true] {
         for polls in 1..40 {
             let (cluster, redlock) = renewing(3).await;
@@ -192,9 +192,9 @@ fn those_in_line_are_told_of_the_end_of_the_runtime_only_when_it_has_ended() {
     drop(guard);
 }
 
-/// Thousands come and go at random while an instance is hung: whoever stays gets the lock.
+/// Thousands come and go at random while an instance is hung: a client that stays gets the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whoever_stays_gets_the_lock_while_thousands_come_and_go() {
+async fn a_waiter_that_stays_gets_the_lock_while_thousands_come_and_go() {
     let (cluster, _) = cluster_of(3).await;
     let redlock = cluster.builder().retry_delay(ms(1), ms(2)).connect().await.unwrap();
     hang_first(&cluster, 1, Hang::RequestsLost);

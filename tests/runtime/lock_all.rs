@@ -88,7 +88,7 @@ async fn who_waits_keeps_and_renews_what_comes_before_and_has_its_turn_for_the_r
 
 /// One that has `b`, and waits for `a`.
 #[tokio::test(start_paused = true)]
-async fn a_circle_with_somebody_who_holds_on_does_not_last() {
+async fn a_circle_with_a_holder_that_holds_on_does_not_last() {
     for times in 1..=5 {
         let cluster = Cluster::new(3);
         let [one, other] = clients(&cluster).await;

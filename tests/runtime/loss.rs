@@ -240,7 +240,7 @@ async fn a_lease_that_was_lost_before_it_was_released_stays_lost_for_its_views()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extend_by_hand_finds_a_loss_out_and_whoever_waits_is_told() {
+async fn an_extend_by_hand_finds_a_loss_out_and_wakes_waits_for_it() {
     let (cluster, redlock) = cluster_of(5).await;
     let guard = held(&redlock, "a").await;
     let view = guard.lease();

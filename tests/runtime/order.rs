@@ -17,7 +17,7 @@ use crate::support::{TIMEOUT, ms, secs, settle, timed};
 const SERVERS: usize = 5;
 const WALL_US: u64 = 1_750_000_000_000_000;
 
-/// Whoever gets in sooner did not ask again by itself: the first pause is longer.
+/// A client that gets in sooner did not ask again by itself: the first pause is longer.
 const AT_ONCE: Duration = ms(50);
 
 /// The default ttl.
@@ -78,7 +78,7 @@ async fn ask(stream: &mut DuplexStream, words: &[&str]) -> Vec<u8> {
     answer
 }
 
-/// Begins to wait; returns once that is known to whoever is in the way.
+/// Begins to wait; returns once that is known to the client that is in the way.
 async fn waits(client: &Redlock) -> JoinHandle<Guard> {
     let client = client.clone();
     let task = tokio::spawn(async move { client.lock("a").acquire().await.unwrap() });
@@ -86,7 +86,7 @@ async fn waits(client: &Redlock) -> JoinHandle<Guard> {
     task
 }
 
-/// The guard of whoever waits, which has not asked again by itself.
+/// The guard of the waiter, which has not asked again by itself.
 async fn in_at_once(waits: impl Future<Output = Result<Guard, JoinError>>) -> Guard {
     let (guard, took) = timed(waits).await;
     assert!(took < AT_ONCE, "{took:?}");
@@ -117,7 +117,7 @@ async fn waiting_clients_get_in_one_after_the_other_as_soon_as_the_lock_is_let_g
     }
     for task in tasks {
         guard.release().await.unwrap();
-        // Whoever comes next keeps it: another's turn does not come.
+        // A client that comes next keeps it: another's turn does not come.
         let (next, took) = timed(timeout(secs(30), task)).await;
         assert!(took < AT_ONCE, "{took:?}");
         guard = next.unwrap().unwrap();
@@ -128,7 +128,7 @@ async fn waiting_clients_get_in_one_after_the_other_as_soon_as_the_lock_is_let_g
     assert!(fleet.0.iter().all(|server| server.locks().is_empty() && server.odd_commands().is_empty()));
 }
 
-/// Those of one client who wait, the first in front.
+/// Those of one client that wait, the first in front.
 async fn line_of(client: &Redlock, count: usize) -> VecDeque<JoinHandle<Guard>> {
     let mut line = VecDeque::new();
     for _ in 0..count {
@@ -158,7 +158,7 @@ async fn a_line_beside_which_nobody_waits_keeps_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_beside_a_line_gets_in_when_its_turn_is_over() {
+async fn a_waiter_beside_a_line_gets_in_when_the_turn_of_that_is_over() {
     let fleet = Fleet::new();
     let (client, other) = (fleet.client().await, fleet.client().await);
     let mut guard = client.lock("a").try_acquire().await.unwrap();
@@ -181,7 +181,7 @@ async fn whoever_waits_beside_a_line_gets_in_when_its_turn_is_over() {
 
 /// As a client of another library does, of whom nobody knows.
 #[tokio::test(start_paused = true)]
-async fn whoever_asks_again_every_5_ms_finds_the_lock_of_a_line_free_within_5_seconds() {
+async fn a_try_every_5_ms_finds_the_lock_of_a_line_free_within_5_seconds() {
     let fleet = Fleet::new();
     let client = fleet.client().await;
     let guard = client.lock("a").try_acquire().await.unwrap();
@@ -230,7 +230,7 @@ async fn a_client_that_hangs_when_it_is_woken_costs_a_pause() {
 
 /// The lock is free until the client that is woken asks.
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_woken_when_somebody_else_got_in_keeps_its_ticket() {
+async fn a_client_that_is_woken_when_another_got_in_keeps_its_ticket() {
     let fleet = Fleet::new();
     let (first, second) = (fleet.client().await, fleet.client().await);
     let guard = fleet.client().await.lock("a").try_acquire().await.unwrap();
@@ -304,7 +304,7 @@ async fn a_waiter_whose_client_is_gone_costs_a_pause() {
     next.unwrap().release().await.unwrap();
 }
 
-/// What stands in the way tells when it expires, and whoever waits asks then (P27).
+/// What stands in the way tells when it expires, and the waiter asks then (P27).
 #[tokio::test(start_paused = true)]
 async fn the_waiters_of_a_holder_that_crashed_get_in_within_a_quarter_of_a_second_of_its_expiry() {
     for seed in 0..12 {
@@ -413,7 +413,7 @@ async fn a_client_that_waits_no_more_passes_its_turn_on_at_once() {
     }
 }
 
-/// P27: whoever is heard asks seldom, and again when what is in its way expires.
+/// P27: a client that is heard asks seldom, and again when what is in its way expires.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_heard_asks_seldom_and_all_ask_when_what_is_in_the_way_expires() {
     let cluster = Cluster::new(SERVERS);
@@ -450,7 +450,7 @@ async fn held(client: &Redlock, name: &str) -> Guard {
     client.lock(name).try_acquire().await.unwrap()
 }
 
-/// Begins to wait for a holder; returns once that is known to whoever is in the way.
+/// Begins to wait for a holder; returns once that is known to the client that is in the way.
 async fn waits_as(client: &Redlock, holder: &'static str) -> JoinHandle<Guard> {
     let lock = client.lock("a").holder(Holder::from(holder));
     let task = tokio::spawn(async move { lock.acquire().await.unwrap() });

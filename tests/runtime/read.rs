@@ -58,7 +58,7 @@ async fn readers_share_a_lock_and_exclude_every_lock_of_its_name_until_the_last_
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_the_lock_is_named_to_readers() {
+async fn the_holder_of_the_lock_is_named_to_readers() {
     let (cluster, ours, other) = two_clients().await;
     let guard = held(&other, "a").await;
     let error = ours.rw_lock("a").try_read().await.unwrap_err();

@@ -1,7 +1,9 @@
 //! P8, P19: leases are renewed until they are released, and no longer.
 
+use redquorum::testing::simulation::table_sizes;
 use redquorum::testing::{Cluster, Hang, TestInstance};
 use redquorum::{Loss, Renewal};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::support::{TIMEOUT, hang_first, held, how_many_have, ms, renewing, secs, settle, timed, until_voting};
@@ -43,6 +45,17 @@ async fn a_lock_is_renewed_by_default_every_third_of_its_ttl_for_as_long_as_it_i
     assert_eq!(how_many_have(&cluster, "a"), 5);
     assert!(guard.release().await.unwrap().was_still_held);
     assert!(cluster.keys().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_finds_no_scripts_is_sent_again_as_soon_as_they_are_there() {
+    let (cluster, redlock) = renewing(5).await;
+    let guard = held(&redlock, "a").await;
+    sleep(ms(FIRST - 500)).await;
+    cluster.instances().for_each(TestInstance::forget_scripts);
+    sleep(ms(550)).await;
+    assert!(guard.remaining() > ms(VALID - 100), "{:?}", guard.remaining());
+    assert_eq!(extends(&cluster), [1; 5], "the others could not be carried out");
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,4 +286,29 @@ async fn an_extend_by_hand_puts_the_next_renewal_off() {
     sleep(ms(FIRST)).await;
     settle().await;
     assert_eq!(extends(&cluster), [32; 3]);
+}
+
+/// After a pause of the process tens of thousands may be due. Sent together, they wait for longer than the instance timeout, and all
+/// other requests with them.
+#[tokio::test(start_paused = true)]
+async fn of_leases_that_are_due_together_so_many_are_renewed_at_once() {
+    let (cluster, redlock) = renewing(1).await;
+    let names = (0..5_000).map(|number| number.to_string());
+    let mut acquires: JoinSet<_> =
+        names.map(|name| redlock.lock(name)).map(|lock| async move { lock.acquire().await.unwrap() }).collect();
+    let mut leases = Vec::new();
+    while let Some(lease) = acquires.join_next().await {
+        leases.push(lease.unwrap());
+    }
+    sleep(ms(FIRST - 100)).await;
+    hang_first(&cluster, 1, Hang::Stopped);
+    sleep(ms(150)).await;
+    let has = |(name, _): &(_, _)| *name == "requests that one connection has yet to answer";
+    let queue = || table_sizes(&redlock).into_iter().find(has).unwrap().1;
+    assert_eq!(queue(), 4_096);
+    cluster.instance(0).resume();
+    sleep(ms(1)).await;
+    assert_eq!(queue(), 0);
+    assert_eq!(extends(&cluster), [5_000]);
+    assert!(leases.iter().all(|lease| lease.remaining() > ms(VALID - 100)));
 }

@@ -145,7 +145,7 @@ async fn a_graceful_shutdown_ends_what_is_held_when_its_patience_is_over() {
 }
 
 #[test]
-fn a_client_whose_runtime_has_ended_says_so_at_once_whatever_it_is_asked() {
+fn a_client_whose_runtime_has_ended_says_so_at_once_to_every_call() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let (first, cluster) = (runtime(), Cluster::new(3));
     let (redlock, guards) = first.block_on(async {

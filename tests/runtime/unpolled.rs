@@ -85,7 +85,7 @@ async fn a_lock_that_was_won_for_a_caller_who_does_not_poll_is_not_renewed_and_e
 
 /// The lease has two guards, and who does not poll keeps neither the lock nor the other's wish to be rid of it.
 #[tokio::test(start_paused = true)]
-async fn a_shared_lease_that_nobody_polls_does_not_keep_the_lock_of_whoever_released_it() {
+async fn a_shared_lease_that_nobody_polls_does_not_keep_a_lock_that_was_released() {
     for waits in [false, true] {
         let (cluster, redlock) = renewing(3).await;
         let lock = redlock.lock("a").holder(Holder::from("h"));
@@ -124,7 +124,7 @@ async fn a_wait_that_is_polled_at_last_has_a_lease_that_is_renewed_from_then_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_caller_who_does_not_poll_let_expire_is_given_to_whoever_tries() {
+async fn what_a_caller_who_does_not_poll_let_expire_is_given_to_the_next_try() {
     let (cluster, redlock) = renewing(3).await;
     let mut waiting = begin(redlock.lock("a").acquire());
     settle().await;
@@ -143,7 +143,7 @@ async fn what_a_caller_who_does_not_poll_let_expire_is_given_to_whoever_tries() 
     assert!(cluster.keys().is_empty());
 }
 
-/// Who waited for it once, and with whom, says nothing to whoever comes later.
+/// Who waited for it once, and with whom, says nothing to the client that comes later.
 #[tokio::test(start_paused = true)]
 async fn what_was_in_the_way_of_others_once_refuses_no_try_beside_a_caller_who_does_not_poll() {
     let (cluster, redlock) = renewing(3).await;
@@ -160,7 +160,7 @@ async fn what_was_in_the_way_of_others_once_refuses_no_try_beside_a_caller_who_d
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_joins_callers_who_do_not_poll_need_not_wait_for_a_free_lock() {
+async fn a_caller_beside_callers_who_do_not_poll_need_not_wait_for_a_free_lock() {
     let (_cluster, redlock) = renewing(3).await;
     let guard = held(&redlock, "a").await;
     let _unpolled = begin(redlock.lock("a").acquire());

@@ -95,7 +95,7 @@ pub(crate) async fn ask_for<T: Send + 'static>(
     None
 }
 
-/// Somebody who asks a client and may not poll for a while: what it is offered meanwhile stays with it (P22).
+/// A user that asks a client and may not poll for a while: what it is offered meanwhile stays with it (P22).
 struct Unpolled<'a>(&'a World, (usize, u64));
 
 impl<'a> Unpolled<'a> {

@@ -45,11 +45,11 @@ pub(crate) enum FaultKind {
     BlockApart,
     /// That runtime ends, and another begins in its place.
     EndRuntime,
-    /// Somebody deletes the keys of all locks on a server.
+    /// A user deletes the keys of all locks on a server.
     Delete,
     /// The process loads an empty file in place of its data, which no figure of it tells.
     LoadNothing,
-    /// Somebody stores a token that is far ahead of the clock.
+    /// A user stores a token that is far ahead of the clock.
     OddToken,
     /// Another database of a server is flushed: its own data stays, and nobody is told that.
     FlushAnotherDatabase,
@@ -173,7 +173,7 @@ impl Fault {
             }
             // Copies come late over broken connections.
             4 => some(rng, &[Break, BreakCommand, BreakReply, HoldUpCommands], &[Trigger::At, grant, expiry], 6),
-            // Somebody stands still where it matters.
+            // A client stands still where it matters.
             5 => some(rng, &[Suspend, StandStill, Block, HoldUpReplies], &[grant, expiry], 3),
             // Keys go.
             _ => some(rng, &[Delete, Delete, Flush], &[grant], 4),
@@ -221,7 +221,7 @@ impl Fault {
                 plan.extend((0..3).map(|nth| fault(Trigger::Grant, nth, HoldUpBoth, apart, u8::MAX)));
                 plan.extend((0..4).map(|nth| fault(Trigger::Grant, nth, LoadNothing, forgets, byte(rng.below(40)))));
             }
-            // Somebody has stored tokens that are far ahead: on one server, or on all.
+            // A user has stored tokens that are far ahead: on one server, or on all.
             3 => {
                 let amount = byte(rng.below(256));
                 plan.extend(

@@ -10,7 +10,7 @@ use crate::history::Hold;
 use crate::world::World;
 
 impl World {
-    /// Somebody was given a lock: gives its number. All that must be true then is checked.
+    /// A user was given a lock: gives its number. All that must be true then is checked.
     pub(crate) fn given(
         &self,
         (client, life): (usize, u64),
@@ -21,7 +21,7 @@ impl World {
         self.given_for((client, life), (resources, has_holder, None), lease)
     }
 
-    /// The same, for somebody who wants it renewed for so long only.
+    /// The same, for a user that wants it renewed for so long only.
     pub(crate) fn given_for(
         &self,
         client: (usize, u64),
@@ -31,7 +31,7 @@ impl World {
         self.give(client, what, false, lease)
     }
 
-    /// The same, for somebody who reads.
+    /// The same, for a user that reads.
     pub(crate) fn given_to_reader(&self, client: (usize, u64), resources: u8, lease: &LeaseView) -> usize {
         self.give(client, (resources, false, None), true, lease)
     }

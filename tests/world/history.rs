@@ -1,4 +1,4 @@
-//! What has happened: counted, hashed, and told line by line if somebody wants to know.
+//! What has happened: counted, hashed, and told line by line on request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::invariants::line::Waiting;
 use crate::invariants::taken::Taken;
 use crate::stats::Stats;
 
-/// A lock that was given to somebody.
+/// A lock that was given to a user.
 pub(crate) struct Hold {
     /// The machine, and which of its clients, one after the other.
     pub(crate) client: usize,
@@ -36,12 +36,12 @@ pub(crate) struct Hold {
     pub(crate) shares: bool,
     /// It was seen to be over.
     pub(crate) was_over: bool,
-    /// Somebody waits for its loss; when it was first seen to be over meanwhile.
+    /// A user waits for its loss; when it was first seen to be over meanwhile.
     pub(crate) is_listened_to: bool,
     pub(crate) over_at: Option<Duration>,
 }
 
-/// What somebody must answer for after a fault: when it was, in true time.
+/// What a user must answer for after a fault: when it was, in true time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     pub(crate) at: Duration,
@@ -78,18 +78,18 @@ pub(crate) struct History {
     pub(crate) marks: Vec<Mark>,
     /// The token under which each candidate was given the lead, by what it says of itself.
     pub(crate) leaders: BTreeMap<String, (FencingToken, Duration)>,
-    /// After the faults somebody has written beside constant readers.
+    /// After the faults a user has written beside constant readers.
     pub(crate) is_written: bool,
     /// What was left behind with `keep_for`.
     pub(crate) kept: Vec<Kept>,
-    /// What somebody wanted to take away by force.
+    /// What a user wanted to take away by force.
     pub(crate) taken: Vec<Taken>,
     /// Clients whose shutdown has ended, by machine and which of its clients.
     pub(crate) shut_down: Vec<(usize, u64)>,
     /// Who stands in the line of a client, and how many have.
     pub(crate) waiting: Vec<Waiting>,
     pub(crate) places: u64,
-    /// Clients that somebody asks who may not poll for a while.
+    /// Clients that a user asks who may not poll for a while.
     pub(crate) unpolled: Vec<(usize, u64)>,
     /// The largest token that was given for each resource.
     pub(crate) highest: [Option<FencingToken>; NAMES.len()],

@@ -69,7 +69,7 @@ pub(crate) struct Accident {
 #[derive(Default)]
 pub(crate) struct Rounds {
     pub(crate) votes: Vec<Vote>,
-    /// The latest guard of it was let go then, in true time; `None` while somebody may have it.
+    /// The latest guard of it was let go then, in true time; `None` while a user may have it.
     pub(crate) let_go: Option<Duration>,
     /// From when on its guard wants it renewed no more, by the clock of its machine.
     pub(crate) not_after: Option<Duration>,
@@ -135,7 +135,7 @@ impl Vote {
     }
 
     /// Whether the server has the key by it. A release that says yes has deleted the key; and an operator's, under the
-    /// value of somebody else, is sent and heard by the clock of another machine.
+    /// value of another user, is sent and heard by the clock of another machine.
     pub(crate) const fn grants(&self) -> bool {
         let is_release = matches!(self.kind, StepKind::Release | StepKind::ReaderLeaves);
         !is_release && matches!(self.said, Said::Yes | Said::Repaired | Said::Kept)
@@ -233,7 +233,7 @@ impl Judge {
         };
         let of_others = self.rounds.values().filter(is_of_others);
         let is_in_time = heard.reading < earlier.stands_until && before.at <= heard.at;
-        // Whoever deletes a key lets others in.
+        // A deleted key lets others in.
         let is_deleted = self.deleted.iter().any(|(server, command)| *server == vote.server && is_between(*command));
         earlier.server == vote.server
             && is_in_time
@@ -380,7 +380,7 @@ impl Judge {
         let set = votes.into_iter().flatten().rfind(|vote| vote.connection == step.connection);
         if let Some(vote) = set {
             (vote.ends, vote.token, vote.is_whole) = (step.ends, step.token, step.said == Said::Yes);
-            // Unless somebody has deleted the key in between: then something else is wrong.
+            // Unless a user has deleted the key in between: then something else is wrong.
             vote.is_stale = vote.said == Said::Yes && !vote.is_whole && step.before.value.as_ref() == Some(&value);
         }
     }
@@ -393,7 +393,7 @@ impl Judge {
         let least = max_ttl * 98 / 100;
         let steps = mine.clone().filter(|accident| accident.what == FaultKind::StepForward);
         if let Some(stepped) = steps.clone().next_back() {
-            // It counts the time otherwise than by waiting; but whoever knew its clock knows that it was stepped.
+            // It counts the time otherwise than by waiting; but one that knew its clock knows that it was stepped.
             return self.noticeable(stepped, step).filter(|_| step.at < stepped.at + least);
         }
         // An old copy that comes back into the same process is seen only by who is connected, and is told of it; and of two
@@ -514,7 +514,7 @@ impl World {
         }
     }
 
-    /// Somebody deletes the keys of locks on a server.
+    /// A user deletes the keys of locks on a server.
     pub(crate) fn delete_locks(&self, server: usize) {
         let command = self.servers[server].commands();
         self.judge().deleted.push((server, command));

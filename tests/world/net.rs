@@ -76,7 +76,7 @@ pub(crate) struct Pipe {
     last_arrival: Duration,
     /// Nothing more comes after what is on its way.
     is_ended: bool,
-    /// Whoever reads is told of an error instead of an end.
+    /// The reader is told of an error instead of an end.
     is_reset: bool,
     /// How many bytes still go through before the connection breaks.
     breaks_after: Option<usize>,
@@ -102,7 +102,7 @@ impl Chunk {
 }
 
 impl Link {
-    /// `is_read` if somebody looks at all that the client sends.
+    /// `is_read` if all that the client sends is looked at.
     pub(crate) fn new(rng: Rng, delays: Delays, is_read: bool, clock: Arc<MachineClock>) -> Self {
         let (held_up, late) = ([Duration::ZERO; 2], Duration::ZERO);
         Self(Arc::new(Mutex::new(State {
@@ -384,7 +384,7 @@ impl AsyncWrite for End {
         let most = pipe.breaks_after.unwrap_or(bytes.len()).min(bytes.len());
         let arrives = pipe.last_arrival.max(now() + delay);
         pipe.last_arrival = arrives;
-        // Whoever reads waits for what comes first already.
+        // The reader waits for what comes first already.
         let is_first = pipe.on_the_way.is_empty();
         pipe.on_the_way.push_back(Chunk { arrives, bytes: bytes[..most].to_vec(), taken: 0 });
         if is_first {

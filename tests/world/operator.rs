@@ -1,4 +1,4 @@
-//! An operator, who looks at locks from another machine and takes some away from whoever was seen to have them.
+//! An operator, who looks at locks from another machine and takes some away from a user that was seen to have them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Operator {
         watch.round("an inspection ends in time");
         self.world.history().stats.did(Deed::Inspect);
         let Some(by) = seen.ok().and_then(|seen| seen.holder().map(|holder| holder.by.clone())) else { return };
-        // By the time that the operator has made up their mind it may be somebody else's.
+        // By the time that the operator has made up their mind it may be another user's.
         if self.rng.percent(50) {
             let pause = self.some_time(2);
             sleep(pause).await;

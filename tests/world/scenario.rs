@@ -46,7 +46,7 @@ pub(crate) struct Scenario {
     pub(crate) pushes: bool,
     /// A client that asks and waits for less than the others is there as well.
     pub(crate) has_left_behind: bool,
-    /// Somebody takes locks away by force.
+    /// A user takes locks away by force.
     pub(crate) has_operator: bool,
     /// Each client has one user, who only tries, one lock after the other, and waits for every answer.
     pub(crate) is_steady: bool,

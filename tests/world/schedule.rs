@@ -1,5 +1,5 @@
-//! What callers do to a future: poll it, drop it, leave it unpolled for a while, or hand it to somebody
-//! else.
+//! What callers do to a future: poll it, drop it, leave it unpolled for a while, or hand it to another
+//! caller.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

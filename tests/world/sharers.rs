@@ -278,7 +278,7 @@ impl User {
         }
         let acquire =
             |client: Redlock| ask!(client.semaphore(SEMAPHORE, PERMITS), Way::Wait, try_acquire or acquire -> Permit);
-        let got = self.must_get("everybody gets in after the faults", limit, acquire).await;
+        let got = self.must_get("all get in after the faults", limit, acquire).await;
         if let Some((permit, life)) = got {
             let bit = FIRST_PERMIT_BIT << permit.index().min(PERMITS - 1);
             let number = self.world.given((self.client, life), bit, false, &permit.lease());
@@ -286,7 +286,7 @@ impl User {
         }
         let info = self.info();
         let lead = |client: Redlock| campaign(&client, info.clone(), Way::Wait);
-        let got = self.must_get("everybody gets in after the faults", limit, lead).await;
+        let got = self.must_get("all get in after the faults", limit, lead).await;
         if let Some((leadership, life)) = got {
             self.world.leads(leadership.info(), leadership.fencing_token());
             let number = self.world.given((self.client, life), ELECTION_BIT, false, &leadership.lease());
@@ -299,7 +299,7 @@ impl User {
         let begun = now();
         while !self.world.history().is_written && since(begun) < limit * 2 {
             let read = |client: Redlock| ask!(client.rw_lock(SHARED), Way::Wait, try_read or read -> ReadGuard);
-            let got = self.must_get("everybody gets in after the faults", limit, read).await;
+            let got = self.must_get("all get in after the faults", limit, read).await;
             let Some((guard, life)) = got else { return };
             let number = self.world.given_to_reader((self.client, life), SHARED_BIT, &lease_of(&guard));
             let time = self.world.scenario.ttl / 8 + self.some_time(4);
@@ -321,7 +321,7 @@ impl User {
             let (client, life) = self.world.client(self.client)?;
             match timeout(limit, ask(client)).await {
                 Ok(Ok(got)) => return Some((got, life)),
-                // By somebody who had begun to do so before; another has taken its place.
+                // By a user that had begun to do so before; another has taken its place.
                 Ok(Err(AcquireError::ClientUnusable(_))) if since(begun) < limit => {}
                 Ok(Err(error)) => self.world.violate(invariant, error.to_string()),
                 Err(_) => {

@@ -174,7 +174,7 @@ impl User {
         let schedule = Schedule::draw(&mut self.rng, self.world.scenario.ttl / 8);
         match schedule {
             _ if self.world.scenario.is_steady => Schedule::Steadily,
-            // Somebody has lost patience.
+            // The user has lost patience.
             Schedule::Steadily if demand.way == Way::Wait && self.rng.percent(30) => {
                 Schedule::Dropped(1_000, self.some_time(1) * 3)
             }
@@ -409,7 +409,7 @@ impl User {
             timeout(limit, acquire(client, demand.clone())).await.map(|won| won.map(Won::One))
         };
         match acquired {
-            // By somebody who had begun to do so before; another has taken its place.
+            // By a user that had begun to do so before; another has taken its place.
             Ok(Err(AcquireError::ClientUnusable(_))) => Box::pin(self.get_in()).await,
             Ok(Ok(won)) => {
                 let numbers = match &won {
@@ -419,11 +419,11 @@ impl User {
                 sleep(Duration::from_millis(5)).await;
                 numbers.into_iter().for_each(|number| self.world.let_go(number));
             }
-            Ok(Err(error)) => self.world.violate("everybody gets in after the faults", error.to_string()),
+            Ok(Err(error)) => self.world.violate("all get in after the faults", error.to_string()),
             Err(_) => {
                 let status = self.world.client(self.client).map(|(client, _)| client.instances());
                 let what = format!("client {} waits since {:?}: {status:?}", self.client, since(begun));
-                self.world.violate("everybody gets in after the faults", what);
+                self.world.violate("all get in after the faults", what);
             }
         }
     }
@@ -434,7 +434,7 @@ fn pause_in_step(pause: Duration) -> Duration {
     Duration::from_millis(u64::try_from(pause.as_millis() % 5).unwrap_or(0))
 }
 
-/// What somebody got in by.
+/// What a user got in by.
 enum Won {
     One(Guard),
     Several(AllGuard),

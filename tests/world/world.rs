@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// Whoever takes locks away from them, in some runs.
+    /// A user that takes locks away from them, in some runs.
     pub(crate) fn begin_operator(self: &Arc<Self>) {
         if self.scenario.has_operator {
             let operator = tokio::spawn(Operator::new(self).live());

@@ -60,7 +60,7 @@ fn done(redlock: &Redlock, is_dry_run: bool, words: [&str; 2], longest_ttl: Dura
 impl From<RecordsError> for Failure {
     fn from(error: RecordsError) -> Self {
         let code = if matches!(error, RecordsError::ShortWord { .. }) { Code::Usage } else { Code::Failed };
-        Self::new(code, with_options(&error.to_string()))
+        Self::new(code, error.to_string())
     }
 }
 

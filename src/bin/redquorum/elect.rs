@@ -15,7 +15,7 @@ use crate::settings::Settings;
 
 /// Leads with a command, and shows who leads without one.
 pub(crate) async fn elect(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
-    if args.command.is_empty() { tell(&args, settings).await } else { lead(args, settings).await }
+    if args.command.is_empty() { print_leader(&args, settings).await } else { lead(args, settings).await }
 }
 
 /// Runs the command while this candidate leads, and campaigns again when the lead is lost.
@@ -42,7 +42,7 @@ async fn lead(args: ElectArgs, settings: &Settings) -> Result<ExitCode, Failure>
     }
 }
 
-async fn tell(args: &ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
+async fn print_leader(args: &ElectArgs, settings: &Settings) -> Result<ExitCode, Failure> {
     let redlock = settings.connected_to_look().await?;
     let election = redlock.election(args.election.as_str());
     if !args.watch {

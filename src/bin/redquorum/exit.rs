@@ -74,7 +74,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: output::with_options(&message.into()) }
+        Self { code, message: message.into() }
     }
 
     /// Writes the message, and gives the status. A process that a signal has ended ends by that signal.

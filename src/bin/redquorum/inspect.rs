@@ -24,8 +24,8 @@ pub(crate) async fn inspect(args: &InspectArgs, settings: &Settings) -> Result<E
 
 /// Why each of these instances has not answered.
 pub(crate) fn reasons(unknown: &[Unanswered]) -> String {
-    let told = alike(unknown).into_iter().map(|(addresses, reason)| format!("{addresses}: {reason}"));
-    told.collect::<Vec<_>>().join("; ")
+    let reasons = alike(unknown).into_iter().map(|(addresses, reason)| format!("{addresses}: {reason}"));
+    reasons.collect::<Vec<_>>().join("; ")
 }
 
 /// What several instances say alike, once, with all of their addresses.

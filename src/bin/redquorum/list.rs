@@ -26,7 +26,7 @@ pub(crate) async fn list(args: &ListArgs, settings: &Settings) -> Result<ExitCod
     } else {
         output::write(table(&listing.locks, instances).render(with_colours()).as_bytes())?;
         for (addresses, reason) in alike(&listing.unknown) {
-            output::say(&format!("unknown on {addresses}: {}", output::with_options(&reason.to_string())));
+            output::say(&format!("unknown on {addresses}: {reason}"));
         }
         if let Some(next) = &listing.next {
             output::say(&format!("there are more locks: list --after {next}"));

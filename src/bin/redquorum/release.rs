@@ -17,7 +17,7 @@ pub(crate) async fn release(args: &ReleaseArgs, settings: &Settings) -> Result<E
     let inspection = redlock.inspect(args.resource.as_str()).await?;
     is_known(&inspection, redlock.instances().len())?;
     if inspection.holders.is_empty() {
-        return tell(args, &[], &[], &format!("no client has {}", shown(&args.resource)));
+        return print(args, &[], &[], &format!("no client has {}", shown(&args.resource)));
     }
     let theirs: Vec<&FoundHolder> = match &args.holder {
         Some(holder) => inspection.holders.iter().filter(|found| found.by.holder.as_ref() == Some(holder)).collect(),
@@ -42,7 +42,7 @@ fn all_of<'a>(holders: impl IntoIterator<Item = &'a FoundHolder>) -> String {
 }
 
 async fn take_away(args: &ReleaseArgs, redlock: &Redlock, theirs: &[&FoundHolder]) -> Result<ExitCode, Failure> {
-    let (mut released_on, mut not_told, mut words, mut is_complete) = (Vec::new(), Vec::new(), Vec::new(), true);
+    let (mut released_on, mut unanswered, mut words, mut is_complete) = (Vec::new(), Vec::new(), Vec::new(), true);
     let mut taken: Vec<&CurrentHolder> = Vec::new();
     for holder in theirs {
         if taken.contains(&&holder.by) {
@@ -54,24 +54,24 @@ async fn take_away(args: &ReleaseArgs, redlock: &Redlock, theirs: &[&FoundHolder
         words.push(format!("{} on {}", holder.by, forced.released_on.len()));
         released_on.extend(forced.released_on);
         // Each release is for all of them; what one release learned another may not have.
-        not_told.extend(forced.unknown);
+        unanswered.extend(forced.unknown);
     }
-    not_told.sort_by(|one: &Unanswered, other| one.address.cmp(&other.address));
-    not_told.dedup_by(|one, other| one.address == other.address);
+    unanswered.sort_by(|one: &Unanswered, other| one.address.cmp(&other.address));
+    unanswered.dedup_by(|one, other| one.address == other.address);
     let words = format!("{} is taken from {}", shown(&args.resource), words.join(" and "));
-    tell(args, &released_on, &not_told, &words)?;
+    print(args, &released_on, &unanswered, &words)?;
     if is_complete {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Failure::new(Code::NoQuorum, format!("a quorum may still have it: {}", reasons(&not_told))))
+    Err(Failure::new(Code::NoQuorum, format!("a quorum may still have it: {}", reasons(&unanswered))))
 }
 
-fn tell(args: &ReleaseArgs, on: &[String], not_told: &[Unanswered], words: &str) -> Result<ExitCode, Failure> {
+fn print(args: &ReleaseArgs, on: &[String], unanswered: &[Unanswered], words: &str) -> Result<ExitCode, Failure> {
     if args.form.json {
         return output::write_json(&json!({
             "resource": args.resource,
             "released_on": on,
-            "unknown": unknown(not_told),
+            "unknown": unknown(unanswered),
         }));
     }
     output::write(format!("{words}\n").as_bytes())

@@ -48,7 +48,7 @@ impl Sources {
         let options = of_options(common);
         if options.settings().any(|(name, value)| name == "instances" && value.contains(HIDDEN)) {
             let problem =
-                "a password in -i is seen by everybody who lists processes; use REDQUORUM_PASSWORD or --password-file";
+                "a password in -i is visible in the list of processes; use REDQUORUM_PASSWORD or --password-file";
             return Err(Failure::new(Code::Usage, problem));
         }
         let variables = Config::variables()?;

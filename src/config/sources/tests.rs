@@ -221,7 +221,7 @@ fn access_is_given_to_instances_that_have_none_of_their_own() {
 }
 
 #[test]
-fn a_file_is_read_with_paths_from_where_it_is_and_told_by_its_name() {
+fn a_file_is_read_with_paths_from_where_it_is_and_errors_name_it() {
     let directory = std::env::temp_dir().join(format!("redquorum-config-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let path = directory.join("locks.toml");
@@ -239,8 +239,8 @@ fn a_file_is_read_with_paths_from_where_it_is_and_told_by_its_name() {
         assert!(built.err().is_none_or(|error| error.to_string().contains("no password in its first line")));
     }
     std::fs::write(&path, "speed = 9").unwrap();
-    let told = Config::read(&path).unwrap_err().to_string();
-    assert!(told.starts_with(&format!("{}: there is no setting \"speed\"", path.display())), "{told}");
+    let message = Config::read(&path).unwrap_err().to_string();
+    assert!(message.starts_with(&format!("{}: there is no setting \"speed\"", path.display())), "{message}");
     std::fs::remove_dir_all(&directory).unwrap();
     assert!(Config::read(&path).unwrap_err().to_string().starts_with(&path.display().to_string()));
 }

@@ -375,9 +375,9 @@ mod tests {
             ("redis://:secret@::1:6379", "write redis://[::1]:6379"),
         ];
         for (url, expected) in cases {
-            let told = Address::parse(url).unwrap_err();
-            assert!(told.contains(expected), "{url:?}: {told}");
-            assert!(!told.contains("secret") && !told.contains("cret@"), "{url:?}: {told}");
+            let message = Address::parse(url).unwrap_err();
+            assert!(message.contains(expected), "{url:?}: {message}");
+            assert!(!message.contains("secret") && !message.contains("cret@"), "{url:?}: {message}");
         }
     }
 
@@ -387,8 +387,8 @@ mod tests {
         for url in ["rediss://user:secret@h:7/1", "valkeys://h:7"] {
             let address = Address::parse(url);
             assert_eq!(address.is_ok(), enabled, "{url}");
-            let told = address.as_ref().err().cloned().unwrap_or_default();
-            assert!(enabled || told.contains("tls-rustls"), "{told}");
+            let message = address.as_ref().err().cloned().unwrap_or_default();
+            assert!(enabled || message.contains("tls-rustls"), "{message}");
             let has_tls = |address: Address| matches!(address.endpoint(), Endpoint::Tcp { host, port: 7, tls: Some(_) } if host == "h");
             assert!(address.is_ok_and(has_tls) || !enabled, "{url}");
         }
@@ -399,11 +399,12 @@ mod tests {
 
     #[cfg(feature = "tls-rustls")]
     #[test]
-    fn certificates_that_cannot_be_read_are_told_without_the_key() {
-        let told = |tls| Address::new("rediss://h", InstanceSettings { tls: Some(tls), ..InstanceSettings::default() });
-        let ca = told(Tls::new().ca("no PEM")).unwrap_err();
+    fn errors_about_certificates_do_not_show_the_key() {
+        let message =
+            |tls| Address::new("rediss://h", InstanceSettings { tls: Some(tls), ..InstanceSettings::default() });
+        let ca = message(Tls::new().ca("no PEM")).unwrap_err();
         assert!(ca.contains("Tls::ca"), "{ca}");
-        let identity = told(Tls::new().client_certificate("no PEM", "secret")).unwrap_err();
+        let identity = message(Tls::new().client_certificate("no PEM", "secret")).unwrap_err();
         assert!(identity.contains("Tls::client_certificate") && !identity.contains("secret"), "{identity}");
     }
 

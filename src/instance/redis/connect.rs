@@ -164,7 +164,7 @@ async fn admit(
     let stepped = previous.is_some_and(|previous| clock_stepped_since(previous, &mut state, peers));
     let previous = options.health.lock().info.replace(info.clone());
     let instance = options.address.shown();
-    warn_of_eviction(instance, &info, previous);
+    info.warn_of_eviction(instance, previous);
     state.withhold_until(counts_from);
     let admission = SharedAdmission::new(Arc::clone(options), state, Arc::clone(pushes));
     if stepped {
@@ -199,13 +199,4 @@ fn clock_stepped_since(previous: PreviousAdmission, state: &mut AdmissionState, 
         previous.own_clock_stood_still(stood_still, Instant::ZERO);
     }
     state.continue_from(&previous)
-}
-
-/// Once, not at each reconnect.
-fn warn_of_eviction(instance: &str, info: &ServerInfo, previous: Option<ServerInfo>) {
-    if let Some(policy) = &info.evicts
-        && previous.and_then(|previous| previous.evicts).as_ref() != Some(policy)
-    {
-        tracing::warn!(instance, policy, "it is set to evict keys and may throw locks away; use noeviction");
-    }
 }

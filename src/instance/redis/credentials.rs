@@ -94,11 +94,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_provider_that_fails_or_hangs_is_told_by_its_own_cause() {
-        let told = async |source: CredentialsSource| source.get().await.unwrap_err().to_string();
-        let failing = told(CredentialsSource::provider(|| async { Err("the vault is sealed".into()) })).await;
+    async fn a_provider_that_fails_or_hangs_has_a_cause_of_its_own() {
+        let failure = async |source: CredentialsSource| source.get().await.unwrap_err().to_string();
+        let failing = failure(CredentialsSource::provider(|| async { Err("the vault is sealed".into()) })).await;
         assert!(failing.contains("the vault is sealed"), "{failing}");
-        let hanging = told(CredentialsSource::provider(std::future::pending)).await;
+        let hanging = failure(CredentialsSource::provider(std::future::pending)).await;
         assert!(hanging.contains("no answer within 10s"), "{hanging}");
     }
 

@@ -108,14 +108,14 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
         #[test]
-        fn whatever_is_said_means_what_the_crate_takes_it_for(said in said(), cut in 0..40_usize) {
-            let told = |decoded: RedisResult<Value>| decoded.map_err(|error| error.to_string());
-            prop_assert_eq!(told(decode(&said)), told(parse_redis_value(&said)));
+        fn each_reply_means_what_the_crate_takes_it_for(said in said(), cut in 0..40_usize) {
+            let outcome = |decoded: RedisResult<Value>| decoded.map_err(|error| error.to_string());
+            prop_assert_eq!(outcome(decode(&said)), outcome(parse_redis_value(&said)));
             let cut = said.get(..cut).unwrap_or(&said);
-            prop_assert_eq!(told(decode(cut)), told(parse_redis_value(cut)));
+            prop_assert_eq!(outcome(decode(cut)), outcome(parse_redis_value(cut)));
             let more = [&said, cut].concat();
             if let Some((value, count)) = decode_short(&more) {
-                prop_assert_eq!(told(Ok(value)), told(parse_redis_value(&more[..count])));
+                prop_assert_eq!(outcome(Ok(value)), outcome(parse_redis_value(&more[..count])));
             }
         }
     }

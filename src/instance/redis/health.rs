@@ -148,7 +148,7 @@ mod tests {
     use crate::protocol::{Cause, FencingToken, Refusal};
 
     #[test]
-    fn connections_are_remembered_until_their_process_was_told_to_end_them() {
+    fn connections_are_remembered_until_their_process_was_asked_to_end_them() {
         let mut sessions = Sessions::default();
         let mut begin = |run_id: &str, session| sessions.begin(run_id.to_owned(), Some(session));
         assert_eq!(begin("one", 1), [0; 0]);

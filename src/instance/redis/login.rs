@@ -23,7 +23,7 @@ pub(super) async fn log_in(
 ) -> Result<Option<u64>, Cause> {
     let said = hello(wire, credentials, database).await.map_err(|error| match failed(&error) {
         // Every server that can be used knows it.
-        Cause::Server(told) if told.contains("unknown command") => Cause::OtherProtocol(told),
+        Cause::Server(message) if message.contains("unknown command") => Cause::OtherProtocol(message),
         cause => cause,
     })?;
     of_hello(&said)

@@ -421,13 +421,18 @@ mod tests {
 
     #[test]
     fn every_command_is_bounded_by_what_it_asks_for() {
-        let commands: [(&[&str], &str, u64); 7] = [
+        let commands: [(&[&str], &str, u64); 12] = [
             (&["TIME"], "TIME", 0),
             (&["SET", "a", "", "NX", "GET", "PX", "100"], "SET", VALUE),
             (&["GETRANGE", "12", "0", "2047"], "GETRANGE", 2048),
             (&["EVALSHA", "7a9", "3", "a", "b", "c"], "EVALSHA", 3 * VALUE),
             (&["MGET", "a", "b"], "MGET", 3 * VALUE),
             (&["get", "redquorum:admission"], "GET", RECORD),
+            (&["HELLO", "3"], "HELLO", RECORD),
+            (&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "m"], "SENTINEL", RECORD),
+            (&["INFO", "everything"], "INFO", INFO),
+            (&["ZRANGE", "redquorum:fence", "0", "1"], "ZRANGE", NAMES),
+            (&["SCAN", "0"], "SCAN", LISTING),
             (&["EVALSHA", "7a9", "99999999999999999999999"], "EVALSHA", VALUES * VALUE),
         ];
         for (words, name, asked_for) in commands {

@@ -283,9 +283,9 @@ mod tests {
     const DEADLINE: Duration = Duration::from_millis(200);
 
     #[derive(Default)]
-    struct Nobody;
+    struct Ignored;
 
-    impl TakesReplies for Nobody {
+    impl TakesReplies for Ignored {
         fn take(self: Arc<Self>, _: InstanceId, _: usize, _: Reply) {}
     }
 
@@ -298,7 +298,7 @@ mod tests {
         for _ in 0..count {
             let name = state.waiting.len().to_string();
             let request = Request::Acquire(Arc::new(Claim::sample(1, &name)));
-            let reply_to = Some(ReplyTo::new(Arc::new(Nobody), InstanceId::new(0)));
+            let reply_to = Some(ReplyTo::new(Arc::new(Ignored), InstanceId::new(0)));
             assert!(state.put(Asked { request, reply_to, since: at(since) }, usize::MAX).is_ok());
         }
     }
@@ -402,9 +402,9 @@ mod tests {
         assert_eq!(late(&mut state, 201), (2, None, Some(at(202))));
         state.gathers = true;
         put(&mut state, 1, 201);
-        let told = state.take_late(at(202), DEADLINE);
-        assert_eq!((told.requests.len(), told.first_write, told.next), (2, Some(at(2)), Some(at(401))));
-        assert!(told.requests.iter().all(|asked| asked.reply_to.is_none()));
+        let dropped = state.take_late(at(202), DEADLINE);
+        assert_eq!((dropped.requests.len(), dropped.first_write, dropped.next), (2, Some(at(2)), Some(at(401))));
+        assert!(dropped.requests.iter().all(|asked| asked.reply_to.is_none()));
         assert_eq!(late(&mut state, 401), (1, None, None));
         state.gathers = false;
         assert_eq!(send(&mut state, 401), [0; 0], "it was not sent, and is not any more");

@@ -81,13 +81,13 @@ async fn ask(options: &ConnectOptions, sentinel: &Address, name: &str) -> Result
     let (wire, _task) = Wire::begin(stream, Box::new(drop), Arc::clone(&options.client.machine_clock));
     hello(&wire, credentials.as_ref(), sentinel.database).await.map_err(|error| failed(&error))?;
     let ask = redis::cmd("SENTINEL").arg("MASTER").arg(name).to_owned();
-    let told: HashMap<String, String> = wire.ask(&ask).read().await.map_err(|error| failed(&error))?;
-    read(&told).ok_or_else(|| Cause::OtherProtocol("it names no address of the master".to_owned()))
+    let fields: HashMap<String, String> = wire.ask(&ask).read().await.map_err(|error| failed(&error))?;
+    read(&fields).ok_or_else(|| Cause::OtherProtocol("it names no address of the master".to_owned()))
 }
 
-fn read(told: &HashMap<String, String>) -> Option<NamedMaster> {
-    let epoch = told.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
-    Some(NamedMaster { host: told.get("ip")?.clone(), port: told.get("port")?.parse().ok()?, epoch })
+fn read(fields: &HashMap<String, String>) -> Option<NamedMaster> {
+    let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok()).unwrap_or(0);
+    Some(NamedMaster { host: fields.get("ip")?.clone(), port: fields.get("port")?.parse().ok()?, epoch })
 }
 
 #[cfg(test)]
@@ -107,12 +107,12 @@ mod tests {
 
     #[test]
     fn an_answer_without_an_address_names_no_master() {
-        let told = |words: &[(&str, &str)]| {
+        let fields = |words: &[(&str, &str)]| {
             read(&words.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
         };
-        assert_eq!(told(&[("ip", "a"), ("port", "6379"), ("config-epoch", "7")]), Some(named("a", 7)));
-        assert_eq!(told(&[("ip", "a"), ("port", "6379")]), Some(named("a", 0)));
-        assert_eq!(told(&[("ip", "a"), ("port", "x")]), None);
-        assert_eq!(told(&[("port", "6379")]), None);
+        assert_eq!(fields(&[("ip", "a"), ("port", "6379"), ("config-epoch", "7")]), Some(named("a", 7)));
+        assert_eq!(fields(&[("ip", "a"), ("port", "6379")]), Some(named("a", 0)));
+        assert_eq!(fields(&[("ip", "a"), ("port", "x")]), None);
+        assert_eq!(fields(&[("port", "6379")]), None);
     }
 }

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_system_is_told_when_to_give_up_a_connection_and_only_where_that_is_asked_for() {
+    async fn the_system_gives_up_a_connection_where_a_limit_is_set_and_only_there() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (idle, limit) = (Duration::from_secs(30), Duration::from_secs(7));

@@ -358,6 +358,7 @@ mod tests {
     use crate::instance::redis::address::Address;
     use crate::instance::redis::options::ClientOptions;
     use crate::instance::{Claim, ReplyTo, Request, TakesReplies};
+    use crate::log_limit::tests::logged;
     use crate::protocol::{InstanceId, Reply};
 
     /// Panics once when it has been broken.
@@ -416,6 +417,20 @@ mod tests {
         });
         let peers = Arc::new(PeerConnections::new(&client));
         (Arc::new(client.for_each(vec![address]).next().unwrap()), peers)
+    }
+
+    #[test]
+    fn a_connection_is_logged_when_it_comes_and_when_it_goes() {
+        let (mut log, cause) = (ConnectionLog::default(), closed());
+        let mut at = |seconds: u64, is_up: bool| {
+            let now = Instant::from_millis(1_000 * seconds);
+            logged(|| if is_up { log.up("i") } else { log.down("i", &cause, now) })
+        };
+        let up = "INFO connected instance=\"i\"".to_owned();
+        let down = format!("WARN disconnected instance=\"i\" cause={}", closed());
+        let still_down = format!("WARN not connected instance=\"i\" cause={} times=1", closed());
+        assert_eq!([at(0, true), at(1, true), at(2, false)], [vec![up.clone()], vec![], vec![down]]);
+        assert_eq!([at(12, false), at(13, true)], [vec![still_down], vec![up]]);
     }
 
     #[tokio::test]

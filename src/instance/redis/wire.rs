@@ -112,7 +112,7 @@ enum AnswerTo {
     Caller(oneshot::Sender<RedisResult<Value>>),
     /// To what takes in those to writes.
     Write(u64),
-    Nobody,
+    NoCaller,
 }
 
 enum Expected {
@@ -246,7 +246,7 @@ impl Shared {
     /// Whether it is on its way; else its answer is an error, or none.
     fn send(&self, asks: impl FnOnce(&mut Vec<u8>) -> Expected, behind: &[Cmd], answer: AnswerTo) -> bool {
         let mut state = self.state();
-        if !state.takes_more() {
+        if !state.takes_more(&answer) {
             return false;
         }
         let is_free = state.unsent.is_empty();
@@ -254,7 +254,7 @@ impl Shared {
         state.asked.push(Asked::new(expected, answer));
         for command in behind {
             let expected = Expected::One(encode(command, &mut state.unsent));
-            state.asked.push(Asked::new(expected, AnswerTo::Nobody));
+            state.asked.push(Asked::new(expected, AnswerTo::NoCaller));
         }
         // What is unsent already is written by the task.
         let is_first = !replace(&mut state.has_asked, true);
@@ -274,7 +274,7 @@ impl Shared {
                     writes.answered(number, answer);
                 }
             }
-            AnswerTo::Nobody => {}
+            AnswerTo::NoCaller => {}
         }
     }
 
@@ -296,11 +296,13 @@ impl Shared {
 }
 
 impl State {
-    fn takes_more(&self) -> bool {
+    /// Thousands of questions that are asked at once leave room for the writes of locks.
+    fn takes_more(&self, answer: &AnswerTo) -> bool {
+        let most = if matches!(answer, AnswerTo::Caller(_)) { MOST_ASKED / 2 } else { MOST_ASKED };
         self.stream.is_some()
             && self.failed.is_none()
             && self.unsent.len() - self.written <= MOST_UNSENT
-            && self.asked.len() + self.awaited < MOST_ASKED
+            && self.asked.len() + self.awaited < most
     }
 
     /// Writes what is unsent, as far as the stream takes it. A stream that has failed is not written to again: it may have
@@ -563,6 +565,17 @@ mod tests {
         }
     }
 
+    /// The task waits for it already.
+    #[tokio::test]
+    async fn the_answer_to_the_only_command_is_read() {
+        let (wire, _task, mut server) = wire(4096);
+        tokio::task::yield_now().await;
+        let answer = wire.ask(&cmd("PING"));
+        server.write_all(b"+PONG\r\n").await.unwrap();
+        let answer = timeout(Duration::from_secs(5), answer).await.unwrap();
+        assert_eq!(answer.unwrap(), Value::SimpleString("PONG".into()));
+    }
+
     #[tokio::test]
     async fn a_reply_is_read_however_it_is_cut_and_a_push_answers_nothing_but_a_subscription() {
         let replies =
@@ -602,7 +615,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_ends_a_connection_ends_all_that_wait_for_answers_and_is_told_to_the_first() {
+    async fn the_end_of_a_connection_ends_all_that_wait_for_answers_and_the_first_gets_its_cause() {
         for (said, why) in [(&b""[..], "broken pipe"), (b"\x15\x03\x03", "arse"), (b"$9999999\r\n", "longer than")] {
             let (wire, _task, mut server) = wire(4096);
             let asked = [wire.ask(&cmd("TIME")), wire.ask(&cmd("TIME"))];
@@ -631,7 +644,7 @@ mod tests {
 
     /// As a guard that is dropped by a thread of its own.
     #[tokio::test]
-    async fn commands_are_sent_from_any_thread_and_by_whoever_has_used_up_their_time() {
+    async fn commands_are_sent_from_any_thread_and_by_a_task_that_has_used_up_its_budget() {
         let (wire, _task, mut server) = wire(8);
         tokio::task::yield_now().await;
         let from_elsewhere = wire.clone();
@@ -648,7 +661,7 @@ mod tests {
 
     /// A server that has no room for more clients says so and hangs up, before the first command.
     #[tokio::test]
-    async fn what_a_server_says_to_whoever_connects_is_the_answer_to_the_first_command() {
+    async fn what_a_server_says_at_connect_is_the_answer_to_the_first_command() {
         for (said, why) in [(&b"-ERR max number of clients reached\r\n"[..], "max number"), (b"SSH-2.0\r\n", "arse")] {
             let (wire, _task, mut server) = wire(4096);
             server.write_all(said).await.unwrap();
@@ -656,8 +669,8 @@ mod tests {
             for _ in 0..9 {
                 tokio::task::yield_now().await;
             }
-            let told = wire.ask(&cmd("HELLO")).without_error().await.unwrap_err().to_string();
-            assert!(told.contains(why), "{told}");
+            let message = wire.ask(&cmd("HELLO")).without_error().await.unwrap_err().to_string();
+            assert!(message.contains(why), "{message}");
         }
     }
 
@@ -676,8 +689,10 @@ mod tests {
     #[tokio::test]
     async fn to_a_server_that_reads_nothing_only_so_much_is_sent() {
         let (wire, _task, _server) = wire(64);
-        let asked: Vec<_> = (0..MOST_ASKED).map(|_| wire.ask(&cmd("TIME"))).collect();
+        let asked: Vec<_> = (0..MOST_ASKED / 2).map(|_| wire.ask(&cmd("TIME"))).collect();
         assert!(wire.ask(&cmd("TIME")).await.is_err());
+        let writes = (0..).take_while(|number| wire.write(*number, |commands| commands.add("TIME", 1, 0, |_| {}), &[]));
+        assert_eq!(writes.count(), MOST_ASKED / 2, "questions leave room for writes");
         drop(asked);
     }
 
@@ -731,8 +746,8 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_written_again_to_a_stream_that_has_failed() {
         let (wire, _task, taken) = odd(true).await;
-        let told = timeout(Duration::from_secs(5), wire.ask(&cmd("TIME"))).await.unwrap().unwrap_err().to_string();
-        assert!(told.contains("no buffers"), "{told}");
+        let message = timeout(Duration::from_secs(5), wire.ask(&cmd("TIME"))).await.unwrap().unwrap_err().to_string();
+        assert!(message.contains("no buffers"), "{message}");
         assert_eq!(*taken.lock().unwrap(), cmd("TIME").get_packed_command());
     }
 

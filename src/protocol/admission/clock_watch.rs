@@ -316,6 +316,24 @@ mod tests {
         assert_eq!(watch.jumped(), None);
     }
 
+    #[test]
+    fn what_the_clock_shows_lies_between_its_bounds_which_the_drift_widens() {
+        let shows = |at| (watch().at_least_ms(MS(at)), watch().at_most_ms(MS(at)));
+        assert_eq!(shows(12), (1_010, 1_013));
+        assert_eq!(shows(1_012), (2_000, 2_023));
+    }
+
+    #[test]
+    fn a_jump_that_fits_between_the_last_two_samples_may_have_been_there() {
+        let mut watch = watch();
+        assert_eq!(observe(&mut watch, [(100, 102, 1_101_000)]), [Observation::Steady]);
+        let (most, tolerance) = (watch.went.most, TOLERANCE_NS);
+        for (least, fits) in [(most - tolerance, true), (most + tolerance, true), (most + tolerance + 1, false)] {
+            let jump = Jump { after: MS(200), least, most: least + tolerance };
+            assert_eq!(watch.leaves_room_for(jump), fits, "{jump:?} beside {:?}", watch.went);
+        }
+    }
+
     proptest! {
         /// However a clock gains: what it surely gained between any two samples, beyond the drift and
         /// the tolerance, is seen by the second.

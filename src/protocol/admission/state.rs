@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_ago_it_was_flushed_is_told_by_the_instances_clock() {
+    fn the_age_of_a_flush_is_measured_by_the_instances_clock() {
         let mut state = state();
         assert_eq!(state.flushed_ago(MS(20)), None);
         let record = AdmissionRecord { origin: RecordOrigin::Flushed, order: 1_005, ..record() };
@@ -417,13 +417,26 @@ mod tests {
         let found = state().read_at(1);
         let mut state = state();
         state.replace_meaning(&found);
-        let refused = |left| {
-            let reply = withheld(Some(Duration::from_millis(left)));
-            RawReply { reply, instance_us: None }
-        };
         for (left, follow_up) in [(4, None), (5, Some(AdmissionFollowUp::RereadRecord))] {
-            assert_eq!(vote(&mut state, refused(left), 2).1, follow_up, "{left} ms");
+            let left = Duration::from_millis(left);
+            // Refused, and while it keeps the key (P10).
+            for reply in [withheld(Some(left)), Reply::Kept { remaining: left }] {
+                let raw = RawReply { reply: reply.clone(), instance_us: None };
+                assert_eq!(vote(&mut state, raw, 2).1, follow_up, "{reply:?}");
+            }
         }
+    }
+
+    /// A record that was written before the jump, by what the clock would show without it, is in doubt.
+    #[test]
+    fn a_jump_puts_in_doubt_what_was_written_until_then_by_the_clock_without_it() {
+        let mut state = state();
+        assert!(state.observe(MS(10), MS(11), 9_010_000));
+        let by_ms = state.doubtful_by_ms(MS(11));
+        assert!((1_010..1_020).contains(&by_ms), "{by_ms}");
+        state.suspend_votes();
+        let by_ms = state.doubtful_by_ms(MS(11));
+        assert!((9_010..9_020).contains(&by_ms), "its data was replaced now: {by_ms}");
     }
 
     #[test]

@@ -194,3 +194,25 @@ impl KeyPresence {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Instant = Instant::from_millis;
+
+    /// Otherwise it would fall together with what was over before, and a lease that is kept would count as lost.
+    #[test]
+    fn an_absence_begins_at_the_last_answer_before_it_also_if_that_came_late() {
+        let [first, second] = [0, 1].map(InstanceId::new);
+        let mut presence = KeyPresence::new(3);
+        for sent in [10, 40, 30] {
+            presence.note_present(first, MS(sent), MS(sent + 1));
+        }
+        presence.note_present(second, MS(10), MS(11));
+        presence.note_missing(second, MS(20));
+        presence.note_present(second, MS(24), MS(25));
+        presence.note_repaired(first, MS(35), MS(36));
+        assert_eq!(presence.most_absent(), 1);
+    }
+}

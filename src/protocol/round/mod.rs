@@ -263,9 +263,9 @@ impl Round {
         let is_odd = |token: &FencingToken| most.is_some_and(|most| *token > most);
         match reply {
             Reply::Stale { stored } if is_odd(&stored) => {
-                let told =
+                let problem =
                     format!("a fencing token from a clock that reads {} s since 1970", stored.clock_us() / 1_000_000);
-                Reply::Unknown(Cause::OddReply(told))
+                Reply::Unknown(Cause::OddReply(problem))
             }
             Reply::Refused(mut refusal) => {
                 refusal.token.take_if(|token| is_odd(token));
@@ -345,14 +345,14 @@ impl Round {
         let (Some(ahead), Some(proposal)) = (self.alone_ahead(), self.tokens) else { return };
         let next = self.reported().filter(|token| *token != ahead).chain([proposal.token]).max();
         let ahead_s = |token: FencingToken| token.clock_us().saturating_sub(proposal.clock.us) / 1_000_000;
-        let told = format!(
+        let problem = format!(
             "a fencing token {} s ahead of the clock, where the next largest is {} s ahead: one instance alone is not followed",
             ahead_s(ahead),
             next.map_or(0, ahead_s),
         );
         let is_it = |answer: &&mut TimedReply| matches!(answer.reply, Reply::Stale { stored } if stored == ahead);
         if let Some(answer) = self.replies.iter_mut().flatten().find(is_it) {
-            answer.reply = Reply::Unknown(Cause::OddReply(told));
+            answer.reply = Reply::Unknown(Cause::OddReply(problem));
             self.refused_token = Some(ahead);
         }
     }

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::failure::AcquireFailure;
-use super::params::AcquireParams;
 use super::uncollected::UncollectedLease;
+use super::{AcquireFailure, AcquireParams};
 use crate::instance::{Claim, Request};
 use crate::protocol::{
     Access, Contest, FencingToken, Lease, ProposingClock, Round, RoundFailure, Value, Verdict, WriterMark,

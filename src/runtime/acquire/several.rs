@@ -13,21 +13,17 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use super::deadline::Deadline;
-use super::failure::AcquireFailure;
-use super::params::AcquireParams;
-use super::place::Place;
-use super::tracker::TrackedAttempt;
 use super::try_acquire::try_acquire;
 use super::uncollected::WonLease;
-use super::waiter::wait;
+use super::waiter::{Deadline, Place, wait};
+use super::{AcquireFailure, AcquireParams};
 use crate::protocol::{ClientId, RetryDelay};
 use crate::random;
 use crate::resource::Resource;
 use crate::runtime::ask_all::which_are_free;
-use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
+use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop};
 
 /// So many locks are waited for at once, and more only if this client has them or they are free: each waiter polls once a second.
 const AT_ONCE: usize = 4;

@@ -7,61 +7,64 @@
 //! Waiting acquires are counted: a lease that was laid down belongs to them, and the last that leaves releases it. Everything but
 //! the mutex is decided under the slot's state, and nothing foreign runs there.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::futures::Notified;
 use tokio::sync::{Mutex as FairMutex, Notify, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
 
-use super::asking::Asking;
-use super::failure::AcquireFailure;
-use super::params::AcquireParams;
-use super::turns::Turns;
+use super::{AcquireFailure, AcquireParams, Purpose};
 use crate::clock::Clock;
-use crate::protocol::{Access, Value};
+use crate::protocol::{Access, FencingToken, Instant, RetryDelay, Round, Value, WriterMark};
+use crate::random;
 use crate::resource::{ByResource, Resource};
 use crate::runtime::held_lease::HeldLease;
-use crate::runtime::wait_events::TARGET;
+use crate::runtime::order::Wait;
+use crate::runtime::wait_events::{AskReason, TARGET};
 
 /// So many attempts of a client are under way at once: as many as the commands that may be on their way to an instance can
 /// carry. Thousands that are sent together wait in front of the connections for longer than the instance timeout;
 /// they are all given up, released and sent again, and hardly any is won.
 const MAX_ASKS: usize = 256;
 
+/// So many of them may be repeated because a pause is over. The waiters of thousands of locks that other clients have poll
+/// now and then: first attempts, and those of waiters that were woken, are not to queue behind them.
+const MAX_REPEATS: usize = 192;
+
+/// So often in a row a lock is handed over while others are known to wait for it, or cannot be known.
+const MOST_IN_A_ROW: u32 = 16;
+
+/// For how long a lock is handed over at most: clients that only poll are not known.
+const LONGEST_ROW: Duration = Duration::from_secs(1);
+
+/// The longest pause of a writer that has left a mark, which ends after three seconds.
+pub(super) const LONGEST_MARKED_PAUSE: Duration = Duration::from_secs(1);
+
 /// The slots of a client, by what they are for.
-#[derive(Debug)]
 pub(crate) struct Slots {
     asks: Arc<Semaphore>,
+    repeats: Arc<Semaphore>,
     /// A slot is in it while a caller has a place in it, or the lock.
     slots: Mutex<ByResource<Arc<Slot>>>,
 }
 
-#[derive(Debug)]
 pub(super) struct Slot {
     resource: Resource,
     queue: Arc<FairMutex<Asking>>,
     state: Mutex<SlotState>,
     /// Notifies the next waiter that a lease was laid down, released or won.
     changed: Notify,
-    /// Notifies holders that a lease was won, and waiters whose wait is over that the reason for it is known.
+    /// Notifies waiters whose wait is over that a lease was won, or the reason why not is known.
     news: Notify,
+    /// Notifies waiters of holders that another of the same holder has won (P23).
+    holder_won: Notify,
 }
 
-/// How long a caller is in a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stay {
-    /// For one try.
-    Try,
-    /// Until it has the lock.
-    Wait,
-    /// Until it has this lock or another of several: its wait is counted once, in their line (P35).
-    PartOfWait,
-}
-
-impl Stay {
-    pub(super) const fn waits(self) -> bool {
-        !matches!(self, Self::Try)
-    }
-}
+/// The right to send an attempt.
+#[expect(dead_code, reason = "its parts are given back with it")]
+pub(super) struct AskPermit(OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
 /// The waiter that has this is the next.
 pub(super) type Turn = OwnedMutexGuard<Asking>;
@@ -74,6 +77,8 @@ struct SlotState {
     waiting: usize,
     /// How many of those are counted in another line, where one of several locks is enough (P35).
     counted_elsewhere: usize,
+    /// How many of those that have a place have the same holder, for each.
+    of_holder: BTreeMap<Arc<str>, usize>,
     /// What the next waiter wants, if it is one that waits.
     next: Option<Arc<AcquireParams>>,
     /// The lease that this client has, as far as it is known; also while it is laid down.
@@ -103,17 +108,21 @@ pub(super) enum Step {
 
 impl Default for Slots {
     fn default() -> Self {
-        Self { asks: Arc::new(Semaphore::new(MAX_ASKS)), slots: Mutex::default() }
+        let [asks, repeats] = [MAX_ASKS, MAX_REPEATS].map(|most| Arc::new(Semaphore::new(most)));
+        Self { asks, repeats, slots: Mutex::default() }
     }
 }
 
 impl Slots {
     /// One more place in the slot for a lock.
-    pub(super) fn enter(&self, resource: &Resource, stay: Stay) -> Arc<Slot> {
-        self.with_slot(resource, |state| {
+    pub(super) fn enter(&self, params: &AcquireParams, waits: bool) -> Arc<Slot> {
+        self.with_slot(&params.resource, |state| {
             state.places += 1;
-            state.waiting += usize::from(stay.waits());
-            state.counted_elsewhere += usize::from(stay == Stay::PartOfWait);
+            state.waiting += usize::from(waits);
+            state.counted_elsewhere += usize::from(waits && params.purpose == Purpose::Permit);
+            if !params.holder.is_empty() {
+                *state.of_holder.entry(Arc::clone(&params.holder)).or_default() += 1;
+            }
         })
     }
 
@@ -127,20 +136,25 @@ impl Slots {
         self.find(resource).is_some_and(|slot| slot.lock().held_here(clock).is_some())
     }
 
-    /// A permit for an attempt, if there is one now.
-    pub(super) fn ask_now(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.asks).try_acquire_owned().ok()
+    /// A permit for a first attempt, if there is one now.
+    pub(super) fn ask_now(&self) -> Option<AskPermit> {
+        Arc::clone(&self.asks).try_acquire_owned().ok().map(|ask| AskPermit(ask, None))
     }
 
     /// A permit for an attempt, as soon as there is one. Given back with the attempt's outcome.
-    pub(super) async fn ask(&self) -> Result<OwnedSemaphorePermit, AcquireFailure> {
-        Arc::clone(&self.asks).acquire_owned().await.map_err(|_| AcquireFailure::ShutDown) // it is never closed
+    pub(super) async fn ask(&self, is_repeat: bool) -> Result<AskPermit, AcquireFailure> {
+        let permit = async |of: &Arc<Semaphore>| {
+            Arc::clone(of).acquire_owned().await.map_err(|_| AcquireFailure::ShutDown) // it is never closed
+        };
+        let repeat = if is_repeat { Some(permit(&self.repeats).await?) } else { None };
+        Ok(AskPermit(permit(&self.asks).await?, repeat))
     }
 
     /// From now on this client has this lease, which was just won.
     pub(crate) fn put_held(&self, held: &Arc<HeldLease>) {
-        let mut former = None;
+        let (mut former, mut is_awaited) = (None, false);
         let slot = self.with_slot(&held.claim().resource, |state| {
+            is_awaited = state.of_holder.get(held.holder()).is_some_and(|places| *places > 1);
             state.turns.won();
             (state.last_failure, state.is_asked) = (None, false);
             former = state.held.replace(Arc::clone(held));
@@ -148,6 +162,9 @@ impl Slots {
         drop(former);
         slot.changed.notify_one();
         slot.news.notify_waiters();
+        if is_awaited {
+            slot.holder_won.notify_waiters();
+        }
     }
 
     /// One more guard, which no caller has collected yet, of the lease that the same holder has; `None` if it has none.
@@ -250,7 +267,7 @@ impl Slots {
 impl Slot {
     fn new(resource: Resource) -> Self {
         let (queue, state) = (Arc::default(), Mutex::default());
-        Self { resource, queue, state, changed: Notify::new(), news: Notify::new() }
+        Self { resource, queue, state, changed: Notify::new(), news: Notify::new(), holder_won: Notify::new() }
     }
 
     pub(super) const fn resource(&self) -> &Resource {
@@ -274,11 +291,17 @@ impl Slot {
     }
 
     /// One place less. The last that waits has to release the lease that was laid down.
-    pub(super) fn leave(&self, stay: Stay) -> Option<Arc<HeldLease>> {
+    pub(super) fn leave(&self, params: &AcquireParams, waits: bool) -> Option<Arc<HeldLease>> {
         let mut state = self.lock();
         state.places -= 1;
-        state.waiting -= usize::from(stay.waits());
-        state.counted_elsewhere -= usize::from(stay == Stay::PartOfWait);
+        state.waiting -= usize::from(waits);
+        state.counted_elsewhere -= usize::from(waits && params.purpose == Purpose::Permit);
+        if let Some(places) = state.of_holder.get_mut(&params.holder) {
+            *places -= 1;
+            if *places == 0 {
+                state.of_holder.remove(&params.holder);
+            }
+        }
         let (mut laid_down, mut last_failure) = (None, None);
         if state.waiting == 0 {
             (laid_down, last_failure, state.is_asked) = (state.laid_down.take(), state.last_failure.take(), false);
@@ -293,9 +316,14 @@ impl Slot {
         self.changed.notified().await;
     }
 
-    /// News for holders, and for those whose wait is over.
+    /// News for those whose wait is over.
     pub(super) fn news(&self) -> Notified<'_> {
         self.news.notified()
+    }
+
+    /// News for those of whose holder another has won.
+    pub(super) fn holder_won(&self) -> Notified<'_> {
+        self.holder_won.notified()
     }
 
     /// Whether a caller that comes now may send an attempt.
@@ -344,7 +372,7 @@ impl Slot {
     }
 
     /// Why the waiters do not have the lock, as far as it is known.
-    pub(super) fn in_the_way(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
+    pub(super) fn why_not_yet(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
         let state = self.lock();
         state.held_here(clock).or_else(|| state.last_failure.clone())
     }
@@ -399,10 +427,154 @@ impl SlotState {
     }
 }
 
+/// How often a lock was handed over, and whether it is the turn of another client.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// How often the lease was handed over since it was won, and since when.
+    in_a_row: u32,
+    since: Option<Instant>,
+    /// Whether other clients get their turn before this one tries again.
+    pause_due: bool,
+}
+
+impl Turns {
+    /// How often it was handed over by now.
+    pub(super) const fn handed_over(&mut self) -> u32 {
+        self.in_a_row = self.in_a_row.saturating_add(1);
+        self.in_a_row
+    }
+
+    /// A lease was won.
+    pub(super) fn won(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether the lock is to be given up for other clients, after so many hand-offs in a row, or a second of them. `others` returns
+    /// how many are known to wait elsewhere, if that can be known.
+    pub(super) fn is_over(&mut self, others: impl FnOnce() -> Option<usize>, now: Instant) -> bool {
+        let is_long = now.saturating_since(*self.since.get_or_insert(now)) >= LONGEST_ROW;
+        if self.in_a_row < MOST_IN_A_ROW && !is_long {
+            return false;
+        }
+        match others() {
+            Some(0) if !is_long => return false,
+            Some(1..) => {} // the first of them is woken, and this client stands back for it (P26)
+            _ => self.pause_due = true,
+        }
+        true
+    }
+
+    pub(super) const fn is_pause_due(&self) -> bool {
+        self.pause_due
+    }
+
+    /// Whether to pause now.
+    pub(super) fn take_pause(&mut self) -> bool {
+        std::mem::take(&mut self.pause_due)
+    }
+}
+
+/// What one waiter of a lock passes on to the next, until the lock is won.
+#[derive(Default)]
+pub(super) struct Asking {
+    /// The largest token that the last attempt has seen (P12).
+    pub(super) seen: Option<FencingToken>,
+    /// How many attempts were sent, in how many rounds.
+    pub(super) asks: u32,
+    pub(super) rounds: usize,
+    /// Why the next attempt is sent.
+    pub(super) why: AskReason,
+    /// How many attempts have failed.
+    failures: u32,
+    /// The wait in order with other clients, if this one keeps that (P25).
+    /// Begun with the first failure. Each lock that is held has a slot, and hardly any of them a wait.
+    wait: Option<Option<Box<Wait>>>,
+    /// The mark that refuses new readers, once readers have refused this client (P34).
+    mark: Option<LeftMark>,
+}
+
+impl Asking {
+    /// The mark that an attempt leaves where readers refuse it.
+    pub(super) fn mark(&self) -> Option<Arc<WriterMark>> {
+        self.mark.as_ref().map(|left| Arc::clone(&left.mark))
+    }
+
+    /// Whether a lost round shows for the first time that readers have the lock: from now on this mark is left.
+    pub(super) fn note_readers(&mut self, round: &Round, mark: impl FnOnce() -> Option<LeftMark>) -> bool {
+        let leaves_mark = self.mark.is_none() && round.shows_readers();
+        if leaves_mark {
+            self.mark = mark();
+        }
+        leaves_mark && self.mark.is_some()
+    }
+
+    /// The next waiter does not write.
+    pub(super) fn give_up_mark(&mut self) {
+        self.mark = None;
+    }
+
+    /// Waits until another attempt is worth sending after `lost`; why it is. The first time `begin_wait` begins the wait among other clients.
+    pub(super) async fn pause(
+        &mut self,
+        retry: RetryDelay,
+        begin_wait: impl FnOnce() -> Option<Wait>,
+        lost: &Round,
+    ) -> AskReason {
+        let failures = self.failures;
+        self.failures = failures.saturating_add(1);
+        let Some(wait) = self.wait.get_or_insert_with(|| begin_wait().map(Box::new)) else {
+            let pause = retry.after(failures, random::spread());
+            sleep(if self.mark.is_some() { pause.min(LONGEST_MARKED_PAUSE) } else { pause }).await;
+            return AskReason::Pause;
+        };
+        let pause = wait.pause(lost, failures, retry);
+        let why = match &self.mark {
+            // It is to be renewed before it ends.
+            Some(_) => timeout(LONGEST_MARKED_PAUSE, pause).await.unwrap_or(AskReason::Pause),
+            None => pause.await,
+        };
+        if why == AskReason::Expired {
+            self.failures = 0; // several may try now, and clients that split the votes must not pause for long
+        }
+        why
+    }
+
+    /// The lock was won; the next waiter begins anew.
+    pub(super) fn won(&mut self) {
+        let Self { wait, mark, .. } = std::mem::take(self);
+        wait.flatten().into_iter().for_each(|wait| wait.won());
+        mark.into_iter().for_each(LeftMark::won);
+    }
+}
+
+/// A mark that each attempt of this client's writers leaves from now on, until one of them has the lock (P34): it lets in no more
+/// readers. Dropped, it is removed.
+pub(super) struct LeftMark {
+    mark: Arc<WriterMark>,
+    has_won: bool,
+    /// Removes it from the instances, for a writer that has won, or because all have given up.
+    remove: Box<dyn Fn(bool) + Send + Sync>,
+}
+
+impl LeftMark {
+    pub(super) fn new(mark: Arc<WriterMark>, remove: impl Fn(bool) + Send + Sync + 'static) -> Self {
+        Self { mark, has_won: false, remove: Box::new(remove) }
+    }
+
+    /// Its writer has the lock. What was left on instances that did not grant it goes.
+    fn won(mut self) {
+        self.has_won = true;
+    }
+}
+
+impl Drop for LeftMark {
+    fn drop(&mut self) {
+        (self.remove)(self.has_won);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::clock::SystemClock;
     use crate::runtime::held_lease::tests::won;
@@ -411,15 +583,61 @@ mod tests {
 
     /// On another thread, which the end of the lease wakes, and which looks before the release is queued.
     #[tokio::test]
-    async fn whoever_waits_for_a_release_to_be_queued_is_told_when_it_is() {
+    async fn a_waiter_for_a_release_is_woken_once_it_is_queued() {
         let (slots, held) = (Slots::default(), won(3, TTL));
-        let slot = slots.enter(&held.claim().resource, Stay::Wait);
+        let slot = slots.with_slot(&held.claim().resource, |state| state.places = 1);
         slots.put_held(&held);
         slot.changed().await; // that
         assert!(held.drop_guard(None).0.is_some());
         assert!(matches!(slot.next_step(&SystemClock), Step::AwaitRelease));
         slots.let_go(&held);
-        let told = tokio::time::timeout(TTL, slot.changed()).await;
-        assert!(told.is_ok() && matches!(slot.next_step(&SystemClock), Step::Ask));
+        let woken = tokio::time::timeout(TTL, slot.changed()).await;
+        assert!(woken.is_ok() && matches!(slot.next_step(&SystemClock), Step::Ask));
+    }
+
+    const BEGIN: Instant = Instant::from_millis(10_000);
+
+    fn after(seconds: u64) -> Instant {
+        BEGIN.saturating_add(Duration::from_secs(seconds))
+    }
+
+    /// Whether the turn of a client is over, and whether it pauses then.
+    fn next(turns: &mut Turns, others: Option<usize>, now: Instant) -> (bool, bool) {
+        let is_over = turns.is_over(|| others, now);
+        (is_over, turns.take_pause())
+    }
+
+    fn after_as_many_as_are_allowed() -> Turns {
+        let mut turns = Turns::default();
+        for _ in 0..MOST_IN_A_ROW {
+            assert_eq!(next(&mut turns, Some(9), BEGIN), (false, false), "not yet");
+            turns.handed_over();
+        }
+        turns
+    }
+
+    #[test]
+    fn those_who_are_known_to_wait_get_their_turn() {
+        let mut turns = after_as_many_as_are_allowed();
+        assert_eq!(next(&mut turns, Some(1), BEGIN), (true, false));
+        turns.won();
+        assert_eq!(next(&mut turns, Some(1), BEGIN), (false, false));
+        assert_eq!(next(&mut turns, Some(1), after(1)), (true, false), "however few had it");
+    }
+
+    #[test]
+    fn a_lock_that_nobody_elsewhere_is_known_to_wait_for_is_let_go_once_a_second() {
+        let mut turns = after_as_many_as_are_allowed();
+        assert_eq!(next(&mut turns, Some(0), BEGIN), (false, false));
+        assert_eq!(next(&mut turns, Some(0), after(1)), (true, true));
+        turns.won();
+        assert_eq!(next(&mut turns, Some(0), after(1)), (false, false), "it counts anew");
+        assert_eq!(next(&mut turns, Some(0), after(2)), (true, true));
+    }
+
+    #[test]
+    fn where_nobody_can_be_known_to_wait_it_is_always_assumed() {
+        let mut turns = after_as_many_as_are_allowed();
+        assert_eq!(next(&mut turns, None, BEGIN), (true, true));
     }
 }

@@ -7,16 +7,13 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::attempt::Attempt;
-use super::failure::AcquireFailure;
-use super::params::AcquireParams;
-use super::place::Place;
-use super::tracker::TrackedAttempt;
 use super::uncollected::{UncollectedLease, share, share_now};
-use super::waiter::Sent;
+use super::waiter::{Place, Sent, stand_back};
+use super::{AcquireFailure, AcquireParams};
 use crate::protocol::{Access, Instant};
-use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::shared::Shared;
+use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop};
 
 type Outcome = Result<UncollectedLease, AcquireFailure>;
 
@@ -102,7 +99,7 @@ impl Try {
             }
             stand_back(shared, params)?;
         }
-        let permit = within_limit(shared, begun, shared.slots.ask()).await??;
+        let permit = within_limit(shared, begun, shared.slots.ask(false)).await??;
         Ok(Begun::Attempt((Attempt::begin(shared, params, None, None)?, permit)))
     }
 }
@@ -117,12 +114,4 @@ async fn within_limit<T>(
     let left = shared.instance_timeout.saturating_sub(waited);
     let output = timeout(left, wait).await.map_err(|_| AcquireFailure::QueueTimeout)?;
     if shared.attempts.is_closed() { Err(AcquireFailure::ShutDown) } else { Ok(output) }
-}
-
-/// P24: a single try does not overtake waiters of this client, and is not sent for a lock that it has. Nor does it
-/// overtake the client for which this one has just released the lock (P26).
-pub(super) fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
-    let refusal = shared.slots.refusal(&params.resource, &*shared.clock);
-    let passed_on = || shared.stands_back(&params.resource).map(|(_, next)| AcquireFailure::PassedOn(next));
-    refusal.or_else(passed_on).map_or(Ok(()), Err)
 }

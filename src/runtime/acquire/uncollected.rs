@@ -4,14 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::failure::AcquireFailure;
-use super::params::AcquireParams;
+use super::{AcquireFailure, AcquireParams};
 use crate::runtime::extend::{ExtendFailure, extend};
 use crate::runtime::held_lease::{HeldLease, Tenure};
 use crate::runtime::shared::Shared;
 
 /// A lease that its caller has not collected yet; it counts as one guard. Dropped, that guard is (P22).
-#[derive(Debug)]
 pub(in crate::runtime) struct UncollectedLease {
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
@@ -53,7 +51,6 @@ impl Drop for UncollectedLease {
 }
 
 /// A lease that was won for a caller that may not poll for long. Caller and client share it: either may take it.
-#[derive(Debug)]
 pub(super) struct WonLease {
     lease: Mutex<Option<UncollectedLease>>,
     taken: Notify,

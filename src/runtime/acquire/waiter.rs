@@ -2,41 +2,44 @@
 //!
 //! So a waiter in a slot is always polled, even if its caller polls nothing. Only a won lease waits for the caller, for an
 //! instance timeout: then the client passes it on, and the caller queues again when it polls.
+//!
+//! Any number of readers have a lock together, each by a lease of its own (P33). They are in no queue, but one that finds a
+//! writer of its own client there, or waiting, takes a place behind it (P34).
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
-use std::sync::{Arc, Weak};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use futures_util::future::Either;
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::asking::Asking;
 use super::attempt::{Attempt, Outcome};
-use super::deadline::Deadline;
-use super::failure::AcquireFailure;
-use super::left_mark::{LeftMark, TakesMarks};
-use super::params::AcquireParams;
-use super::place::Place;
-use super::slot::{Slot, Step};
-use super::tracker::TrackedAttempt;
+use super::slot::{AskPermit, Asking, LeftMark, Slot, Step, Turn};
 use super::uncollected::{UncollectedLease, WonLease, share, share_now};
-use crate::protocol::{Access, WriterMark};
+use super::{AcquireFailure, AcquireParams};
+use crate::clock::Clock;
+use crate::protocol::{Access, Instant, WriterMark};
 use crate::random;
 use crate::resource::Resource;
-use crate::runtime::client_task::run_abort_on_drop;
 use crate::runtime::held_lease::Tenure;
 use crate::runtime::order::Wait;
 use crate::runtime::shared::Shared;
+use crate::runtime::tasks::{TrackedAttempt, run_abort_on_drop};
 use crate::runtime::wait_events::{self, AskReason, TARGET};
 
 /// Waits until there is a lease, the wait is over, or waiting longer cannot help.
-pub(super) async fn acquire(
+pub(crate) async fn acquire_until(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,
-    deadline: Deadline,
+    limit: Option<Duration>,
 ) -> Result<Tenure, AcquireFailure> {
+    if shared.is_forked() {
+        return Err(AcquireFailure::Forked);
+    }
+    let deadline = Deadline::begin(limit, &*shared.clock);
     if let Ok(Some(tenure)) = share_now(shared, params).await {
         return Ok(tenure);
     }
@@ -47,15 +50,23 @@ pub(super) async fn acquire(
     }
 }
 
-/// Begins one wait: it is in the queue when this returns. What is won waits for the caller for an instance timeout.
+/// Begins one wait: a writer is in the queue when this returns, and if nothing known is against it, its request is sent. What is won
+/// waits for the caller for an instance timeout.
 pub(super) fn wait(
     shared: &Arc<Shared>,
     params: &Arc<AcquireParams>,
     deadline: Deadline,
 ) -> Result<impl Future<Output = WaitOutcome> + Send + use<>, AcquireFailure> {
-    let (waiter, sent) = Waiter::join(shared, params, deadline)?;
+    let waits = match params.access {
+        Access::Write => Either::Left(Waiter::join(shared, params, deadline)?),
+        Access::Read => Either::Right(Reader::begin(shared, params, deadline)?),
+    };
     let runtime = shared.runtime.clone();
-    Ok(async move { run_abort_on_drop(&runtime, |result| waiter.run(sent, result)).await? })
+    let run = |result| match waits {
+        Either::Left(waiter) => Either::Left(waiter.run(result)),
+        Either::Right(reader) => Either::Right(reader.run(result)),
+    };
+    Ok(async move { run_abort_on_drop(&runtime, run).await? })
 }
 
 pub(super) type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
@@ -64,10 +75,145 @@ pub(super) type WaitOutcome = Result<Arc<WonLease>, AcquireFailure>;
 pub(super) type Gained = (UncollectedLease, Option<Box<Attempt>>);
 
 /// An attempt that was sent. The permit is given back with the outcome.
-pub(super) type Sent = (Box<Attempt>, OwnedSemaphorePermit);
+pub(super) type Sent = (Box<Attempt>, AskPermit);
+
+/// When a wait is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    begun: Instant,
+    limit: Option<Duration>,
+}
+
+impl Deadline {
+    pub(super) fn begin(limit: Option<Duration>, clock: &dyn Clock) -> Self {
+        Self { begun: clock.now(), limit }
+    }
+
+    fn waited(self, clock: &dyn Clock) -> Duration {
+        clock.now().saturating_since(self.begun)
+    }
+
+    /// Whether it was over so long ago.
+    pub(super) fn is_past(self, by: Duration, clock: &dyn Clock) -> bool {
+        self.limit.is_some_and(|limit| self.waited(clock) >= limit.saturating_add(by))
+    }
+
+    pub(super) fn has_passed(self, clock: &dyn Clock) -> bool {
+        self.is_past(Duration::ZERO, clock)
+    }
+
+    /// Returns when it was over so long ago.
+    pub(super) async fn wait(self, by: Duration, clock: &dyn Clock) {
+        let Some(limit) = self.limit else { return std::future::pending().await };
+        // Timers only wake, the clock decides (P3).
+        while !self.is_past(by, clock) {
+            sleep(limit.saturating_add(by).saturating_sub(self.waited(clock))).await;
+        }
+    }
+
+    /// The result of this, unless the client is shut down, or the wait was over so long ago before.
+    pub(super) async fn in_time<T>(
+        self,
+        by: Duration,
+        shared: &Shared,
+        what: impl IntoFuture<Output = T>,
+        last: &AcquireFailure,
+    ) -> Result<T, AcquireFailure> {
+        let clock = &*shared.clock;
+        tokio::select! {
+            biased; // a run that is repeated under a seed takes the same branches
+            () = shared.attempts.closed() => Err(AcquireFailure::ShutDown),
+            what = what.into_future() => Ok(what),
+            () = self.wait(by, clock) => Err(self.failure(last.clone(), clock)),
+        }
+    }
+
+    pub(super) fn failure(self, last: AcquireFailure, clock: &dyn Clock) -> AcquireFailure {
+        AcquireFailure::DeadlinePassed { waited: self.waited(clock), last: Box::new(last) }
+    }
+}
+
+/// A place in a slot. Dropped, it leaves the turn to the one behind it.
+pub(super) struct Place {
+    shared: Arc<Shared>,
+    params: Arc<AcquireParams>,
+    slot: Arc<Slot>,
+    waits: bool,
+    turn: Option<Turn>,
+    /// The place of a waiter in the queue until it is its turn.
+    queued: Option<Pin<Box<dyn Future<Output = Turn> + Send + Sync>>>,
+}
+
+impl Place {
+    /// A place in the slot, of one that `waits` or tries once. It is its turn at once if the slot is empty.
+    pub(super) fn join(shared: &Arc<Shared>, params: &Arc<AcquireParams>, waits: bool) -> Self {
+        let slot = shared.slots.enter(params, waits);
+        let (shared, params) = (Arc::clone(shared), Arc::clone(params));
+        let mut place = Self { shared, params, slot, waits, turn: None, queued: None };
+        if let Some(turn) = place.slot.turn_now() {
+            place.begin_turn(turn);
+            return place;
+        }
+        if waits {
+            let mut queued: Pin<Box<dyn Future<Output = Turn> + Send + Sync>> = Box::pin(place.slot.turn());
+            // P24: it is in the queue from now on, not only when its task is polled, which others may be before.
+            match queued.as_mut().now_or_never() {
+                Some(turn) => place.begin_turn(turn),
+                None => place.queued = Some(queued),
+            }
+        }
+        place
+    }
+
+    pub(super) const fn slot(&self) -> &Arc<Slot> {
+        &self.slot
+    }
+
+    pub(super) const fn is_next(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// Returns once it is the next. Dropped before that, a waiter keeps its place in the queue, and a single try leaves it.
+    pub(super) async fn wait_for_turn(&mut self) {
+        let turn = match &mut self.queued {
+            _ if self.turn.is_some() => return,
+            Some(queued) => queued.await,
+            None => self.slot.turn().await,
+        };
+        self.begin_turn(turn);
+    }
+
+    /// It is the next from now on.
+    fn begin_turn(&mut self, turn: Turn) {
+        (self.turn, self.queued) = (Some(turn), None);
+        if self.waits {
+            self.slot.set_next(Some(Arc::clone(&self.params)));
+        }
+    }
+
+    /// The state of the attempts, if it is the next.
+    pub(super) fn asking(&mut self) -> Option<&mut Asking> {
+        self.turn.as_deref_mut()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.turn.is_some() && self.waits {
+            self.slot.set_next(None);
+        }
+        self.turn = None;
+        let laid_down = self.slot.leave(&self.params, self.waits);
+        if let Some(held) = laid_down {
+            self.shared.let_go(&held, None);
+        }
+        self.shared.slots.tidy(&self.slot);
+    }
+}
 
 /// One wait. Dropped at any time it leaves nothing behind: its attempt is released before the next one is sent.
 struct Waiter {
+    sent: Option<Sent>,
     place: Place,
     shared: Arc<Shared>,
     params: Arc<AcquireParams>,
@@ -79,31 +225,26 @@ struct Waiter {
 
 impl Waiter {
     /// If it is its turn at once, its attempt is sent before this returns.
-    fn join(
-        shared: &Arc<Shared>,
-        params: &Arc<AcquireParams>,
-        deadline: Deadline,
-    ) -> Result<(Self, Option<Sent>), AcquireFailure> {
+    fn join(shared: &Arc<Shared>, params: &Arc<AcquireParams>, deadline: Deadline) -> Result<Self, AcquireFailure> {
         let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
         let place = Place::join(shared, params, true);
         let slot = Arc::clone(place.slot());
         let (shared, params) = (Arc::clone(shared), Arc::clone(params));
-        let mut waiter = Self { place, shared, params, deadline, not_extended: 0, tracked };
-        let mut sent = None;
+        let mut waiter = Self { sent: None, place, shared, params, deadline, not_extended: 0, tracked };
         if let Some(asking) = waiter.place.asking()
             && slot.is_free()
             && waiter.shared.stands_back(slot.resource()).is_none()
             && let Some(permit) = waiter.shared.slots.ask_now()
         {
             let attempt = begin(&waiter.shared, &waiter.params, &slot, asking)?;
-            sent = Some((attempt, permit));
+            waiter.sent = Some((attempt, permit));
         }
-        Ok((waiter, sent))
+        Ok(waiter)
     }
 
-    async fn run(mut self, mut sent: Option<Sent>, result: oneshot::Sender<WaitOutcome>) {
+    async fn run(mut self, result: oneshot::Sender<WaitOutcome>) {
         let gained = loop {
-            match AssertUnwindSafe(self.gain(&mut sent)).catch_unwind().await {
+            match AssertUnwindSafe(self.gain()).catch_unwind().await {
                 Ok(gained) => break gained,
                 Err(_) => {
                     tracing::error!("a task that waits for a lock has panicked; it goes on");
@@ -111,24 +252,27 @@ impl Waiter {
                 }
             }
         };
-        let Self { tracked, shared, place, .. } = self;
+        let Self { sent, tracked, shared, place, .. } = self;
         drop(sent); // in vain, if its holder has the lease by now
         drop(place); // the next waiter continues
         deliver(&shared, gained, tracked, result).await;
     }
 
     /// Waits for a lease; then this client has it, as the slot knows.
-    async fn gain(&mut self, sent: &mut Option<Sent>) -> Result<Gained, AcquireFailure> {
+    async fn gain(&mut self) -> Result<Gained, AcquireFailure> {
         let (shared, slot) = (Arc::clone(&self.shared), Arc::clone(self.place.slot()));
         let clock = &*shared.clock;
         loop {
             if shared.attempts.is_closed() {
                 return Err(AcquireFailure::ShutDown);
             }
-            let listens = !self.params.holder.is_empty() || self.deadline.has_passed(clock);
-            let mut news = pin!(slot.news());
-            if listens {
+            let (is_over, has_holder) = (self.deadline.has_passed(clock), !self.params.holder.is_empty());
+            let (mut news, mut holder_won) = (pin!(slot.news()), pin!(slot.holder_won()));
+            if is_over {
                 news.as_mut().enable();
+            }
+            if has_holder {
+                holder_won.as_mut().enable();
             }
             match share(&shared, &self.params).await {
                 Ok(Some(lease)) => return Ok((lease, None)),
@@ -139,7 +283,7 @@ impl Waiter {
                 }
             }
             if self.place.asking().is_some() {
-                let gained = match sent.take() {
+                let gained = match self.sent.take() {
                     Some(sent) => self.ask(&slot, sent).await?,
                     None => self.take_turn(&slot).await?,
                 };
@@ -157,7 +301,8 @@ impl Waiter {
                 biased; // a run that is repeated under a seed takes the same branches
                 () = shared.attempts.closed() => {}
                 () = self.place.wait_for_turn() => {}
-                () = news, if listens => {}
+                () = news, if is_over => {}
+                () = holder_won, if has_holder => {}
                 () = self.deadline.wait(by, clock), if !self.deadline.is_past(by, clock) => {}
             }
         }
@@ -171,7 +316,7 @@ impl Waiter {
             return None;
         }
         let waits_on = || slot.is_asked() || !self.deadline.is_past(self.shared.instance_timeout, clock);
-        slot.in_the_way(clock).or_else(|| (!waits_on()).then_some(AcquireFailure::QueueTimeout))
+        slot.why_not_yet(clock).or_else(|| (!waits_on()).then_some(AcquireFailure::QueueTimeout))
     }
 
     /// Its holder has the lease, which cannot be extended now.
@@ -215,7 +360,7 @@ impl Waiter {
                     _ = held.wait_for_end(clock) => false,
                     () = self.deadline.wait(Duration::ZERO, clock) => true,
                 };
-                if let Some(last) = slot.in_the_way(clock).filter(|_| is_over) {
+                if let Some(last) = slot.why_not_yet(clock).filter(|_| is_over) {
                     return Err(self.deadline.failure(last, clock));
                 }
             }
@@ -235,7 +380,8 @@ impl Waiter {
                 }
                 None => {
                     let (by, last) = (shared.instance_timeout, &AcquireFailure::QueueTimeout);
-                    let permit = self.deadline.in_time(by, &shared, shared.slots.ask(), last).await??;
+                    let is_repeat = matches!(asking.why, AskReason::Pause | AskReason::Expired);
+                    let permit = self.deadline.in_time(by, &shared, shared.slots.ask(is_repeat), last).await??;
                     let Some(asking) = self.place.asking() else { return Ok(None) };
                     let attempt = begin(&shared, &self.params, slot, asking)?;
                     return self.ask(slot, (attempt, permit)).await;
@@ -281,7 +427,7 @@ impl Waiter {
     async fn over_while_asking(&self, slot: &Slot) -> AcquireFailure {
         let clock = &*self.shared.clock;
         self.deadline.wait(Duration::ZERO, clock).await;
-        match slot.in_the_way(clock) {
+        match slot.why_not_yet(clock) {
             Some(last) => last,
             None => std::future::pending().await,
         }
@@ -320,6 +466,138 @@ impl Waiter {
     }
 }
 
+/// A reader that waits. Dropped at any time it leaves nothing behind.
+struct Reader {
+    sent: Option<Sent>,
+    shared: Arc<Shared>,
+    params: Arc<AcquireParams>,
+    deadline: Deadline,
+    asking: Asking,
+    /// Why the last attempt failed.
+    last: Option<AcquireFailure>,
+    tracked: TrackedAttempt,
+}
+
+impl Reader {
+    /// If no other holder or waiter is known, the request is sent before this returns.
+    fn begin(shared: &Arc<Shared>, params: &Arc<AcquireParams>, deadline: Deadline) -> Result<Self, AcquireFailure> {
+        let tracked = TrackedAttempt::begin(&shared.attempts).ok_or(AcquireFailure::ShutDown)?;
+        let sent = match stand_back(shared, params).ok().and_then(|()| shared.slots.ask_now()) {
+            Some(permit) => Some((Attempt::begin(shared, params, None, None)?, permit)),
+            None => None,
+        };
+        let (shared, params) = (Arc::clone(shared), Arc::clone(params));
+        Ok(Self { sent, shared, params, deadline, asking: Asking::default(), last: None, tracked })
+    }
+
+    async fn run(mut self, result: oneshot::Sender<WaitOutcome>) {
+        let gained = self.gain().await;
+        let Self { shared, tracked, asking, .. } = self;
+        drop(asking);
+        deliver(&shared, gained, tracked, result).await;
+    }
+
+    async fn gain(&mut self) -> Result<Gained, AcquireFailure> {
+        loop {
+            let sent = match self.sent.take() {
+                Some(sent) => sent,
+                None => self.ask_in_turn().await?,
+            };
+            if let Some(gained) = self.outcome(sent).await? {
+                return Ok(gained);
+            }
+        }
+    }
+
+    /// Sends an attempt, behind all writers of this client that were there before.
+    async fn ask_in_turn(&mut self) -> Result<Sent, AcquireFailure> {
+        let shared = Arc::clone(&self.shared);
+        let turn = match shared.slots.refusal(&self.params.resource, &*shared.clock) {
+            Some(refusal) => Some(self.turn(&refusal).await?),
+            None => None,
+        };
+        while let Some((pause, next)) = shared.stands_back(&self.params.resource) {
+            self.in_time(sleep(pause), &AcquireFailure::PassedOn(next)).await?;
+        }
+        let permit = self.in_time(shared.slots.ask(self.last.is_some()), &AcquireFailure::QueueTimeout).await??;
+        let attempt = Attempt::begin(&shared, &self.params, None, None)?;
+        drop(turn); // what is sent by those behind it comes later
+        Ok((attempt, permit))
+    }
+
+    /// The turn among the writers of this client, once none of them has the lock.
+    async fn turn(&self, refusal: &AcquireFailure) -> Result<Place, AcquireFailure> {
+        let (shared, clock) = (&self.shared, &*self.shared.clock);
+        let mut place = Place::join(shared, &self.params, true);
+        let slot = Arc::clone(place.slot());
+        self.in_time(place.wait_for_turn(), refusal).await?;
+        place.asking().into_iter().for_each(Asking::give_up_mark); // it would keep out this one as well
+        loop {
+            match slot.next_step(clock) {
+                Step::Take(held) => drop(UncollectedLease::new(Arc::clone(shared), held)), // it is released
+                Step::Watch(held) => {
+                    let mut changed = pin!(slot.changed());
+                    let end = async {
+                        tokio::select! {
+                            biased; // a run that is repeated under a seed takes the same branches
+                            () = &mut changed => {}
+                            _ = held.wait_for_end(clock) => {}
+                        }
+                    };
+                    self.in_time(end, refusal).await?;
+                }
+                Step::AwaitRelease => wait_for_change(shared, &slot, shared.instance_timeout).await,
+                Step::Pause | Step::Ask => return Ok(place),
+            }
+            if shared.attempts.is_closed() {
+                return Err(AcquireFailure::ShutDown);
+            }
+        }
+    }
+
+    /// Waits for the outcome of an attempt, and after a lost one until another is worth sending.
+    async fn outcome(&mut self, (mut attempt, permit): Sent) -> Result<Option<Gained>, AcquireFailure> {
+        let clock = Arc::clone(&self.shared.clock);
+        let failure = loop {
+            // The first attempt is waited for, so that a short wait still learns who has the lock.
+            let outcome = match &self.last {
+                Some(last) => self.in_time(attempt.next_outcome(), last).await?,
+                None => attempt.next_outcome().await,
+            };
+            match outcome {
+                Outcome::Won(lease) => {
+                    self.asking.won();
+                    return Ok(Some((lease, Some(attempt))));
+                }
+                Outcome::Lost(failure) => break failure,
+                Outcome::Undecided(failure, pause) => {
+                    self.last = Some(failure.clone());
+                    self.in_time(sleep(pause), &failure).await?;
+                    attempt.ask_again()?;
+                }
+            }
+        };
+        drop((attempt, permit)); // its releases are queued, outstanding replies are awaited in the background
+        let AcquireFailure::RoundLost(round) = &failure else { return Err(failure) };
+        let Self { shared, params, deadline, asking, .. } = self;
+        let begin_wait = || begin_wait(shared, &params.resource, Access::Read);
+        let pause = asking.pause(shared.retry, begin_wait, round);
+        tokio::select! {
+            biased;
+            () = shared.attempts.closed() => return Err(AcquireFailure::ShutDown),
+            () = deadline.wait(Duration::ZERO, &*clock) => return Err(deadline.failure(failure, &*clock)),
+            _ = pause => {}
+        }
+        self.last = Some(failure);
+        Ok(None)
+    }
+
+    /// The result of this, unless the client is shut down, or the wait is over before.
+    async fn in_time<T>(&self, what: impl IntoFuture<Output = T>, last: &AcquireFailure) -> Result<T, AcquireFailure> {
+        self.deadline.in_time(Duration::ZERO, &self.shared, what, last).await
+    }
+}
+
 /// Sends an attempt.
 fn begin(
     shared: &Arc<Shared>,
@@ -338,7 +616,7 @@ fn begin(
     Attempt::begin(shared, params, asking.seen, asking.mark())
 }
 
-pub(super) async fn wait_for_change(shared: &Shared, slot: &Slot, at_most: Duration) {
+async fn wait_for_change(shared: &Shared, slot: &Slot, at_most: Duration) {
     tokio::select! {
         biased;
         () = shared.attempts.closed() => {}
@@ -348,7 +626,7 @@ pub(super) async fn wait_for_change(shared: &Shared, slot: &Slot, at_most: Durat
 }
 
 /// Lays what was gained down for the caller, and takes in the replies that are outstanding.
-pub(super) async fn deliver(
+async fn deliver(
     shared: &Shared,
     gained: Result<Gained, AcquireFailure>,
     tracked: TrackedAttempt,
@@ -388,13 +666,25 @@ async fn pass_on_unless_taken(shared: &Shared, won: Arc<WonLease>, tracked: Trac
 
 /// A mark for writers that begin to wait for readers now (P34). `None` if no clock shows when that is.
 fn begin_mark(shared: &Arc<Shared>, resource: &Resource) -> Option<LeftMark> {
-    let mark = WriterMark::new(shared.proposing_clock().ok()?.us, shared.tokens.client());
-    let client = Arc::downgrade(shared) as Weak<dyn TakesMarks>;
-    Some(LeftMark::new(client, resource.clone(), mark))
+    let mark = Arc::new(WriterMark::new(shared.proposing_clock().ok()?.us, shared.tokens.client()));
+    let (client, resource, taken) = (Arc::downgrade(shared), resource.clone(), Arc::clone(&mark));
+    Some(LeftMark::new(mark, move |has_won| {
+        if let Some(client) = client.upgrade() {
+            client.remove_mark(&resource, &taken, has_won);
+        }
+    }))
 }
 
 /// Begins to wait in order with other clients, if this one keeps that (P25).
-pub(super) fn begin_wait(shared: &Shared, resource: &Resource, access: Access) -> Option<Wait> {
+fn begin_wait(shared: &Shared, resource: &Resource, access: Access) -> Option<Wait> {
     let wall_us = shared.proposing_clock().ok()?.us;
     shared.order.as_ref()?.wait(resource, access, shared.quorum, wall_us)
+}
+
+/// P24: a single try does not overtake waiters of this client, and is not sent for a lock that it has. Nor does it
+/// overtake the client for which this one has just released the lock (P26).
+pub(super) fn stand_back(shared: &Shared, params: &AcquireParams) -> Result<(), AcquireFailure> {
+    let refusal = shared.slots.refusal(&params.resource, &*shared.clock);
+    let passed_on = || shared.stands_back(&params.resource).map(|(_, next)| AcquireFailure::PassedOn(next));
+    refusal.or_else(passed_on).map_or(Ok(()), Err)
 }

@@ -40,7 +40,7 @@ pub(crate) struct HeldLease {
 }
 
 /// What sees to a lease that was lost: the client that has it.
-pub(crate) trait AfterLoss: std::fmt::Debug + Send + Sync {
+pub(crate) trait AfterLoss: Send + Sync {
     /// Releases what is left of the lease, behind all that is in flight for it.
     fn release_after_loss(&self, held: &HeldLease);
 }
@@ -66,7 +66,7 @@ pub(crate) struct HeldLeaseState {
     /// Since when its guards have it.
     since: Instant,
     /// Whether the log says that it is held for long.
-    is_long_told: bool,
+    is_long_logged: bool,
     /// Whether the keys are left to expire.
     keeps_keys: bool,
     /// Whether it was lost, and what was left of it was released.
@@ -125,7 +125,7 @@ pub(crate) struct EndNotice<'a>(Option<(&'a HeldLease, Option<LossLog>)>);
 
 impl EndNotice<'_> {
     /// Notifies them, if the lease has just ended.
-    pub(crate) fn tell(self) {
+    pub(crate) fn notify(self) {
         let Some((held, log)) = self.0 else { return };
         let is_lost = held.state().is_lost();
         if let Some(client) = held.client.upgrade().filter(|_| is_lost) {
@@ -264,7 +264,7 @@ impl HeldLease {
             state.needs_token = false;
         }
         if state.entries.is_empty() {
-            (state.since, state.is_long_told) = (clock.now(), false);
+            (state.since, state.is_long_logged) = (clock.now(), false);
         }
         let (guard, is_handed_over, token) = (state.add_entry(wish), state.was_handed_over, state.token);
         drop(state);
@@ -313,7 +313,7 @@ impl HeldLease {
         for (id, answer) in round.answers() {
             state.note_reply(id, &answer.reply, round.started_at(), round.answered_at(answer));
         }
-        self.end_if_gone(state, round.started_at()).tell();
+        self.end_if_gone(state, round.started_at()).notify();
     }
 
     /// Records what one instance has just answered to an extend that was sent at `sent` (P20).
@@ -329,7 +329,7 @@ impl HeldLease {
         state.observe(id, value, sent);
         state.lease.note_missing(id, sent);
         state.claim.votes.lock().forget(id, sent);
-        self.end_if_gone(state, sent).tell();
+        self.end_if_gone(state, sent).notify();
     }
 
     fn end_if_gone(&self, mut state: MutexGuard<'_, HeldLeaseState>, asked_at: Instant) -> EndNotice<'_> {
@@ -405,7 +405,7 @@ impl HeldLease {
         }
         let late = state.renewal.take_if(|round| round.verdict(now) == Verdict::Lost);
         let end = LeaseEnd::Expired(late.map(Arc::from).or_else(|| state.failed.take()));
-        self.end(state, end.clone(), now).tell();
+        self.end(state, end.clone(), now).notify();
         Some(end)
     }
 
@@ -439,12 +439,12 @@ impl HeldLeaseState {
         let since = lease.valid_until().saturating_sub(terms.ttl().saturating_sub(terms.drift()));
         Self {
             since,
-            is_long_told: false,
+            is_long_logged: false,
             token,
             lease,
             claim,
             guards: 1,
-            entries: Vec::new(),
+            entries: Vec::with_capacity(1), // there are many leases, and few have a second guard
             last_number: 0,
             longest: terms,
             is_bound: false,
@@ -557,7 +557,7 @@ impl HeldLeaseState {
     pub(crate) fn is_long_held(&mut self, now: Instant) -> bool {
         let longest = self.lease.terms().ttl().saturating_mul(LONG_IN_TTLS);
         let is_long = self.renewed_until() == RENEWED_FOR_EVER && self.held_for(now) >= longest;
-        is_long && !std::mem::replace(&mut self.is_long_told, true)
+        is_long && !std::mem::replace(&mut self.is_long_logged, true)
     }
 
     /// For how long its guards have had it.

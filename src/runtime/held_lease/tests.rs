@@ -11,9 +11,9 @@ use crate::resource::Resource;
 use crate::runtime::counters::Counters;
 
 #[derive(Debug)]
-struct Nobody;
+struct NoClient;
 
-impl AfterLoss for Nobody {
+impl AfterLoss for NoClient {
     fn release_after_loss(&self, _held: &HeldLease) {}
 }
 
@@ -32,5 +32,5 @@ pub(in crate::runtime) fn won_and_counted(instances: usize, ttl: Duration, count
     let claim = Claim::new(Resource::new(b"", b"a").unwrap(), Value::from_wire(b"v"), token, ttl);
     let claim = Arc::new(Claim { is_first: true, ..claim });
     let lease = Lease::from_won(&mut round, terms, now).unwrap();
-    Arc::new(HeldLease::new(lease, (claim, token), "me".into(), Weak::<Nobody>::new(), Arc::clone(counters)))
+    Arc::new(HeldLease::new(lease, (claim, token), "me".into(), Weak::<NoClient>::new(), Arc::clone(counters)))
 }

@@ -64,7 +64,7 @@ impl KeepAlive {
     pub(super) fn adopt(&self, held: &Arc<HeldLease>) -> bool {
         let is_adopted = self.table.lock_send_order().adopt(held);
         if is_adopted {
-            held.take_untold().tell();
+            held.take_untold().notify();
             self.schedule_if(held, |state, due| state.schedule_key.is_none_or(|planned| due < planned.due));
         }
         is_adopted
@@ -77,7 +77,7 @@ impl KeepAlive {
         let notices: Vec<_> = leases.iter().map(|held| held.shut_down()).collect();
         leases.iter().for_each(|held| table.remove(held));
         drop(table);
-        notices.into_iter().for_each(EndNotice::tell);
+        notices.into_iter().for_each(EndNotice::notify);
         leases
     }
 
@@ -89,7 +89,7 @@ impl KeepAlive {
             table.remove(held);
         }
         drop(table);
-        notice.tell();
+        notice.notify();
         targets
     }
 
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_loss_counts_as_one_as_soon_as_somebody_has_the_lease_that_was_lost() {
+    async fn a_loss_counts_as_one_as_soon_as_a_task_has_the_lease_that_was_lost() {
         let (quorum, counters) = (Quorum::majority(3).unwrap(), Arc::new(Counters::default()));
         let keep_alive = keep_alive(quorum, &counters);
         let held = won_and_counted(3, TTL, &counters);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::instance::{ChangedKeys, Claim};
+use crate::instance::ChangedKeys;
 use crate::protocol::{Access, Instant};
 use crate::resource::Resource;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, ScheduleKey};
@@ -34,6 +34,8 @@ pub(super) struct LeaseTable {
     entries: u64,
     /// Those that a guard has, in the order in which they were adopted.
     adopted: BTreeMap<u64, Arc<HeldLease>>,
+    /// Those of them that read for a holder, by it.
+    readers: BTreeMap<(Arc<str>, u64), Arc<HeldLease>>,
     /// No more are adopted.
     is_shut_down: bool,
     /// By key.
@@ -62,9 +64,9 @@ impl LeaseTable {
 
     /// Whether this holder reads it.
     pub(super) fn is_read_by(&self, resource: &Resource, holder: &str) -> bool {
-        let is_it = |claim: &Claim| claim.access == Access::Read && claim.resource == *resource;
-        let mut held = self.adopted.values().filter(|held| **held.holder() == *holder);
-        held.any(|held| is_it(&held.claim()))
+        let holder: Arc<str> = holder.into();
+        let of_holder = (Arc::clone(&holder), 0)..=(holder, u64::MAX);
+        self.readers.range(of_holder).any(|(_, held)| held.claim().resource == *resource)
     }
 
     /// A caller has a guard of this lease from now on; `false` if the client was shut down.
@@ -74,6 +76,9 @@ impl LeaseTable {
             self.entries += 1;
             state.adoption = Some(self.entries);
             self.adopted.insert(self.entries, Arc::clone(held));
+            if state.claim.access == Access::Read && !held.holder().is_empty() {
+                self.readers.insert((Arc::clone(held.holder()), self.entries), Arc::clone(held));
+            }
         }
         !self.is_shut_down
     }
@@ -93,6 +98,7 @@ impl LeaseTable {
     /// Those that guards have. No more are adopted after this.
     pub(super) fn shut_down(&mut self) -> Vec<Arc<HeldLease>> {
         self.is_shut_down = true;
+        self.readers.clear();
         std::mem::take(&mut self.adopted).into_values().collect()
     }
 
@@ -123,6 +129,7 @@ impl LeaseTable {
         let state = &mut *held.state();
         if let Some(adoption) = state.adoption.take() {
             self.adopted.remove(&adoption);
+            self.readers.remove(&(Arc::clone(held.holder()), adoption));
         }
         self.unschedule(state);
         if std::mem::take(&mut state.is_watched) {

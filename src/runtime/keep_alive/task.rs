@@ -19,12 +19,19 @@ use crate::instance::{Claim, Invalidation, KeyState, ReplyTo, Request, TakesRepl
 use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Quorum, RenewalSchedule, Reply, Verdict};
 use crate::runtime::counters::Counters;
 use crate::runtime::held_lease::{HeldLease, HeldLeaseState, who_did_not_grant};
-use crate::runtime::lasting_task::ran_to_its_end;
 use crate::runtime::observed::Observed;
+use crate::runtime::tasks::ran_to_its_end;
 
 /// The longest sleep while a lease is held: timers stand still while the machine sleeps, so the
 /// clock is read this often to notice a lease that ended meanwhile (P3).
 const LONGEST_SLEEP: Duration = Duration::from_millis(250);
+
+/// How many leases are renewed at once, on average over the instances. After a pause of the process tens of thousands may be due: sent
+/// together they would wait for longer than the instance timeout, and with them all that other callers send.
+const MOST_UNDER_WAY: usize = 4096;
+
+/// The longest sleep while so many are under way, as a reply wakes the task.
+const SLEEP_WHILE_FULL: Duration = Duration::from_millis(20);
 
 /// The most replies that are taken in at once.
 const MOST_REPLIES: usize = 1024;
@@ -125,6 +132,8 @@ pub(super) struct KeepAliveTask {
     /// What instances answer, by way of the batches.
     sender: mpsc::UnboundedSender<RenewalReply>,
     replies: mpsc::UnboundedReceiver<RenewalReply>,
+    /// How many replies to renewals are outstanding. After a panic some may be counted that were lost: it begins anew then.
+    outstanding: usize,
     /// The key checks that are not answered yet.
     checks: FuturesUnordered<BoxFuture<'static, CheckedKeys>>,
 }
@@ -137,12 +146,13 @@ impl KeepAliveTask {
         messages: mpsc::UnboundedReceiver<TaskMessage>,
     ) -> Self {
         let (sender, replies) = mpsc::unbounded_channel();
-        Self { parts, table, observed, messages, sender, replies, checks: FuturesUnordered::new() }
+        Self { parts, table, observed, messages, sender, replies, outstanding: 0, checks: FuturesUnordered::new() }
     }
 
     pub(super) async fn run(mut self) {
         while !ran_to_its_end("renews leases", self.serve()).await {
             self.table.lock_send_order().recover(self.now()); // the answers to what was under way may be lost
+            self.outstanding = 0;
         }
     }
 
@@ -153,7 +163,10 @@ impl KeepAliveTask {
             let pause = next.map(|next| next.saturating_since(self.now()).min(LONGEST_SLEEP));
             tokio::select! {
                 biased; // answers first, and what leads to more questions last
-                _ = self.replies.recv_many(&mut replies, MOST_REPLIES) => self.on_replies(replies.drain(..)),
+                count = self.replies.recv_many(&mut replies, MOST_REPLIES) => {
+                    self.outstanding = self.outstanding.saturating_sub(count);
+                    self.on_replies(replies.drain(..));
+                }
                 Some(checked) = self.checks.next() => self.on_checked(checked),
                 message = self.messages.recv() => match message {
                     Some(TaskMessage::Wake) => {}
@@ -178,13 +191,17 @@ impl KeepAliveTask {
 
 /// Renewals.
 impl KeepAliveTask {
-    /// Begins a renewal of every lease that is due. Returns when the next will be.
-    fn renew_due(&self) -> Option<Instant> {
+    /// Begins a renewal of every lease that is due, unless too many are under way: then of the first. Returns when the next will be.
+    fn renew_due(&mut self) -> Option<Instant> {
         let now = self.now();
+        let instances = self.parts.instances.len();
+        let room = MOST_UNDER_WAY.saturating_sub(self.outstanding / instances.max(1));
         let mut table = self.table.lock_send_order();
         let (mut leases, mut claims) = (Vec::new(), Vec::new());
         let (mut over, mut long_held) = (Vec::new(), Vec::new());
-        while let Some(held) = table.pop_due(now) {
+        while leases.len() < room
+            && let Some(held) = table.pop_due(now)
+        {
             let mut state = held.state();
             state.schedule_key = None;
             let Some((next_at, claim)) = self.begin(&mut state, now) else {
@@ -202,12 +219,15 @@ impl KeepAliveTask {
             leases.push(held);
             claims.push(claim);
         }
+        let is_full = leases.len() == room;
         if !leases.is_empty() {
+            self.outstanding += leases.len() * instances;
             let batch = RenewalBatch { started_at: now, leases, is_first: true, replies: self.sender.clone() };
             let batch = Arc::new(batch);
-            InstanceId::all(self.parts.instances.len()).for_each(|id| self.send_to(&table, id, &batch, &claims));
+            InstanceId::all(instances).for_each(|id| self.send_to(&table, id, &batch, &claims));
         }
         let next = table.mark_asleep();
+        let next = if is_full { next.map(|next| next.max(now.saturating_add(SLEEP_WHILE_FULL))) } else { next };
         drop(table); // waiting tasks are notified without it
         over.iter().for_each(|held| drop(held.ended(&*self.parts.clock)));
         for held in &long_held {
@@ -248,7 +268,7 @@ impl KeepAliveTask {
     }
 
     /// Feeds replies to the rounds of their leases. Those that instances have extended are watched again.
-    fn on_replies(&self, replies: impl Iterator<Item = RenewalReply>) {
+    fn on_replies(&mut self, replies: impl Iterator<Item = RenewalReply>) {
         let mut confirmed = vec![Confirmed::default(); self.parts.instances.len()];
         for RenewalReply { batch, instance, number, reply } in replies {
             let Some(held) = batch.leases.get(number) else { continue };
@@ -274,13 +294,14 @@ impl KeepAliveTask {
     }
 
     /// The instance has lost its scripts, which are on their way to it again.
-    fn ask_again(&self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId) {
+    fn ask_again(&mut self, held: &Arc<HeldLease>, started_at: Instant, id: InstanceId) {
         let order = self.table.lock_send_order();
         let state = held.state();
         let is_open = state.renewal.as_ref().is_some_and(|round| round.started_at() == started_at);
         if is_open && !state.has_ended() {
             let (leases, replies) = (vec![Arc::clone(held)], self.sender.clone());
             let batch = Arc::new(RenewalBatch { started_at, leases, is_first: false, replies });
+            self.outstanding += 1;
             self.send_to(&order, id, &batch, &[Arc::clone(&state.claim)]);
         }
     }
@@ -292,7 +313,7 @@ impl KeepAliveTask {
         let notice = held.note_reply(id, &reply, started_at, &*self.parts.clock);
         let outcome = self.feed_round(&mut table, held, started_at, (id, reply));
         drop(table);
-        notice.tell();
+        notice.notify();
         let counters = &self.parts.counters;
         match outcome {
             RenewalOutcome::Ended => return false,

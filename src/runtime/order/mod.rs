@@ -17,7 +17,7 @@ use crate::instance::redis::RedisInstance;
 use crate::instance::{ReceivedMessage, Wake};
 use crate::protocol::{Access, ClientId, Instant, Quorum};
 use crate::resource::{Resource, display_name};
-use crate::runtime::lasting_task::ran_to_its_end;
+use crate::runtime::tasks::ran_to_its_end;
 use crate::runtime::wait_events::TARGET;
 use known::{Parts, announced_key};
 pub(crate) use wait::Wait;
@@ -131,8 +131,10 @@ async fn run(parts: Arc<Parts>, mut messages: mpsc::Receiver<ReceivedMessage>, m
 }
 
 async fn serve(parts: &Parts, messages: &mut mpsc::Receiver<ReceivedMessage>, mut ended: &mut oneshot::Receiver<()>) {
+    // Not with each message: it looks at all that is known, and there may be thousands of messages a second.
+    let mut expires_at = parts.clock.now();
     loop {
-        let is_empty = parts.known().is_empty();
+        let (is_empty, pause) = (parts.known().is_empty(), expires_at.saturating_since(parts.clock.now()));
         tokio::select! {
             biased;
             _ = &mut ended => return,
@@ -141,9 +143,12 @@ async fn serve(parts: &Parts, messages: &mut mpsc::Receiver<ReceivedMessage>, mu
                 None => return,
             },
             () = parts.grew.notified() => {}
-            () = sleep(EXPIRE_INTERVAL), if !is_empty => {}
+            () = sleep(pause), if !is_empty => {}
         }
         let now = parts.clock.now();
-        parts.known().expire(now);
+        if now >= expires_at {
+            parts.known().expire(now);
+            expires_at = now.saturating_add(EXPIRE_INTERVAL);
+        }
     }
 }

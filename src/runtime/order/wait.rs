@@ -29,7 +29,7 @@ const EXPIRY_SPREAD: Duration = Duration::from_millis(20);
 const SETTLE_DIVISOR: u32 = 40;
 
 /// A waiter is announced to a client over so many instances: one of them may be slow to pass that on.
-const TOLD_OVER: usize = 2;
+const ANNOUNCED_OVER: usize = 2;
 
 /// A wait for one key. Dropped before it has won, it passes on the wake-ups that came for it.
 #[derive(Debug)]
@@ -144,19 +144,19 @@ impl Wait {
         true
     }
 
-    /// Announces this client to the client that has the lock (P25). What is left of its own attempts goes by
-    /// itself, and wakes no client.
+    /// Announces this client to the client that has the lock (P25). What is left of its own attempts is released or expires, and wakes
+    /// no client.
     fn announce(&self, round: &Round) -> Vec<PublishFuture> {
         let waiter = Waiter { ticket: self.woken.ticket(), client: self.parts.client, access: self.access };
         let message = Message::Waiting { waiter, forwarded: false, key: self.key.clone() };
         let Some(message) = message.to_wire() else { return Vec::new() };
-        let in_the_way = round.answers().filter_map(|(id, answer)| {
+        let rivals = round.answers().filter_map(|(id, answer)| {
             let Reply::Refused(refusal) = &answer.reply else { return None };
             let to = ClientId::of_value(refusal.value.as_deref()?).filter(|to| *to != self.parts.client)?;
             Some((self.parts.instances.get(id.index())?, to))
         });
-        let told = in_the_way.take(TOLD_OVER);
-        told.map(|(instance, to)| instance.publish(Wake { to, message: message.clone() })).collect()
+        let announced = rivals.take(ANNOUNCED_OVER);
+        announced.map(|(instance, to)| instance.publish(Wake { to, message: message.clone() })).collect()
     }
 
     /// The wake-ups that came for it, and may have no waiter now.

@@ -9,32 +9,32 @@ use crate::resource::{ADMISSION_KEY, TOKENS_KEY};
 
 /// An admission record that is to be written.
 #[derive(Clone, Debug)]
-pub(crate) struct NewRecord {
+pub struct Admission {
     /// What must be there for it, empty for nothing.
-    pub(crate) found: Vec<u8>,
+    pub found: Vec<u8>,
     /// The process that it is for.
-    pub(crate) identity: ProcessIdentity,
+    pub identity: ProcessIdentity,
     /// The longest ttl that it allows.
-    pub(crate) longest_ttl_ms: u64,
+    pub longest_ttl_ms: u64,
     /// Why it is written.
-    pub(crate) origin: RecordOrigin,
+    pub origin: RecordOrigin,
     /// The least instant from which the process may vote.
-    pub(crate) vote_from_ms: u64,
+    pub vote_from_ms: u64,
     /// For how long it waits from now; `None` if it only follows what was found.
-    pub(crate) wait_ms: Option<u64>,
+    pub wait_ms: Option<u64>,
     /// Its order, or the least of it where it waits from now.
-    pub(crate) order: u64,
+    pub order: u64,
 }
 
 /// As `write_record.lua`: what is under the record's key afterwards, or `no string`.
-pub(crate) fn write_record(store: &mut Store, new: NewRecord, wall_us: u64) -> Option<Vec<u8>> {
+pub fn write_record(store: &mut Store, new: &Admission, wall_us: u64) -> Option<Vec<u8>> {
     let key = ADMISSION_KEY.as_bytes();
     let is_other_type = store.contains(key) && store.get(key).is_none();
     let found = if is_other_type { Some(b"no string".as_slice()) } else { store.get(key) };
     if found.unwrap_or_default() != new.found {
         return found.map(<[u8]>::to_vec);
     }
-    let NewRecord { identity, longest_ttl_ms, origin, .. } = new;
+    let Admission { identity, longest_ttl_ms, origin, .. } = new.clone();
     let now_ms = wall_us / 1_000;
     let (vote_from_ms, order) = match new.wait_ms {
         Some(wait_ms) => (new.vote_from_ms.max(now_ms + wait_ms), new.order.max(now_ms)),
@@ -75,7 +75,7 @@ pub(crate) fn open(
 const MOST_TOKENS: usize = 128;
 
 /// As `forget_tokens.lua`: from which score on to continue, if there is more to look at.
-pub(crate) fn forget_tokens(
+pub fn forget_tokens(
     store: &mut Store,
     retention: Duration,
     is_looked_at: impl Fn(f64) -> bool,

@@ -23,11 +23,11 @@ struct Entry {
 
 /// A key is of another kind than a script needs, which ends the script.
 #[derive(Debug)]
-pub(crate) struct WrongType;
+pub struct WrongType;
 
 /// The data of one instance. Every operation takes the instant at which it is carried out.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Store {
+pub struct Store {
     entries: BTreeMap<Vec<u8>, Entry>,
     /// The keys that changed since they were last read, if they are recorded.
     changed: Option<Vec<Vec<u8>>>,
@@ -45,12 +45,12 @@ impl Store {
     }
 
     /// Forgets everything (FLUSHALL, or a restart without a file).
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.entries.clear();
     }
 
     /// Drops what has expired.
-    pub(crate) fn expire(&mut self, now: Instant) {
+    pub fn expire(&mut self, now: Instant) {
         let Self { entries, changed, .. } = self;
         entries.retain(|key, entry| {
             let lives = entry.expires_at.is_none_or(|end| now < end);
@@ -79,7 +79,10 @@ impl Store {
     }
 
     /// ZADD.
-    pub(crate) fn set_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), WrongType> {
+    ///
+    /// # Errors
+    /// The key has another type.
+    pub fn set_score(&mut self, key: &[u8], member: &[u8], score: f64) -> Result<(), WrongType> {
         let empty = || Entry { content: Content::Scores(BTreeMap::new()), expires_at: None };
         let Content::Scores(scores) = &mut self.entries.entry(key.to_vec()).or_insert_with(empty).content else {
             return Err(WrongType);
@@ -90,7 +93,7 @@ impl Store {
     }
 
     /// ZREM: whether it was there.
-    pub(crate) fn remove_score(&mut self, key: &[u8], member: &[u8]) -> bool {
+    pub fn remove_score(&mut self, key: &[u8], member: &[u8]) -> bool {
         let Some(Content::Scores(scores)) = self.entries.get_mut(key).map(|entry| &mut entry.content) else {
             return false;
         };
@@ -115,12 +118,12 @@ impl Store {
     }
 
     /// EXISTS.
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+    pub fn contains(&self, key: &[u8]) -> bool {
         self.entries.contains_key(key)
     }
 
     /// SET NX: whether the key was free.
-    pub(crate) fn set_if_absent(&mut self, key: &[u8], value: &[u8], expires_at: Option<Instant>) -> bool {
+    pub fn set_if_absent(&mut self, key: &[u8], value: &[u8], expires_at: Option<Instant>) -> bool {
         let free = !self.contains(key);
         if free {
             self.set(key, value, expires_at);
@@ -129,19 +132,19 @@ impl Store {
     }
 
     /// SET.
-    pub(crate) fn set(&mut self, key: &[u8], value: &[u8], expires_at: Option<Instant>) {
+    pub fn set(&mut self, key: &[u8], value: &[u8], expires_at: Option<Instant>) {
         self.note(key);
         self.entries.insert(key.to_vec(), Entry { content: Content::Text(value.to_vec()), expires_at });
     }
 
     /// RPUSH or the like: a key that is no string.
-    pub(crate) fn set_other_type(&mut self, key: &[u8]) {
+    pub fn set_other_type(&mut self, key: &[u8]) {
         self.note(key);
         self.entries.insert(key.to_vec(), Entry { content: Content::OtherType, expires_at: None });
     }
 
     /// PEXPIREAT.
-    pub(crate) fn expire_at(&mut self, key: &[u8], at: Instant) {
+    pub fn expire_at(&mut self, key: &[u8], at: Instant) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.expires_at = Some(at);
             self.note(key);
@@ -149,7 +152,7 @@ impl Store {
     }
 
     /// PERSIST.
-    pub(crate) fn persist(&mut self, key: &[u8]) {
+    pub fn persist(&mut self, key: &[u8]) {
         self.entries.get_mut(key).into_iter().for_each(|entry| entry.expires_at = None);
     }
 
@@ -167,13 +170,13 @@ impl Store {
     }
 
     /// PTTL; `None` if the key is missing or never expires.
-    pub(crate) fn ttl(&self, key: &[u8], now: Instant) -> Option<Duration> {
+    pub fn ttl(&self, key: &[u8], now: Instant) -> Option<Duration> {
         let left = self.entries.get(key)?.expires_at?.saturating_since(now);
         Some(Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)))
     }
 
     /// DEL: whether there was such a key.
-    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+    pub fn remove(&mut self, key: &[u8]) -> bool {
         let was_there = self.entries.remove(key).is_some();
         if was_there {
             self.note(key);

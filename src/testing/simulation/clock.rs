@@ -1,6 +1,7 @@
 //! Clocks of machines of their own, in the time of a runtime that a test has paused.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -50,6 +51,13 @@ impl MachineClock {
             missed_ns,
             stopped_at_ns: AtomicU64::new(GOES),
         }
+    }
+
+    /// The clocks of another machine, which show the same unless one of them is changed.
+    #[must_use]
+    pub(crate) fn of_another(self: &Arc<Self>) -> Self {
+        let world = Arc::clone(self);
+        Self::driven_by(move || world.true_time(), self.wall_us_at_start, 0)
     }
 
     /// The same with a wall clock that is read in steps of so many microseconds, as on systems that count timer ticks.

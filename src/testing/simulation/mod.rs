@@ -170,6 +170,23 @@ mod tests {
         assert_eq!(fleet.odd_commands(), [""; 0]);
     }
 
+    /// By its record alone it would sit out the hour (P15).
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_clock_was_set_back_while_nobody_looked_votes_after_a_ttl() {
+        let fleet = Fleet::new();
+        let votes_in = async |limit: Duration| {
+            let client = fleet.client();
+            client.wait_connected(Duration::from_secs(1)).await.unwrap();
+            drop(client.lock("a").acquire().await.unwrap());
+            sleep(limit).await;
+            client.instances().iter().all(|instance| instance.admission == AdmissionStatus::Admitted)
+        };
+        assert!(votes_in(Duration::from_secs(2)).await);
+        fleet.0[1].clock().step_us(-3_600_000_000);
+        assert!(votes_in(Duration::from_secs(2)).await);
+        assert_eq!(fleet.odd_commands(), [""; 0]);
+    }
+
     /// A refusal, beside one of an earlier extend, shows that no quorum has the key: the silence of others changes nothing.
     #[tokio::test(start_paused = true)]
     async fn what_one_instance_answers_to_an_extend_counts_before_the_others_answer() {

@@ -1,6 +1,6 @@
 //! The requests of a client, read from what it sends.
 
-use super::server::{Input, read};
+use super::server::{Input, integer, read};
 use crate::instance::redis::scripts::ScriptKind;
 
 /// A request for a value.
@@ -23,7 +23,7 @@ pub fn sent_requests(bytes: &[u8]) -> Vec<(Asked, Vec<u8>)> {
         if let [b"SET", _, value, b"NX", ..] = &*words {
             requests.push((Asked::Lock, value.to_vec()));
         } else if let [b"EVALSHA", hash, count, rest @ ..] = &*words {
-            let count = number(count).unwrap_or(0);
+            let count = integer(count).unwrap_or(0) as usize;
             let script =
                 ScriptKind::ALL.into_iter().map(|(kind, _)| kind).find(|known| known.hash().as_bytes() == *hash);
             if let (Some(kind), Some(args)) = (script, rest.get(count..)) {
@@ -53,10 +53,6 @@ fn read_call(kind: ScriptKind, args: &[&[u8]], requests: &mut Vec<(Asked, Vec<u8
         ScriptKind::WriteRecord | ScriptKind::Open | ScriptKind::ForgetTokens => {}
     }
     Some(())
-}
-
-fn number(word: &[u8]) -> Option<usize> {
-    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A port that was free a moment ago and that this process has not handed out before.
 ///
-/// Another process may take it first: whoever uses it must be ready to ask again.
+/// Another process may take it first: its user must be ready to ask again.
 pub(crate) fn free_port() -> Result<u16, Error> {
     let own = process::id().wrapping_mul(7919); // processes that run side by side begin far apart
     for _ in 0..COUNT {

@@ -26,7 +26,7 @@ pub(crate) struct Running {
 /// What became of an attempt to start.
 pub(crate) enum Launch {
     Ready(Running),
-    /// Somebody else listens on the port.
+    /// Another process listens on the port.
     PortTaken(Error),
 }
 

@@ -53,7 +53,7 @@ impl Proxy {
             let proxy = Self { port, shared: Arc::new(Shared::new(target)), listening: Mutex::new(None) };
             match proxy.forward() {
                 Ok(()) => return Ok(proxy),
-                Err(_) if tries < 10 => tries += 1, // somebody was faster
+                Err(_) if tries < 10 => tries += 1, // another process was faster
                 Err(error) => return Err(error),
             }
         }

@@ -57,7 +57,7 @@ impl World {
         if resources.count_ones() > 1 || self.machines[client.0].was_disturbed_since(now().saturating_sub(AT_ONCE)) {
             return;
         }
-        // Whoever asks this client who leads has it read the key too, and keeps the answer.
+        // A user that asks this client who leads has it read the key too, and keeps the answer.
         let is_read_for_others = resources == ELECTION_BIT;
         let absences = absences(self.evidence(&value, client, since, is_read_for_others));
         let absent_at = |moment: Duration| {

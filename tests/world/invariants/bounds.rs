@@ -1,4 +1,4 @@
-//! Every operation that is polled ends in its bound, whoever else does not poll.
+//! Every operation that is polled ends in its bound, also beside futures that are not polled.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const SLACK: Duration = Duration::from_millis(60);
 pub(crate) struct Watch<'a> {
     world: &'a World,
     client: usize,
-    /// The machine of whoever waits.
+    /// The machine of the waiter.
     user: usize,
     begun: Duration,
 }

@@ -9,7 +9,7 @@ use crate::world::World;
 /// Of each ttl so much is left at least when a lock is given (P2).
 pub(super) const LEAST_PART: u32 = 5;
 
-/// Longer than somebody takes to say what was given before.
+/// Longer than a user takes to say what was given before.
 const AT_ONCE: Duration = Duration::from_millis(5);
 
 impl World {
@@ -17,7 +17,7 @@ impl World {
         let given = self.history().holds.get(number).and_then(|hold| Some((hold.client, hold.lease.clone()?)));
         let Some((client, lease)) = given else { return };
         let least = self.scenario.ttl / LEAST_PART;
-        // Whoever was suspended in between hears of it late.
+        // A user that was suspended in between hears of it late.
         let is_disturbed = self.machines[client].was_disturbed_since(self.at().saturating_sub(AT_ONCE));
         let left = lease.remaining();
         // One that is handed over may be lost in the instant in which its user is given it.

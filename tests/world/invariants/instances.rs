@@ -20,7 +20,7 @@ impl World {
         match step.kind {
             StepKind::Set | StepKind::Acquire | StepKind::Extend | StepKind::Keep => {
                 if is_others(before) && after != before {
-                    broken = Some("nobody's key is taken"); // P8
+                    broken = Some("foreign keys stay"); // P8
                 } else if is_own(before) && is_own(after) && after.end < before.end {
                     broken = Some("an end moves only forward"); // P9
                 } else if step.kind != StepKind::Set && has_granted(step) && !is_own(after) {
@@ -76,10 +76,10 @@ fn is_odd(step: &Step) -> Option<&'static str> {
     }
     let own_wall_is_old = is_ahead(step.token, step);
     if asks && !own_wall_is_old && step.token.is_some_and(|token| token.clock_us() > most) {
-        return Some("nobody follows a token that no clock can have made");
+        return Some("no lock follows a token that no clock can have made");
     }
     if is_ahead(step.stale, step) {
-        return Some("a token that no clock can have made is in nobody's way");
+        return Some("a token that no clock can have made stops no acquire");
     }
     let is_larger = step.before.token > step.stale && !is_ahead(step.before.token, step);
     (step.stale.is_some() && is_larger).then_some("the largest token is named")

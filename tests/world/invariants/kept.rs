@@ -23,7 +23,7 @@ impl Kept {
 }
 
 impl World {
-    /// A mark for so long, of which somebody was told after it was asked for at this time.
+    /// A mark for so long, of which a user was told after it was asked for at this time.
     pub(crate) fn kept(&self, kept: Kept) {
         self.history().kept.push(kept);
     }

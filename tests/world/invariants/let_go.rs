@@ -16,7 +16,7 @@ impl World {
     /// Wherever nothing was in the way since.
     pub(super) fn check_let_go(&self) {
         if !self.scenario.is_narrow && !self.scenario.is_together {
-            return; // whoever does not poll may have won
+            return; // a user that does not poll may have won
         }
         for server in 0..self.servers.len() {
             for (key, value) in self.servers[server].locks() {
@@ -55,7 +55,7 @@ impl World {
         if judge.accidents.iter().any(|accident| accident.server == server && accident.at >= begun) {
             return None;
         }
-        // It was handed over to somebody who has it, and waits for others.
+        // It was handed over to a user that has it, and waits for others.
         if judge.is_acquired_together((client, life), &rounds.key, (now(), self.scenario.instance_timeout * 3)) {
             return None;
         }

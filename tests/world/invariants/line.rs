@@ -8,7 +8,7 @@ use crate::schedule::Schedule;
 use crate::time::now;
 use crate::world::World;
 
-/// Somebody in a line who is polled all along.
+/// A user in a line that is polled all along.
 pub(crate) struct Waiting {
     place: u64,
     client: (usize, u64),
@@ -33,7 +33,7 @@ impl<'a> Place<'a> {
         let mut history = world.history();
         history.places += 1;
         let (place, resources) = (history.places, demand.resources);
-        // Whoever is not polled may be passed over, and whoever is polled late joins late.
+        // A user that is not polled may be passed over, and a user that is polled late joins late.
         if schedule == Schedule::Steadily {
             history.waiting.push(Waiting { place, client, resources, begun: now() });
         }

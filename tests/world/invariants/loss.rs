@@ -1,4 +1,4 @@
-//! A loss is told at once to whoever waits for it, and work under a lock ends with the lock.
+//! A wait for a loss ends with it at once, and work under a lock ends with the lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Somebody was told that a lock is over.
+    /// A user was told that a lock is over.
     fn check_told(&self, (number, client): (usize, usize), lease: &LeaseView, loss: &Loss) {
         if lease.is_valid() {
             self.violate("validity never comes back", format!("lock {number}"));

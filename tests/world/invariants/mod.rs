@@ -51,7 +51,7 @@ impl World {
         self.check_grants(number);
     }
 
-    /// Now and then, while somebody has locks.
+    /// Now and then, while a user has locks.
     pub(crate) fn check_held(&self) {
         self.absorb();
         let held = |(number, hold): (usize, &Hold)| hold.is_valid().then_some(number);

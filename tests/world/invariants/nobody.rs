@@ -1,4 +1,4 @@
-//! P19, P22: nothing is renewed for somebody who never had it, is gone, or wanted it for a shorter time.
+//! P19, P22: nothing is renewed for a user that never had it, is gone, or wanted it for a shorter time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::world::World;
 /// What a task may take to hear of it.
 const AT_ONCE: Duration = Duration::from_millis(30);
 
-/// Somebody who acquires several names together, and has some of them meanwhile.
+/// A user that acquires several names together, and has some of them meanwhile.
 pub(crate) struct Together(Arc<World>, usize);
 
 /// The same, as the judge knows it.
@@ -75,7 +75,7 @@ impl Judge {
             format!("{:?} of {value} at {:?}: {}", step.kind, sent.at, self.told(&step.value))
         };
         if self.is_acquired_together(connected.client, &step.key, (sent.at, at_once)) {
-            return None; // by whoever has some of several names, and waits for the others
+            return None; // by a user that has some of several names, and waits for the others
         }
         if rounds.given == 0 {
             return Some(("nothing is renewed for nobody", what()));

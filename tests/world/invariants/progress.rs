@@ -28,7 +28,7 @@ impl World {
         RECONNECT + quarantine + (self.scenario.max_ttl * 2 + RECONNECT / 3) * self.turns()
     }
 
-    /// Whoever waits when the faults end gets in, does what it wants to do with the lock, and gets in once more. In
+    /// A user that waits when the faults end gets in, does what it wants to do with the lock, and gets in once more. In
     /// so many times the time in which everybody gets in all are done; if not, a lock is never freed.
     pub(crate) fn time_to_end(&self) -> Duration {
         self.time_to_get_in() * 4

@@ -80,7 +80,7 @@ impl World {
             return Some(Excuse::ClockStoodStill);
         }
         let has = |is_of: fn(FaultKind) -> bool| history.marks.iter().any(|mark| is_of(mark.what));
-        // A deletion lets somebody in beside the holder, who may be given the lock later; a token that is set by hand takes the
+        // A deletion lets a user in beside the holder, who may be given the lock later; a token that is set by hand takes the
         // place of the one that was stored.
         if has(|what| matches!(what, FaultKind::Delete | FaultKind::OddToken)) {
             return Some(Excuse::TakenAway);

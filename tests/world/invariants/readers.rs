@@ -80,7 +80,7 @@ pub(super) fn broken_by_reader(step: &Step) -> Option<&'static str> {
     } else if !step.is_known {
         Some("nothing is granted under another record") // P14
     } else if !step.is_admitted && (had.is_none() || step.said != Said::Kept) {
-        Some("in quarantine nobody is let in") // P10, P14
+        Some("in quarantine no client is let in") // P10, P14
     } else if is_new && is_marked(&step.before, step) {
         Some("no reader passes a writer that waits") // P34
     } else {

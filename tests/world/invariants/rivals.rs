@@ -1,4 +1,4 @@
-//! P31: a try ends as contended only by what shows that somebody holds the lock. P12: a round that stored tokens alone have
+//! P31: a try ends as contended only by what shows that a user holds the lock. P12: a round that stored tokens alone have
 //! lost is repeated under its own value. Both where each client has one user, who waits for every answer.
 
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ impl World {
         self.absorb();
         let has_it = |hold: &Hold| hold.resources & resources != 0 && (hold.given_at >= begun || hold.is_valid());
         if self.history().holds.iter().any(has_it) {
-            return; // somebody does hold it, or did meanwhile
+            return; // a user does hold it, or did meanwhile
         }
         let key = NAMES[resources.trailing_zeros() as usize].as_bytes();
         let judge = self.judge();

@@ -12,13 +12,13 @@ use crate::world::World;
 /// What a timer may take.
 const SLACK: Duration = Duration::from_millis(20);
 
-/// A lock that somebody wants to take away.
+/// A lock that a user wants to take away.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     resources: u8,
     /// When it was asked for, in true time.
     pub(crate) at: Duration,
-    /// The machine of whoever is to lose it; `None` if it is kept for somebody.
+    /// The machine of a user that is to lose it; `None` if it is kept for a user.
     client: Option<usize>,
     has_holder: bool,
 }
@@ -40,7 +40,7 @@ impl Taken {
 }
 
 impl World {
-    /// The locks that somebody has who was seen, at this moment.
+    /// The locks that a user has who was seen, at this moment.
     pub(crate) fn held_by(&self, taken: &Taken, by: &CurrentHolder) -> Vec<usize> {
         let Some(index) = taken.client else { return Vec::new() };
         let present = self.client(index).filter(|(client, _)| by.client == Some(client.client_id()));

@@ -14,18 +14,18 @@ use crate::world::World;
 const PERMIT_BITS: u8 = 0b1_1000;
 
 impl World {
-    /// Somebody was given the lead under this token.
+    /// A user was given the lead under this token.
     pub(crate) fn leads(&self, info: &str, token: FencingToken) {
         self.history().leaders.insert(info.to_owned(), (token, now()));
     }
 
-    /// Somebody who asked at this time was told of a leader. One that nobody was given yet is no business of anybody.
+    /// A user that asked at this time was told of a leader. One that nobody was given yet is no business of anybody.
     ///
     /// Who asked before it was given may see the value of an earlier try, whose answers were lost.
     pub(crate) fn check_leader(&self, leader: &Leader, asked: Duration) {
         let Some((given, since)) = self.history().leaders.get(&leader.info).copied() else { return };
         if leader.token > given || since < asked && leader.token != given {
-            self.violate("a leader is told under its token", format!("{leader:?}, given {given}"));
+            self.violate("a leader is shown under its token", format!("{leader:?}, given {given}"));
         }
     }
 

@@ -1,4 +1,4 @@
-//! P20: whoever waits to be told of a loss is told at once.
+//! P20: a wait for a loss ends with the loss, at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::world::World;
 /// What a few tasks may take.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-/// Somebody waits for the loss of a lock, and polls as often as it is woken.
+/// A user waits for the loss of a lock, and polls as often as it is woken.
 pub(crate) struct Listening(Arc<World>, usize);
 
 impl Listening {
@@ -41,7 +41,7 @@ impl World {
             }
         }
         if let Some((number, over_at)) = late {
-            history.violate(now(), "a loss is told at once", format!("lock {number} is over since {over_at:?}"));
+            history.violate(now(), "a loss is reported at once", format!("lock {number} is over since {over_at:?}"));
         }
     }
 }

@@ -10,7 +10,7 @@ use super::bounds::Watch;
 use crate::world::World;
 
 impl World {
-    /// While a future of the client is left unpolled, somebody else asks it for another lock.
+    /// While a future of the client is left unpolled, another user asks it for another lock.
     pub(crate) async fn check_unpolled(self: Arc<Self>, index: usize, client: Redlock, pause: Duration) {
         sleep(pause).await;
         self.machines[index].awake().await;

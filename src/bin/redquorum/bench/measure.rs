@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use redquorum::Redlock;
+use redquorum::{AcquireError, Redlock};
 use tokio::time::{sleep, timeout};
 
 use super::samples::Samples;
@@ -15,6 +15,8 @@ use crate::exit::Failure;
 pub(super) struct Pair {
     pub(super) acquire: Samples,
     pub(super) release: Samples,
+    /// Why the last acquire was still waiting when the time was over.
+    pub(super) failure: Option<AcquireError>,
 }
 
 /// One after the other, without contention.
@@ -28,7 +30,10 @@ pub(super) async fn uncontended(redlock: &Redlock, resource: &str, long: Duratio
         let left = ends.saturating_sub(begun);
         let guard = match lock.clone().wait_at_most(left).acquire().await {
             Ok(guard) => guard,
-            Err(_) if since_boot() >= ends => return Ok(pair), // such a try says nothing of how long one takes
+            Err(error) if since_boot() >= ends => {
+                pair.failure = Some(error); // such a try says nothing of how long one takes
+                return Ok(pair);
+            }
             Err(error) => return Err(error.into()),
         };
         let acquired = since_boot();

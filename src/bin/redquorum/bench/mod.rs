@@ -67,7 +67,7 @@ async fn measure_locks(
     let addresses = addresses(redlock);
     line.show("acquiring and releasing on all instances");
     let whole = uncontended(redlock, &resource, args.time / 2).await?;
-    let has_locked = whole.acquire.count() > 0;
+    let failure = whole.failure.filter(|_| whole.acquire.count() == 0);
     measured.add("acquire", whole.acquire);
     measured.add("release", whole.release);
     let share = args.time / 4 / u32::try_from(addresses.len()).unwrap_or(1);
@@ -86,7 +86,9 @@ async fn measure_locks(
     line.show("handing a lock over between two clients");
     let other = settings.connected().await?;
     measured.add("hand-over", hand_overs([redlock, &other], &resource, args.time / 4).await);
-    if has_locked { Ok(()) } else { Err(Failure::new(Code::NoQuorum, "no lock could be acquired in that time")) }
+    failure.map_or(Ok(()), |error| {
+        Err(Failure::new(Code::NoQuorum, format!("no lock could be acquired in that time: {error}")))
+    })
 }
 
 /// How long each instance takes to say who has a lock. Nothing is written.

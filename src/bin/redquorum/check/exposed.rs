@@ -20,7 +20,7 @@ pub(super) async fn of_instances(redlock: &Redlock, settings: &Settings) -> Opti
     (!open.is_empty()).then(|| Finding::new(Verdict::Doubtful, ALL, text))
 }
 
-/// The address of an instance that lets anybody in.
+/// The address of an instance that lets in any client.
 async fn if_open(index: usize, instance: InstanceStatus, settings: &Settings) -> Option<String> {
     if !instance.connected || is_socket(&instance.address) {
         return None;

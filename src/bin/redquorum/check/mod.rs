@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use redquorum::{AdmissionStatus, InstanceStatus, Lock, Redlock};
+use redquorum::{AdmissionStatus, InstanceStatus, Lock, Redlock, RwLock};
 use serde_json::json;
 
 use crate::cli::CheckArgs;
@@ -59,8 +59,12 @@ impl Finding {
 /// Of what concerns all instances.
 const ALL: &str = "all";
 
-const NO_RECORD: &str = "too few instances have admission records, which clients that want locks write: no lock was tried; acquire one \
-    with the settings of your services, as by `redquorum run -r redquorum-check -- true`, and check again";
+fn no_record(resource: &str) -> String {
+    format!(
+        "too few instances have admission records, which clients that want locks write: no lock was tried; acquire one \
+        with the settings of your services, as by `redquorum run -r {resource} -- true`, and check again"
+    )
+}
 
 /// What is locked, and for how long.
 struct Attempt<'a> {
@@ -82,6 +86,10 @@ impl<'a> Attempt<'a> {
     fn lock(&self, redlock: &Redlock) -> Lock {
         redlock.lock(self.resource).ttl(self.ttl)
     }
+
+    fn rw_lock(&self, redlock: &Redlock) -> RwLock {
+        redlock.rw_lock(self.resource).ttl(self.ttl)
+    }
 }
 
 fn votes(instance: &InstanceStatus) -> bool {
@@ -97,15 +105,18 @@ pub(crate) async fn check(args: &CheckArgs, settings: &Settings) -> Result<ExitC
     let redlock = settings.looking_client()?;
     settle(&redlock, settings).await;
     let attempt = Attempt::new(&args.resource, settings, &redlock);
-    for (index, instance) in redlock.instances().iter().enumerate() {
-        if votes(instance) {
-            findings.push(rights::of_instance(index, &instance.address, &attempt, settings).await);
-        }
+    let instances = redlock.instances();
+    let voting = || instances.iter().enumerate().filter(|(_, instance)| votes(instance));
+    for (index, instance) in voting() {
+        findings.push(rights::of_instance(index, &instance.address, &attempt, settings).await);
     }
     findings.push(match attempt.is_possible {
         true => of_a_lock(&redlock, &attempt).await,
-        false => Finding::new(Verdict::Doubtful, ALL, NO_RECORD),
+        false => Finding::new(Verdict::Doubtful, ALL, no_record(attempt.resource)),
     });
+    for (index, instance) in voting() {
+        findings.extend(rights::of_readers(index, &instance.address, &attempt, settings).await);
+    }
     findings.extend(of_machines(&redlock, settings));
     findings.extend(exposed::of_instances(&redlock, settings).await);
     let _ = redlock.shutdown(Duration::from_secs(1)).await; // a quorum has released, the others may not have yet
@@ -182,11 +193,11 @@ fn of_machines(redlock: &Redlock, settings: &Settings) -> Vec<Finding> {
         *machines.entry(machine(&instance.address)).or_default() += 1;
     }
     let too_many = machines.into_iter().filter(|(_, count)| *count > spare.max(1));
-    let told = |(machine, count)| {
+    let warning = |(machine, count)| {
         let text = format!("{count} instances are on {machine}, and {spare} may fail: give each a machine of its own");
         Finding::new(Verdict::Doubtful, ALL, text)
     };
-    too_many.map(told).collect()
+    too_many.map(warning).collect()
 }
 
 /// Whether it is a path.

@@ -15,9 +15,10 @@ use crate::exit::{Code, Failure};
 pub(crate) use table::{Look, Table, painted, with_colours};
 pub(crate) use words::with_options;
 
-/// Writes a message for people to standard error. Nothing can be done where that cannot be written.
+/// Writes a message for people to standard error, with the options of the command line instead of calls of the library. Nothing can be
+/// done where that cannot be written.
 pub(crate) fn say(message: &str) {
-    let _ = writeln!(stderr(), "redquorum: {message}");
+    let _ = writeln!(stderr(), "redquorum: {}", with_options(message));
 }
 
 /// Writes the result to standard output. A reader that does not read to the end, as `head`, gets what it wants: the program

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_whatever_the_colours() {
+    fn columns_are_aligned_with_and_without_colours() {
         let mut table = Table::new(&["A", "LONG"]);
         table.row(vec![("größer".to_owned(), Look::Bad), ("x".to_owned(), Look::Plain)]);
         assert_eq!(table.render(false), "A       LONG\ngrößer  x\n");

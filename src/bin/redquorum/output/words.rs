@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_read_is_told_with_options() {
+    fn an_error_about_an_address_names_the_options() {
         let text = "it cannot be read; write .., or give them with Instance::credentials";
         assert!(with_options(text).ends_with("or give the password by REDQUORUM_PASSWORD or --password-file"));
     }

@@ -14,7 +14,7 @@ pub(super) enum Held {
 impl Held {
     pub(super) fn resources(&self) -> Vec<ResourceName> {
         match self {
-            Self::Locks(guard) => guard.resources().iter().cloned().collect(),
+            Self::Locks(guard) => guard.resources(),
             Self::Read(guard) => vec![guard.resource()],
             Self::Permit(permit) => vec![permit.resource()],
             Self::Lead(leadership) => vec![leadership.resource()],

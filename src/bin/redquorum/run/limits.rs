@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_told_to_end_before_it_is_killed_and_killed_before_validity_ends() {
+    fn a_command_is_asked_to_end_before_it_is_killed_and_killed_before_validity_ends() {
         assert!(Limits::new(Duration::from_millis(999)).is_err());
         for seconds in [1, 10, 3600] {
             let limits = Limits::new(Duration::from_secs(seconds)).unwrap();

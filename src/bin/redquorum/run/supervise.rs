@@ -134,12 +134,12 @@ fn environment(lock: &Held) -> Vec<(&'static str, OsString)> {
         lock.resources().iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned()).collect();
     let valid_until = since_epoch().saturating_add(lock.remaining());
     let index = lock.index().map(|index| ("REDQUORUM_PERMIT", index.to_string().into()));
-    let told = vec![
+    let variables = vec![
         ("REDQUORUM_RESOURCE", names.join("\n").into()),
         ("REDQUORUM_FENCING_TOKEN", lock.tokens().join("\n").into()),
         ("REDQUORUM_VALID_UNTIL", format!("{:.3}", valid_until.as_secs_f64()).into()),
     ];
-    told.into_iter().chain(index).collect()
+    variables.into_iter().chain(index).collect()
 }
 
 impl Supervision<'_> {
@@ -187,12 +187,12 @@ impl Supervision<'_> {
 
     /// The command was stopped. With it the whole job stops if it has the terminal: only its shell can continue it.
     fn stopped(&mut self, signal: Signal) {
-        let is_told = std::mem::take(&mut self.is_to_stop);
+        let was_passed_on = std::mem::take(&mut self.is_to_stop);
         let is_in_front = self.terminal.as_ref().is_some_and(|terminal| terminal.is_of_job(self.group));
         match signal {
             Signal::SIGTTIN | Signal::SIGTTOU => self.needs_terminal = true,
             Signal::SIGSTOP if !has_shell() => {}
-            _ if is_told || is_in_front => self.stop_and_go_on(),
+            _ if was_passed_on || is_in_front => self.stop_and_go_on(),
             // By a user who means the command, and continues it.
             _ => {}
         }
@@ -299,7 +299,7 @@ impl Supervision<'_> {
     /// ended. Returns what is left where the lock was lost before.
     async fn end_what_is_left(&mut self) -> Option<String> {
         let kill_at = since_boot().saturating_add(self.limits.grace());
-        let mut is_told = false;
+        let mut is_shown = false;
         while self.group.is_there() {
             if self.stage == Stage::Running {
                 self.terminate(kill_at);
@@ -308,11 +308,11 @@ impl Supervision<'_> {
             if self.is_hopeless() {
                 return Some(self.group.living());
             }
-            if !is_told && kill_at.saturating_add(LONGEST_END) <= since_boot() {
-                is_told = true;
+            if !is_shown && kill_at.saturating_add(LONGEST_END) <= since_boot() {
+                is_shown = true;
                 output::say(&format!("{} cannot be killed; the lock is held until it has ended", self.group.living()));
             }
-            sleep(Duration::from_millis(10).max(if is_told { self.limits.interval } else { Duration::ZERO })).await;
+            sleep(Duration::from_millis(10).max(if is_shown { self.limits.interval } else { Duration::ZERO })).await;
         }
         None
     }

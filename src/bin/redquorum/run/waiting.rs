@@ -24,14 +24,14 @@ pub(super) async fn acquire<T>(
     let line = ProgressLine::new();
     tokio::select! {
         acquired = acquired => acquired,
-        never = tell(redlock, names, line) => match never {},
+        never = show_progress(redlock, names, line) => match never {},
     }
 }
 
-async fn tell(redlock: &Redlock, names: &[String], mut line: ProgressLine) -> std::convert::Infallible {
+async fn show_progress(redlock: &Redlock, names: &[String], mut line: ProgressLine) -> std::convert::Infallible {
     sleep(PATIENCE).await;
     loop {
-        if let Some(text) = what_is_in_the_way(redlock, names).await {
+        if let Some(text) = why_it_waits(redlock, names).await {
             if line.is_terminal() { line.show(&text) } else { output::say(&text) }
         }
         sleep(if line.is_terminal() { INTERVAL } else { LOG_INTERVAL }).await;
@@ -39,7 +39,7 @@ async fn tell(redlock: &Redlock, names: &[String], mut line: ProgressLine) -> st
 }
 
 /// As the instances see it now; nothing if they cannot be reached.
-async fn what_is_in_the_way(redlock: &Redlock, names: &[String]) -> Option<String> {
+async fn why_it_waits(redlock: &Redlock, names: &[String]) -> Option<String> {
     let mut free = None;
     for name in names {
         let inspection = redlock.inspect(name.as_str()).await.ok()?;

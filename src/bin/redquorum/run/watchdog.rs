@@ -75,16 +75,16 @@ impl Watchdog {
     /// The group is to be killed at `deadline`, unless another is given before. What is not taken is sent again with the
     /// next call; until then an earlier deadline holds, or this program does all by itself.
     pub(super) fn set(&mut self, group: Group, deadline: Duration) {
-        self.tell();
+        self.send();
         // What is measured twice differs a little; only a renewal is news.
         if self.rest.is_empty() && deadline.abs_diff(self.last) > Duration::from_millis(1) {
             self.last = deadline;
             self.rest = format!("{} {}\n", group.id(), deadline.as_millis()).into_bytes();
-            self.tell();
+            self.send();
         }
     }
 
-    fn tell(&mut self) {
+    fn send(&mut self) {
         if !self.rest.is_empty()
             && let Ok(taken) = self.orders.write(&self.rest)
         {

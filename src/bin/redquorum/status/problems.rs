@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redquorum::operator::Examination;
+use redquorum::operator::{Examination, ServerDetails};
 use redquorum::{AdmissionStatus, InstanceStatus};
 
 use crate::output::{offset, time, with_options};
@@ -44,6 +44,11 @@ fn about_votes(seen: &InstanceStatus) -> Option<(bool, String)> {
         }
         _ => return None,
     })
+}
+
+/// Whether its memory is at its limit.
+pub(crate) fn is_full(details: &ServerDetails) -> bool {
+    details.memory_limit.is_some_and(|limit| details.memory_used > limit)
 }
 
 /// What is wrong with an instance, as far as a client and the instance itself can see. Its twin is an address that
@@ -96,7 +101,8 @@ pub(crate) fn problems(
     }
     if let Some(limit) = details.memory_limit.filter(|limit| details.memory_used > limit / 10 * 9) {
         let (used, limit) = (details.memory_used >> 20, limit >> 20);
-        add(false, format!("it uses {used} of {limit} MiB; raise maxmemory, a full instance grants nothing"));
+        let text = format!("it uses {used} of {limit} MiB; raise maxmemory, a full instance grants nothing");
+        add(is_full(details), text);
     }
     if details.clock_offset.distance() > FAR_APART + details.round_trip {
         let offset = offset(details.clock_offset);

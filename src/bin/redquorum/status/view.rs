@@ -7,7 +7,7 @@ use redquorum::{AdmissionStatus, Redlock};
 use serde_json::{Value, json};
 
 use super::observed::{Observed, observe};
-use super::problems::Problem;
+use super::problems::{Problem, is_full};
 use crate::output::{Look, Table, offset, painted, time};
 use crate::settings::Settings;
 
@@ -28,9 +28,10 @@ impl Status {
         self.instances.iter().filter(|instance| instance.may_vote()).count()
     }
 
-    /// Whether a quorum could vote now.
+    /// Whether a quorum could vote now, and set the key.
     pub(super) fn can_lock(&self) -> bool {
-        self.may_vote() >= self.quorum
+        let is_full = |instance: &Observed| instance.details.as_ref().is_some_and(is_full);
+        self.instances.iter().filter(|instance| instance.may_vote() && !is_full(instance)).count() >= self.quorum
     }
 
     fn is_refused(&self) -> bool {
@@ -51,6 +52,7 @@ impl Status {
         let (may, all, quorum) = (self.may_vote(), self.instances.len(), self.quorum);
         let (verdict, look) = match self.can_lock() {
             true => ("locks can be acquired", Look::Good),
+            false if self.may_vote() >= self.quorum => ("too many are full, no lock can be acquired", Look::Bad),
             false if self.is_refused() => ("no lock can be acquired with these settings", Look::Bad),
             false => ("no lock can be acquired", Look::Bad),
         };

@@ -105,7 +105,7 @@ async fn ask(registry: &ProcessRegistry, options: &ConnectOptions, own: &Wire, o
     let within = async |wire: &Wire, command: &Cmd| timeout(options.client.instance_timeout, wire.ask(command)).await;
     let load = redis::cmd("SCRIPT").arg("LOAD").arg(text).to_owned();
     let call = redis::cmd("EVALSHA").arg(hash).arg(0).to_owned();
-    let knows = |answer: &Value| matches!(answer, Value::BulkString(told) if told == secret.as_bytes());
+    let knows = |answer: &Value| matches!(answer, Value::BulkString(bytes) if bytes == secret.as_bytes());
     if !matches!(within(own, &load).await, Ok(Ok(Value::BulkString(_)))) {
         return Verdict::Unknown;
     }

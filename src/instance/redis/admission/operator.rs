@@ -10,7 +10,7 @@ use crate::instance::redis::classify::{clip, failed};
 use crate::instance::redis::connection::InstanceConnection;
 use crate::instance::redis::scripts::{self, RecordWrite};
 use crate::instance::{FoundRecord, Trace};
-use crate::protocol::{AdmissionFollowUp, AdmissionRecord, Cause};
+use crate::protocol::{AdmissionFollowUp, AdmissionRecord, Cause, RecordOrigin};
 
 /// The most round trips that one of these takes.
 const TRIPS: u32 = 4;
@@ -84,12 +84,12 @@ async fn change(handshake: &AdmissionHandshake<'_>, found: &FoundRecord) -> Resu
 }
 
 /// A record with another time and the same rest. Where it allows less than before the votes that were given under it are waited for:
-/// their locks may last longer than those that clients wait for from now on (P29).
+/// their locks may last longer than those that clients wait for from now on (P29). A flush of before is not what it waits for then.
 fn changed(record: &AdmissionRecord, longest_ttl_ms: u64) -> RecordWrite {
     let is_shorter = longest_ttl_ms < record.longest_ttl_ms;
     RecordWrite {
         longest_ttl_ms,
-        origin: record.origin,
+        origin: if is_shorter { RecordOrigin::Waits } else { record.origin },
         vote_from_ms: record.vote_from_ms,
         wait_ms: is_shorter.then_some(record.longest_ttl_ms),
         order: record.order.saturating_add(1),

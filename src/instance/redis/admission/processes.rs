@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_three_times_in_a_row_has_no_name_to_keep() {
+    fn an_instance_that_does_not_answer_three_times_in_a_row_has_no_name_to_keep() {
         let processes = ProcessRegistry::default();
         assert_eq!(claim(&processes, (0, 1), "one", &[]), Ok(Instant::ZERO));
         assert_eq!([processes.was_silent(0), processes.was_silent(0)], [false, false]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_an_instance_is_told_to_no_other() {
+    fn each_instance_has_a_secret_of_its_own() {
         let processes = ProcessRegistry::default();
         assert_eq!(processes.secret(0), processes.secret(0));
         assert_ne!(processes.secret(0), processes.secret(1));

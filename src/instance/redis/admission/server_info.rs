@@ -19,6 +19,17 @@ pub(crate) struct ServerInfo {
     pub(crate) evicts: Option<String>,
 }
 
+impl ServerInfo {
+    /// Once, not at each reconnect.
+    pub(crate) fn warn_of_eviction(&self, instance: &str, previous: Option<Self>) {
+        if let Some(policy) = &self.evicts
+            && previous.and_then(|previous| previous.evicts).as_ref() != Some(policy)
+        {
+            tracing::warn!(instance, policy, "it is set to evict keys and may throw locks away; use noeviction");
+        }
+    }
+}
+
 /// Reads a server's report.
 ///
 /// # Errors
@@ -82,6 +93,7 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log_limit::tests::logged;
 
     const SERVER: &str =
         "# Server\r\nredis_version:7.2.4\r\nvalkey_version:9.1.2\r\nrun_id:abc\r\nuptime_in_seconds:7\r\n";
@@ -101,6 +113,16 @@ mod tests {
         assert!(info.facts.is_master);
         assert_eq!((info.version.as_str(), info.evicts.as_deref()), ("redis 7.0.15", Some("allkeys-lru")));
         assert!(!from_info(["", "role:slave\r\n", ""]).facts.is_master);
+    }
+
+    #[test]
+    fn a_policy_that_evicts_is_a_warning_once_and_not_at_each_connect() {
+        let with = |policy| from_info([SERVER, MASTER, &format!("maxmemory:1\r\nmaxmemory_policy:{policy}\r\n")]);
+        let warnings = |policy, previous| logged(|| with(policy).warn_of_eviction("i", previous)).len();
+        assert_eq!(warnings("allkeys-lru", None), 1);
+        assert_eq!(warnings("allkeys-lru", Some(with("noeviction"))), 1);
+        assert_eq!(warnings("allkeys-lru", Some(with("allkeys-lru"))), 0);
+        assert_eq!(warnings("noeviction", None), 0);
     }
 
     #[test]

@@ -44,7 +44,7 @@ fn denied(details: &str) -> Cause {
 /// script on older servers.
 fn wrapped(text: &str) -> Option<Cause> {
     let says = |word: &str| text.contains(word);
-    if says("OOM command not allowed") || says("used memory > 'maxmemory'") {
+    if says("used memory > 'maxmemory'") {
         Some(Cause::OutOfMemory)
     } else if says("READONLY") || says("read only replica") || says("read only slave") {
         Some(Cause::ReadOnly)
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_connection_failed_is_told_apart() {
+    fn causes_of_failed_connections_are_distinguished() {
         use std::io::{Error, ErrorKind};
         let of = |error: Error| failed(&RedisError::from(error));
         let corrupt = Error::new(ErrorKind::InvalidData, "received corrupt message of type InvalidContentType");

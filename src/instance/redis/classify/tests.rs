@@ -168,6 +168,7 @@ fn the_answers_of_the_scripts_are_read() {
     let stale = "*2\r\n$5\r\nstale\r\n$1\r\n2\r\n";
     assert_eq!(acquired(stale), Reply::Stale { stored: FencingToken::from_number(8192).unwrap() });
     assert!(is_odd(&extended(0, stale)));
+    assert!(is_odd(&acquired(&stale.replace("stale", "other"))));
     let behind = Cause::ClockBehind { clock_s: 1_700_000_000, token_s: claim().token.clock_us() / 1_000_000 };
     for reply in [acquired("$5\r\nahead\r\n"), extended(0, "$5\r\nahead\r\n")] {
         assert_eq!(reply, Reply::Unknown(behind.clone()));
@@ -222,7 +223,7 @@ const fn name(reply: &Reply) -> &'static str {
 
 /// Errors as Redis 7 to 8 and Valkey send them.
 #[test]
-fn the_errors_of_real_servers_are_told_apart() {
+fn the_errors_of_real_servers_are_distinguished() {
     let table = [
         ("script missing", "NOSCRIPT No matching script. Please use EVAL."),
         ("loading", "LOADING Redis is loading the dataset in memory"),
@@ -424,7 +425,7 @@ proptest! {
 }
 
 #[test]
-fn of_the_beginnings_of_keys_each_is_looked_at_with_its_own_request_to_be_told() {
+fn each_beginning_of_a_key_is_classified_with_its_own_request() {
     let claim = Arc::new(Claim::sample(7, "a"));
     let own = Value::BulkString(claim.value.as_bytes().to_vec());
     let other = Value::BulkString(b"other".to_vec());

@@ -86,9 +86,9 @@ fn replicas_and_other_settings_are_refused() {
     assert_eq!(other(5_000), NotUsable::TtlAboveRecord { recorded_ms: 5_000, ours_ms: 10_000 });
     assert_eq!(other(20_000), NotUsable::QuarantineBelowRecord { recorded_ms: 20_000, ours_ms: 10_000 });
     for (refused, recorded) in [(other(5_000), "5000 ms"), (other(20_000), "20000 ms")] {
-        let told = refused.to_string();
+        let message = refused.to_string();
         for word in [recorded, "10000 ms", "'redquorum admission set --quarantine 10000ms'"] {
-            assert!(told.contains(word), "{told}");
+            assert!(message.contains(word), "{message}");
         }
     }
 }

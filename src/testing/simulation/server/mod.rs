@@ -3,16 +3,14 @@
 //! It knows the commands that this library sends, recognises the library's scripts by their hashes, and
 //! pushes to tracking and subscribed connections. Its data has the time of its own wall clock.
 
-mod channels;
 mod commands;
-mod faults;
 mod info;
-mod plain;
 mod resp;
 mod scripts;
 mod session;
 mod steps;
 
+pub(super) use self::commands::integer;
 pub(super) use self::resp::{Input, read};
 pub use self::steps::{KeyState, Said, Step, StepKind};
 
@@ -23,7 +21,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use self::faults::Faults;
 use self::info::{Ids, Process};
 use self::resp::Answer;
 use self::session::Session;
@@ -32,8 +29,8 @@ use crate::clock::Clock;
 use crate::instance::redis::scripts::ScriptKind;
 use crate::protocol::{AdmissionRecord, FencingToken, Instant, ProcessIdentity, READERS, RecordOrigin};
 use crate::resource::{ADMISSION_KEY, RESERVED, TOKENS_KEY};
+use crate::testing::instance::Requests;
 use crate::testing::mirror::store::Store;
-use crate::testing::requests::Requests;
 
 /// One server, shared by all its connections. Cheap to clone; clones are the same server.
 #[derive(Clone)]
@@ -80,6 +77,26 @@ struct State {
     odd_commands: Vec<String>,
     /// What it did, if a judge records it.
     steps: Option<Vec<Step>>,
+}
+
+/// What is wrong with a server that runs.
+#[derive(Debug, Default)]
+struct Faults {
+    /// It breaks the connection in place of so many answers to requests.
+    lost_replies: usize,
+    /// The error that it answers every request with, and carries none out.
+    refusal: Option<String>,
+    /// The token that it claims to have stored, for every acquire.
+    claimed: Option<FencingToken>,
+}
+
+impl Faults {
+    /// Whether the next reply is one of those that get lost.
+    fn loses_reply(&mut self) -> bool {
+        let is_lost = self.lost_replies > 0;
+        self.lost_replies -= usize::from(is_lost);
+        is_lost
+    }
 }
 
 impl Server {
@@ -235,13 +252,13 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future ends the wait.
     pub async fn after_commands(&self, count: u64) {
-        let told = Arc::new(Notify::new());
+        let reached = Arc::new(Notify::new());
         {
             let mut state = self.state();
             let at = state.commands + count;
-            state.awaited.push((at, Arc::clone(&told)));
+            state.awaited.push((at, Arc::clone(&reached)));
         }
-        told.notified().await;
+        reached.notified().await;
     }
 
     /// Keeps a copy of the data as it is.
@@ -405,7 +422,8 @@ impl State {
     fn tell_changes(&mut self, by: Option<u64>) {
         for key in self.store.take_changes() {
             for reader in self.readers.remove(&key).unwrap_or_default() {
-                if let Some(session) = self.sessions.get_mut(&reader).filter(|session| session.is_told_by(by)) {
+                if let Some(session) = self.sessions.get_mut(&reader).filter(|session| session.hears_of_changes_by(by))
+                {
                     session.invalidate(&Answer::List(vec![Answer::bytes(&key)]));
                 }
             }

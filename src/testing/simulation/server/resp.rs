@@ -15,8 +15,6 @@ pub(super) enum Answer {
     /// A text for people, as INFO gives.
     Text(String),
     Push(Vec<Self>),
-    /// One after the other, to one command.
-    Several(Vec<Self>),
 }
 
 impl Answer {
@@ -49,7 +47,6 @@ impl Answer {
             Self::Text(text) if is_resp3 => blob(out, '=', format!("txt:{text}").as_bytes()),
             Self::Text(text) => blob(out, '$', text.as_bytes()),
             Self::Push(items) => list(out, if is_resp3 { '>' } else { '*' }, items, is_resp3),
-            Self::Several(answers) => answers.iter().for_each(|answer| answer.write(out, is_resp3)),
         }
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::State;
+use super::commands::integer;
 use super::resp::Answer;
-use super::steps::{Ask, KeyState, Said, StepKind};
+use super::steps::{KeyState, Said, Step, StepKind};
 use crate::instance::redis::scripts::ScriptKind;
 use crate::instance::{Claim, Request, Trace};
 use crate::protocol::{
@@ -14,7 +15,7 @@ use crate::protocol::{
     WriterMark,
 };
 use crate::resource::{ADMISSION_KEY, Resource};
-use crate::testing::mirror::bulk::{self, NewRecord};
+use crate::testing::mirror::bulk::{self, Admission};
 use crate::testing::mirror::scripts::{quarantine_left, run};
 
 /// Words of a command.
@@ -26,6 +27,14 @@ pub(super) struct Call<'a> {
     pub(super) args: Words<'a>,
     /// The instance's wall clock in microseconds; while a script runs it stands still.
     pub(super) wall_us: u64,
+}
+
+/// Of a script that votes.
+struct Terms {
+    /// Whether it is carried out in quarantine, too.
+    in_quarantine: bool,
+    /// Whether the answer says how much of that is left.
+    tells_left: bool,
 }
 
 impl Call<'_> {
@@ -44,124 +53,93 @@ impl Call<'_> {
 
     /// As `acquire.lua`.
     fn acquire(&self, state: &mut State) -> Option<Answer> {
-        let attached = self.attached()?;
-        let of_key = |(key, args): (&&[u8], &[&[u8]])| {
+        let claims = self.claims(self.args.get(2..)?, 4, |key, args| {
             let [value, token, ttl, mark] = args else { return None };
-            let mut claim = Claim::clone(&*claim(key, value, token, ttl)?);
-            claim.mark = (!mark.is_empty()).then(|| Arc::new(WriterMark::from_wire(mark)));
-            Some(Arc::new(claim))
-        };
-        let claims = self.keys.iter().zip(self.args.get(2..)?.chunks_exact(4)).map(of_key);
-        let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
-        if let Some(left) = self.not_admitted(state, attached.as_ref(), &claims, Request::Acquire) {
-            return Some(left);
-        }
-        let answers = claims.into_iter().map(|claim| self.answer(state, Request::Acquire(claim), attached.as_ref()));
-        let answers: Vec<Answer> = answers.collect();
-        Some(Answer::List([Answer::bytes("done"), Answer::number(self.wall_us)].into_iter().chain(answers).collect()))
+            let mark = (!mark.is_empty()).then(|| Arc::new(WriterMark::from_wire(mark)));
+            Some(Claim { mark, ..claim(key, value, token, ttl)? })
+        })?;
+        self.vote(state, claims, Request::Acquire, Terms { in_quarantine: false, tells_left: false })
     }
 
     /// As `extend.lua`.
     fn extend(&self, state: &mut State) -> Option<Answer> {
-        let attached = self.attached()?;
-        let (repairs, claims) = (!self.args.get(2)?.is_empty(), self.claims(self.args.get(3..)?)?);
-        let request = if repairs { Request::Extend } else { Request::Keep };
-        let left = quarantine_left(&state.store, attached.as_ref(), self.wall_us);
-        let Some(left) = left else {
-            return self.not_admitted(state, attached.as_ref(), &claims, request);
-        };
-        let left_ms = u64::try_from(left.as_millis()).ok()?;
-        let answers = claims.into_iter().map(|claim| self.answer(state, request(claim), attached.as_ref()));
-        let answers: Vec<Answer> = answers.collect();
-        let head = [Answer::bytes("done"), Answer::number(self.wall_us), Answer::number(left_ms)];
-        Some(Answer::List(head.into_iter().chain(answers).collect()))
+        let request = if self.args.get(2)?.is_empty() { Request::Keep } else { Request::Extend };
+        let claims = self.claims(self.args.get(3..)?, 3, |key, args| {
+            let [value, token, ttl] = args else { return None };
+            claim(key, value, token, ttl)
+        })?;
+        self.vote(state, claims, request, Terms { in_quarantine: true, tells_left: true })
     }
 
     /// As `release.lua`.
     fn release(&self, state: &mut State) -> Option<Answer> {
-        let args = self.args.chunks_exact(3);
-        let claims = self.keys.iter().zip(args).map(|(key, args)| {
+        let claims = self.claims(self.args, 3, |key, args| {
             let [value, token, resent] = args else { return None };
-            let mut claim = Claim::clone(&*claim(key, value, token, b"0")?);
-            claim.resent = !resent.is_empty();
-            Some(Arc::new(claim))
-        });
-        let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
+            Some(Claim { resent: !resent.is_empty(), ..claim(key, value, token, b"0")? })
+        })?;
         let answer = |claim| self.answer(state, Request::Release(claim, None), None);
         Some(Answer::List(claims.into_iter().map(answer).collect()))
     }
 
     /// As `read.lua`.
     fn read(&self, state: &mut State) -> Option<Answer> {
-        let attached = self.attached()?;
-        let of_key = |(key, args): (&&[u8], &[&[u8]])| {
+        let claims = self.claims(self.args.get(3..)?, 2, |key, args| {
             let [value, ttl] = args else { return None };
-            let mut claim = Claim::clone(&*claim(key, value, b"1", ttl)?);
-            claim.access = Access::Read;
-            Some(Arc::new(claim))
-        };
-        let claims = self.keys.iter().zip(self.args.get(3..)?.chunks_exact(2)).map(of_key);
-        let claims: Vec<Arc<Claim>> = claims.collect::<Option<_>>()?;
-        let left = quarantine_left(&state.store, attached.as_ref(), self.wall_us);
+            Some(Claim { access: Access::Read, ..claim(key, value, b"1", ttl)? })
+        })?;
         let request = match *self.args.get(2)? {
             b"read" => Request::Acquire,
             b"renew" => Request::Extend,
             b"leave" => |claim| Request::Release(claim, None),
             _ => return None,
         };
-        let is_asked = *self.args.get(2)? == b"read";
-        let Some(left) = left.filter(|left| !is_asked || left.is_zero()) else {
-            return self.not_admitted(state, attached.as_ref(), &claims, request);
-        };
-        let left_ms = u64::try_from(left.as_millis()).ok()?;
-        let answers = claims.into_iter().map(|claim| self.answer(state, request(claim), attached.as_ref()));
-        let answers: Vec<Answer> = answers.collect();
-        let head = [Answer::bytes("done"), Answer::number(self.wall_us), Answer::number(left_ms)];
-        Some(Answer::List(head.into_iter().chain(answers).collect()))
+        let in_quarantine = *self.args.get(2)? != b"read";
+        self.vote(state, claims, request, Terms { in_quarantine, tells_left: true })
     }
 
-    /// The request for each key, in three words.
-    fn claims(&self, args: Words<'_>) -> Option<Vec<Arc<Claim>>> {
-        let of_key = |(key, args): (&&[u8], &[&[u8]])| match args {
-            [value, token, ttl] => claim(key, value, token, ttl),
-            _ => None,
-        };
-        self.keys.iter().zip(args.chunks_exact(3)).map(of_key).collect()
+    /// The request for each key, in so many words.
+    fn claims(
+        &self,
+        args: Words<'_>,
+        words: usize,
+        claim: impl Fn(&[u8], Words<'_>) -> Option<Claim>,
+    ) -> Option<Vec<Arc<Claim>>> {
+        self.keys.iter().zip(args.chunks_exact(words)).map(|(key, args)| claim(key, args).map(Arc::new)).collect()
     }
 
-    /// The answer to all of them if the instance may not vote.
-    fn not_admitted(
+    /// Carries all of them out. The answer is one for each, or one for all if the instance may not vote.
+    fn vote(
         &self,
         state: &mut State,
-        attached: Option<&AttachedRecord>,
-        claims: &[Arc<Claim>],
+        claims: Vec<Arc<Claim>>,
         request: fn(Arc<Claim>) -> Request,
+        terms: Terms,
     ) -> Option<Answer> {
-        let left = quarantine_left(&state.store, attached, self.wall_us);
-        if left == Some(Duration::ZERO) {
-            return None;
+        let attached = self.attached()?;
+        let left = quarantine_left(&state.store, attached.as_ref(), self.wall_us);
+        let left_ms = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)).map(Answer::number);
+        let answers = claims.into_iter().map(|claim| self.answer(state, request(claim), attached.as_ref()));
+        let answers: Vec<Answer> = answers.collect();
+        if left.is_none_or(|left| !left.is_zero() && !terms.in_quarantine) {
+            return Some(Answer::List(vec![Answer::bytes("not admitted"), left_ms.unwrap_or(Answer::Number(-1))]));
         }
-        for claim in claims {
-            drop(self.answer(state, request(Arc::clone(claim)), attached));
-        }
-        let left =
-            left.map_or(Answer::Number(-1), |left| Answer::number(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
-        Some(Answer::List(vec![Answer::bytes("not admitted"), left]))
+        let head = [Answer::bytes("done"), Answer::number(self.wall_us)];
+        Some(Answer::List(head.into_iter().chain(left_ms.filter(|_| terms.tells_left)).chain(answers).collect()))
     }
 
     /// As `write_record.lua`.
     fn write_record(&self, state: &mut State) -> Option<Answer> {
         let [found, process, longest_ttl, origin, vote_from, wait, order] = self.args else { return None };
-        let new = NewRecord {
+        let new = Admission {
             found: found.to_vec(),
             identity: identity(process)?,
-            longest_ttl_ms: number(longest_ttl)?,
+            longest_ttl_ms: integer(longest_ttl)?,
             origin: RecordOrigin::of_word(origin)?,
-            vote_from_ms: number(vote_from)?,
-            wait_ms: if wait.is_empty() { None } else { Some(number(wait)?) },
-            order: number(order)?,
+            vote_from_ms: integer(vote_from)?,
+            wait_ms: if wait.is_empty() { None } else { Some(integer(wait)?) },
+            order: integer(order)?,
         };
-        let there = bulk::write_record(&mut state.store, new, self.wall_us);
+        let there = bulk::write_record(&mut state.store, &new, self.wall_us);
         let there = there.map_or(Answer::Nothing, Answer::Bytes);
         Some(Answer::List(vec![there, Answer::number(self.wall_us)]))
     }
@@ -176,7 +154,7 @@ impl Call<'_> {
             let listener = listener.map(|heard| Trace::Listener(String::from_utf8_lossy(heard).into_owned()));
             listener.or_else(|| (own.flushes > 0).then_some(Trace::Flushed))
         };
-        let first = (identity(process)?, number(longest_ttl)?, *writes == b"write");
+        let first = (identity(process)?, integer(longest_ttl)?, *writes == b"write");
         let words = match bulk::open(store, first, others, self.wall_us) {
             Trace::Unused => vec!["unused".to_owned()],
             Trace::Record(record) => vec!["record".to_owned(), record],
@@ -209,7 +187,7 @@ impl Call<'_> {
     fn answer(&self, state: &mut State, request: Request, attached: Option<&AttachedRecord>) -> Answer {
         state.requests.count(&request);
         if let (Request::Acquire(_), Some(stored)) = (&request, state.faults.claimed) {
-            return told(&Reply::Stale { stored });
+            return answer_to(&Reply::Stale { stored });
         }
         state.store.expire(self.now());
         let (before, is_known) = (state.state_before(&request), state.knows(attached));
@@ -222,7 +200,7 @@ impl Call<'_> {
         match (&request, &reply) {
             (Request::Release(..), Reply::Granted) => Answer::Number(1),
             (Request::Release(..), Reply::Refused(_)) => Answer::Number(0),
-            _ => told(&reply),
+            _ => answer_to(&reply),
         }
     }
 
@@ -233,7 +211,7 @@ impl Call<'_> {
 }
 
 /// What is answered for a lock; for what is answered for all of them nothing.
-fn told(reply: &Reply) -> Answer {
+fn answer_to(reply: &Reply) -> Answer {
     let ms = |time: &Duration| Answer::number(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     let some = |bytes: Option<&[u8]>| bytes.map_or(Answer::Nothing, Answer::bytes);
     match reply {
@@ -292,15 +270,15 @@ impl State {
             Reply::Unknown(_) | Reply::NotSent(_) => Said::Other,
         };
         let stale = if let Reply::Stale { stored } = reply { Some(*stored) } else { None };
-        let (key, ttl, resent) = (claim.resource.key(), claim.ttl, claim.resent);
-        let (value, token) = (claim.value.as_bytes(), Some(claim.token));
-        self.note_answer(&Ask { kind, key, value, token, ttl, resent, is_known, is_admitted }, (said, stale), before);
+        let step = Step::new(kind, claim.resource.key(), claim.value.as_bytes(), said, before);
+        let (token, ttl, resent) = (Some(claim.token), claim.ttl, claim.resent);
+        self.note(Step { token, ttl, resent, is_known, is_admitted, stale, ..step });
     }
 }
 
-fn claim(key: &[u8], value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Arc<Claim>> {
+fn claim(key: &[u8], value: &[u8], token: &[u8], ttl: &[u8]) -> Option<Claim> {
     let (resource, token) = (Resource::new(b"", key).ok()?, FencingToken::from_wire(token)?);
-    Some(Arc::new(Claim::new(resource, Value::from_wire(value), token, millis(ttl)?)))
+    Some(Claim::new(resource, Value::from_wire(value), token, millis(ttl)?))
 }
 
 fn identity(process: &[u8]) -> Option<ProcessIdentity> {
@@ -308,10 +286,6 @@ fn identity(process: &[u8]) -> Option<ProcessIdentity> {
     Some(ProcessIdentity::new(run_id, replication_id))
 }
 
-fn number(word: &[u8]) -> Option<u64> {
-    std::str::from_utf8(word).ok()?.parse().ok()
-}
-
 fn millis(word: &[u8]) -> Option<Duration> {
-    number(word).map(Duration::from_millis)
+    integer(word).map(Duration::from_millis)
 }

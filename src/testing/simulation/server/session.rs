@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use super::Server;
-use super::plain::may_be_interrupted;
+use super::commands::may_be_interrupted;
 use super::resp::{Answer, Input, read};
 
 /// What a server knows of a connection.
@@ -68,7 +68,7 @@ impl Session {
     }
 
     /// Whether it gets pushes of what a connection changed.
-    pub(super) fn is_told_by(&self, by: Option<u64>) -> bool {
+    pub(super) fn hears_of_changes_by(&self, by: Option<u64>) -> bool {
         self.tracking.is_some_and(|tracking| by != Some(self.number) || !tracking.no_loop)
     }
 

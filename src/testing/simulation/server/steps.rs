@@ -102,40 +102,27 @@ pub struct Step {
     pub after: KeyState,
 }
 
-/// The request for a key, before it is carried out.
-#[derive(Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) kind: StepKind,
-    pub(super) key: &'a [u8],
-    pub(super) value: &'a [u8],
-    pub(super) token: Option<FencingToken>,
-    pub(super) ttl: Duration,
-    pub(super) resent: bool,
-    pub(super) is_known: bool,
-    pub(super) is_admitted: bool,
-}
-
 impl Step {
-    /// The request, before it is known over which connection and when.
-    fn new(ask: &Ask<'_>, command: u64, (said, stale): (Said, Option<FencingToken>)) -> Self {
+    /// What was asked for a key with this value, and said. The rest is as usual, or known later.
+    pub(super) fn new(kind: StepKind, key: &[u8], value: &[u8], said: Said, before: KeyState) -> Self {
         Self {
             connection: 0,
-            command,
+            command: 0,
             begins: 0,
             ends: 0,
             at: Duration::ZERO,
             wall: Duration::ZERO,
-            kind: ask.kind,
-            key: ask.key.to_vec(),
-            value: ask.value.to_vec(),
-            token: ask.token,
-            ttl: ask.ttl,
-            resent: ask.resent,
-            is_known: ask.is_known,
-            is_admitted: ask.is_admitted,
+            kind,
+            key: key.to_vec(),
+            value: value.to_vec(),
+            token: None,
+            ttl: Duration::ZERO,
+            is_known: true,
+            resent: false,
+            is_admitted: true,
             said,
-            stale,
-            before: KeyState::default(),
+            stale: None,
+            before,
             after: KeyState::default(),
         }
     }
@@ -159,18 +146,11 @@ impl State {
     }
 
     /// Notes what has been carried out for a key.
-    pub(super) fn note_step(&mut self, ask: &Ask<'_>, said: Said, before: KeyState) {
-        self.note_answer(ask, (said, None), before);
-    }
-
-    /// As [`note_step`](Self::note_step), with the token that was named.
-    pub(super) fn note_answer(&mut self, ask: &Ask<'_>, answer: (Said, Option<FencingToken>), before: KeyState) {
-        if !self.is_watched() {
-            return;
+    pub(super) fn note(&mut self, step: Step) {
+        if self.is_watched() {
+            let step = Step { command: self.commands, after: self.key_state(&step.key), ..step };
+            self.steps.get_or_insert_default().push(step);
         }
-        let after = self.key_state(ask.key);
-        let step = Step { before, after, ..Step::new(ask, self.commands, answer) };
-        self.steps.iter_mut().for_each(|steps| steps.push(step.clone()));
     }
 
     /// Says of the steps of a command over which connection it came, and where in it.

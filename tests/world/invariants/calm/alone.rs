@@ -1,4 +1,4 @@
-//! Whoever has a lock has it for as long as it wants, and who comes next need not wait.
+//! A user that has a lock has it for as long as it wants, and who comes next need not wait.
 
 use redquorum::{Redlock, Released};
 use tokio::time::sleep;

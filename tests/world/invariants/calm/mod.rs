@@ -30,7 +30,7 @@ fn asks(client: &Redlock, name: &'static str, holder: Option<&str>) -> Boxed<Res
     })
 }
 
-/// Whoever gives up in the middle of a round trip, at one moment or another.
+/// A user that gives up in the middle of a round trip, at one moment or another.
 const MOMENTS: [Schedule; 3] = [
     Schedule::Dropped(10, Duration::ZERO),
     Schedule::Dropped(10, Duration::from_millis(1)),
@@ -64,7 +64,7 @@ impl World {
             self.check_tries(clients).await;
         };
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
-            self.violate("when all is well nobody waits for long", "a scene does not end".to_owned());
+            self.violate("without faults no wait is long", "a scene does not end".to_owned());
         }
     }
 
@@ -81,15 +81,15 @@ impl World {
         sleep(LATEST + self.scenario.max_ttl * 2).await;
     }
 
-    /// The lock of whoever must get one.
+    /// The lock of a user that must get one.
     fn must_give(&self, what: &'static str, result: Result<Guard, AcquireError>) -> Option<Guard> {
         result.inspect_err(|error| self.violate("a free lock is given", format!("{what}: {error}"))).ok()
     }
 
-    /// Whoever must be refused.
+    /// A user that must be refused.
     fn must_refuse(&self, what: &'static str, result: Result<Guard, AcquireError>) {
         if let Ok(guard) = result {
-            self.violate("a lock that somebody has is refused", format!("{what}: {guard:?}"));
+            self.violate("a lock that is held is refused", format!("{what}: {guard:?}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A lock is taken away by force from whoever was seen to have it, and from nobody else.
+//! A lock is taken away by force from a user that was seen to have it, and from nobody else.
 
 use redquorum::{CurrentHolder, ForcedRelease, Redlock};
 use tokio::time::timeout;
@@ -16,7 +16,7 @@ impl World {
         let Some(second) = self.must_give("after who was seen", other.lock(NAME).try_acquire().await) else { return };
         let forced = one.force_release(NAME, &former).await;
         if !forced.is_ok_and(|forced| forced.released_on.is_empty()) || second.extend().await.is_err() {
-            self.violate("nobody is taken away but who was seen", format!("{second:?}"));
+            self.violate("only a holder that was seen is taken away", format!("{second:?}"));
         }
         let Some(present) = self.seen_by(one, other).await else { return };
         let forced = one.force_release(NAME, &present).await;

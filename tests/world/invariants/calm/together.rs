@@ -28,7 +28,7 @@ impl World {
             self.check_leaders(one, other).await;
         };
         if timeout(LONG + self.scenario.ttl * 20, scenes).await.is_err() {
-            self.violate("when all is well nobody waits for long", "a scene does not end".to_owned());
+            self.violate("without faults no wait is long", "a scene does not end".to_owned());
         }
     }
 
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Whoever waits in order is woken by the last that is in the way.
+    /// A waiter in order is woken by the last that is in the way.
     fn check_woken(&self, who: &'static str, (left, at): (Duration, Duration)) {
         let took = at.saturating_sub(left);
         if self.scenario.in_order == Some(1) && took > AT_ONCE {
@@ -131,7 +131,7 @@ impl World {
         Some(())
     }
 
-    /// The leader is who was given the lead, and whoever observes sees the next.
+    /// The leader is who was given the lead, and a user that observes sees the next.
     async fn check_leaders(&self, one: &Redlock, other: &Redlock) -> Option<()> {
         let (here, there) = (one.election("leader"), other.election("leader"));
         let mut leaders = there.observe().ok()?;
@@ -148,11 +148,11 @@ impl World {
         let (second, token) = tokio::join!(campaigned, resign);
         let (second, since) = (self.must_have("the lead that is given up", second)?, now());
         if seen.token != token || seen.info != "one: 100%" || told.as_ref() != Some(&seen) {
-            self.violate("a leader is told under its token", format!("{token}: {seen:?}, {told:?}"));
+            self.violate("a leader is shown under its token", format!("{token}: {seen:?}, {told:?}"));
         }
         let seen = leaders.next().await;
         if (seen.info.as_str(), seen.token) != ("other", second.fencing_token()) || seen.token <= token {
-            self.violate("a leader is told under its token", format!("{second:?}: {seen:?}"));
+            self.violate("a leader is shown under its token", format!("{second:?}: {seen:?}"));
         }
         let within = self.scenario.ttl / 3 + self.scenario.instance_timeout;
         if now() > since + within {
@@ -167,7 +167,7 @@ impl World {
         let third = self.must_have("the lead that its own client gives up", third)?;
         let told = self.must_have("the leader", here.leader().await)?;
         if told.as_ref().map(|told| (told.info.as_str(), told.token)) != Some(("third", third.fencing_token())) {
-            self.violate("a leader is told under its token", format!("{third:?}: {told:?}"));
+            self.violate("a leader is shown under its token", format!("{third:?}: {told:?}"));
         }
         Some(())
     }

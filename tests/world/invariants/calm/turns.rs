@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::world::World;
 
-/// So many of one client wait; and so many of them may be before somebody who is known to wait elsewhere: the hand-overs
+/// So many of one client wait; and so many of them may be before a user that is known to wait elsewhere: the hand-overs
 /// in a row that are the default, twice, for nobody keeps the lock for the one that is woken; and what is under way meanwhile.
 const MANY: usize = 40;
 const MOST_BEFORE: usize = 36;
@@ -20,7 +20,7 @@ impl World {
         if self.scenario.in_order != Some(1) {
             return; // then nobody is known to wait
         }
-        // Somebody may be faster than the one that is woken, for whom nobody keeps the lock, but not again and again.
+        // A user may be faster than the one that is woken, for whom nobody keeps the lock, but not again and again.
         let mut before = MANY;
         for _ in 0..2 {
             before = match self.served_before(one, other).await {
@@ -46,7 +46,7 @@ impl World {
             }
         };
         let release = async {
-            sleep(self.scenario.ttl / 2).await; // by then whoever waits is known to
+            sleep(self.scenario.ttl / 2).await; // by then the waiter is known to others
             drop(first);
         };
         let of_one = join_all((0..MANY).map(|_| wait(one.clone(), false)));

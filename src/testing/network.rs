@@ -3,17 +3,19 @@
 //!
 //! No task runs here and nothing is sent anywhere: a byte has arrived when it is read after its time.
 
-mod end;
-
 use std::collections::VecDeque;
 use std::io;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use self::end::End;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+
+use crate::clock::Clock;
 use crate::protocol::Instant;
-use crate::testing::clock::RuntimeClock;
+use crate::testing::simulation::MachineClock;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub(super) enum Way {
 /// Everything between the clients and one instance.
 #[derive(Debug)]
 pub(super) struct Network {
-    clock: Arc<RuntimeClock>,
+    clock: Arc<MachineClock>,
     state: Mutex<State>,
 }
 
@@ -60,7 +62,7 @@ struct Pipe {
 }
 
 impl Network {
-    pub(super) fn new(clock: Arc<RuntimeClock>) -> Self {
+    pub(super) fn new(clock: Arc<MachineClock>) -> Self {
         Self { clock, state: Mutex::default() }
     }
 
@@ -78,7 +80,7 @@ impl Network {
         state.connections.push(Arc::downgrade(&connection));
         let end = |reads, writes| {
             let (network, connection) = (Arc::clone(self), Arc::clone(&connection));
-            End::new(network, connection, reads, writes)
+            End { network, connection, reads, writes, timer: None }
         };
         Ok((end(Way::Down, Way::Up), end(Way::Up, Way::Down)))
     }
@@ -162,5 +164,99 @@ impl Pipe {
         if let Some(reader) = self.reader.take() {
             reader.wake();
         }
+    }
+}
+
+/// One end of a connection. Dropped, it is closed: what was written still arrives.
+#[derive(Debug)]
+pub(crate) struct End {
+    network: Arc<Network>,
+    connection: Arc<Connection>,
+    reads: Way,
+    writes: Way,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl End {
+    /// Ready when this instant has come.
+    fn wait_until(&mut self, instant: Instant, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let left = instant.saturating_since(self.network.clock.now());
+            if left.is_zero() {
+                self.timer = None;
+                return Poll::Ready(());
+            }
+            // A timer of before may be for an earlier instant, and is then followed by another.
+            ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(left))).as_mut().poll(cx));
+            self.timer = None;
+        }
+    }
+}
+
+impl AsyncRead for End {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let arrives = {
+                let mut pipe = self.connection.pipe(self.reads);
+                if pipe.is_reset {
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                pipe.reader = Some(cx.waker().clone());
+                match pipe.on_the_way.front() {
+                    Some((arrives, _)) => *arrives,
+                    None if pipe.is_ended => return Poll::Ready(Ok(())),
+                    None => return Poll::Pending,
+                }
+            };
+            ready!(self.wait_until(arrives, cx));
+            let mut pipe = self.connection.pipe(self.reads);
+            let Some((_, bytes)) = pipe.on_the_way.front_mut() else { continue };
+            let count = bytes.len().min(buf.remaining());
+            buf.put_slice(&bytes[..count]);
+            bytes.drain(..count);
+            if bytes.is_empty() {
+                pipe.on_the_way.pop_front();
+            }
+            return Poll::Ready(Ok(()));
+        }
+    }
+}
+
+impl AsyncWrite for End {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let (delay, is_lost) = {
+            let state = self.network.state();
+            (state.delays[self.writes as usize], state.loses == Some(self.writes))
+        };
+        let now = self.network.clock.now();
+        let mut pipe = self.connection.pipe(self.writes);
+        if pipe.is_ended {
+            // An instance learns late that its answers are not read: what came before is carried out.
+            let is_reported = self.writes == Way::Up;
+            return Poll::Ready(if is_reported { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(bytes.len()) });
+        }
+        if is_lost {
+            pipe.lost_some = true;
+        } else {
+            pipe.last_arrival = pipe.last_arrival.max(now.saturating_add(delay));
+            let arrives = pipe.last_arrival;
+            pipe.on_the_way.push_back((arrives, bytes.to_vec()));
+            pipe.wake();
+        }
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.connection.end(Duration::ZERO);
     }
 }
