@@ -3,7 +3,7 @@
 //! `make bench`, or `cargo run --release --package redquorum-bench --bin contended -- [--quick]
 //! [--rounds N] [--only WORKLOAD] [--subject SUBJECT]` (also `BENCH_ROUNDS=N`). It runs on five servers
 //! of its own and one for what the lock protects; REDQUORUM_SERVER names the program.
-//! In every round each subject does the same work in turn. Whoever wants locks lives in worker processes:
+//! In every round each subject does the same work in turn. A client that wants locks lives in worker processes:
 //! this program again, which say when each section was asked for, held and given back, on the one
 //! monotonic clock of the machine. A round in which two held a lock at once, or what it protects was lost,
 //! or a key was left behind, ends the bench as a failure. Printed are the medians over the rounds;

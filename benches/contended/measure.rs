@@ -58,7 +58,7 @@ pub(crate) fn commands(record: &Record, commands: &Commands) -> [Metric; 2] {
 }
 
 /// From the beginning of a release until the next holder runs, where that is another task than before and
-/// somebody waited.
+/// a client waited.
 fn hand_offs(sections: &[Section]) -> Vec<u64> {
     let mut sorted = sections.to_vec();
     sorted.sort_unstable_by_key(|section| (section.key, section.held));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_off_is_to_another_task_while_somebody_waits() {
+    fn a_hand_off_is_to_another_task_while_one_waits() {
         let waited = [section(0, 0, 0, 0, 10), section(1, 0, 5, 13, 20)];
         assert_eq!(hand_offs(&waited), [3]);
         let overtaken = [section(0, 0, 0, 0, 10), section(1, 0, 12, 14, 20), section(2, 0, 5, 25, 30)];
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_never_gets_in_makes_the_share_infinite_and_what_is_late_does_not_count() {
+    fn a_waiter_that_never_gets_in_makes_the_share_infinite_and_late_grants_do_not_count() {
         let all = [section(0, 0, 0, 0, 1), section(1, 0, 0, 2, 3), section(0, 0, 0, 4, 5), section(1, 0, 0, 90, 91)];
         assert!((share(&all, &(0..50), 2, 1) - 2.0).abs() < 1e-9);
         assert!((share(&all, &(0..100), 2, 1) - 1.0).abs() < 1e-9);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::section::Section;
 
 /// How long each section would have been waited for with such a line between the tasks, where so many work at once.
-/// Work and pauses are those that were measured, in their order and again and again, whoever did them.
+/// Work and pauses are those that were measured, in their order and again and again, by any client.
 pub(crate) fn waits(sections: &[Section], tasks: usize, places: usize, span: &Range<u64>) -> Vec<u64> {
     let measured = turns(sections, tasks);
     let mut turns = measured.iter().cycle();
@@ -45,7 +45,7 @@ fn turns(sections: &[Section], tasks: usize) -> Vec<Turn> {
 }
 
 #[test]
-fn whoever_comes_waits_for_those_before_him_and_for_nothing_else() {
+fn a_waiter_waits_for_those_before_it_and_for_nothing_else() {
     let section =
         |task, asked, held, released| Section { task, key: 0, asked, held, release_begun: released, released };
     // Work for 2, and a pause for 1; then work for 2, and a pause for 10. They waited longer than they had to.

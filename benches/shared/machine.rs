@@ -1,4 +1,4 @@
-//! On what it was measured, as a sentence for whoever reads the figures.
+//! On what it was measured, as a sentence beside the figures.
 
 use std::fs;
 use std::thread::available_parallelism;

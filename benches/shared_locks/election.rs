@@ -208,7 +208,7 @@ impl Rehearsal {
         Ok(())
     }
 
-    /// Whoever led had a larger token than all before, and so had whoever was seen.
+    /// A client that led had a larger token than all before, and so had a client that was seen.
     fn check(&self) -> Outcome {
         let grow = |tokens: &[u64]| tokens.windows(2).all(|pair| pair[0] < pair[1]);
         let known = self.seen.iter().all(|seen| self.tokens.contains(seen));

@@ -1,4 +1,4 @@
-//! `SET NX PX` on a majority, as one writes it by hand; whoever is refused tries again up to 5 ms later.
+//! `SET NX PX` on a majority, as one writes it by hand; a client that is refused tries again up to 5 ms later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_counted_and_whoever_comes_as_another_goes_is_none() {
+    fn pairs_are_counted_and_one_that_comes_as_another_goes_is_none() {
         let visit = |access, held, end| Visit { kind: Kind::Ours, access, section: section(held, end) };
         let apart = [visit(Access::Write, 0, 10), visit(Access::Read, 10, 20), visit(Access::Read, 11, 15)];
         assert_eq!(overlaps(&apart), Overlaps::default());

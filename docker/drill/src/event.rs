@@ -56,7 +56,7 @@ pub(crate) enum EventKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum DenialReason {
-    /// Somebody else holds the lock: the service worked.
+    /// Another client holds the lock: the service worked.
     Held,
     /// The instances could not answer.
     Failed,

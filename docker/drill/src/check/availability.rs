@@ -11,7 +11,7 @@ use crate::event::{DenialReason, Event, EventKind};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Phase {
     pub(crate) granted: usize,
-    /// Refused because somebody else holds the lock; no sign of trouble.
+    /// Refused because another client holds the lock; no sign of trouble.
     pub(crate) held: usize,
     /// Failed because of the instances.
     pub(crate) failed: usize,

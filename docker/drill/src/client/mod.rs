@@ -18,7 +18,7 @@ use crate::clock::now;
 use crate::event::{EventKind, log_now};
 use crate::referee::Referee;
 use named::WhenNamed;
-pub(crate) use roles::Role;
+pub(crate) use roles::{Role, Share};
 use strike::Tasks;
 use subject::Subject;
 

@@ -45,6 +45,14 @@ pub(crate) enum Role {
     Careless,
     /// Waits for one lock until it has it, works for a few milliseconds, releases it.
     Waiter,
+    /// Wants a part of what several may have.
+    Shares(Share),
+}
+
+/// What clients do with what several may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Share {
     /// Reads a page beside other readers, for a moment.
     Reader,
     /// Writes it, alone.
@@ -77,7 +85,7 @@ pub(crate) async fn play(
             Role::Worker => 10..50,
             Role::Waiter => 0..40,
             Role::Holder | Role::Careless | Role::Rival => 20..60,
-            _ => 5..30,
+            Role::Shares(_) => 5..30,
         };
         actor.pause(pause).await;
     }
@@ -95,19 +103,25 @@ struct Actor {
 
 impl Actor {
     async fn turn(&mut self, role: Role) {
-        let resource = match role {
-            Role::Worker => BUSY[self.random.random_range(0..BUSY.len())],
-            Role::Holder | Role::Careless | Role::Rival => HELD,
-            Role::Waiter => return self.wait_and_work().await,
-            _ => return self.share_and_work(role).await,
-        };
-        let Some(held) = self.acquire(resource).await else { return };
         match role {
-            Role::Worker => self.work(resource, held, 20..120).await,
-            Role::Rival => self.work(resource, held, 100..300).await,
-            Role::Holder => self.keep(resource, held, true).await,
-            Role::Careless => self.keep(resource, held, false).await,
-            _ => {} // is above
+            Role::Worker => {
+                let resource = BUSY[self.random.random_range(0..BUSY.len())];
+                if let Some(held) = self.acquire(resource).await {
+                    self.work(resource, held, 20..120).await;
+                }
+            }
+            Role::Rival => {
+                if let Some(held) = self.acquire(HELD).await {
+                    self.work(HELD, held, 100..300).await;
+                }
+            }
+            Role::Holder | Role::Careless => {
+                if let Some(held) = self.acquire(HELD).await {
+                    self.keep(HELD, held, role == Role::Holder).await;
+                }
+            }
+            Role::Waiter => self.wait_and_work().await,
+            Role::Shares(share) => self.share_and_work(share).await,
         }
     }
 
@@ -119,25 +133,25 @@ impl Actor {
         self.tasks.stop();
     }
 
-    async fn share_and_work(&mut self, role: Role) {
+    async fn share_and_work(&mut self, share: Share) {
         let asked = now();
-        let (resource, held) = match self.subject.share(role).await {
+        let (resource, held) = match self.subject.share(share).await {
             Ok(shared) => shared,
             Err((answer, cause)) => {
-                let resource = format!("{role:?}").to_lowercase();
+                let resource = format!("{share:?}").to_lowercase();
                 return log_now(&self.job.name, EventKind::Denied { resource, asked, answer, cause });
             }
         };
         self.lease += 1;
         self.log_grant(resource.clone(), asked, &held);
-        match role {
-            Role::Reader => {
+        match share {
+            Share::Reader => {
                 self.pause(20..200).await;
                 self.stop(held).await;
             }
-            Role::Candidate => self.work(&resource, held, 800..2_500).await,
-            Role::Subscriber | Role::Tenant | Role::Leader => self.keep(&resource, held, true).await,
-            _ => self.work(&resource, held, 20..200).await,
+            Share::Writer | Share::Permitted => self.work(&resource, held, 20..200).await,
+            Share::Candidate => self.work(&resource, held, 800..2_500).await,
+            Share::Subscriber | Share::Tenant | Share::Leader => self.keep(&resource, held, true).await,
         }
     }
 

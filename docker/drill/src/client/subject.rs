@@ -9,7 +9,7 @@ use rslock::{Lock, LockError, LockManager};
 use tokio::time::{sleep, timeout};
 
 use super::last_first::{LastFirst, Turn};
-use super::{Job, LockLibrary, Role};
+use super::{Job, LockLibrary, Share};
 use crate::Outcome;
 use crate::check::READ;
 use crate::clock::{Nanos, nanos, now};
@@ -81,7 +81,7 @@ impl Subject {
                 let asked = now();
                 match timeout(Duration::from_secs(3), manager.lock(resource, ttl)).await {
                     Ok(Ok(lock)) => Ok(Held::rslock(manager, lock, asked, ttl)),
-                    // It cannot tell "somebody holds it" from "too few answered".
+                    // It cannot tell "another client holds it" from "too few answered".
                     Ok(Err(error @ LockError::Unavailable)) => Err((DenialReason::Held, error.to_string())),
                     Ok(Err(error)) => Err((DenialReason::Failed, error.to_string())),
                     Err(_) => Err((DenialReason::Failed, "no answer for 3 s".to_owned())),
@@ -91,24 +91,26 @@ impl Subject {
     }
 
     /// Waits for a part of what is shared: as what it is known, and the part.
-    pub(crate) async fn share(&self, role: Role) -> Result<(String, Held), (DenialReason, String)> {
+    pub(crate) async fn share(&self, share: Share) -> Result<(String, Held), (DenialReason, String)> {
         let Self::Ours(redlock) = self else { return Err((DenialReason::Failed, "it shares nothing".to_owned())) };
         let page = redlock.rw_lock(PAGE).wait_at_most(PATIENCE);
         let (desks, permits) = DESKS;
-        let shared = match role {
-            Role::Reader | Role::Subscriber => {
+        let shared = match share {
+            Share::Reader | Share::Subscriber => {
                 page.read().await.map(|guard| (format!("{PAGE}{READ}"), Held::Reads(Box::new(guard))))
             }
-            Role::Writer => page.write().await.map(|guard| (PAGE.to_owned(), Held::alone(guard, None))),
-            Role::Candidate | Role::Leader => {
+            Share::Writer => page.write().await.map(|guard| (PAGE.to_owned(), Held::alone(guard, None))),
+            Share::Candidate | Share::Leader => {
                 let leads = redlock.election(LEADER).wait_at_most(PATIENCE).campaign("candidate").await;
                 leads.map(|leads| (LEADER.to_owned(), Held::Leads(Box::new(leads))))
             }
-            _ => redlock.semaphore(desks, permits).wait_at_most(PATIENCE).acquire().await.map(|permit| {
-                // More numbers than there are permits would be more locks, each of which has one holder.
-                let number = permit.index() % permits;
-                (format!("{desks}#{number}"), Held::alone(permit.into_guard(), None))
-            }),
+            Share::Permitted | Share::Tenant => {
+                redlock.semaphore(desks, permits).wait_at_most(PATIENCE).acquire().await.map(|permit| {
+                    // More numbers than there are permits would be more locks, each of which has one holder.
+                    let number = permit.index() % permits;
+                    (format!("{desks}#{number}"), Held::alone(permit.into_guard(), None))
+                })
+            }
         };
         shared.map_err(|error| (answer(&error), error.to_string()))
     }

@@ -8,9 +8,8 @@ use super::CutKind::{Lossy, Lost, Refused, Replies, Requests};
 use super::Expectation::{Available, FailsFast, KeepsHolding, RefusedWrite, Safety, WaitersGetIn};
 use super::{Expectation, Scenario, Setup};
 use crate::client::LockLibrary::{LastFirst, Rslock, WithAdmission, WithoutAdmission, WithoutOrder};
-use crate::client::Role::{
-    self, Candidate, Careless, Holder, Leader, Permitted, Reader, Rival, Subscriber, Tenant, Waiter, Worker, Writer,
-};
+use crate::client::Role::{self, Careless, Holder, Rival, Shares, Waiter, Worker};
+use crate::client::Share::{Candidate, Leader, Permitted, Reader, Subscriber, Tenant, Writer};
 use crate::client::strike::{Blow, Moment};
 
 /// Three clients with everything to do.
@@ -20,12 +19,18 @@ const CROWD: &[&[Role]] = &[&[Worker, Holder], &[Worker, Rival], &[Worker, Worke
 const PIVOT: &[&[Role]] = &[&[Holder], &[Rival], &[Worker]];
 
 /// Readers and writers of one page, three for two permits, two who want to lead.
-const SHARERS: &[&[Role]] =
-    &[&[Reader, Permitted, Candidate], &[Writer, Permitted, Candidate], &[Reader, Reader, Permitted]];
+const SHARERS: &[&[Role]] = &[
+    &[Shares(Reader), Shares(Permitted), Shares(Candidate)],
+    &[Shares(Writer), Shares(Permitted), Shares(Candidate)],
+    &[Shares(Reader), Shares(Reader), Shares(Permitted)],
+];
 
 /// As `PIVOT`: one who keeps its part of each, one who wants it, and others.
-const SHARERS_OF_A_PIVOT: &[&[Role]] =
-    &[&[Subscriber, Tenant, Leader], &[Writer, Permitted, Candidate], &[Reader, Reader, Permitted]];
+const SHARERS_OF_A_PIVOT: &[&[Role]] = &[
+    &[Shares(Subscriber), Shares(Tenant), Shares(Leader)],
+    &[Shares(Writer), Shares(Permitted), Shares(Candidate)],
+    &[Shares(Reader), Shares(Reader), Shares(Permitted)],
+];
 
 /// Four processes with four tasks each, all of which want the same lock.
 const LINE: &[&[Role]] = &[FOUR, FOUR, FOUR, FOUR];

@@ -31,7 +31,7 @@ pub(crate) struct WaitPhase {
     pub(crate) hand_over_max: f64,
     /// How often the lock went to another process.
     pub(crate) to_other_processes: usize,
-    /// Sections of somebody who had begun to wait later than another one, who still waited.
+    /// Sections of a client that had begun to wait later than another one, who still waited.
     pub(crate) out_of_order: usize,
     /// Those of them in which the other one was of the same process.
     pub(crate) out_of_order_within: usize,

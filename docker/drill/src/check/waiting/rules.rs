@@ -74,7 +74,7 @@ pub(crate) fn crashes(history: &[Event], leases: &[&ObservedLease]) -> Vec<Crash
     history.iter().filter_map(crash).collect()
 }
 
-/// The longest time in which nobody held the lock that somebody waited for, before a grant to another client
+/// The longest time in which nobody held the lock that a client waited for, before a grant to another client
 /// in `from..to`. `None` without one.
 fn longest_gap(leases: &[&ObservedLease], lost: &str, (from, to): (Nanos, Nanos)) -> Option<Nanos> {
     let next = leases.iter().enumerate();
