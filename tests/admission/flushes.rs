@@ -28,7 +28,7 @@ fn an_older_record_of_the_same_process_that_comes_back_does_not_let_it_vote() ->
         let old = if mode == Admission::On { record(stage.third())? } else { "any".to_owned() };
         stage.third().command(&["FLUSHALL"])?;
         if mode == Admission::On {
-            assert!(until(ms(1_000), || record(stage.third()).is_ok_and(|new| new != old)).await);
+            assert!(until(ms(3_000), || record(stage.third()).is_ok_and(|new| new != old)).await);
             all_vote(&before).await?; // as soon as it is read; then a quarantine
             sleep(TTL).await;
             all_vote(&before).await?;
@@ -67,14 +67,14 @@ fn a_flush_of_another_database_is_a_quarantine_that_status_and_errors_explain() 
         for at in [0, 1] {
             flush_another_database(&stage.fleet[at])?;
             for redlock in [&client, &other] {
-                assert!(until(ms(1_000), || waits(redlock, at)).await, "{:?}", redlock.instances()[at]);
+                assert!(until(ms(3_000), || waits(redlock, at)).await, "{:?}", redlock.instances()[at]);
             }
         }
         assert!(guards.iter().all(|guard| guard.is_valid()), "a minority was flushed, and leases ended");
         client.lock(LOCK).try_acquire().await?.release().await?;
 
         flush_another_database(&stage.fleet[2])?;
-        assert!(until(ms(1_000), || waits(&other, 2)).await, "{:?}", other.instances()[2]);
+        assert!(until(ms(3_000), || waits(&other, 2)).await, "{:?}", other.instances()[2]);
         let error = other.lock(LOCK).try_acquire().await.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error.contains("in quarantine, a database of it was flushed"), "{error}");
         other.lock(LOCK).wait_at_most(TTL * 3).acquire().await?.release().await?;

@@ -146,7 +146,7 @@ fn max_ttl_is_raised_and_lowered_while_clients_lock_and_an_instance_forgets() ->
 
         let second = service.start("b", &fleet, BETWEEN).await?;
         restart_empty(&fleet[1], &second).await?;
-        assert!(service.progress(ms(500)).await > 0, "both work beside each other");
+        assert!(service.progress(ms(1_500)).await > 0, "both work beside each other");
         all_vote(&first.redlock, SHORT).await?;
         first.end().await?;
         assert_eq!(allowed(&fleet)?, BTreeSet::from(["2000".to_owned()]), "nothing is raised by itself");
@@ -154,7 +154,7 @@ fn max_ttl_is_raised_and_lowered_while_clients_lock_and_an_instance_forgets() ->
 
         let third = service.start("c", &fleet, LATTER).await?;
         restart_empty(&fleet[2], &third).await?;
-        assert!(service.progress(ms(500)).await > 0, "both work beside each other");
+        assert!(service.progress(ms(1_500)).await > 0, "both work beside each other");
         assert_eq!(allowed(&fleet)?, BTreeSet::from(["5000".to_owned()]));
         second.end().await?;
 
@@ -168,11 +168,11 @@ fn max_ttl_is_raised_and_lowered_while_clients_lock_and_an_instance_forgets() ->
             set(server, SHORT).await?;
             all_vote(&fourth.redlock, LONG).await?;
         }
-        assert!(service.progress(ms(500)).await > 0);
+        assert!(service.progress(ms(1_500)).await > 0);
         let last = service.start("e", &fleet, FORMER).await?;
         all_vote(&last.redlock, LONG).await?;
         fourth.end().await?;
-        assert!(service.progress(ms(500)).await > 0);
+        assert!(service.progress(ms(1_500)).await > 0);
         last.end().await
     })
 }
@@ -187,7 +187,7 @@ fn the_list_grows_and_shrinks_by_one_instance_at_a_time_while_clients_lock() -> 
         for count in [4, 5, 4, 3] {
             let next = service.start(&format!("of {count}"), &fleet[..count], FORMER).await?;
             all_vote(&next.redlock, SHORT).await?;
-            assert!(service.progress(ms(500)).await > 0, "both work beside each other");
+            assert!(service.progress(ms(1_500)).await > 0, "both work beside each other");
             former.end().await?;
             sleep(SHORT).await; // its last lock
             former = next;

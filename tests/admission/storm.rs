@@ -46,7 +46,7 @@ async fn during(stage: &Stage, guard: &Guard, tasks: &Tasks, event: impl Fn() ->
         sleep(ms(20)).await;
     }
     // A client that is told of a lock from here on may have been granted it after the lease.
-    let acquired = guard.is_valid() && tasks.acquired.load(Ordering::SeqCst);
+    let acquired = tasks.acquired.load(Ordering::SeqCst) && guard.is_valid();
     tasks.over.store(true, Ordering::SeqCst);
     tasks.acquired.store(acquired, Ordering::SeqCst);
     Ok(())

@@ -147,7 +147,8 @@ fn certificates_of_ones_own_are_trusted_and_shown() {
     let address = format!("rediss://127.0.0.1:{}", server.tls_port().unwrap());
     let path = |name: &str| dir.file(name).to_string_lossy().into_owned();
     let run = |options: &[&str]| {
-        output(bare(["--no-admission", "-i", &address]).args(options).args(["run", "-r", "a", "--try", "--", "true"]))
+        let mut command = bare(["--no-admission", "--instance-timeout", "1s", "-i", &address]);
+        output(command.args(options).args(["run", "-r", "a", "--try", "--", "true"]))
     };
     let (ca, own, its_key) = (path("ca.pem"), path("own.pem"), path("own.key"));
     let all = run(&["--tls-ca", &ca, "--tls-cert", &own, "--tls-key", &its_key]);

@@ -108,7 +108,9 @@ fn a_user_without_threads_is_told_so() {
     // Root has no limit, so another user runs a copy.
     let dir = Dir::new();
     let copy = dir.file("redquorum");
-    std::fs::copy(env!("CARGO_BIN_EXE_redquorum"), &copy).unwrap();
+    // Not by this process: what another test starts meanwhile would have it open for writing, and it could not be run.
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_redquorum")).arg(&copy).status().unwrap();
+    assert!(copied.success());
     let_others_use(&copy);
     let mut command = std::process::Command::new(if is_root() { "setpriv" } else { "env" });
     if is_root() {
@@ -128,7 +130,7 @@ fn a_refused_client_learns_who_has_the_lock() {
     let script = format!("echo > {}; exec sleep 60", begun.display());
     let mut holder = redquorum(&fleet, ["run", "-r", "a", "-r", "b", "--", "sh", "-c", &script]).spawn().unwrap();
     contents(&begun);
-    for (args, expected) in [(&["--try"][..], 75), (&["--wait", "300ms"], 75), (&["--try", "-E", "3"], 3)] {
+    for (args, expected) in [(&["--try"][..], 75), (&["--wait", "2s"], 75), (&["--try", "-E", "3"], 3)] {
         let args = ["run", "-r", "b"].iter().chain(args).chain(&["--", "true"]);
         let output = output(&mut redquorum(&fleet, args));
         assert_eq!(output.status.code(), Some(expected));

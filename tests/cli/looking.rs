@@ -87,6 +87,9 @@ fn beside_a_service_with_a_longer_max_ttl_everything_is_shown_as_it_is() {
         let fleet = in_use(3, LONG);
         let redlock = service(&fleet.addresses(), LONG).connect().await.unwrap();
         let guard = redlock.lock(LOCK).acquire().await.unwrap();
+        // A quorum is enough for the lock to be acquired.
+        let has_it = |server: &Server| server.keys().unwrap().iter().any(|key| key == LOCK);
+        assert!(wait_until(PATIENCE, || fleet.iter().all(has_it)));
         let records: Vec<_> = fleet.iter().map(record_of).collect();
 
         let status = output(&mut plain(&fleet, &["status"]));
@@ -117,7 +120,9 @@ fn beside_a_service_with_a_longer_max_ttl_everything_is_shown_as_it_is() {
         assert!(is_held(&guard), "{:?}", redlock.instances());
         assert_eq!(fleet.iter().map(record_of).collect::<Vec<_>>(), records, "nothing was written");
         let released = output(&mut plain(&fleet, &["release", LOCK, "--force", "--yes"]));
-        assert!(stdout(&released).contains("on 3"), "{}{}", stdout(&released), stderr(&released));
+        // Once two have lost it, the client that had it releases it itself: it may be the first on the third.
+        let is_told = [" on 2\n", " on 3\n"].iter().any(|count| stdout(&released).ends_with(*count));
+        assert!(is_told, "{}{}", stdout(&released), stderr(&released));
         guard.lost().await;
     });
 }
@@ -216,7 +221,7 @@ fn a_client_writes_nothing_before_its_first_lock_and_goes_on_to_write_after_it()
         assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty() && record_of(server).is_none()));
         let guard = redlock.lock(LOCK).wait_at_most(PATIENCE).acquire().await.unwrap();
         guard.release().await.unwrap();
-        assert!(fleet.iter().all(|server| record_of(server).is_some()));
+        assert!(wait_until(PATIENCE, || fleet.iter().all(|server| record_of(server).is_some())));
         fleet[0].restart().unwrap();
         assert!(
             wait_until(PATIENCE, || record_of(&fleet[0]).is_some()),

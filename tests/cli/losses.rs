@@ -74,7 +74,7 @@ fn a_program_that_is_killed_takes_its_command_and_grandchildren_with_it() {
 #[test]
 fn a_program_that_stands_still_loses_its_command_before_the_keys_expire() {
     let (fleet, dir) = (fleet_of(3), Dir::new());
-    let (mut child, pids) = stubborn(&fleet, &dir, "5s"); // a tenth of it is left for the kill
+    let (mut child, pids) = stubborn(&fleet, &dir, "10s"); // a tenth of it is left for the kill
     signal(&child, Signal::SIGSTOP);
     let mut kept = 0;
     let gone = wait_until(PATIENCE, || {
@@ -101,11 +101,11 @@ fn a_dead_process_that_nobody_collects_does_not_delay_the_end() {
     let fleet = fleet_of(3);
     // A parent that has left the group, and does not wait for its child.
     let script = "(sleep 0.1 & exec setsid sleep 30 >/dev/null 2>&1) & echo; sleep 0.4; exit 4";
-    let args = ["run", "-r", "a", "--ttl", "10s", "--", "sh", "-c", script];
+    let args = ["run", "-r", "a", "--max-ttl", "60s", "--ttl", "60s", "--", "sh", "-c", script];
     let mut child = redquorum(&fleet, args).stdout(Stdio::null()).spawn().unwrap();
     let begun = now();
     assert_eq!(status_of(&mut child), 4);
-    assert!(begun.elapsed() < Duration::from_millis(1900), "not the grace of what lives: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(9), "not the grace of what lives: {:?}", begun.elapsed());
 }
 
 #[test]
@@ -173,7 +173,8 @@ fn of_another_user(fleet: &Fleet, dir: &Dir, lives: &str) -> (Child, String) {
     let program = redquorum(fleet, ["run"]);
     let mut command = std::process::Command::new("setpriv");
     command.arg("--bounding-set=-kill").arg(program.get_program());
-    command.args(["--no-admission", "run", "-r", "a", "--ttl", "2s", "--", "sh", "-c", &script]);
+    command.args(["--no-admission", "--instance-timeout", "1s", "run", "-r", "a", "--ttl", "2s"]);
+    command.args(["--", "sh", "-c", &script]);
     let child = without_settings(&mut command).env("REDQUORUM_INSTANCES", fleet.addresses().join(",")).spawn().unwrap();
     (child, contents(&pid))
 }
@@ -185,14 +186,14 @@ fn a_lock_is_held_as_long_as_something_goes_on_that_cannot_be_ended() {
     }
     let (fleet, dir) = (fleet_of(3), Dir::new());
     let (mut child, pid) = of_another_user(&fleet, &dir, "6");
-    let has_key = || !fleet[0].keys().unwrap().is_empty();
+    let is_held = || fleet.iter().filter(|server| !server.keys().unwrap().is_empty()).count() >= 2;
     while runs(&pid) {
-        let held = has_key();
+        let held = is_held();
         assert!(held || !runs(&pid), "released while it ran");
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(status_of(&mut child), 0);
-    assert!(!has_key(), "and then released");
+    assert!(!is_held(), "and then released");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn a_password_comes_from_the_environment_or_a_file_and_is_seen_nowhere() {
 fn no_process_has_a_secret_among_its_arguments() {
     let (fleet, dir) = (guarded(), Dir::new());
     let begun = dir.file("begun");
-    let script = format!("echo $PPID > {}; sleep 1", begun.display());
+    let script = format!("echo $PPID > {}; sleep 3", begun.display());
     let mut command = redquorum(&fleet, ["run", "-r", "a", "--", "sh", "-c", &script]);
     command.env("REDQUORUM_INSTANCES", ports(&fleet).join(" ")).env("REDQUORUM_PASSWORD", SECRET);
     let mut child = command.spawn().unwrap();

@@ -9,8 +9,12 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn commands_that_read_run_beside_each_other_and_none_beside_one_that_does_not() {
     let (fleet, dir) = (fleet_of(3), Dir::new());
-    let flag = dir.file("begun");
-    let script = format!("echo \"[$REDQUORUM_RESOURCE $REDQUORUM_FENCING_TOKEN]\" > {0}; sleep 3", flag.display());
+    let (flag, go) = (dir.file("begun"), dir.file("go"));
+    let script = format!(
+        "echo \"[$REDQUORUM_RESOURCE $REDQUORUM_FENCING_TOKEN]\" > {}; while [ ! -e {} ]; do sleep 0.1; done; sleep 2",
+        flag.display(),
+        go.display()
+    );
     let mut first = redquorum(&fleet, ["run", "-r", "a", "--shared", "--", "sh", "-c", &script]).spawn().unwrap();
     assert!(redquorum_testkit::wait_until(crate::support::PATIENCE, || flag.exists()));
 
@@ -23,6 +27,7 @@ fn commands_that_read_run_beside_each_other_and_none_beside_one_that_does_not() 
     assert!(text(&seen.stdout).contains("read by a reader"), "{}", text(&seen.stdout));
     let listed = output(&mut redquorum(&fleet, ["list"]));
     assert!(text(&listed.stdout).contains("a reader"), "{}", text(&listed.stdout));
+    std::fs::write(go, "").unwrap();
     let waits = output(&mut redquorum(&fleet, ["run", "-r", "a", "--wait", "10s", "--", "echo", "alone"]));
     assert!(waits.status.success() && text(&waits.stdout) == "alone\n", "{waits:?}");
     assert!(first.wait().unwrap().success());

@@ -33,6 +33,7 @@ impl Shell {
             .env("TERM", "xterm")
             .env("redquorum", program.get_program())
             .env("REDQUORUM_INSTANCES", fleet.addresses().join(" "))
+            .env("REDQUORUM_INSTANCE_TIMEOUT", "1s")
             .env_remove("REDQUORUM_SERVER")
             .stdin(Stdio::from(slave.try_clone().unwrap()))
             .stdout(Stdio::from(slave.try_clone().unwrap()))
@@ -263,7 +264,7 @@ fn a_command_that_nobody_can_give_the_terminal_stays_stopped() {
     let woken = std::fs::read_to_string(dir.file("log.woken")).unwrap_or_default();
     assert_eq!(woken.len(), 0, "again and again");
     assert!(state().contains(") T "));
-    assert!(!fleet[0].keys().unwrap().is_empty(), "it has its lock");
+    assert!(fleet.iter().filter(|server| !server.keys().unwrap().is_empty()).count() >= 2, "it has its lock");
 }
 
 #[test]
@@ -300,11 +301,11 @@ fn ctrl_z_stops_the_job_and_fg_lets_it_go_on_with_the_terminal() {
 fn a_job_that_was_stopped_for_longer_than_its_lock_is_valid_does_not_go_on() {
     let fleet = fleet_of(3);
     let mut shell = Shell::start(&fleet);
-    shell.line("$redquorum --no-admission run -r a --ttl 1s -- sh -c 'echo be''gun; read x; echo go''ne=on'");
+    shell.line("$redquorum --no-admission run -r a --ttl 3s -- sh -c 'echo be''gun; read x; echo go''ne=on'");
     shell.wait_for("begun\r\n");
     shell.press("\x1a");
     shell.wait_for("Stopped");
-    thread::sleep(Duration::from_millis(1500));
+    thread::sleep(Duration::from_millis(4500));
     shell.line("fg; echo then=$?");
     shell.wait_for("the lock on a was lost");
     shell.wait_for("then=79");
@@ -325,8 +326,8 @@ fn a_job_in_the_background_stops_when_it_reads_the_terminal() {
 #[test]
 fn who_waits_is_told_for_whom_and_the_line_is_gone_afterwards() {
     let fleet = fleet_of(3);
-    fleet.iter().for_each(|server| drop(server.command(&["SET", "a\x07b", "other", "PX", "4000"]).unwrap()));
     let mut shell = Shell::start(&fleet);
+    fleet.iter().for_each(|server| drop(server.command(&["SET", "a\x07b", "other", "PX", "6000"]).unwrap()));
     // What a terminal would obey is told and not written.
     shell.line(r#"$redquorum --no-admission run -r "$(printf 'a\007b')" -- echo 'I am'' in'"#);
     shell.wait_for("\r\x1b[Kwaiting for a\\u{7}b, held by a client of another kind on 3/3, ");

@@ -22,7 +22,7 @@ async fn expect_each(fleet: &Fleet, count: u64) {
 }
 
 /// Waits until no script is on its way any more: for a tenth of a second none was carried out anywhere.
-async fn settled(fleet: &Fleet) {
+pub(crate) async fn settled(fleet: &Fleet) {
     let mut before = evalsha(fleet);
     loop {
         sleep(ms(100)).await;
@@ -143,6 +143,7 @@ fn requests_share_commands_again_after_an_instance_was_busy() {
         for server in fleet.iter() {
             let mut client = Client::connect(server.port(), ms(20)).unwrap();
             assert!(client.command(&["EVAL", "while true do end", "0"]).is_err(), "it does not end");
+            assert!(eventually(PATIENCE, || server.command(&["PING"]).is_err()).await, "it has begun");
         }
         assert!(many_tasks(&redlock).await, "the instances are busy");
         for server in fleet.iter() {

@@ -10,7 +10,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{PATIENCE, alone_on_each_kind, fleet_of, free_within, ms, on_each_kind, ready, secs, timed};
+use crate::support::{
+    PATIENCE, TIMEOUT, alone_on_each_kind, fleet_of, free_within, ms, on_each_kind, ready, secs, timed,
+};
 
 const TTL: Duration = ms(1500);
 
@@ -92,21 +94,22 @@ async fn follows_a_leader_that_is(how: Failure, program: &Program) {
     assert!(!campaign.is_finished());
     let failed = Instant::now();
     leader.fail(how, &fleet);
+    let has_failed = Instant::now(); // a server may take its time until it has deleted the key
     let follower = timeout(PATIENCE, campaign).await.unwrap().unwrap().unwrap();
     let took = failed.elapsed();
     let (seen, seen_after) = timed(observer.next()).await;
     println!("{how:?}: the next leads after {took:?}, seen {seen_after:?} later");
-    assert!(took < NEXT_LEADS && seen_after < TTL / 3, "{took:?}, {seen_after:?}");
+    assert!(took < NEXT_LEADS && seen_after < 2 * TTL / 3, "{took:?}, {seen_after:?}");
     assert_eq!((seen.info.as_str(), seen.token), ("next", follower.fencing_token()));
     assert!(seen.token > leader.token);
     if !matches!(how, Failure::Killed) {
         let (loss, at) = timeout(PATIENCE, &mut leader.lost).await.unwrap().unwrap();
-        let after = at.saturating_duration_since(failed);
+        let (since, in_time) = if matches!(how, Failure::Robbed) { (has_failed, ms(300)) } else { (failed, TTL) };
+        let after = at.saturating_duration_since(since);
         println!("{how:?}: told after {after:?}: {loss}");
-        let in_time = if matches!(how, Failure::Robbed) { ms(300) } else { TTL };
         assert!(after <= in_time, "{after:?}");
     }
-    follower.resign().await.unwrap();
+    let _ = follower.resign().await; // unconfirmed where the machine stands still for longer than the timeout
 }
 
 #[test]
@@ -144,13 +147,13 @@ fn observers_see_many_leaders_in_the_order_of_their_tokens() {
             observers.spawn(tokens(redlock.election("e").observe().unwrap()));
         }
         for number in 0..4 {
-            let redlock = ready(builder(&fleet)).await;
+            let redlock = ready(builder(&fleet).instance_timeout(TIMEOUT)).await;
             candidates.spawn(async move {
                 let mut led = Vec::new();
                 for round in 0..6 {
                     let leadership = redlock.election("e").campaign(&format!("{number}/{round}")).await.unwrap();
                     led.push(leadership.fencing_token());
-                    sleep(ms(20)).await;
+                    sleep(ms(100)).await; // a machine that stands still once hides a few of them
                     leadership.resign().await.unwrap();
                 }
                 led

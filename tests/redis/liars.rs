@@ -166,7 +166,7 @@ fn two_of_five_answer_too_much(one_in: usize) {
         assert!(instances.iter().take(2).all(|status| said(status).contains("a reply longer than")), "{instances:?}");
         drop(long_held);
         let (ended, took) = timed(redlock.shutdown(secs(3))).await;
-        assert!(took <= secs(3), "{ended:?} after {took:?}");
+        assert!(took <= secs(4), "{ended:?} after {took:?}");
     });
 }
 

@@ -138,7 +138,7 @@ fn an_instance_far_away_is_connected_as_long_as_its_answers_are_in_time() {
         proxies.iter().for_each(|proxy| proxy.delay(ms(105), ms(105)).unwrap());
         for builder in [builder_of(&fleet), with_admission(&fleet)] {
             let builder = builder.ttl(MAX_TTL).max_ttl(MAX_TTL).instances(proxies.iter().map(Proxy::address));
-            let redlock = ready(builder.instance_timeout(ms(300))).await; // two such ways are more
+            let redlock = ready(builder.instance_timeout(ms(400))).await; // two such ways are more
             pair_on_a_bad_day(&redlock, "a").await;
         }
         free_within(PATIENCE, &fleet).await;

@@ -1,10 +1,10 @@
 //! What operators want to know beyond one lock.
 
 use redquorum::ReplyKind;
-use redquorum_testkit::{Kind, Server};
+use redquorum_testkit::{Kind, Proxy, Server};
 use tokio::time::{sleep, timeout};
 
-use crate::support::{client_of, fleet_of, held, ms, on_each_kind};
+use crate::support::{TIMEOUT, builder_of, client_of, fleet_of, held, ms, on_each_kind, ready};
 
 #[test]
 fn locks_are_listed_below_their_namespace_and_other_data_is_not() {
@@ -64,13 +64,15 @@ fn locks_are_listed_page_by_page_in_the_order_of_their_names() {
 fn a_listing_that_is_given_up_asks_for_nothing_more() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 1);
-        let client = client_of(&fleet).await;
+        let proxy = Proxy::start(&fleet[0]).unwrap();
+        let client = ready(builder_of(&fleet).instances([proxy.address()])).await;
         let some = "for i = 1, 10000 do redis.call('SET', 'data:' .. ARGV[1] .. i, i) end";
         for part in 0..40 {
             fleet[0].command(&["EVAL", some, "0", &format!("{part}:")]).unwrap();
         }
-        assert!(timeout(ms(20), client.list("*", 1_000_000)).await.is_err());
-        sleep(ms(50)).await; // what was on its way
+        proxy.delay(ms(5), ms(5)).unwrap(); // so that all of it takes far longer than a machine stands still
+        assert!(timeout(ms(300), client.list("*", 1_000_000)).await.is_err());
+        sleep(ms(300)).await; // what was on its way
         let asked = fleet[0].calls("scan").unwrap();
         sleep(ms(100)).await;
         assert_eq!(fleet[0].calls("scan").unwrap(), asked);
@@ -114,7 +116,7 @@ fn who_may_not_ask_is_told_so() {
         server.command(&rule).unwrap();
         let url = server.address().replace("redis://", "redis://few:x@");
         let builder = redquorum::Redlock::builder().instances([url]).admission(redquorum::Admission::Off);
-        let client = builder.connect().await.unwrap();
+        let client = builder.instance_timeout(TIMEOUT).connect().await.unwrap();
         let listing = client.list("*", 1000).await;
         assert!(listing.unknown[0].to_string().contains("permission denied"), "{listing:?}");
         let details = client.examine().await.remove(0).answer.unwrap();

@@ -44,8 +44,16 @@ async fn watched_and_just_renewed(redlock: &Redlock, fleet: &Fleet) -> (Guard, t
     sleep(ms(30)).await;
     fleet[4].command(&["DEL", "a"]).unwrap();
     assert!(eventually(LONG_BEFORE_THE_RENEWAL, || all_have(fleet)).await, "repaired");
-    sleep(ms(30)).await;
+    has_asked_again(redlock).await;
     (guard, waiting)
+}
+
+/// Waits until the client has taken in a repair and asked the other servers again (P20): until then it counts what they lose as
+/// lost together with what was repaired. Its answers stand behind those to what was sent before.
+async fn has_asked_again(redlock: &Redlock) {
+    redlock.inspect("a").await.unwrap();
+    sleep(ms(30)).await;
+    redlock.inspect("a").await.unwrap();
 }
 
 fn on_a_quorum(fleet: &Fleet, command: &[&str]) {
@@ -66,7 +74,8 @@ fn a_lock_is_shown_and_taken_away_and_its_holder_is_told() {
         assert_eq!((holder.on.len(), holder.token), (3, Some(guard.fencing_token())), "{seen:?}");
         assert_eq!(holder.by.client.as_deref(), Some(&*ours.client_id()));
         let forced = other.force_release("a", &holder.by).await.unwrap();
-        assert!(forced.is_complete() && forced.released_on.len() == 3, "{forced:?}");
+        // The holder that learns of it meanwhile releases the last one itself.
+        assert!(forced.unknown.is_empty() && forced.released_on.len() >= 2, "{forced:?}");
         let loss = tokio::time::timeout(PATIENCE, guard.lost()).await.unwrap();
         assert!(matches!(loss, Loss::Gone { .. }), "{loss:?}");
         held(&other, "a").await.release().await.unwrap();
@@ -152,7 +161,7 @@ fn what_a_minority_loses_is_repaired_long_before_the_next_renewal_would_be() {
                 fleet[index].command(&["DEL", "a"]).unwrap();
             }
             assert!(eventually(secs(2), || all_have(&fleet)).await, "at the fastest pace, a tenth of the ttl");
-            sleep(ms(50)).await; // it is watched again
+            has_asked_again(&redlock).await;
         }
         assert!(!waiting.is_finished() && guard.is_valid());
     });
@@ -249,11 +258,11 @@ fn where_tracking_is_denied_a_loss_is_known_by_the_next_renewal() {
 fn keys_that_expire_by_themselves_are_noticed() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
-        let redlock = ready(builder_of(&fleet).ttl(ms(700))).await;
+        let redlock = ready(builder_of(&fleet).ttl(secs(2))).await;
         let guard = held(&redlock, "a").await;
         let (loss, took) = timed(guard.lost()).await;
         assert!(matches!(loss, Loss::Expired { .. }), "the own clock says so first: {loss:?}");
-        assert!(took <= secs(2), "{took:?}"); // to the millisecond in paused time, here the machine may be busy
+        assert!(took <= secs(4), "{took:?}"); // to the millisecond in paused time, here the machine may be busy
     });
 }
 

@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::refusing::refused_with;
 use crate::support::{
-    PATIENCE, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready, with_admission,
+    PATIENCE, TIMEOUT, builder_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair, ready,
+    with_admission,
 };
 
 /// Answers whatever it reads with `words`, and says them first if `unasked`.
@@ -137,14 +138,14 @@ fn one_process_at_two_addresses_has_one_vote() {
         let fleet = fleet_of(&program, 2);
         let twice = fleet[1].address().replace("127.0.0.1", "localhost");
         let addresses = [fleet[0].address(), fleet[1].address(), twice];
-        let redlock = Redlock::builder().instances(addresses).build().unwrap();
+        let redlock = Redlock::builder().instances(addresses).instance_timeout(TIMEOUT).build().unwrap();
         let connected = || redlock.instances().iter().filter(|status| status.connected).count();
-        assert!(eventually(PATIENCE, || connected() == 2).await);
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(connected(), 2);
         let said = |status: &redquorum::InstanceStatus| status.last_error.clone().unwrap_or_default();
         let same = |status: &redquorum::InstanceStatus| said(status).contains("same server process");
-        assert!(redlock.instances().iter().any(same), "{:?}", redlock.instances());
+        let is_refused = || connected() == 2 && redlock.instances().iter().any(same);
+        assert!(eventually(PATIENCE, is_refused).await, "{:?}", redlock.instances());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(connected(), 2);
     });
 }
 

@@ -31,6 +31,8 @@ fn readers_exclude_locks_of_any_library_and_locks_of_any_library_exclude_readers
         let fleet = fleet_of(&program, 5);
         let (ours, other) = (ready(with_admission(&fleet)).await, ready(with_admission(&fleet)).await);
         let (one, second) = (reads(&ours).await, reads(&other).await);
+        let on_all = || fleet.iter().all(|server| members(server, "a") == 3);
+        assert!(eventually(PATIENCE, on_all).await, "a grant needs three of them");
         for refused in [ours.lock("a").try_acquire().await, other.rw_lock("a").try_write().await] {
             let error = refused.unwrap_err();
             assert_eq!(error.held_by().map(|by| by.by.kind), Some(HolderKind::Readers), "{error}");
@@ -52,7 +54,8 @@ fn readers_exclude_locks_of_any_library_and_locks_of_any_library_exclude_readers
         let error = ours.rw_lock("a").try_read().await.unwrap_err();
         assert_eq!(error.held_by().and_then(|by| by.by.client.clone()), Some(other.client_id()), "{error}");
         guard.release().await.unwrap();
-        fleet.iter().for_each(|server| drop(said(server, &["SET", "a", "theirs", "NX", "PX", "700"])));
+        free_within(PATIENCE, &fleet).await;
+        fleet.iter().for_each(|server| drop(said(server, &["SET", "a", "theirs", "NX", "PX", "2000"])));
         let error = ours.rw_lock("a").try_read().await.unwrap_err();
         assert!(error.is_contended(), "{error}");
         assert!(ours.rw_lock("a").wait_at_most(PATIENCE).read().await.is_ok(), "it has expired");
@@ -90,7 +93,8 @@ fn the_last_reader_wakes_the_writer_that_waits_and_it_the_readers_behind_it() {
         let (one, second) = (reads(&ours).await, reads(&other).await);
         let lock = other.rw_lock("a");
         let writer = tokio::spawn(async move { lock.write().await });
-        sleep(ms(300)).await;
+        let marked = || fleet.iter().filter(|server| members(server, "a") >= 4).count();
+        assert!(eventually(PATIENCE, || marked() >= 3).await, "a writer that waits leaves its mark");
         assert!(ours.rw_lock("a").try_read().await.is_err(), "a writer waits");
         let readers: Vec<_> = [&ours, &ours, &other].map(|client| tokio::spawn(client.rw_lock("a").read())).into();
         sleep(ms(300)).await;

@@ -5,16 +5,16 @@ use std::time::Duration;
 use redquorum::Redlock;
 use redquorum_testkit::{Fleet, Program};
 
-use crate::support::beside_others;
+use crate::support::{TIMEOUT, beside_others};
 
 const README: &str = include_str!("../../README.md");
 const HERE: &str = include_str!("readme.rs");
 
-/// As the README has it, but for the addresses.
+/// As the README has it, but for the addresses, and with the timeout for a machine that stands still now and then.
 #[rustfmt::skip]
 async fn first_program(addresses: [String; 3]) -> Result<(), Box<dyn std::error::Error>> {
     let redlock = Redlock::builder()
-        .instances(addresses)
+        .instances(addresses).instance_timeout(TIMEOUT)
         .max_hold(Duration::from_secs(600)) // a task that is stuck loses its lock after ten minutes
         .connect()
         .await?;

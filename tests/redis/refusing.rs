@@ -172,6 +172,7 @@ fn a_server_in_a_long_script_is_named_and_serves_again_afterwards() {
         for server in fleet.iter().skip(1) {
             let mut client = Client::connect(server.port(), ms(20)).unwrap();
             assert!(client.command(&["EVAL", "while true do end", "0"]).is_err());
+            assert!(eventually(PATIENCE, || server.command(&["PING"]).is_err()).await, "it has begun");
         }
         refused_with(&redlock, "busy").await;
         for server in fleet.iter().skip(1) {
@@ -187,7 +188,7 @@ fn a_server_in_a_long_script_is_named_and_serves_again_afterwards() {
 fn a_server_that_loads_its_data_is_named() {
     on_each_kind(async |program| {
         let slow = |_, set: redquorum_testkit::ServerBuilder| {
-            set.config("key-load-delay", "300").config("loading-process-events-interval-bytes", "1024")
+            set.config("key-load-delay", "600").config("loading-process-events-interval-bytes", "1024")
         };
         let fleet = Fleet::start_with(&program, 3, slow).unwrap();
         let redlock = ready(builder_of(&fleet)).await;

@@ -79,7 +79,7 @@ fn a_lease_outlives_the_loss_of_a_minority_of_its_keys() {
 fn a_client_finds_its_servers_again_after_all_were_restarted_empty() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 5);
-        let redlock = ready(classic(&fleet)).await;
+        let redlock = ready(classic(&fleet).ttl(secs(10))).await; // it outlives the wait for all of them
         let mut token = held(&redlock, "a").await.fencing_token();
         for _ in 0..2 {
             for server in fleet.iter() {

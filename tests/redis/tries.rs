@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, builder_of, eventually, fleet_of, on_each_kind, secs, votes};
+use crate::support::{PATIENCE, TIMEOUT, builder_of, eventually, fleet_of, on_each_kind, secs, timed, votes};
 
 const CLIENTS: usize = 5;
 
@@ -117,10 +117,14 @@ fn of_five_that_try_a_free_lock_one_gets_it_while_an_instance_is_in_quarantine()
 }
 
 async fn one_of_five_gets_it(redlocks: &[Redlock], setup: &str) {
+    let mut stood_still = 0;
     for number in 0..LOCKS {
-        let tried = at_once(redlocks, |redlock, _| redlock.lock(format!("free:{number}")).try_acquire()).await;
+        let tries = at_once(redlocks, |redlock, _| redlock.lock(format!("free:{number}")).try_acquire());
+        let (tried, took) = timed(tries).await;
         let won = tried.iter().filter(|tried| tried.is_ok()).count();
-        assert_eq!(won, 1, "{setup}: {tried:?}");
+        // P31: one that stands still for so long before it releases its lost round is taken for a holder.
+        stood_still += usize::from(won == 0 && took > TIMEOUT / 8);
+        assert!(won == 1 || (won == 0 && stood_still == 1 && took > TIMEOUT / 8), "{setup}: {tried:?}, {took:?}");
         for error in tried.iter().filter_map(|tried| tried.as_ref().err()) {
             assert!(matches!(error, AcquireError::Contended(_)) && error.is_contended(), "{setup}: {error}");
         }

@@ -123,6 +123,10 @@ fn an_instance_that_forgot_has_no_vote_for_a_client_that_follows_the_page() {
         assert!(all(&answers[..2], "not admitted") && all(&answers[2..], "granted"), "{answers:?}");
         foreign.release("x", score_now());
 
+        // The restarted one is connected again only after a while; both are to sit out from now on.
+        let is_known = || !text(&fleet[0], &["GET", ADMISSION]).is_empty();
+        assert!(eventually(PATIENCE, is_known).await);
+        fleet[1].command(&["FLUSHALL"]).unwrap();
         // This library writes the records anew; with those the page's client waits as well.
         let is_written = || fleet.iter().take(2).all(|server| !text(server, &["GET", ADMISSION]).is_empty());
         assert!(eventually(PATIENCE, is_written).await);

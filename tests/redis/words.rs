@@ -203,6 +203,7 @@ fn a_refused_extend_says_by_whom_and_a_release_that_it_deleted() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
         let guard = held(&client_of(&fleet).await, "a").await;
+        assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap() == ["a"])).await);
         for server in fleet.iter().skip(1) {
             server.command(&["DEL", "a"]).unwrap();
         }

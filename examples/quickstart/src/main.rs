@@ -117,7 +117,8 @@ impl Place {
     /// As `redquorum admission open` does.
     async fn open(&self) -> Outcome {
         let Self::Servers(_) = self else { return Ok(()) };
-        let operator = self.client("operator").admission(Admission::AsRecorded);
+        // All are asked, and all must answer.
+        let operator = self.client("operator").admission(Admission::AsRecorded).instance_timeout(TTL / 3);
         Ok(operator.connect().await?.admission_records().open(TTL).await?)
     }
 

@@ -103,8 +103,8 @@ impl Stage {
 /// # Errors
 /// When one of them cannot be reached, or was used.
 pub async fn open(instances: &[String]) -> Outcome {
-    let builder = Redlock::builder().instances(instances).max_ttl(TTL).ttl(TTL).admission(Admission::AsRecorded);
-    let operator = builder.connect().await?;
+    let builder = Redlock::builder().instances(instances).max_ttl(TTL).ttl(TTL).instance_timeout(TTL / 3);
+    let operator = builder.admission(Admission::AsRecorded).connect().await?;
     Ok(operator.admission_records().open(TTL).await?)
 }
 
