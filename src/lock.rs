@@ -358,12 +358,13 @@ impl Lock {
             true => span::operation!("acquire", params.resource.display()),
             false => span::operation!("try_acquire", params.resource.display()),
         };
-        let acquired = async {
+        // What is pinned here is not moved again, and it is large.
+        let acquired = std::pin::pin!(async {
             match waits {
                 true => acquire_until(&self.shared, &params, self.limit).await,
                 false => try_acquire(&self.shared, &params).await,
             }
-        };
+        });
         self.observed(&params.resource, span, acquired).await
     }
 

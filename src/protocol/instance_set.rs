@@ -41,6 +41,11 @@ impl InstanceSet {
         InstanceId::all(count).collect()
     }
 
+    /// This one alone.
+    pub const fn only(id: InstanceId) -> Self {
+        Self(1 << id.0)
+    }
+
     /// Adds an instance.
     pub const fn insert(&mut self, id: InstanceId) {
         self.0 |= 1 << id.0;
@@ -80,7 +85,12 @@ impl InstanceSet {
 
     /// The instances of the set in order.
     pub fn iter(self) -> impl Iterator<Item = InstanceId> {
-        InstanceId::all(MAX_INSTANCES).filter(move |id| self.contains(*id))
+        let mut left = self;
+        std::iter::from_fn(move || {
+            let next = InstanceId(u8::try_from(left.0.trailing_zeros()).ok().filter(|_| !left.is_empty())?);
+            left.remove(next);
+            Some(next)
+        })
     }
 }
 

@@ -106,9 +106,9 @@ pub(crate) async fn take_away(
         let requests = read.map(|stored| releases(resource, expected, stored));
         // Unless each is answered, no answer is left to come.
         outcome.push(requests.as_ref().map(|_| false).map_err(Clone::clone));
-        for (number, request) in requests.into_iter().flatten().enumerate() {
-            instance.call(request, ReplyTo::numbered(Arc::clone(&replies) as Arc<_>, id, number));
-        }
+        let reply_to = |number| ReplyTo::numbered(Arc::clone(&replies) as Arc<_>, id, number);
+        let requests = requests.into_iter().flatten().enumerate();
+        instance.call_all(requests.map(|(number, request)| (request, reply_to(number))).collect());
     }
     drop(replies); // the others are in the places for replies
     while let Some((id, reply)) = came.recv().await {

@@ -94,12 +94,15 @@ impl BackgroundReleaser {
         self.count_up(targets);
         let release = PendingRelease::new(claim, self.clock.now());
         let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot });
-        targets.iter().for_each(|id| sent.call(id, 0, wakes.clone()));
+        sent.call(targets, 0, wakes.as_ref());
     }
 
     /// P6: keys that earlier attempts for this lock may have left on `targets` are released now, ahead of the request that is sent
     /// next.
     pub(super) fn release_ahead(self: &Arc<Self>, resource: &Resource, targets: InstanceSet) {
+        if self.for_try.is_empty() && self.for_retry.is_empty() {
+            return;
+        }
         for id in targets.iter() {
             let Some(instance) = self.instances.get(id.index()) else { continue };
             let mut releases = self.for_try.take_for(id, resource);
@@ -149,7 +152,11 @@ impl BackgroundReleaser {
 
     /// Sends a release that is counted as pending.
     fn send(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
-        Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None }).call(id, 0, None);
+        Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None }).call(
+            InstanceSet::only(id),
+            0,
+            None,
+        );
     }
 
     fn send_again_later(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
@@ -241,7 +248,7 @@ impl TakesReplies for SentRelease {
     fn take(self: Arc<Self>, id: InstanceId, number: usize, reply: Reply) {
         if number == 0 && self.ballot.is_some() && matches!(reply, Reply::NotSent(Cause::ScriptMissing)) {
             // The scripts are on their way there again. The next attempt for the lock has another value.
-            return self.call(id, 1, None);
+            return self.call(InstanceSet::only(id), 1, None);
         }
         self.settle(id, &reply);
         if let Some(ballot) = &self.ballot {
@@ -252,11 +259,11 @@ impl TakesReplies for SentRelease {
 
 impl SentRelease {
     /// Sends it. The next waiter may not wait any more when it is sent again.
-    fn call(self: &Arc<Self>, id: InstanceId, number: usize, wakes: Option<Arc<[Wake]>>) {
-        if let Some(instance) = self.releases.instances.get(id.index()) {
-            let request = Request::Release(Arc::clone(&self.release.claim), wakes);
-            instance.call(request, ReplyTo::numbered(Arc::clone(self) as Arc<_>, id, number));
-        }
+    fn call(self: &Arc<Self>, targets: InstanceSet, number: usize, wakes: Option<&Arc<[Wake]>>) {
+        RedisInstance::call_each(&self.releases.instances, targets, |id| {
+            let request = Request::Release(Arc::clone(&self.release.claim), wakes.cloned());
+            (request, ReplyTo::numbered(Arc::clone(self) as Arc<_>, id, number))
+        });
     }
 
     fn settle(&self, id: InstanceId, reply: &Reply) {

@@ -10,18 +10,17 @@ use std::task::{Context, Waker};
 
 use crate::clock::Clock;
 use crate::instance::TakesReplies;
-use crate::protocol::{InstanceId, InstanceSet, Instant, Quorum, Reply, Round};
+use crate::protocol::{InstanceId, InstanceSet, Quorum, Reply, Round};
 
 /// The ballot of a round.
 pub(super) struct Ballot {
     quorum: Quorum,
-    clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 
 struct State {
-    /// What has come and was not taken out yet, with the time when it came.
-    came: Vec<(InstanceId, Reply, Instant)>,
+    /// What has come and was not taken out yet.
+    came: Vec<(InstanceId, Reply)>,
     outstanding: InstanceSet,
     grants: usize,
     /// How many will not grant, those included that got no request.
@@ -35,7 +34,7 @@ struct State {
 
 impl Ballot {
     /// For the replies of `targets`.
-    pub(super) fn new(quorum: Quorum, clock: Arc<dyn Clock>, targets: InstanceSet) -> Arc<Self> {
+    pub(super) fn new(quorum: Quorum, targets: InstanceSet) -> Arc<Self> {
         let state = State {
             came: Vec::with_capacity(targets.len()),
             outstanding: targets,
@@ -45,18 +44,21 @@ impl Ballot {
             waker: None,
             successor: None,
         };
-        Arc::new(Self { quorum, clock, state: Mutex::new(state) })
+        Arc::new(Self { quorum, state: Mutex::new(state) })
     }
 
-    /// Records what has come in `round`; whether anything has. With a context its task is woken for what comes next.
-    pub(super) fn take_out(&self, round: &mut Round, context: Option<&Context<'_>>) -> bool {
+    /// Records what has come in `round`, as of now; whether anything has. With a context its task is woken for what comes next.
+    pub(super) fn take_out(&self, round: &mut Round, clock: &dyn Clock, context: Option<&Context<'_>>) -> bool {
         let mut state = self.lock();
         let former = context.and_then(|context| match &state.waker {
             Some(waker) if waker.will_wake(context.waker()) => None,
             _ => state.waker.replace(context.waker().clone()),
         });
         let any = !state.came.is_empty();
-        state.came.drain(..).for_each(|(id, reply, received)| round.record(id, reply, received));
+        if any {
+            let now = clock.now();
+            state.came.drain(..).for_each(|(id, reply)| round.record(id, reply, now));
+        }
         drop(state);
         drop(former); // foreign code
         any
@@ -70,12 +72,12 @@ impl Ballot {
     /// Leaves the replies of these instances to `successor`. Called once.
     pub(super) fn leave_to(&self, instances: InstanceSet, successor: Arc<dyn TakesReplies>) {
         let mut state = self.lock();
-        let (left, came) = take(&mut state.came).into_iter().partition(|(id, ..)| instances.contains(*id));
+        let (left, came) = take(&mut state.came).into_iter().partition(|(id, _)| instances.contains(*id));
         state.came = came;
         state.successor = Some((instances, Arc::clone(&successor)));
         drop(state);
-        let left: Vec<(InstanceId, Reply, Instant)> = left;
-        left.into_iter().for_each(|(id, reply, _)| Arc::clone(&successor).take(id, 0, reply));
+        let left: Vec<(InstanceId, Reply)> = left;
+        left.into_iter().for_each(|(id, reply)| Arc::clone(&successor).take(id, 0, reply));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -98,7 +100,7 @@ impl TakesReplies for Ballot {
             return successor.take(id, number, reply);
         }
         let wakes = state.count(&reply, self.quorum);
-        state.came.push((id, reply, self.clock.now()));
+        state.came.push((id, reply));
         let waker = if wakes { state.waker.take() } else { None };
         drop(state);
         waker.into_iter().for_each(Waker::wake);
@@ -143,17 +145,17 @@ mod tests {
     /// Whether each of these replies, of one instance after the other, wakes the round.
     fn wakes(replies: &[Reply]) -> Vec<bool> {
         let (quorum, woken) = (Quorum::majority(replies.len()).unwrap(), Arc::<Counted>::default());
-        let ballot = Ballot::new(quorum, Arc::new(SystemClock), InstanceSet::first(replies.len()));
+        let ballot = Ballot::new(quorum, InstanceSet::first(replies.len()));
         let mut round = Round::release(quorum, SystemClock.now());
         let waker = Waker::from(Arc::clone(&woken));
         let mut wakes = Vec::new();
         for (id, reply) in InstanceId::all(replies.len()).zip(replies) {
-            ballot.take_out(&mut round, Some(&Context::from_waker(&waker)));
+            ballot.take_out(&mut round, &SystemClock, Some(&Context::from_waker(&waker)));
             let before = woken.0.load(Ordering::Relaxed);
             Arc::clone(&ballot).take(id, 0, reply.clone());
             wakes.push(woken.0.load(Ordering::Relaxed) > before);
         }
-        ballot.take_out(&mut round, None);
+        ballot.take_out(&mut round, &SystemClock, None);
         assert!(round.replies().iter().all(Option::is_some) && ballot.outstanding().is_empty());
         wakes
     }
@@ -188,11 +190,11 @@ mod tests {
     #[test]
     fn what_is_left_to_a_successor_comes_there_once_and_however_early_it_came() {
         let quorum = Quorum::majority(5).unwrap();
-        let ballot = Ballot::new(quorum, Arc::new(SystemClock), InstanceSet::first(5));
+        let ballot = Ballot::new(quorum, InstanceSet::first(5));
         let mut round = Round::release(quorum, SystemClock.now());
         let put = |index| Arc::clone(&ballot).take(InstanceId::new(index), 0, Reply::Granted);
         put(0);
-        ballot.take_out(&mut round, None);
+        ballot.take_out(&mut round, &SystemClock, None);
         put(1);
         let (left, successor) = (ballot.outstanding().without(InstanceSet::first(4)), Arc::<Successor>::default());
         ballot.leave_to(left.union(InstanceSet::first(2)), Arc::clone(&successor) as Arc<dyn TakesReplies>);
@@ -201,7 +203,7 @@ mod tests {
             (0..5).for_each(put);
         }
         assert_eq!(*successor.0.lock().unwrap(), [1, 4]);
-        ballot.take_out(&mut round, None);
+        ballot.take_out(&mut round, &SystemClock, None);
         assert_eq!(round.granted().iter().map(InstanceId::index).collect::<Vec<_>>(), [0, 2, 3]);
     }
 }

@@ -9,8 +9,9 @@ use tokio::time::timeout;
 
 use super::ballot::Ballot;
 use super::shared::Shared;
+use crate::instance::redis::RedisInstance;
 use crate::instance::{Claim, ReplyTo, Request};
-use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, Reply, Round, Verdict};
+use crate::protocol::{Cause, InstanceSet, Instant, Reply, Round, Verdict};
 
 /// The shortest wait that a timer is set for.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
@@ -43,10 +44,10 @@ impl RoundInFlight {
         if let Request::Acquire(claim) = &request {
             shared.releaser.release_ahead(&claim.resource, all);
         }
-        let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), all);
-        for (id, instance) in InstanceId::all(shared.instances.len()).zip(shared.instances.iter()) {
-            instance.call(request.clone(), ReplyTo::new(Arc::clone(&ballot) as Arc<_>, id));
-        }
+        let ballot = Ballot::new(shared.quorum, all);
+        RedisInstance::call_each(&shared.instances, all, |id| {
+            (request.clone(), ReplyTo::new(Arc::clone(&ballot) as Arc<_>, id))
+        });
         let on_drop = match request {
             Request::Acquire(_) => OnDrop::ReleaseKeys,
             Request::Extend(_) | Request::Keep(_) | Request::Release(..) => OnDrop::LeaveKeys,
@@ -62,9 +63,8 @@ impl RoundInFlight {
     /// As [`verdict`](Self::verdict); calls `on_replies` with the round when new evidence has come, also before it is decided.
     pub(super) async fn verdict_of(&mut self, mut on_replies: impl FnMut(&Round)) -> Verdict {
         // Each request is answered by the deadline of its connection; a timer is needed only if the round is of no use before that.
-        let now = self.shared.clock.now();
-        let too_late = self.round.win_deadline();
-        let too_late = too_late.filter(|end| end.saturating_since(now) < self.shared.instance_timeout);
+        let answered_by = self.round.started_at().saturating_add(self.shared.instance_timeout);
+        let too_late = self.round.win_deadline().filter(|end| *end < answered_by);
         loop {
             let ends_at = earlier(too_late, self.hopeless_at());
             let verdict = match ends_at {
@@ -134,7 +134,7 @@ impl RoundInFlight {
 
     /// Records the replies that have come; whether there were any.
     fn take_in(&mut self, context: Option<&Context<'_>>) -> bool {
-        self.ballot.take_out(&mut self.round, context)
+        self.ballot.take_out(&mut self.round, &*self.shared.clock, context)
     }
 
     pub(super) const fn claim(&self) -> &Arc<Claim> {

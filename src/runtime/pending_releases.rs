@@ -44,7 +44,7 @@ pub(super) type ReleaseNumber = u64;
 /// The releases that wait, by instance, in the order in which they came.
 #[derive(Debug)]
 pub(super) struct PendingReleases {
-    /// How many there are: as a rule none.
+    /// How many there are.
     count: AtomicUsize,
     waiting: Mutex<Vec<OfInstance>>,
 }
@@ -83,6 +83,11 @@ impl PendingReleases {
         Self { count: AtomicUsize::new(0), waiting: Mutex::new(waiting) }
     }
 
+    /// Whether none waits, as it is as a rule.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::SeqCst) == 0
+    }
+
     /// One more that waits.
     pub(super) fn put(&self, id: InstanceId, release: PendingRelease) -> ReleaseNumber {
         let mut waiting = self.lock();
@@ -100,9 +105,6 @@ impl PendingReleases {
 
     /// The newest of those for a lock, in their order.
     pub(super) fn take_for(&self, id: InstanceId, resource: &Resource) -> Vec<PendingRelease> {
-        if self.count.load(Ordering::SeqCst) == 0 {
-            return Vec::new();
-        }
         self.take_where(id, |of_instance| {
             let newest = of_instance.by_key.get(resource).into_iter().flat_map(|all| all.iter().rev().take(MOST_AHEAD));
             let mut numbers: Vec<_> = newest.copied().collect();

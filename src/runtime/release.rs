@@ -32,7 +32,7 @@ pub(crate) fn release(
     for id in shared.all_instances().without(targets).iter() {
         round.record(id, Reply::Refused(Refusal::default()), round.started_at());
     }
-    let ballot = Ballot::new(shared.quorum, Arc::clone(&shared.clock), targets);
+    let ballot = Ballot::new(shared.quorum, targets);
     shared.releaser.release(lease, targets, Some(Arc::clone(&ballot)));
     shared.slots.let_go(held); // it is queued: what is asked next stands behind it
     let shared = Arc::clone(shared);
@@ -41,10 +41,10 @@ pub(crate) fn release(
             return ReleaseOutcome::Unconfirmed(shared.not_sent());
         }
         let verdict = poll_fn(|cx| {
-            // Once it is decided, the replies that are still to come wake no task.
+            // Once it is decided, the replies that are still to come wake no task. A release is never too late.
             for context in [None, Some(&*cx)] {
-                ballot.take_out(&mut round, context);
-                match round.verdict(shared.clock.now()) {
+                ballot.take_out(&mut round, &*shared.clock, context);
+                match round.verdict(round.started_at()) {
                     Verdict::Pending => {}
                     verdict => return Poll::Ready(verdict),
                 }

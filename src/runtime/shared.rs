@@ -141,10 +141,11 @@ impl Shared {
     /// are notified.
     pub(crate) fn begin_to_let_go(&self, held: &Arc<HeldLease>, guard: Option<GuardNumber>) -> Option<InstanceSet> {
         let others = || self.others_waiting(held);
-        if !self.is_forked() && self.slots.hand_over(held, others, &*self.clock) {
+        let is_forked = self.is_forked();
+        if !is_forked && self.slots.hand_over(held, others, &*self.clock) {
             return None;
         }
-        let targets = self.keep_alive.drop_guard(held, guard).filter(|_| !self.is_forked());
+        let targets = self.keep_alive.drop_guard(held, guard).filter(|_| !is_forked);
         if targets.is_none() && !held.has_guards() {
             self.slots.let_go(held); // nothing is to be released
         }

@@ -79,7 +79,7 @@ others() {
     done <"$LOGS/programs"
 }
 
-# They measure how long something takes, who comes first or how much memory: nothing runs beside them.
+# They measure how long something takes, who comes first, or how much it takes: nothing runs beside them.
 ALONE='floods::
 crowd::two_thousand_locks_that_are_wanted_at_once_are_all_acquired
 crowd::thousands_who_wait_for_one_lock_all_get_it_and_other_locks_go_on_meanwhile

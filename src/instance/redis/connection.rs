@@ -132,12 +132,12 @@ impl InstanceConnection {
         self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Queues requests: on their way when this returns, or behind what is.
-    pub(super) fn call(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) {
+    /// Queues requests that were made at this time: on their way when this returns, or behind what is.
+    pub(super) fn call(&self, requests: impl Iterator<Item = (Request, ReplyTo)>, made_at: Instant) {
         let refused = if self.is_silent() {
             requests.map(|(_, reply_to)| (reply_to, Cause::Silent)).collect()
         } else {
-            self.put(requests)
+            self.put(requests, made_at)
         };
         for (reply_to, cause) in refused {
             reply_to.answer(self.counted(Reply::NotSent(cause)));
@@ -145,18 +145,17 @@ impl InstanceConnection {
     }
 
     /// Returns the refused ones.
-    fn put(&self, requests: impl Iterator<Item = (Request, ReplyTo)>) -> Vec<(ReplyTo, Cause)> {
+    fn put(&self, requests: impl Iterator<Item = (Request, ReplyTo)>, made_at: Instant) -> Vec<(ReplyTo, Cause)> {
         let mut refused = Vec::new();
         let mut state = self.queue();
-        let since = self.now();
         for (request, reply_to) in requests {
-            let asked = Asked { request, reply_to: Some(reply_to), since };
+            let asked = Asked { request, reply_to: Some(reply_to), since: made_at };
             if let Err((asked, cause)) = state.put(asked, MAX_WAITING) {
                 refused.extend(asked.reply_to.map(|reply_to| (reply_to, cause)));
             }
         }
-        let unsent = self.send_what_may_be_sent(&mut state, since);
-        let needs_watch = state.needs_watch(since, self.deadline());
+        let unsent = self.send_what_may_be_sent(&mut state, made_at);
+        let needs_watch = state.needs_watch(made_at, self.deadline());
         drop(state);
         if needs_watch {
             self.begun.notify_one();

@@ -56,7 +56,7 @@ use crate::instance::{AdmissionStatus, InstanceStatus};
 use crate::instance::{
     Claim, FoundKeys, FoundRecord, KeyState, PublishFuture, Read, ReplyTo, Request, ServerDetails, Trace, Wake,
 };
-use crate::protocol::{Cause, Instant, RecordMeaning, Reply};
+use crate::protocol::{Cause, InstanceId, InstanceSet, Instant, RecordMeaning, Reply};
 use crate::resource::Resource;
 use admission::operator;
 use admission::peers::PeerConnections;
@@ -165,8 +165,21 @@ impl RedisInstance {
         self.options.address.shown()
     }
 
-    /// Queues a request.
-    pub(crate) fn call(&self, request: Request, reply_to: ReplyTo) {
+    /// Queues a request on each of these.
+    pub(crate) fn call_each(
+        instances: &[Self],
+        targets: InstanceSet,
+        request: impl Fn(InstanceId) -> (Request, ReplyTo),
+    ) {
+        let mut made_at = None; // one reading of the clock for all
+        for id in targets.iter() {
+            let Some(instance) = instances.get(id.index()) else { continue };
+            let made_at = *made_at.get_or_insert_with(|| instance.options.now());
+            instance.call(request(id), made_at);
+        }
+    }
+
+    fn call(&self, (request, reply_to): (Request, ReplyTo), made_at: Instant) {
         if matches!(request, Request::Acquire(_)) {
             self.options.records.want_locks();
         }
@@ -174,7 +187,7 @@ impl RedisInstance {
             Err(cause) => self.not_sent(reply_to, cause),
             Ok(connection) => {
                 let sent = self.unless_in_vain(&connection, (request, reply_to));
-                connection.call(sent.into_iter());
+                connection.call(sent.into_iter(), made_at);
             }
         }
     }
@@ -186,7 +199,7 @@ impl RedisInstance {
             Ok(connection) => {
                 let sent = requests.into_iter().filter_map(|request| self.unless_in_vain(&connection, request));
                 let sent: Vec<_> = sent.collect(); // what is not sent is answered before the mutex of the queue is taken
-                connection.call(sent.into_iter());
+                connection.call(sent.into_iter(), self.options.now());
             }
         }
     }

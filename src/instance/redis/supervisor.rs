@@ -448,7 +448,8 @@ mod tests {
         drop(next(|state| format!("{state:?}").contains("broken clock")).await);
         let replies = Arc::<Replies>::default();
         let request = Request::Acquire(Arc::new(Claim::sample(1, "a")));
-        former.call(std::iter::once((request, ReplyTo::new(Arc::clone(&replies) as Arc<_>, InstanceId::new(0)))));
+        let reply_to = ReplyTo::new(Arc::clone(&replies) as Arc<_>, InstanceId::new(0));
+        former.call(std::iter::once((request, reply_to)), former.options.now());
         assert_eq!(*replies.0.lock().unwrap(), [Reply::NotSent(closed())], "it was closed");
         drop(next(is_up).await);
         task.abort();

@@ -174,7 +174,8 @@ impl HeldLease {
 
     /// How long it may still be relied on; zero once it has ended. Does not end it if its validity has just passed.
     pub(crate) fn remaining(&self, clock: &dyn Clock) -> Duration {
-        self.state().remaining(clock)
+        let state = self.state();
+        state.remaining(clock.now())
     }
 
     /// Whether it has a guard.
@@ -238,7 +239,7 @@ impl HeldLease {
         let is_collected = state.last_number > 0;
         let has_token = !is_collected || state.token.next_in_lease().is_some();
         let is_for_others = self.holder.is_empty() && !state.is_bound && !state.keeps_keys && has_token;
-        if !is_for_others || state.guards != 1 || state.remaining(clock) < state.lease.terms().min_remaining() {
+        if !is_for_others || state.guards != 1 || state.remaining(clock.now()) < state.lease.terms().min_remaining() {
             return false;
         }
         state.was_handed_over = true;
@@ -255,8 +256,9 @@ impl HeldLease {
     /// Begins the tenure of a guard that is counted already; `None` if the lease has ended, or too little of it is left.
     pub(crate) fn begin_tenure(self: &Arc<Self>, wish: Wish, clock: &dyn Clock) -> Option<Tenure> {
         let mut state = self.state();
-        let least = wish.terms.min_remaining(); // P2, by the time at which it is relied on
-        if state.remaining(clock) < least {
+        let now = clock.now(); // by the time at which it is relied on
+        let least = wish.terms.min_remaining(); // P2
+        if state.remaining(now) < least {
             return None;
         }
         if state.needs_token {
@@ -264,7 +266,7 @@ impl HeldLease {
             state.needs_token = false;
         }
         if state.entries.is_empty() {
-            (state.since, state.is_long_logged) = (clock.now(), false);
+            (state.since, state.is_long_logged) = (now, false);
         }
         let (guard, is_handed_over, token) = (state.add_entry(wish), state.was_handed_over, state.token);
         drop(state);
@@ -516,8 +518,8 @@ impl HeldLeaseState {
     }
 
     /// How long it may still be relied on; zero once it has ended.
-    fn remaining(&self, clock: &dyn Clock) -> Duration {
-        if self.has_ended() { Duration::ZERO } else { self.lease.remaining(clock.now()) }
+    fn remaining(&self, now: Instant) -> Duration {
+        if self.has_ended() { Duration::ZERO } else { self.lease.remaining(now) }
     }
 
     /// Records what one instance answered, at `answered`, to a request for the lease that was sent at `sent` (P20).
@@ -591,8 +593,9 @@ impl Tenure {
     pub(crate) fn remaining(&self, clock: &dyn Clock) -> Duration {
         let mut state = self.held.state();
         let Some(entry) = state.entry(self.guard).copied() else { return Duration::ZERO };
-        let remaining = state.remaining(clock);
-        entry.wish.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(clock.now())))
+        let now = clock.now();
+        let remaining = state.remaining(now);
+        entry.wish.ends_at.map_or(remaining, |end| remaining.min(end.saturating_since(now)))
     }
 
     pub(crate) fn claim(&self) -> Arc<Claim> {
