@@ -368,8 +368,8 @@ impl Redlock {
     /// Safe: releases continue in the background. The client stays shut down.
     ///
     /// # Errors
-    /// [`ShutdownError`] names the instances that could not be reached in time and how many
-    /// releases are pending on each. Those keys expire with their ttl.
+    /// [`ShutdownError`] names the instances that did not confirm releases in time, how many, and why. Those keys expire with
+    /// their ttl.
     pub async fn shutdown(&self, limit: Duration) -> Result<(), ShutdownError> {
         let pending = self.shared.drain(limit).await;
         shutdown_error(&self.shared, &pending).map_or(Ok(()), Err)

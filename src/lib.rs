@@ -184,7 +184,7 @@ pub use detached::DetachedLease;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{
     AcquireError, BadRequest, BuildError, ConnectError, ExtendError, FinalReason, HeldBy, InstanceAnswer,
-    InstanceReport, LeaderError, Loss, PassingReason, ReleaseError, RunError, ShutdownError, Unanswered,
+    InstanceReport, LeaderError, Loss, PassingReason, ReleaseError, RunError, ShutdownError, Unanswered, Unreleased,
 };
 pub use guard::{Guard, ReadGuard, Released};
 pub use holder::Holder;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::acquire::{Final, Passing};
 use super::report::{answered, of_obstacles, of_release, of_round};
-use super::{AcquireError, ConnectError, ExtendError, HeldBy, LeaderError, ReleaseError, ShutdownError};
+use super::{AcquireError, ConnectError, ExtendError, HeldBy, LeaderError, ReleaseError, ShutdownError, Unreleased};
 use crate::instance::Claim;
+use crate::instance::redis::RedisInstance;
 use crate::protocol::{Cause, ClientId, ClocksApart, Contention, CurrentHolder, Instant, Round, RoundFailure};
 use crate::resource::Resource;
 use crate::runtime::Shared;
@@ -120,12 +121,12 @@ pub(crate) fn connect_error(shared: &Shared, begun: Instant) -> ConnectError {
 
 /// The releases that are pending after a shutdown; `None` if there are none.
 pub(crate) fn shutdown_error(shared: &Shared, pending: &[usize]) -> Option<ShutdownError> {
-    let unreleased: Vec<(String, usize)> = shared
-        .instances
-        .iter()
-        .zip(pending)
-        .filter(|(_, pending)| **pending > 0)
-        .map(|(instance, pending)| (instance.address().to_owned(), *pending))
-        .collect();
+    let unreleased = |(instance, releases): (&RedisInstance, &usize)| {
+        let trouble = || instance.status().trouble.map(|trouble| trouble.cause);
+        let cause = shared.obstacle(instance).map(Into::into).or_else(trouble);
+        Unreleased { address: instance.address().to_owned(), releases: *releases, cause }
+    };
+    let pending = shared.instances.iter().zip(pending).filter(|(_, releases)| **releases > 0);
+    let unreleased: Vec<Unreleased> = pending.map(unreleased).collect();
     (!unreleased.is_empty()).then_some(ShutdownError { unreleased })
 }

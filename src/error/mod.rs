@@ -21,7 +21,7 @@ pub use loss::Loss;
 pub(crate) use loss::loss;
 use report::Reports;
 pub(crate) use report::answered;
-pub use report::{InstanceAnswer, InstanceReport, Unanswered};
+pub use report::{InstanceAnswer, InstanceReport, Unanswered, Unreleased};
 
 /// Why work under a lock did not end.
 #[derive(Debug, Error)]
@@ -187,7 +187,7 @@ pub enum BadRequest {
 #[non_exhaustive]
 pub enum LeaderError {
     /// Too few instances answered.
-    #[error("too few instances answered who leads: {}", unanswered(.unknown))]
+    #[error("too few instances answered who leads: {}", joined(.unknown))]
     Unknown {
         /// Those that did not answer.
         unknown: Vec<Unanswered>,
@@ -286,11 +286,11 @@ pub struct ConnectError {
 
 /// Some keys could not be released before the limit; they expire by themselves.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("not everything could be released in time; the rest expires: {}", pending(.unreleased))]
+#[error("not everything could be released in time; the rest expires: {}", joined(.unreleased))]
 #[non_exhaustive]
 pub struct ShutdownError {
-    /// For each such instance its address and how many releases are pending on it.
-    pub unreleased: Vec<(String, usize)>,
+    /// Such instances.
+    pub unreleased: Vec<Unreleased>,
 }
 
 /// What instances answered, if they got a request.
@@ -303,14 +303,8 @@ fn still_valid(remaining: Duration) -> String {
     if remaining.is_zero() { String::new() } else { format!("; still valid for {remaining:.1?}") }
 }
 
-fn unanswered(unknown: &[Unanswered]) -> String {
-    let each: Vec<_> = unknown.iter().map(Unanswered::to_string).collect();
-    each.join("; ")
-}
-
-fn pending(unreleased: &[(String, usize)]) -> String {
-    let each: Vec<_> = unreleased.iter().map(|(address, count)| format!("{address} has {count} pending")).collect();
-    each.join(", ")
+fn joined<T: ToString>(items: &[T]) -> String {
+    items.iter().map(T::to_string).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -38,6 +38,25 @@ impl fmt::Display for Unanswered {
     }
 }
 
+/// An instance that has not confirmed releases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unreleased {
+    /// The address without credentials.
+    pub address: String,
+    /// How many releases it has not confirmed.
+    pub releases: usize,
+    /// Why, as far as it is known.
+    pub cause: Option<Cause>,
+}
+
+impl fmt::Display for Unreleased {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has {} pending", self.address, self.releases)?;
+        self.cause.as_ref().map_or(Ok(()), |cause| write!(f, " ({cause})"))
+    }
+}
+
 /// The answer of one instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

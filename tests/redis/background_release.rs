@@ -133,7 +133,10 @@ fn a_shutdown_names_what_a_hung_instance_still_owes() {
         drop(guards);
         let (result, took) = timed(redlock.shutdown(secs(20))).await;
         assert!(took < secs(10), "those out of reach are not waited for: {took:?}");
-        assert_eq!(result.unwrap_err().unreleased, [(format!("127.0.0.1:{}", fleet[2].port()), 3)]);
+        let error = result.unwrap_err();
+        let [left] = &*error.unreleased else { panic!("{error}") };
+        assert_eq!((&left.address, left.releases), (&format!("127.0.0.1:{}", fleet[2].port()), 3));
+        assert!(left.cause.is_some(), "{error}");
         free_within(ms(0), &fleet[..2]).await;
         fleet[2].resume().unwrap();
         assert!(eventually(PATIENCE, || redlock.instances()[2].connected).await);
