@@ -47,7 +47,7 @@ fn a_lock_that_is_deleted_ends_the_command_and_its_grandchildren() {
 #[test]
 fn a_lock_that_cannot_be_renewed_ends_the_command_before_its_keys_expire() {
     let (fleet, dir) = (fleet_of(3), Dir::new());
-    let (mut child, pids) = stubborn(&fleet, &dir, "5s"); // a tenth of it is left for the kill
+    let (mut child, pids) = stubborn(&fleet, &dir, "10s"); // a tenth of it is left for the kill
     fleet[0].hang().unwrap();
     let left = |at: usize| fleet[at].command(&["PTTL", "a"]).unwrap().int().unwrap();
     // Of the instance that answers on, nobody renews the key any more than of the others, but for the part that it got.
