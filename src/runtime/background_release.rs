@@ -152,11 +152,8 @@ impl BackgroundReleaser {
 
     /// Sends a release that is counted as pending.
     fn send(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {
-        Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None }).call(
-            InstanceSet::only(id),
-            0,
-            None,
-        );
+        let sent = Arc::new(SentRelease { releases: Arc::clone(self), release, ballot: None });
+        sent.call(InstanceSet::only(id), 0, None);
     }
 
     fn send_again_later(self: &Arc<Self>, id: InstanceId, release: PendingRelease) {

@@ -116,14 +116,7 @@ impl Default for Slots {
 impl Slots {
     /// One more place in the slot for a lock.
     pub(super) fn enter(&self, params: &AcquireParams, waits: bool) -> Arc<Slot> {
-        self.with_slot(&params.resource, |state| {
-            state.places += 1;
-            state.waiting += usize::from(waits);
-            state.counted_elsewhere += usize::from(waits && params.purpose == Purpose::Permit);
-            if !params.holder.is_empty() {
-                *state.of_holder.entry(Arc::clone(&params.holder)).or_default() += 1;
-            }
-        })
+        self.with_slot(&params.resource, |state| state.count(params, waits, |places| *places += 1))
     }
 
     /// Whether no caller of this client has the lock or tries to get it.
@@ -293,15 +286,7 @@ impl Slot {
     /// One place less. The last that waits has to release the lease that was laid down.
     pub(super) fn leave(&self, params: &AcquireParams, waits: bool) -> Option<Arc<HeldLease>> {
         let mut state = self.lock();
-        state.places -= 1;
-        state.waiting -= usize::from(waits);
-        state.counted_elsewhere -= usize::from(waits && params.purpose == Purpose::Permit);
-        if let Some(places) = state.of_holder.get_mut(&params.holder) {
-            *places -= 1;
-            if *places == 0 {
-                state.of_holder.remove(&params.holder);
-            }
-        }
+        state.count(params, waits, |places| *places -= 1);
         let (mut laid_down, mut last_failure) = (None, None);
         if state.waiting == 0 {
             (laid_down, last_failure, state.is_asked) = (state.laid_down.take(), state.last_failure.take(), false);
@@ -418,6 +403,24 @@ impl Slot {
 }
 
 impl SlotState {
+    /// Counts a place that is taken or left in each count that it belongs to.
+    fn count(&mut self, params: &AcquireParams, waits: bool, change: impl Fn(&mut usize)) {
+        change(&mut self.places);
+        if waits {
+            change(&mut self.waiting);
+        }
+        if waits && params.purpose == Purpose::Permit {
+            change(&mut self.counted_elsewhere);
+        }
+        if !params.holder.is_empty() {
+            let places = self.of_holder.entry(Arc::clone(&params.holder)).or_default();
+            change(places);
+            if *places == 0 {
+                self.of_holder.remove(&params.holder);
+            }
+        }
+    }
+
     /// Who of this client has the lock.
     fn held_here(&self, clock: &dyn Clock) -> Option<AcquireFailure> {
         let held = self.held.as_ref()?;
