@@ -1,18 +1,16 @@
 //! `redquorum admission`: new servers are opened on an operator's word, and only then; records are shown and changed.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use redquorum_testkit::Fleet;
 use serde_json::Value;
 
-use crate::support::{bare, fleet_of, output, stderr, stdout};
+use crate::support::{fleet_of, output, plain, stderr, stdout};
 
 const RECORD: &str = "redquorum:admission";
 
 fn admission(fleet: &Fleet, args: &[&str]) -> Output {
-    let mut command: Command = bare(["admission"]);
-    command.args(args).args(["--instance-timeout", "1s"]).env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
-    output(&mut command)
+    output(plain(fleet, ["admission"]).args(args))
 }
 
 fn told(output: &Output) -> (Option<i32>, String) {
@@ -46,8 +44,7 @@ fn new_servers_vote_at_once_on_the_word_of_the_operator_who_opens_them() {
 
     let (status, opened) = open(&WORD);
     assert_eq!((status, opened.as_str()), (Some(0), "3 instances vote from now on, for ttls up to 5.0 s\n"));
-    let mut run = bare(["run", "-r", "a", "--try", "--max-ttl", "5s", "--instance-timeout", "1s", "--", "true"]);
-    let run = output(run.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    let run = output(&mut plain(&fleet, ["run", "-r", "a", "--try", "--max-ttl", "5s", "--", "true"]));
     assert_eq!(run.status.code(), Some(0), "{}", stderr(&run));
     let (status, again) = open(&WORD);
     assert!(

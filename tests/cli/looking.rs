@@ -6,7 +6,7 @@ use redquorum::{AdmissionStatus, Builder, Guard, Redlock};
 use redquorum_testkit::{Fleet, Proxy, Server, wait_until};
 use serde_json::Value;
 
-use crate::support::{PATIENCE, bare, fleet_of, output, stderr, stdout};
+use crate::support::{PATIENCE, all_have, fleet_of, output, plain, stderr, stdout};
 
 const RECORD: &str = "redquorum:admission";
 const LOCK: &str = "orders:42";
@@ -22,13 +22,6 @@ fn service<A: AsRef<str>>(addresses: &[A], max_ttl: Duration) -> Builder {
     let addresses: Vec<&str> = addresses.iter().map(AsRef::as_ref).collect();
     let ttl = max_ttl.min(Duration::from_secs(10));
     Redlock::builder().instances(addresses).ttl(ttl).max_ttl(max_ttl).instance_timeout(Duration::from_secs(1))
-}
-
-/// The program as an operator calls it, with nothing but the instances.
-fn plain(fleet: &Fleet, args: &[&str]) -> std::process::Command {
-    let mut command = bare(args);
-    command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")).env("REDQUORUM_INSTANCE_TIMEOUT", "1s");
-    command
 }
 
 fn record_of(server: &Server) -> Option<String> {
@@ -87,39 +80,37 @@ fn beside_a_service_with_a_longer_max_ttl_everything_is_shown_as_it_is() {
         let fleet = in_use(3, LONG);
         let redlock = service(&fleet.addresses(), LONG).connect().await.unwrap();
         let guard = redlock.lock(LOCK).acquire().await.unwrap();
-        // A quorum is enough for the lock to be acquired.
-        let has_it = |server: &Server| server.keys().unwrap().iter().any(|key| key == LOCK);
-        assert!(wait_until(PATIENCE, || fleet.iter().all(has_it)));
+        all_have(&fleet, LOCK);
         let records: Vec<_> = fleet.iter().map(record_of).collect();
 
-        let status = output(&mut plain(&fleet, &["status"]));
+        let status = output(&mut plain(&fleet, ["status"]));
         let shown = stdout(&status);
         assert_eq!(status.status.code(), Some(0), "{shown}");
         assert!(
             shown.contains("3 of 3 may vote, 2 needed: locks can be acquired") && !shown.contains("down"),
             "{shown}"
         );
-        let inspected = output(&mut plain(&fleet, &["inspect", LOCK]));
+        let inspected = output(&mut plain(&fleet, ["inspect", LOCK]));
         assert!(stdout(&inspected).contains("on 3 of 3"), "{}{}", stdout(&inspected), stderr(&inspected));
-        let listed = output(&mut plain(&fleet, &["list"]));
+        let listed = output(&mut plain(&fleet, ["list"]));
         assert!(stdout(&listed).contains("3/3"), "{}{}", stdout(&listed), stderr(&listed));
-        let checked = output(&mut plain(&fleet, &["check"]));
+        let checked = output(&mut plain(&fleet, ["check"]));
         assert_eq!(checked.status.code(), Some(0), "{}", stdout(&checked));
         assert!(stdout(&checked).contains("a lock was acquired in"), "{}", stdout(&checked));
 
         // With its own settings told, it is no more than refused, with both figures.
-        let refused = output(&mut plain(&fleet, &["status", "--max-ttl", "10s"]));
+        let refused = output(&mut plain(&fleet, ["status", "--max-ttl", "10s"]));
         let shown = stdout(&refused);
         assert_eq!(refused.status.code(), Some(69), "{shown}");
         assert!(shown.contains("refused") && !shown.contains("down"), "{shown}");
         assert!(shown.contains("30000 ms") && shown.contains("10000 ms"), "{shown}");
-        let json = output(plain(&fleet, &["status", "--json"]).env("REDQUORUM_MAX_TTL", "10s"));
+        let json = output(plain(&fleet, ["status", "--json"]).env("REDQUORUM_MAX_TTL", "10s"));
         let json: Value = serde_json::from_str(&stdout(&json)).unwrap();
         assert_eq!((&json["instances"][0]["state"], &json["can_lock"]), (&"refused".into(), &false.into()), "{json}");
 
         assert!(is_held(&guard), "{:?}", redlock.instances());
         assert_eq!(fleet.iter().map(record_of).collect::<Vec<_>>(), records, "nothing was written");
-        let released = output(&mut plain(&fleet, &["release", LOCK, "--force", "--yes"]));
+        let released = output(&mut plain(&fleet, ["release", LOCK, "--force", "--yes"]));
         // Once two have lost it, the client that had it releases it itself: it may be the first on the third.
         let is_told = [" on 2\n", " on 3\n"].iter().any(|count| stdout(&released).ends_with(*count));
         assert!(is_told, "{}{}", stdout(&released), stderr(&released));
@@ -142,7 +133,7 @@ fn a_status_over_and_over_during_a_rolling_restart_costs_the_service_no_vote() {
             proxy.cut();
             server.restart().unwrap();
             assert_eq!(record_of(server), None, "it is empty");
-            let shown = [(); 3].map(|()| stdout(&output(&mut plain(&fleet, &["status"]))));
+            let shown = [(); 3].map(|()| stdout(&output(&mut plain(&fleet, ["status"]))));
             assert_eq!(record_of(server), None, "the status has written a record");
             assert!(shown.iter().all(|it| it.contains("no record")), "{shown:?}");
             proxy.cut();
@@ -176,7 +167,7 @@ fn following_the_words_of_a_refusal_breaks_no_lock_that_is_held() {
             assert!(longer.is_err(), "{step:?} has let it in");
             assert!(is_held(&guard), "{step:?}: {:?}", runs.instances());
         }
-        let asked = output(&mut plain(&fleet, &["run", "-r", "other", "--try", "--max-ttl", "30s", "--", "true"]));
+        let asked = output(&mut plain(&fleet, ["run", "-r", "other", "--try", "--max-ttl", "30s", "--", "true"]));
         assert_eq!(asked.status.code(), Some(69));
         let told = stderr(&asked);
         assert!(told.contains("give it a max_ttl of 10000 ms") && told.contains("(--max-ttl"), "{told}");
@@ -184,7 +175,7 @@ fn following_the_words_of_a_refusal_breaks_no_lock_that_is_held() {
             told.contains("once all clients have a quarantine of 30000 ms, run 'redquorum admission set"),
             "{told}"
         );
-        let followed = output(&mut plain(&fleet, &["run", "-r", "other", "--try", "--max-ttl", "10s", "--", "true"]));
+        let followed = output(&mut plain(&fleet, ["run", "-r", "other", "--try", "--max-ttl", "10s", "--", "true"]));
         assert_eq!(followed.status.code(), Some(0), "{}", stderr(&followed));
         assert!(is_held(&guard));
     });
@@ -198,7 +189,7 @@ fn a_command_that_locks_and_comes_first_makes_an_instance_wait_for_as_long_as_th
         put_to_use(&fleet[1], Duration::from_secs(5));
         fleet[2].command(&["DEL", RECORD]).unwrap();
         let run =
-            output(&mut plain(&fleet, &["run", "-r", "a", "--try", "--ttl", "2s", "--max-ttl", "2s", "--", "true"]));
+            output(&mut plain(&fleet, ["run", "-r", "a", "--try", "--ttl", "2s", "--max-ttl", "2s", "--", "true"]));
         assert!(stderr(&run).contains("allows ttls of 5000 ms"), "{}", stderr(&run));
         let written = record_of(&fleet[2]).unwrap();
         assert!(written.contains(" 5000 waits "), "{written}");
@@ -215,7 +206,7 @@ fn a_client_writes_nothing_before_its_first_lock_and_goes_on_to_write_after_it()
         let fleet = fleet_of(3);
         let max_ttl = Duration::from_millis(500);
         let redlock = service(&fleet.addresses(), max_ttl).ttl(max_ttl).connect().await.unwrap();
-        let status = stdout(&output(plain(&fleet, &["status"]).env("REDQUORUM_MAX_TTL", "500ms")));
+        let status = stdout(&output(plain(&fleet, ["status"]).env("REDQUORUM_MAX_TTL", "500ms")));
         assert!(status.ends_with("0 of 3 may vote, 2 needed: no lock can be acquired\n"), "{status}");
         redlock.inspect(LOCK).await.unwrap();
         assert!(fleet.iter().all(|server| server.keys().unwrap().is_empty() && record_of(server).is_none()));
@@ -247,7 +238,7 @@ fn an_instance_that_is_flushed_is_shown_with_what_that_costs() {
         let waits = || redlock.instances().iter().filter(|status| status.flushed_ago.is_some()).count() == 2;
         assert!(wait_until(PATIENCE, waits), "{:?}", redlock.instances());
         for command in ["status", "check"] {
-            let shown = stdout(&output(&mut plain(&fleet, &[command])));
+            let shown = stdout(&output(&mut plain(&fleet, [command])));
             assert!(shown.contains("a database of it was flushed"), "{command}: {shown}");
             assert!(shown.contains("give locks servers of their own"), "{command}: {shown}");
         }

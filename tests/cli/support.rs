@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use redquorum_testkit::{Fleet, Program, wait_until};
+use redquorum_testkit::{Fleet, Program, Server, wait_until};
 use tokio::signal::unix::SignalKind;
 
 /// What may take time without end if it goes wrong gets this much.
@@ -69,6 +69,20 @@ pub(crate) fn redquorum<S: AsRef<OsStr>>(fleet: &Fleet, args: impl IntoIterator<
     let mut command = bare(["--no-admission", "--instance-timeout", "1s"]);
     command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
     command
+}
+
+/// The program as an operator calls it, with nothing but these instances.
+pub(crate) fn plain<S: AsRef<OsStr>>(fleet: &Fleet, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = bare(args);
+    command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")).env("REDQUORUM_INSTANCE_TIMEOUT", "1s");
+    command
+}
+
+/// Waits until every instance has a key: a quorum is enough for a lock to be acquired.
+#[track_caller]
+pub(crate) fn all_have(fleet: &Fleet, key: &str) {
+    let has_it = |server: &Server| server.keys().unwrap().iter().any(|known| known == key);
+    assert!(wait_until(PATIENCE, || fleet.iter().all(has_it)), "{key} is not on all");
 }
 
 /// Runs it to its end.

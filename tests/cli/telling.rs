@@ -6,7 +6,7 @@ use std::time::Duration;
 use redquorum_testkit::wait_until;
 
 use crate::support::{
-    Dir, PATIENCE, bare, contents, fleet_of, now, output, redquorum, signal, status_of, stderr, stdout,
+    Dir, PATIENCE, bare, contents, fleet_of, now, output, plain, redquorum, signal, status_of, stderr, stdout,
 };
 
 #[test]
@@ -58,8 +58,7 @@ fn a_wait_without_a_terminal_says_what_is_waited_for_once_and_then_each_ten_seco
 #[test]
 fn a_wait_for_a_quarantine_says_how_many_may_vote_and_when_enough_will() {
     let fleet = fleet_of(3);
-    let run = ["--instance-timeout", "1s", "run", "-r", "a", "--max-ttl", "4s", "--ttl", "4s", "--", "true"];
-    let told = output(bare(run).env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")));
+    let told = output(&mut plain(&fleet, ["run", "-r", "a", "--max-ttl", "4s", "--ttl", "4s", "--", "true"]));
     assert_eq!(told.status.code(), Some(0), "{}", stderr(&told));
     let expected = "waiting for a: 0 of 3 instances may vote, 2 needed, in quarantine for another ";
     let text = stderr(&told);
@@ -110,9 +109,7 @@ fn the_help_of_run_lists_the_exit_statuses_and_one_warning_is_one() {
     let fleet = fleet_of(1);
     fleet[0].command(&["CONFIG", "SET", "requirepass", "s"]).unwrap();
     let run = |arguments: &[&str]| {
-        let mut command = bare(arguments);
-        command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" ")).env("REDQUORUM_PASSWORD", "s");
-        output(command.env("REDQUORUM_MAX_TTL", "5s").env("REDQUORUM_INSTANCE_TIMEOUT", "1s"))
+        output(plain(&fleet, arguments).env("REDQUORUM_PASSWORD", "s").env("REDQUORUM_MAX_TTL", "5s"))
     };
     run(&["admission", "open", "--no-lock-was-held-within", "5s"]);
     let checked = stdout(&run(&["check"]));

@@ -7,7 +7,7 @@ use redquorum_testkit::{Fleet, Program, wait_until};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Dir, PATIENCE, bare, contents, fleet_of, now, output, redquorum, signal, status_of, stderr, stdout,
+    Dir, PATIENCE, all_have, bare, contents, fleet_of, now, output, plain, redquorum, signal, status_of, stderr, stdout,
 };
 
 /// The text with what differs from run to run replaced: addresses by letters, and numbers by `#`.
@@ -51,9 +51,7 @@ fn holder(fleet: &Fleet, dir: &Dir, resource: &str, options: &[&str]) -> Child {
     let args = [&["run", "-r", resource], options, &["--", "sh", "-c", &script]].concat();
     let child = redquorum(fleet, args).stderr(Stdio::null()).spawn().unwrap();
     contents(&begun);
-    // A quorum is enough for the command to begin.
-    let on_all = || fleet.iter().all(|server| server.keys().unwrap().iter().any(|key| key == resource));
-    assert!(wait_until(PATIENCE, on_all));
+    all_have(fleet, resource);
     child
 }
 
@@ -147,15 +145,10 @@ fn the_status_for_programs_keeps_its_shape() {
 #[test]
 fn an_instance_in_quarantine_is_shown_with_what_is_left_of_it() {
     let fleet = fleet_of(3);
-    let with_instances = |args: &[&str]| {
-        let mut command = bare(args);
-        command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
-        output(command.env("REDQUORUM_INSTANCE_TIMEOUT", "1s"))
-    };
     // Who wants a lock writes the records.
-    let wanted = with_instances(&["run", "-r", "a", "--try", "--max-ttl", "30s", "--", "true"]);
+    let wanted = output(&mut plain(&fleet, ["run", "-r", "a", "--try", "--max-ttl", "30s", "--", "true"]));
     assert!(stderr(&wanted).contains("in quarantine"), "{}", stderr(&wanted));
-    let status = with_instances(&["status", "--max-ttl", "30s"]);
+    let status = output(&mut plain(&fleet, ["status", "--max-ttl", "30s"]));
     assert_eq!(status.status.code(), Some(69));
     let shown = masked(&fleet, &stdout(&status));
     assert!(shown.contains("A up master SERVER VERSION in #.# s none"), "{shown}");
@@ -175,8 +168,8 @@ fn an_instance_in_quarantine_is_shown_with_what_is_left_of_it() {
 fn a_quarantine_may_be_longer_than_the_longest_ttl() {
     let fleet = fleet_of(1);
     let of_instance = |args: &[&str]| {
-        let mut command = bare(["--max-ttl", "5s", "--quarantine", "40s", "--instance-timeout", "1s"]);
-        command.args(args).env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
+        let mut command = plain(&fleet, ["--max-ttl", "5s", "--quarantine", "40s"]);
+        command.args(args);
         command
     };
     output(&mut of_instance(&["run", "-r", "a", "--try", "--", "true"]));
@@ -341,16 +334,14 @@ fn findings(fleet: &Fleet, output: &std::process::Output) -> Vec<String> {
 #[test]
 fn a_check_says_what_is_well_and_what_to_do_about_the_rest() {
     let fleet = fleet_of(3);
-    let mut command = bare(["check", "--max-ttl", "5s", "--instance-timeout", "1s"]);
-    command.env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
+    let mut command = plain(&fleet, ["check", "--max-ttl", "5s"]);
     let new = output(&mut command);
     let lines = findings(&fleet, &new);
     assert_eq!(new.status.code(), Some(0), "{}", stdout(&new));
     assert!(lines[2].starts_with("warning A it has no admission record, as when it is new"), "{}", lines[2]);
     assert!(lines[5].starts_with("warning all too few instances have admission records"), "{}", lines[5]);
-    let mut open = bare(["admission", "open", "--max-ttl", "5s", "--no-lock-was-held-within", "5s"]);
-    open.env("REDQUORUM_INSTANCES", fleet.addresses().join(" "));
-    let opened = output(open.args(["--instance-timeout", "1s"]));
+    let opened = ["admission", "open", "--max-ttl", "5s", "--no-lock-was-held-within", "5s"];
+    let opened = output(&mut plain(&fleet, opened));
     assert_eq!(opened.status.code(), Some(0), "{}", stderr(&opened));
     let well = output(&mut command);
     assert_eq!(well.status.code(), Some(0), "{}", stdout(&well));

@@ -3,7 +3,7 @@
 use redquorum::{DetachedLease, ExtendError, Renewal};
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, builder_of, eventually, fleet_of, free_within, held, on_each_kind, ready};
+use crate::support::{PATIENCE, all_have, builder_of, eventually, fleet_of, free_within, held, on_each_kind, ready};
 
 /// As a process does that stores it, and is started again: nothing of the former client is left.
 fn stored(lease: &DetachedLease) -> DetachedLease {
@@ -44,8 +44,7 @@ fn a_lease_that_no_quorum_has_is_not_set_again() {
         let fleet = fleet_of(&program, 5);
         let redlock = ready(builder_of(&fleet)).await;
         let guard = held(&redlock, "a").await;
-        let on_all = || fleet.iter().all(|server| server.keys().unwrap() == ["a"]);
-        assert!(eventually(PATIENCE, on_all).await);
+        assert!(eventually(PATIENCE, || all_have(&fleet)).await);
         let lease = guard.detach();
         for server in &fleet[..2] {
             server.command(&["DEL", "a"]).unwrap();

@@ -4,7 +4,8 @@ use redquorum::AcquireError;
 use redquorum_testkit::{Fleet, Reply, Server};
 
 use crate::support::{
-    PATIENCE, all_vote, builder_of, client_of, eventually, fleet_of, free_within, held, on_each_kind, pair, ready, secs,
+    PATIENCE, all_have, all_vote, builder_of, client_of, eventually, fleet_of, free_within, held, on_each_kind, pair,
+    ready, secs,
 };
 
 /// Restarts every server while a lock is held: it must still exclude, be extended and be released.
@@ -13,7 +14,7 @@ async fn survives(fleet: &Fleet, before_the_end: fn(&Server)) {
     let ours = ready(builder_of(fleet)).await;
     let other = ready(builder_of(fleet).label("other")).await;
     let guard = held(&ours, "a").await;
-    assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap() == ["a"])).await);
+    assert!(eventually(PATIENCE, || all_have(fleet)).await);
     for server in fleet.iter() {
         before_the_end(server);
         server.restart().unwrap();

@@ -7,8 +7,8 @@ use redquorum_testkit::{Fleet, Program};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    PATIENCE, all_vote, alone_on_each_kind, builder_of, client_of, eventually, fleet_of, free_within, held, ms,
-    on_each_kind, ready, secs, timed,
+    PATIENCE, all_have, all_vote, alone_on_each_kind, builder_of, client_of, eventually, fleet_of, free_within, held,
+    ms, on_each_kind, ready, secs, timed,
 };
 
 /// A lease of 10 s is renewed after 3.3 s: what is known within this was pushed.
@@ -18,10 +18,6 @@ const LOSSES: usize = 50;
 
 fn renewing(fleet: &Fleet) -> Builder {
     builder_of(fleet).renew(Renewal::Auto)
-}
-
-fn all_have(fleet: &Fleet) -> bool {
-    fleet.iter().all(|server| server.keys().unwrap() == ["a"])
 }
 
 fn none_has(fleet: &Fleet) -> bool {

@@ -3,7 +3,7 @@
 use redquorum_testkit::Fleet;
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair};
+use crate::support::{PATIENCE, all_have, client_of, eventually, fleet_of, free_within, held, ms, on_each_kind, pair};
 
 fn flush_scripts(fleet: &Fleet) {
     for server in fleet.iter() {
@@ -50,7 +50,7 @@ fn a_release_that_misses_the_scripts_takes_one_more_round() {
         let redlock = client_of(&fleet).await;
         for _ in 0..5 {
             let guard = held(&redlock, "a").await;
-            assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap() == ["a"])).await);
+            assert!(eventually(PATIENCE, || all_have(&fleet)).await);
             flush_scripts(&fleet);
             assert!(guard.release().await.unwrap().was_still_held);
             was_asked_twice(&fleet).await;

@@ -157,6 +157,11 @@ pub(crate) async fn pair_on_a_bad_day(redlock: &Redlock, name: &str) {
     release_on_a_bad_day(redlock.lock(name).wait_at_most(PATIENCE).acquire().await.unwrap()).await;
 }
 
+/// Whether every instance has the key of the lock `a`, and no other.
+pub(crate) fn all_have(fleet: &Fleet) -> bool {
+    fleet.iter().all(|server| server.keys().unwrap() == ["a"])
+}
+
 /// Fails unless every instance, all of which must answer, is rid of its locks within `limit`.
 pub(crate) async fn free_within(limit: Duration, servers: &[Server]) {
     let keys = || servers.iter().flat_map(|server| server.keys().unwrap()).collect::<Vec<_>>();

@@ -7,7 +7,7 @@ use redquorum::{AcquireError, Holder, Redlock};
 use redquorum_testkit::{Fleet, Program, Reply, Server};
 
 use crate::support::{
-    MAX_TTL, PATIENCE, all_vote, eventually, fleet_of, free_within, on_each_kind, ready, secs, with_admission,
+    MAX_TTL, PATIENCE, all_have, all_vote, eventually, fleet_of, free_within, on_each_kind, ready, secs, with_admission,
 };
 
 const PAGE: &str = include_str!("../../docs/wire.md");
@@ -97,8 +97,7 @@ fn a_client_that_follows_the_page_excludes_is_excluded_and_gets_tokens_that_grow
 
         let guard = redlock.lock("a").wait_at_most(PATIENCE).acquire().await.unwrap();
         assert!(guard.fencing_token().get() > score * 4096);
-        let on_all = || fleet.iter().all(|server| server.keys().unwrap() == ["a"]);
-        assert!(eventually(PATIENCE, on_all).await);
+        assert!(eventually(PATIENCE, || all_have(&fleet)).await);
         let later = "page:1123456789abcdef0123456789abcdef:elsewhere";
         assert!(all(&foreign.acquire(later, score_now()), "refused"));
         assert_eq!(foreign.release(later, score), 0);

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::odd::stranger;
-use crate::support::{PATIENCE, builder_of, client_of, eventually, fleet_of, held, ms, on_each_kind, ready};
+use crate::support::{PATIENCE, all_have, builder_of, client_of, eventually, fleet_of, held, ms, on_each_kind, ready};
 
 /// All that the causes advise. A text has its own piece of it, and no other.
 const ADVICE: [&str; 17] = [
@@ -203,7 +203,7 @@ fn a_refused_extend_says_by_whom_and_a_release_that_it_deleted() {
     on_each_kind(async |program| {
         let fleet = fleet_of(&program, 3);
         let guard = held(&client_of(&fleet).await, "a").await;
-        assert!(eventually(PATIENCE, || fleet.iter().all(|server| server.keys().unwrap() == ["a"])).await);
+        assert!(eventually(PATIENCE, || all_have(&fleet)).await);
         for server in fleet.iter().skip(1) {
             server.command(&["DEL", "a"]).unwrap();
         }
