@@ -1,7 +1,7 @@
 //! One run of a workload by one subject.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use redquorum_testkit::{Server, wait_until};
@@ -13,9 +13,6 @@ use crate::stage::Running;
 use crate::subject::{Kind, Subject};
 use crate::workload::{Work, Workload};
 use crate::{Outcome, TTL};
-
-/// Names that a task uses in turn.
-const NAMES: usize = 64;
 
 /// How long late grants may take to be released before what they left is counted. Well below the
 /// ttl, with which keys would go by themselves.
@@ -87,8 +84,8 @@ fn metrics(mut times: Times, took: Duration) -> Vec<Metric> {
 /// Has every task do so many pairs.
 pub(crate) async fn work(subject: &Subject, tasks: usize, pairs: usize) -> Outcome<Times> {
     let mut running = JoinSet::new();
-    for task in 0..tasks {
-        running.spawn(turns(subject.clone(), task, pairs));
+    for _ in 0..tasks {
+        running.spawn(turns(subject.clone(), pairs));
     }
     let mut all = Times::default();
     while let Some(times) = running.join_next().await {
@@ -101,12 +98,14 @@ pub(crate) async fn work(subject: &Subject, tasks: usize, pairs: usize) -> Outco
     Ok(all)
 }
 
-async fn turns(subject: Subject, task: usize, pairs: usize) -> Times {
-    let names: Vec<String> = (0..NAMES).map(|name| format!("bench:{}:{task}:{name}", subject.kind())).collect();
+async fn turns(subject: Subject, pairs: usize) -> Times {
+    static NAMES: AtomicUsize = AtomicUsize::new(0);
     let mut times = Times::default();
-    for name in names.iter().cycle().take(pairs) {
+    for _ in 0..pairs {
+        // A new one each time, as those of orders or messages are.
+        let name = format!("bench:{}:{}", subject.kind(), NAMES.fetch_add(1, Ordering::Relaxed));
         let start = now();
-        match pair(&subject, name).await {
+        match pair(&subject, &name).await {
             Ok([acquired, released]) => {
                 times.acquire.push(acquired);
                 times.release.push(released);

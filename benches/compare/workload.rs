@@ -35,13 +35,13 @@ pub(crate) struct Stage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Tasks that acquire and release in turn, each on names of its own.
+    /// Tasks that acquire and release in turn, a new name each time.
     Pairs { tasks: usize },
-    /// The same, while one more task locks so many names together.
+    /// The same, while one more task locks so many names together, the same ones again and again.
     Beside { tasks: usize, names: usize },
-    /// One task tries, though there is no quorum: the first error, and those that follow.
+    /// One task tries one name, though there is no quorum: the first error, and those that follow.
     Errors,
-    /// A new client each time, until it has its first lock.
+    /// A new client each time, until it has its first lock, of one name.
     Connect,
 }
 

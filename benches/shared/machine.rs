@@ -1,9 +1,10 @@
-//! On what it was measured, as a sentence beside the figures.
+//! Of which commit and on what it was measured, as a sentence beside the figures.
 
 use std::fs;
+use std::process::Command;
 use std::thread::available_parallelism;
 
-/// The machine, and how much else it did when this began.
+/// The commit, the machine, and how much else it did when this began.
 pub(crate) fn described() -> String {
     let processors = available_parallelism().map_or_else(|_| "some".to_owned(), |count| count.to_string());
     let model = field("/proc/cpuinfo", "model name").map_or_else(String::new, |model| format!(" ({model})"));
@@ -11,10 +12,18 @@ pub(crate) fn described() -> String {
     let load = fs::read_to_string("/proc/loadavg").ok();
     let load = load.as_ref().and_then(|load| load.split(' ').next()).unwrap_or("unknown");
     format!(
-        "{processors} processors{model} for clients and servers together, {} {}, loopback; the load was {load} when it began",
+        "commit {}; {processors} processors{model} for clients and servers together, {} {}, loopback; the load was {load} when it began",
+        commit(),
         std::env::consts::OS,
         kernel.trim()
     )
+}
+
+/// With a mark if the tree has changed since.
+fn commit() -> String {
+    let described = Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=10"]).output();
+    let described = described.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    described.filter(|name| !name.is_empty()).map_or_else(|| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
 fn field(path: &str, name: &str) -> Option<String> {
